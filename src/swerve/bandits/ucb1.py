@@ -1,0 +1,110 @@
+"""UCB1(α, t0): play the arm with the highest upper confidence bound."""
+
+from __future__ import annotations
+
+import math
+
+from swerve.core.contract import begin, evict, layout, mean_of, played, plays_of, restart, reward, select, show, slots
+from swerve.core.spec import NonNegative, Positive, Spec
+from swerve.core.tables import has
+
+TINY = 1e-150
+
+
+class UCB1(Spec):
+    """Optimism in the face of uncertainty: the arm whose average could still be the highest.
+
+    I_t(u) = μ_t(u) + α · √(8 ln(t0 + t) / (n_t(u) + offset)), t the current round, an arm never played first.
+
+    The defaults are UCB1 of Auer, Cesa-Bianchi and Fischer (2002), μ + √(2 ln t / n), which the paper's own figures need.
+    The proof's constants are `UCB1.of_the_proof(T)`: α = 6, t0 = T, 1 + n in the denominator.
+
+    Paper: Algorithm 2, UCB1(α, t0).
+
+    >>> from swerve import Fleet
+    >>> fleet = Fleet(UCB1(), queries=1, arms=3)
+    >>> [fleet.select(0).arm for _ in range(4)]
+    [0, 1, 2, 0]
+    """
+
+    alpha: Positive = 0.5
+    t0: NonNegative = 0.0
+    offset: NonNegative = 0.0
+
+    @classmethod
+    def of_the_proof(cls, horizon: int) -> UCB1:
+        """The constants under which Theorems 2 and 3 are proved: far too cautious for practice."""
+        return cls(alpha=6.0, t0=float(horizon), offset=1.0)
+
+
+@layout.register(UCB1)
+def _(spec, arms, features):
+    # mu and width are what an index costs otherwise: a division and a square root per arm and round
+    return [("t", "i8"), ("plays", "u4", arms), ("total", "f8", arms), ("mu", "f8", arms), ("width", "f8", arms)]
+
+
+@begin.register(UCB1)
+def _(spec, row, word):
+    restart(spec, row)
+
+
+@restart.register(UCB1)
+def _(spec, row):
+    row.t = 0
+    for arm in range(row.plays.shape[0]):
+        evict(spec, row, arm)
+
+
+@select.register(UCB1)
+def _(spec, row, pool, available, now):
+    # never zero: an arm without a play has an infinite width, and 0 · inf is not a number
+    scale = max(spec.alpha * math.sqrt(8.0 * math.log(spec.t0 + (row.t + 1))), TINY)
+    best, chosen = -math.inf, -1
+    for arm in range(row.plays.shape[0]):
+        if has(available, arm):
+            index = row.mu[arm] + scale * row.width[arm]
+            if index > best:
+                best, chosen = index, arm
+    return chosen
+
+
+@show.register(UCB1)
+def _(spec, row, arm, now):
+    row.t += 1
+    row.plays[arm] += 1
+    row.mu[arm] = row.total[arm] / row.plays[arm]
+    row.width[arm] = 1.0 / math.sqrt(row.plays[arm] + spec.offset)
+
+
+@reward.register(UCB1)
+def _(spec, row, arm, value, now):
+    row.total[arm] += value
+    row.mu[arm] = row.total[arm] / row.plays[arm]
+
+
+@evict.register(UCB1)
+def _(spec, row, arm):
+    row.plays[arm] = 0
+    row.total[arm] = 0.0
+    row.mu[arm] = 0.0
+    row.width[arm] = math.inf if spec.offset == 0.0 else 1.0 / math.sqrt(spec.offset)
+
+
+@slots.register(UCB1)
+def _(spec, row):
+    return row.plays.shape[0]
+
+
+@played.register(UCB1)
+def _(spec, row):
+    return row.t
+
+
+@plays_of.register(UCB1)
+def _(spec, row, arm):
+    return row.plays[arm]
+
+
+@mean_of.register(UCB1)
+def _(spec, row, arm):
+    return row.mu[arm]

@@ -1,0 +1,8 @@
+"""Classifiers: is this context an event? One file each."""
+
+from swerve.classifiers.constant import Always, Never, Told
+from swerve.classifiers.finite import Finite, Matrix
+from swerve.classifiers.learner import Learner
+from swerve.classifiers.rectangle import Rectangle
+
+__all__ = ["Always", "Finite", "Learner", "Matrix", "Never", "Rectangle", "Told"]

@@ -1,0 +1,36 @@
+"""Classifiers that learn nothing: the limit cases, and the oracle."""
+
+from __future__ import annotations
+
+from swerve.core.contract import predict
+from swerve.core.spec import Spec
+
+
+class Never(Spec):
+    """Negative on every context: BWC with it is the bandit, restarted once after its first test."""
+
+
+class Always(Spec):
+    """Positive on every context: one test after the other."""
+
+
+class Told(Spec):
+    """Positive exactly when somebody who knows says so: an environment's event oracle, or an operator.
+
+    Paper: the event oracle f.
+    """
+
+
+@predict.register(Never)
+def _(spec, pool, delta, x, told):
+    return False
+
+
+@predict.register(Always)
+def _(spec, pool, delta, x, told):
+    return True
+
+
+@predict.register(Told)
+def _(spec, pool, delta, x, told):
+    return told != 0

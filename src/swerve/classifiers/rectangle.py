@@ -1,0 +1,82 @@
+"""The safe classifier for axis-parallel rectangles: the smallest box around what was harmless."""
+
+from __future__ import annotations
+
+from swerve.core.contract import begin_pool, clear, domain, learn, merge, pool_layout, predict
+from swerve.core.spec import Positive, Spec
+
+
+class Rectangle(Spec):
+    """SafeCl on APR(d, δ): negative iff closer than δ to the smallest rectangle around the false-labelled contexts.
+
+    negative ⇔ L∞(x, R(N)) < δ;  with N empty everything is positive.
+
+    A concept of the class is +1 at distance δ or more, so distance exactly δ must be positive (the paper's box has ≤ δ there,
+    and would miss it). R(N) only grows: the state is a join semilattice, `merge` commutes, associates and is idempotent, and
+    a stale copy is positive wherever a fresh one is.
+
+    Paper: APR(d, δ).
+
+    >>> from swerve.classifiers import Learner
+    >>> box = Learner(Rectangle(margin=0.1), d=2)
+    >>> box.predict([0.5, 0.5]), box.learn([0.5, 0.5]), box.predict([0.55, 0.5]), box.predict([0.7, 0.5])
+    (True, None, False, True)
+    """
+
+    margin: Positive = 0.1
+    radius: Positive = 1.0  # contexts lie in the L∞ ball of this radius around the origin; others are refused
+
+
+@pool_layout.register(Rectangle)
+def _(spec, features):
+    return [("d", "i8"), ("known", "i8"), ("low", "f8", features), ("high", "f8", features)]
+
+
+@begin_pool.register(Rectangle)
+def _(spec, pool, d):
+    pool.d = d
+    pool.known = 0
+    return 0
+
+
+@predict.register(Rectangle)
+def _(spec, pool, delta, x, told):
+    if pool.known == 0:
+        return True
+    far = False
+    for j in range(pool.d):  # no early exit: quiet contexts need every feature anyway, and this way the loop is straight
+        far |= (x[j] - pool.high[j] >= spec.margin) | (pool.low[j] - x[j] >= spec.margin)
+    return far
+
+
+@learn.register(Rectangle)
+def _(spec, delta, x):
+    for j in range(delta.d):
+        delta.low[j] = x[j] if delta.known == 0 else min(delta.low[j], x[j])
+        delta.high[j] = x[j] if delta.known == 0 else max(delta.high[j], x[j])
+    delta.known = 1  # not a count: how often the box was told is no part of it, or merging twice would count twice
+    return 0
+
+
+@merge.register(Rectangle)
+def _(spec, pool, delta):
+    if delta.known > 0:
+        for j in range(pool.d):
+            pool.low[j] = delta.low[j] if pool.known == 0 else min(pool.low[j], delta.low[j])
+            pool.high[j] = delta.high[j] if pool.known == 0 else max(pool.high[j], delta.high[j])
+        pool.known = 1
+    return 0
+
+
+@clear.register(Rectangle)
+def _(spec, delta):
+    delta.known = 0
+    return 0
+
+
+@domain.register(Rectangle)
+def _(spec, pool, x):
+    inside = True
+    for j in range(len(x)):
+        inside &= abs(x[j]) <= spec.radius
+    return inside

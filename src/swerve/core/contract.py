@@ -1,0 +1,93 @@
+"""The verbs that everything in Swerve is made of: what a policy, a classifier and an environment must answer.
+
+Arguments have the same name and order everywhere:
+
+`spec`
+    the hyper-parameters (an object in Python, a packed record in compiled code);
+`row`
+    one query's state: a record of the table, written in place;
+`pool`
+    what a group of queries has learnt together: read, never written by a policy;
+`delta`
+    the writer's own row of the pool's type, where it puts what it has learnt since the last fold, and its scratch space;
+`available`
+    the set on offer, as a 64-bit mask: bit a is set when arm a may be played;
+`x`
+    the context, an array of d numbers; `told` is 1 when somebody who knows (an environment's oracle, an operator) says
+    that this very round is an event, else 0;
+`now`
+    the time. No kernel reads a clock.
+
+A round is `settle`, `observe`, `select`, `show`, and `reward` when a click arrives. `settle` and `observe` may write to `delta`, and the
+engine folds it into the pool right after each, so that what a test has just taught counts for the very next prediction. `select`
+reads the pool; `show` and `reward` touch the row alone, so that feedback never waits for shared state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from swerve.core.verbs import Verb, kernel
+
+# What `settle` and `observe` report: bits that a simulation counts and a service logs.
+CONSULTED = 1  #: the classifier was asked about this context
+ALARM = 2  #: it said "positive": a new phase begins with this round
+LABEL_FALSE = 4  #: a test ended: the alarm that opened it was false (fed back to the classifier)
+LABEL_TRUE = 8  #: a test ended: something had changed
+RESTARTED = 16  #: the bandit started over in this round
+LEARNT = 32  #: the delta holds something to fold into the pool
+
+
+def _no_fields(spec: Any, *capacities: int) -> list[tuple[Any, ...]]:
+    return []
+
+
+@kernel
+def _nothing(spec, *args):  # type: ignore[no-untyped-def]
+    return 0
+
+
+@kernel
+def _anywhere(spec, *args):  # type: ignore[no-untyped-def]
+    return True
+
+
+# ---------------------------------------------------------------- layouts (Python only)
+layout = Verb("layout", "Fields of a query's row for this many arms and features: `layout(spec, arms, features)`.", _no_fields)
+pool_layout = Verb("pool_layout", "Fields of a group's row for this many features: `pool_layout(spec, features)`.", _no_fields)
+
+# ---------------------------------------------------------------- policies and bandits
+begin = Verb("begin", "Make a zeroed row a fresh one, its random stream started from a word: `begin(spec, row, word)`.")
+restart = Verb("restart", "Start over, the random stream going on: `restart(spec, row)`.")
+settle = Verb(
+    "settle",
+    "Close what has become ripe, before the round begins; returns report bits: `settle(spec, row, pool, delta, now)`.",
+    _nothing,
+)
+observe = Verb(
+    "observe",
+    "See the round's context before the arm is chosen; returns report bits: `observe(spec, row, pool, delta, x, told, now)`.",
+    _nothing,
+)
+select = Verb("select", "Choose an arm on offer: `select(spec, row, pool, available, now)`.")
+show = Verb("show", "The arm was shown: it counts as a play with reward 0: `show(spec, row, arm, now)`.")
+reward = Verb("reward", "A play that was shown earns `value` more: `reward(spec, row, arm, value, now)`.")
+evict = Verb("evict", "Forget an arm, so that another can take its place: `evict(spec, row, arm)`.")
+phase = Verb("phase", "The phase a decision belongs to; feedback for an older one is not learnt: `phase(spec, row)`.", _nothing)
+guess = Verb("guess", "The L-th round guess of a testable bandit, two masks (G⁺, G⁻): `guess(spec, row)`.")
+reads_context = Verb(
+    "reads_context", "Whether the policy looks at contexts at all, asked from Python: `reads_context(spec)`.", _nothing
+)
+test_length = Verb("test_length", "L: after how many plays a testable bandit's guess may be taken: `test_length(spec)`.")
+slots = Verb("slots", "How many arms the row has room for: `slots(spec, row)`.")
+played = Verb("played", "Plays since the last start, all arms together: `played(spec, row)`.")
+plays_of = Verb("plays_of", "Plays of one arm since the last start: `plays_of(spec, row, arm)`.")
+mean_of = Verb("mean_of", "Sample average of one arm since the last start, 0 before its first play: `mean_of(spec, row, arm)`.")
+
+# ---------------------------------------------------------------- classifiers
+begin_pool = Verb("begin_pool", "Make a zeroed group row an empty one for d features: `begin_pool(spec, pool, d)`.", _nothing)
+predict = Verb("predict", "Is this context an event? Positive is True: `predict(spec, pool, delta, x, told)`.")
+learn = Verb("learn", "Put a false-labelled context into the delta: `learn(spec, delta, x)`.", _nothing)
+merge = Verb("merge", "Join what `delta` has learnt into `pool`: `merge(spec, pool, delta)`.", _nothing)
+clear = Verb("clear", "Empty a delta after it was folded in: `clear(spec, delta)`.", _nothing)
+domain = Verb("domain", "Whether a finite context lies where the policy or classifier can use it: `domain(spec, pool, x)`.", _anywhere)

@@ -1,0 +1,199 @@
+"""The compiled entry points: everything that Python calls in a hot loop, here and nowhere else.
+
+They take tables and indices, never a record, a function or a generator, so that their code can be kept on disk. The pools' table holds
+the groups first; each writer's delta is a row after them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from swerve.core.cache import compiled, digest_for
+from swerve.core.contract import (
+    LEARNT,
+    begin,
+    begin_pool,
+    clear,
+    domain,
+    evict,
+    learn,
+    merge,
+    observe,
+    phase,
+    predict,
+    restart,
+    reward,
+    select,
+    settle,
+    show,
+)
+from swerve.core.spec import Spec
+from swerve.core.verbs import kernel
+
+NOT_FINITE, OUTSIDE, NOTHING_TO_SHOW = -1, -2, -3
+
+
+class Entry:
+    """A function that is compiled once per folder of compiled code; `entry.plain` is the same source, uncompiled."""
+
+    def __init__(self, plain: Callable[..., Any]) -> None:
+        self.plain = plain
+        self.__doc__ = plain.__doc__
+        self.__name__ = plain.__name__
+        self._by_digest: dict[str | None, Any] = {}
+
+    def bind(self, *specs: Spec) -> Any:
+        """The compiled form for these specs (policy, environment): the package's own, or one that knows their sources."""
+        digest = digest_for(specs)
+        if digest is None:  # a class without readable source may be redefined at any time: compile for this caller alone
+            return compiled(self.plain, None)
+        if digest not in self._by_digest:
+            self._by_digest[digest] = compiled(self.plain, digest)
+        return self._by_digest[digest]
+
+
+@kernel
+def fold(spec, pools, group, writer, report):
+    """Join what the writer has learnt into its group."""
+    if report & LEARNT:
+        merge(spec, pools[group], pools[writer])
+        clear(spec, pools[writer])
+
+
+@kernel
+def decide(spec, row, pools, group, writer, x, told, available, now):
+    """One round up to the show: settle, observe, select, show. Returns the arm and what happened."""
+    report = settle(spec, row, pools[group], pools[writer], now)
+    fold(spec, pools, group, writer, report)
+    seen = observe(spec, row, pools[group], pools[writer], x, told, now)
+    fold(spec, pools, group, writer, seen)
+    arm = select(spec, row, pools[group], available, now)
+    if arm >= 0:
+        show(spec, row, arm, now)
+    return arm, report | seen
+
+
+@kernel
+def admissible(spec, pool, x):
+    """0 when the context may be used, else the reason why not."""
+    for j in range(len(x)):
+        if not math.isfinite(x[j]):
+            return NOT_FINITE
+    return 0 if domain(spec, pool, x) else OUTSIDE
+
+
+@Entry
+def begin_rows(params, table, words):
+    """Make fresh rows, each with its own random stream."""
+    for i in range(len(table)):
+        begin(params[0], table[i], words[i])
+
+
+@Entry
+def begin_pools(params, pools, d):
+    """Make empty groups and deltas."""
+    for g in range(len(pools)):
+        begin_pool(params[0], pools[g], d)
+
+
+@Entry
+def select_one(params, table, i, pools, group, writer, x, told, available, now):
+    """A decision for row i: arm + 64 · phase, or a negative reason."""
+    spec = params[0]
+    bad = admissible(spec, pools[group], x)
+    if bad != 0:
+        return bad
+    arm, _ = decide(spec, table[i], pools, group, writer, x, told, available, now)
+    return NOTHING_TO_SHOW if arm < 0 else arm + 64 * phase(spec, table[i])
+
+
+@Entry
+def update_one(params, table, i, arm, phase_then, value, now):
+    """A reward for a decision of row i; learnt (and True) only if the phase is still the same."""
+    spec = params[0]
+    if phase(spec, table[i]) != phase_then:
+        return False
+    reward(spec, table[i], arm, value, now)
+    return True
+
+
+@Entry
+def step_one(params, table, i, pools, group, writer, arm, phase_then, value, x, told, available, now):
+    """`update_one` for the decision before, then `select_one`, in one call."""
+    spec = params[0]
+    bad = admissible(spec, pools[group], x)
+    if bad != 0:
+        return bad
+    if value != 0.0 and phase(spec, table[i]) == phase_then:
+        reward(spec, table[i], arm, value, now)
+    chosen, _ = decide(spec, table[i], pools, group, writer, x, told, available, now)
+    return NOTHING_TO_SHOW if chosen < 0 else chosen + 64 * phase(spec, table[i])
+
+
+@Entry
+def select_many(params, table, rows, pools, groups, writer, xs, told, available, now, decisions):
+    """`select_one` for each of `rows`, in order; stops at the first that is refused and returns how many were done."""
+    spec = params[0]
+    for k in range(len(rows)):
+        i = rows[k]
+        bad = admissible(spec, pools[groups[i]], xs[k])
+        if bad != 0:
+            decisions[k] = bad
+            return k
+        arm, _ = decide(spec, table[i], pools, groups[i], writer, xs[k], told[k], available[k], now[k])
+        if arm < 0:
+            decisions[k] = NOTHING_TO_SHOW
+            return k
+        decisions[k] = arm + 64 * phase(spec, table[i])
+    return len(rows)
+
+
+@Entry
+def update_many(params, table, rows, arms, phases, values, now):
+    """`update_one` for each of `rows`, in order; returns how many were learnt."""
+    spec = params[0]
+    learnt = 0
+    for k in range(len(rows)):
+        if phase(spec, table[rows[k]]) == phases[k]:
+            reward(spec, table[rows[k]], arms[k], values[k], now[k])
+            learnt += 1
+    return learnt
+
+
+@Entry
+def restart_one(params, table, i):
+    """Start row i over."""
+    restart(params[0], table[i])
+
+
+@Entry
+def evict_one(params, table, i, arm):
+    """Forget one arm of row i."""
+    evict(params[0], table[i], arm)
+
+
+@Entry
+def predict_one(params, pools, group, writer, x):
+    """A classifier's prediction: 1 positive, 0 negative, or a negative reason."""
+    bad = admissible(params[0], pools[group], x)
+    if bad != 0:
+        return bad
+    return 1 if predict(params[0], pools[group], pools[writer], x, 0) else 0
+
+
+@Entry
+def learn_one(params, pools, group, writer, x):
+    """A false-labelled context for a classifier, folded in at once; 0, or a negative reason."""
+    bad = admissible(params[0], pools[group], x)
+    if bad == 0:
+        learn(params[0], pools[writer], x)
+        fold(params[0], pools, group, writer, LEARNT)
+    return bad
+
+
+@Entry
+def merge_one(params, pools, into, other):
+    """Join group `other` into group `into`."""
+    merge(params[0], pools[into], pools[other])

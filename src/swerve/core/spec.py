@@ -1,0 +1,214 @@
+"""Specs: hyper-parameters as plain data, checked when made, packed into one record for compiled code.
+
+A spec is a frozen dataclass whose fields are numbers, other specs, or tables of numbers. Compiled code never sees the object: it
+reads `pack(spec)`, an array of one record with the same field names, nested as the spec is nested. The record's type
+carries a marker of the class, which is what verbs dispatch on, so that a new hyper-parameter value compiles nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import typing
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, dataclass_transform, get_args, get_origin
+
+import numpy as np
+
+from swerve.core.errors import SpecError
+from swerve.core.verbs import MARKERS
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The numbers a field may take; `low` and `high` are excluded when the flag beside them says so."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    open_low: bool = False
+    open_high: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        above = value > self.low if self.open_low else value >= self.low
+        below = value < self.high if self.open_high else value <= self.high
+        return above and below
+
+    def __str__(self) -> str:
+        if self.high == math.inf:
+            return f"{'>' if self.open_low else '≥'} {self.low:g}"
+        return f"in {'(' if self.open_low else '['}{self.low:g}, {self.high:g}{')' if self.open_high else ']'}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """The words a field may be. Compiled code reads the word's number in this list."""
+
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"one of {', '.join(self.words)}"
+
+
+Positive = Annotated[float, Range(0.0, open_low=True)]
+NonNegative = Annotated[float, Range(0.0)]
+Probability = Annotated[float, Range(0.0, 1.0)]
+Gap = Annotated[float, Range(0.0, 1.0, open_low=True, open_high=True)]
+Count = Annotated[int, Range(0)]
+Natural = Annotated[int, Range(1)]
+
+
+@dataclass_transform(frozen_default=True)
+class Spec:
+    """Base of every policy, classifier and environment: subclass it, name the fields, give each a range and a default.
+
+    >>> class Example(Spec):
+    ...     rate: Positive = 0.5
+    >>> Example(2).rate
+    2.0
+    >>> Example(-1)
+    Traceback (most recent call last):
+    swerve.core.errors.SpecError: Example: rate = -1 is not allowed; rate must be > 0
+    """
+
+    marker: ClassVar[str]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        dataclasses.dataclass(frozen=True, repr=False)(cls)
+        cls.marker = f"{cls.__module__}.{cls.__qualname__}"
+        MARKERS[cls.marker] = cls
+
+    def __post_init__(self) -> None:
+        for name, annotation in field_types(type(self)).items():
+            object.__setattr__(self, name, coerced(type(self).__name__, name, annotation, getattr(self, name)))
+        self.check()
+
+    def check(self) -> None:
+        """Refuse combinations of fields that no single range excludes. Raise `SpecError` with `refuse`."""
+
+    def refuse(self, field: str, allowed: str) -> typing.NoReturn:
+        """Raise the one-line error for `field`: its value, and what would be right."""
+        raise SpecError(type(self).__name__, field, getattr(self, field), allowed)
+
+    def __repr__(self) -> str:
+        shown = [
+            f"{f.name}={getattr(self, f.name)!r}"
+            for f in dataclasses.fields(self)  # type: ignore[arg-type]
+            if f.default is dataclasses.MISSING or getattr(self, f.name) != f.default
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+@functools.cache
+def field_types(cls: type) -> dict[str, Any]:
+    """Field name → annotation with its ranges, in order of definition."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
+
+
+def base_of(annotation: Any) -> tuple[Any, Range | Choice | None]:
+    """The bare type behind an annotation, and what it allows if it says so."""
+    if get_origin(annotation) is Annotated:
+        base, *extras = get_args(annotation)
+        return base, next((e for e in extras if isinstance(e, Range | Choice)), None)
+    return annotation, None
+
+
+def coerced(owner: str, name: str, annotation: Any, value: Any) -> Any:
+    """`value` as the field's type, or a one-line error that names the field, the value and what is allowed."""
+    base, allowed = base_of(annotation)
+    if base is bool:
+        if not isinstance(value, bool | np.bool_):
+            raise SpecError(owner, name, value, "true or false")
+        return bool(value)
+    if base is int:
+        if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating) or value != int(value):
+            raise SpecError(owner, name, value, f"a whole number {allowed or ''}".strip())
+        value = int(value)
+    elif base is float:
+        if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating) or math.isnan(value):
+            raise SpecError(owner, name, value, f"a number {allowed or ''}".strip())
+        value = float(value)
+    elif base is str:
+        if isinstance(allowed, Choice) and value not in allowed.words:
+            raise SpecError(owner, name, value, str(allowed))
+        return str(value)
+    elif isinstance(base, type) and issubclass(base, Spec):
+        if not isinstance(value, base):
+            raise SpecError(owner, name, value, f"a {base.__name__}" if base is not Spec else "a policy, classifier or environment")
+        return value
+    else:  # a table of numbers, or a value that the class checks itself
+        return value
+    if isinstance(allowed, Range) and value not in allowed:
+        raise SpecError(owner, name, value, str(allowed))
+    return value
+
+
+def packed(annotation: Any, value: Any) -> Any:
+    """A field's value as compiled code reads it: words as numbers, tables as arrays."""
+    allowed = base_of(annotation)[1]
+    if isinstance(allowed, Choice):
+        return allowed.words.index(value)
+    if isinstance(value, tuple):
+        table = np.asarray(value)
+        return table.astype(np.int64 if table.dtype.kind in "iub" else np.float64)
+    return value
+
+
+def params_dtype(spec: Spec) -> np.dtype[Any]:
+    """The record type of `pack(spec)`: one field per number, nested records for nested specs, and the marker last."""
+    fields: list[tuple[Any, ...]] = []
+    for name, annotation in field_types(type(spec)).items():
+        value = packed(annotation, getattr(spec, name))
+        if isinstance(value, Spec):
+            fields.append((name, params_dtype(value)))
+        elif isinstance(value, np.ndarray):
+            fields.append((name, value.dtype, value.shape))
+        elif isinstance(value, int | float):
+            fields.append((name, "f8" if isinstance(value, float) else "i8"))
+        else:
+            raise TypeError(f"{type(spec).__name__}.{name} = {value!r} cannot be packed for compiled code")
+    fields.append((type(spec).marker, "i8"))
+    return record_dtype(fields)
+
+
+def record_dtype(fields: list[tuple[Any, ...]]) -> np.dtype[Any]:
+    """An aligned record type whose scalars answer attribute names, as compiled records do.
+
+    NumPy's own attributes win over fields (`mean`, `shape`, `round`, …), so such names are refused.
+    """
+    for name, *_ in fields:
+        if hasattr(np.record, name):
+            raise TypeError(f"a record cannot have a field {name!r}: NumPy scalars use that name themselves")
+    return np.dtype((np.record, np.dtype(fields, align=True)))  # type: ignore[call-overload, no-any-return]
+
+
+def pack(spec: Spec) -> np.ndarray[Any, np.dtype[Any]]:
+    """`spec` as an array of one record: what compiled code reads.
+
+    >>> from swerve.bandits import UCB1
+    >>> float(pack(UCB1(alpha=2))[0].alpha)
+    2.0
+    """
+    out = np.zeros(1, params_dtype(spec))
+    _fill(out[0], spec)
+    return out
+
+
+def _fill(record: Any, spec: Spec) -> None:
+    for name, annotation in field_types(type(spec)).items():
+        value = packed(annotation, getattr(spec, name))
+        if isinstance(value, Spec):
+            _fill(record[name], value)
+        else:
+            record[name] = value
+
+
+def walk(spec: Spec) -> Iterator[Spec]:
+    """The spec and every spec inside it, outermost first."""
+    yield spec
+    for name in field_types(type(spec)):
+        value = getattr(spec, name)
+        if isinstance(value, Spec):
+            yield from walk(value)

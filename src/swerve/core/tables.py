@@ -1,0 +1,65 @@
+"""State tables: which record type holds a policy's state, and arrays of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from swerve.core.contract import layout, pool_layout
+from swerve.core.errors import SwerveError
+from swerve.core.spec import Spec, record_dtype
+from swerve.core.verbs import kernel
+
+#: The sizes that records come in: a table for 5 arms has room for 8. Each size is one compilation.
+CAPACITIES = (8, 16, 32, 64)
+
+Table = np.ndarray[Any, np.dtype[Any]]
+
+
+def capacity(what: str, wanted: int) -> int:
+    """The smallest size that holds `wanted` arms or features.
+
+    >>> capacity("arms", 5), capacity("features", 40)
+    (8, 64)
+    """
+    for size in CAPACITIES:
+        if wanted <= size:
+            return size
+    raise SwerveError(f"{what} = {wanted} is not allowed; {what} must be at most {CAPACITIES[-1]}")
+
+
+def nested(fields: list[tuple[Any, ...]]) -> np.dtype[Any]:
+    """A record type for a part that may have no fields of its own (compiled records cannot be empty)."""
+    return record_dtype(fields or [("unused", "i8")])
+
+
+def row_dtype(spec: Spec, arms: int, features: int) -> np.dtype[Any]:
+    """The record type of one query's state."""
+    return nested(layout(spec, capacity("arms", arms), capacity("features", features)))
+
+
+def pool_dtype(spec: Spec, features: int) -> np.dtype[Any]:
+    """The record type of what a group of queries learns together."""
+    return nested(pool_layout(spec, capacity("features", features)))
+
+
+@kernel
+def bit(arm):
+    """The mask of one arm. Masks are signed 64-bit words, bit by bit."""
+    return np.int64(1) << np.int64(arm)
+
+
+@kernel
+def has(mask, arm):
+    """Whether the arm's bit is set."""
+    return (mask >> np.int64(arm)) & np.int64(1) != 0
+
+
+def full_mask(arms: int) -> int:
+    """The mask of the first `arms` arms, as a signed word.
+
+    >>> full_mask(5), full_mask(64)
+    (31, -1)
+    """
+    return -1 if arms == 64 else (1 << arms) - 1

@@ -1,0 +1,217 @@
+"""BWC, "bandit with classifier": the paper's meta-algorithm, and nothing else."""
+
+from __future__ import annotations
+
+from swerve.core.contract import (
+    ALARM,
+    CONSULTED,
+    LABEL_FALSE,
+    LABEL_TRUE,
+    LEARNT,
+    RESTARTED,
+    begin,
+    begin_pool,
+    clear,
+    domain,
+    evict,
+    guess,
+    layout,
+    learn,
+    merge,
+    observe,
+    phase,
+    played,
+    plays_of,
+    pool_layout,
+    predict,
+    reads_context,
+    restart,
+    reward,
+    select,
+    settle,
+    show,
+    slots,
+    test_length,
+)
+from swerve.core.spec import NonNegative, Spec
+from swerve.core.tables import bit, has, nested
+from swerve.core.verbs import kernel
+
+
+class BWC(Spec):
+    """Restart the bandit when the classifier says "event", then test whether it was one, and teach the classifier if not.
+
+    Odd phases test: L rounds, the classifier is not asked. Even phases adapt: they end with the round whose context is positive, and
+    that round is the first of the next test. After test j, with i the most recent full phase before it,
+    l = false ⇔ G⁺_i ∩ G⁻_j = ∅, and then (x_{t_j}, false) is fed back. Every phase runs a fresh bandit.
+
+    `bandit` is any testable one (L and ε are its own), `classifier` any classifier. `grace` is how long after its L-th play a
+    guess waits for clicks that are still on their way; with 0 and clicks that come at once this is Algorithm 1.
+    A label needs an arm of G⁺_i that was played in phase j too: when none is left (arms come and go), there is no label.
+
+    Paper: Algorithm 1, read as in docs/policies.md.
+
+    >>> from swerve import BWC, UCB1, Fleet, Rectangle, Testable
+    >>> fleet = Fleet(BWC(Testable(UCB1(), length=50), Rectangle(margin=0.1)), queries=1, arms=3, features=2)
+    >>> for t in range(60):
+    ...     decision = fleet.select(0, x=[0.2, 0.3], now=t)
+    >>> decision  # test 1, an adapting phase of no rounds (an untaught classifier is always positive), test 3
+    Decision(arm=0, phase=3)
+    """
+
+    bandit: Spec
+    classifier: Spec
+    grace: NonNegative = 0.0
+
+    def check(self) -> None:
+        if not guess.knows(self.bandit):
+            self.refuse("bandit", "testable: a bandit with a guess, such as Testable(UCB1(), length=200, epsilon=0.3)")
+        if not predict.knows(self.classifier):
+            self.refuse("classifier", "a classifier, such as Rectangle(margin=0.1)")
+
+
+@layout.register(BWC)
+def _(spec, arms, features):
+    return [
+        ("bandit", nested(layout(spec.bandit, arms, features))),
+        ("phase", "i8"),  # j, counted from 1
+        ("plus", "i8"),  # G⁺ of the most recent full phase
+        ("ripe", "f8"),  # when the guess of this phase may be taken: its L-th play plus the grace
+        ("guessed", "i8"),  # whether it has been taken
+        ("alarm", "f8", features),  # x_{t_j}, the context that opened the test
+    ]
+
+
+@pool_layout.register(BWC)
+def _(spec, features):
+    return [
+        ("classifier", nested(pool_layout(spec.classifier, features))),
+        ("bandit", nested(pool_layout(spec.bandit, features))),
+    ]
+
+
+@begin_pool.register(BWC)
+def _(spec, pool, d):
+    begin_pool(spec.classifier, pool.classifier, d)
+    begin_pool(spec.bandit, pool.bandit, d)
+    return 0
+
+
+@begin.register(BWC)
+def _(spec, row, word):
+    begin(spec.bandit, row.bandit, word)
+    row.phase = 1
+    row.plus = 0
+    row.guessed = 0
+
+
+@restart.register(BWC)
+def _(spec, row):
+    restart(spec.bandit, row.bandit)
+    row.phase += 1 if row.phase % 2 == 0 else 2  # start over with a test; the phase number must not come back
+    row.plus = 0
+    row.guessed = 0
+
+
+@kernel
+def next_phase(spec, row):
+    """Begin the next phase with a fresh bandit."""
+    row.phase += 1
+    row.guessed = 0
+    restart(spec.bandit, row.bandit)
+
+
+@kernel
+def comparable(spec, row):
+    """Whether an arm of G⁺_i has been played in this phase: without one, the guesses say nothing about each other."""
+    for arm in range(slots(spec.bandit, row.bandit)):
+        if has(row.plus, arm) and plays_of(spec.bandit, row.bandit, arm) > 0:
+            return True
+    return False
+
+
+@settle.register(BWC)
+def _(spec, row, pool, delta, now):
+    report = settle(spec.bandit, row.bandit, pool.bandit, delta.bandit, now)
+    if row.guessed != 0 or played(spec.bandit, row.bandit) < test_length(spec.bandit) or now < row.ripe:
+        return report
+    plus, minus = guess(spec.bandit, row.bandit)
+    testing = row.phase % 2 == 1
+    if testing and comparable(spec, row):
+        if row.plus & minus == 0:
+            learn(spec.classifier, delta.classifier, row.alarm)
+            report |= LABEL_FALSE | LEARNT
+        else:
+            report |= LABEL_TRUE
+    row.plus = plus
+    row.guessed = 1
+    if testing:
+        next_phase(spec, row)
+        report |= RESTARTED
+    return report
+
+
+@observe.register(BWC)
+def _(spec, row, pool, delta, x, told, now):
+    report = observe(spec.bandit, row.bandit, pool.bandit, delta.bandit, x, told, now)
+    if row.phase % 2 == 1:
+        return report
+    report |= CONSULTED
+    if predict(spec.classifier, pool.classifier, delta.classifier, x, told):
+        for j in range(min(len(x), row.alarm.shape[0])):
+            row.alarm[j] = x[j]
+        next_phase(spec, row)
+        report |= ALARM | RESTARTED
+    return report
+
+
+@select.register(BWC)
+def _(spec, row, pool, available, now):
+    return select(spec.bandit, row.bandit, pool.bandit, available, now)
+
+
+@show.register(BWC)
+def _(spec, row, arm, now):
+    show(spec.bandit, row.bandit, arm, now)
+    if played(spec.bandit, row.bandit) == test_length(spec.bandit):
+        row.ripe = now + spec.grace
+
+
+@reward.register(BWC)
+def _(spec, row, arm, value, now):
+    reward(spec.bandit, row.bandit, arm, value, now)
+
+
+@evict.register(BWC)
+def _(spec, row, arm):
+    evict(spec.bandit, row.bandit, arm)
+    row.plus &= ~bit(arm)
+
+
+@phase.register(BWC)
+def _(spec, row):
+    return row.phase
+
+
+@merge.register(BWC)
+def _(spec, pool, delta):
+    merge(spec.classifier, pool.classifier, delta.classifier)
+    merge(spec.bandit, pool.bandit, delta.bandit)
+    return 0
+
+
+@clear.register(BWC)
+def _(spec, delta):
+    clear(spec.classifier, delta.classifier)
+    clear(spec.bandit, delta.bandit)
+    return 0
+
+
+@reads_context.register(BWC)
+def _(spec):
+    return True
+
+
+@domain.register(BWC)
+def _(spec, pool, x):
+    return domain(spec.classifier, pool.classifier, x)

@@ -1,0 +1,133 @@
+"""What runs leave behind: curves, counters, and Parquet files that say where they come from."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swerve.core.cache import kernel_digest
+from swerve.core.errors import SwerveError
+from swerve.core.spec import Spec
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What is played: everything that a run's result depends on, but the seed."""
+
+    policy: Spec
+    environment: Spec
+    pooling: str = "shared"
+    points: int = 100
+    spacing: str = "linear"
+
+    def as_text(self) -> dict[str, str]:
+        """The plan in words that `swerve.parse` reads back."""
+        return {field.name: str(getattr(self, field.name)) for field in dataclasses.fields(self)}
+
+    @property
+    def digest(self) -> str:
+        """A name for the plan together with the code that plays it: a result of other code is not this plan's."""
+        text = json.dumps([self.as_text(), kernel_digest()], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run: cumulative regret and clicks at the checkpoints, counters at the end, and the facts of its instance."""
+
+    seed: int
+    rounds: NDArray[np.int64]
+    regret: NDArray[np.float64]
+    clicks: NDArray[np.float64]
+    counts: dict[str, Any]
+    facts: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """The runs of one plan, in the order of their seeds."""
+
+    plan: Plan
+    runs: list[Run]
+
+    @property
+    def rounds(self) -> NDArray[np.int64]:
+        """The checkpoints."""
+        return self.runs[0].rounds
+
+    @property
+    def curves(self) -> NDArray[np.float64]:
+        """Cumulative regret, one line per run, one column per checkpoint."""
+        return np.stack([run.regret for run in self.runs])
+
+    @property
+    def regret(self) -> NDArray[np.float64]:
+        """Final regret of each run."""
+        return np.array([run.regret[-1] for run in self.runs])
+
+    def count(self, name: str) -> NDArray[np.float64]:
+        """One counter over the runs: `true_alarms`, `false_alarms`, `misses`, `wrong_false_labels`, `restarts`, …"""
+        return np.array([run.counts[name] for run in self.runs], dtype=np.float64)
+
+    def summary(self) -> dict[str, Any]:
+        """Mean and spread of the regret, and the mean of every counter."""
+        regret = self.regret
+        spread = float(regret.std(ddof=1)) if len(regret) > 1 else 0.0
+        counters = {name: float(self.count(name).mean()) for name in self.runs[0].counts}
+        return {
+            **self.plan.as_text(),
+            "runs": len(self.runs),
+            "seed": self.runs[0].seed,
+            "mean": float(regret.mean()),
+            "sd": spread,
+            "counters": counters,
+        }
+
+
+def run_path(folder: Path, plan: Plan, seed: int) -> Path:
+    """Where a run's file lies."""
+    return folder / f"{type(plan.policy).__name__.lower()}-{plan.digest}-{seed}.parquet"
+
+
+def write_run(folder: Path, plan: Plan, run: Run) -> Path:
+    """Write a run, whole or not at all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from swerve import __version__
+
+    about = {**plan.as_text(), "seed": run.seed, "counts": run.counts, "facts": run.facts, "version": __version__}
+    table = pa.table({"round": run.rounds, "regret": run.regret, "clicks": run.clicks})
+    table = table.replace_schema_metadata({"swerve": json.dumps(about, sort_keys=True)})
+    folder.mkdir(parents=True, exist_ok=True)
+    path = run_path(folder, plan, run.seed)
+    part = path.with_suffix(f".{os.getpid()}.part")
+    pq.write_table(table, part)
+    part.replace(path)
+    return path
+
+
+def read_run(folder: Path, plan: Plan, seed: int) -> Run | None:
+    """A run that was written before; None when there is none."""
+    path = run_path(folder, plan, seed)
+    return read_file(path)[1] if path.exists() else None
+
+
+def read_file(path: Path) -> tuple[dict[str, Any], Run]:
+    """A run's file: what it says about itself, and the run."""
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path)
+        about = json.loads(table.schema.metadata[b"swerve"])
+        columns = {name: table[name].to_numpy() for name in ("round", "regret", "clicks")}
+    except Exception as error:
+        raise SwerveError(f"{path} is not a run of Swerve: {error}; remove it and run again") from error
+    return about, Run(about["seed"], columns["round"], columns["regret"], columns["clicks"], about["counts"], about["facts"])

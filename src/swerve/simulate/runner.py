@@ -1,0 +1,163 @@
+"""Run a policy in an environment, many times over, on several threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swerve.core.contract import reads_context, test_length
+from swerve.core.errors import SwerveError
+from swerve.core.fleet import Fleet
+from swerve.core.spec import Spec, pack, walk
+from swerve.environments.contract import World, context, world
+from swerve.simulate import loop
+from swerve.simulate.results import Plan, Results, Run, read_run, write_run
+
+#: Rounds between two looks at the clock and at Ctrl-C.
+BREATH = 250_000
+
+Progress = Callable[[int], None]
+
+
+class Interrupted(Exception):  # noqa: N818 - what happened, not what went wrong
+    """The runs were stopped by hand; `results` holds the ones that had finished."""
+
+    def __init__(self, results: Results) -> None:
+        super().__init__(f"interrupted after {len(results.runs)} finished runs")
+        self.results = results
+
+
+def checkpoints(horizon: int, points: int = 100, spacing: str = "linear") -> NDArray[np.int64]:
+    """The rounds at which regret is noted: evenly spaced, or evenly in the logarithm; the last is the horizon.
+
+    >>> checkpoints(1000, 4).tolist(), checkpoints(1000, 4, "log").tolist()
+    ([250, 500, 750, 1000], [1, 10, 100, 1000])
+    """
+    if points < 1:
+        raise SwerveError(f"points = {points} is not allowed; points must be ≥ 1")
+    if spacing == "linear":
+        at = np.linspace(0, horizon, min(points, horizon) + 1)[1:]
+    elif spacing == "log":
+        at = np.geomspace(1, horizon, points) if points > 1 else np.array([horizon])
+    else:
+        raise SwerveError(f"spacing = {spacing!r} is not allowed; spacing must be 'linear' or 'log'")
+    return np.unique(np.rint(at).astype(np.int64))
+
+
+def play_run(plan: Plan, instance: World, tick: Progress | None = None, stop: threading.Event | None = None) -> Run | None:
+    """One run on a drawn instance; None when `stop` was set before it ended."""
+    policy = plan.policy
+    fleet = Fleet(
+        policy, queries=instance.queries, arms=instance.arms, features=instance.features, pooling=plan.pooling, seed=instance.seed
+    )
+    play = loop.play.bind(policy, instance.spec)
+    tally = np.zeros(1, loop.TALLY)
+    truth = np.zeros(instance.queries, np.int64)
+    places = instance.places.copy()
+    env_params = pack(instance.spec)
+    x = np.zeros(instance.features)
+    see = bool(reads_context(policy))
+    rounds = checkpoints(len(instance.schedule), plan.points, plan.spacing)
+    regret, clicks = np.zeros(len(rounds)), np.zeros(len(rounds))
+    done = 0
+    for number, mark in enumerate(rounds):
+        while done < mark:
+            if stop is not None and stop.is_set():
+                return None
+            ahead = min(int(mark), done + BREATH)
+            play(
+                fleet.params, fleet.table, fleet.pools, fleet.groups, fleet.writer, env_params, instance.scene, instance.segments,
+                places, instance.schedule, done, ahead, see, x, fleet.available, tally, truth,
+            )  # fmt: skip
+            if tick is not None:
+                tick(ahead - done)
+            done = ahead
+        regret[number], clicks[number] = tally[0]["regret"], tally[0]["clicks"]
+    counts = {name: tally[0][name].item() for name in loop.TALLY.names or ()}
+    facts = {"k": instance.k, "shift": instance.shift, "gap": instance.gap}
+    return Run(instance.seed, rounds, regret, clicks, counts, facts)
+
+
+def simulate(
+    policy: Spec,
+    environment: Spec,
+    *,
+    runs: int = 10,
+    seed: int = 0,
+    pooling: str | int = "shared",
+    points: int = 100,
+    spacing: str = "linear",
+    threads: int | None = None,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Results:
+    """Play `policy` in `runs` instances of `environment`, drawn with the seeds `seed`, `seed + 1`, ….
+
+    The same seed gives the same bytes on any number of threads, and the same clicks, contexts and events to every policy. With `out`, each
+    run is a Parquet file in that folder as soon as it ends, and runs that are there already are read instead of played.
+    `progress` is called with the number of rounds just played.
+
+    >>> from swerve import Traffic, UCB1
+    >>> results = simulate(UCB1(), Traffic(queries=2, impressions=2000), runs=2, points=4)
+    >>> results.rounds.tolist(), len(results.regret)
+    ([500, 1000, 1500, 2000], 2)
+    """
+    plan = Plan(policy, environment, str(pooling), points, spacing)
+    check(plan, runs)
+    folder = None if out is None else Path(out)
+    finished: dict[int, Run] = {}
+    seeds = list(range(seed, seed + runs))
+    for number in seeds:
+        if folder is not None and (stored := read_run(folder, plan, number)) is not None:
+            finished[number] = stored
+            if progress is not None:
+                progress(int(stored.rounds[-1]))
+    stop = threading.Event()
+
+    def one(number: int) -> Run | None:
+        run = play_run(plan, world(environment, number), progress, stop)
+        if run is not None and folder is not None:
+            write_run(folder, plan, run)
+        return run
+
+    waiting = [number for number in seeds if number not in finished]
+    workers = max(1, min(threads or os.cpu_count() or 1, len(waiting) or 1))
+    with ThreadPoolExecutor(workers) as executor:
+        futures: dict[Future[Run | None], int] = {executor.submit(one, number): number for number in waiting}
+        try:
+            pending = set(futures)
+            while pending:
+                ready, pending = wait(pending, return_when=FIRST_COMPLETED)
+                for future in ready:
+                    run = future.result()
+                    if run is not None:
+                        finished[futures[future]] = run
+        except BaseException as reason:
+            stop.set()
+            for future in futures:
+                future.cancel()
+            if isinstance(reason, KeyboardInterrupt):
+                raise Interrupted(Results(plan, [finished[n] for n in sorted(finished)])) from None
+            raise
+    return Results(plan, [finished[number] for number in seeds])
+
+
+def check(plan: Plan, runs: int) -> None:
+    """Refuse what cannot work, before anything is compiled."""
+    if runs < 1:
+        raise SwerveError(f"runs = {runs} is not allowed; runs must be ≥ 1")
+    if not context.knows(plan.environment):
+        raise SwerveError(f"environment = {plan.environment!r} is not allowed; it must have contexts, such as Traffic()")
+    lengths = [test_length(part) for part in walk(plan.policy) if test_length.knows(part)]
+    horizon = getattr(plan.environment, "rounds_per_query", None)
+    if lengths and horizon is not None and horizon < max(lengths):
+        raise SwerveError(
+            f"L = {max(lengths)} is not allowed; a test must be no longer than the {horizon} rounds of the busiest query"
+        )
+
