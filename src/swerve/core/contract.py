@@ -18,9 +18,9 @@ Arguments have the same name and order everywhere:
 `now`
     the time. No kernel reads a clock.
 
-A round is `settle`, `observe`, `select`, `show`, and `reward` when a click arrives. `settle` and `observe` may write to `delta`, and the
-engine folds it into the pool right after each, so that what a test has just taught counts for the very next prediction. `select`
-reads the pool; `show` and `reward` touch the row alone, so that feedback never waits for shared state.
+A round is `settle`, `observe`, `select`, `show`, and `reward` when a click arrives. `settle` and `observe` may write to
+`delta`, and the engine folds it into the pool right after each, so that what a test has just taught counts for the very next
+prediction. `select` reads the pool; `show` and `reward` touch the row alone, so that feedback never waits for shared state.
 """
 
 from __future__ import annotations
@@ -43,12 +43,17 @@ def _no_fields(spec: Any, *capacities: int) -> list[tuple[Any, ...]]:
 
 
 @kernel
-def _nothing(spec, *args):  # type: ignore[no-untyped-def]
+def _nothing(spec, *args):
     return 0
 
 
 @kernel
-def _anywhere(spec, *args):  # type: ignore[no-untyped-def]
+def _one(spec, *args):
+    return 1
+
+
+@kernel
+def _anywhere(spec, *args):
     return True
 
 
@@ -81,7 +86,7 @@ reads_context = Verb(
 test_length = Verb("test_length", "L: after how many plays a testable bandit's guess may be taken: `test_length(spec)`.")
 slots = Verb("slots", "How many arms the row has room for: `slots(spec, row)`.")
 played = Verb("played", "Plays since the last start, all arms together: `played(spec, row)`.")
-plays_of = Verb("plays_of", "Plays of one arm since the last start: `plays_of(spec, row, arm)`.")
+plays_of = Verb("plays_of", "Plays of one arm since the last start, 1 where they are not kept: `plays_of(spec, row, arm)`.", _one)
 mean_of = Verb("mean_of", "Sample average of one arm since the last start, 0 before its first play: `mean_of(spec, row, arm)`.")
 
 # ---------------------------------------------------------------- classifiers
@@ -90,4 +95,6 @@ predict = Verb("predict", "Is this context an event? Positive is True: `predict(
 learn = Verb("learn", "Put a false-labelled context into the delta: `learn(spec, delta, x)`.", _nothing)
 merge = Verb("merge", "Join what `delta` has learnt into `pool`: `merge(spec, pool, delta)`.", _nothing)
 clear = Verb("clear", "Empty a delta after it was folded in: `clear(spec, delta)`.", _nothing)
-domain = Verb("domain", "Whether a finite context lies where the policy or classifier can use it: `domain(spec, pool, x)`.", _anywhere)
+domain = Verb(
+    "domain", "Whether a finite context lies where the policy or classifier can use it: `domain(spec, pool, x)`.", _anywhere
+)

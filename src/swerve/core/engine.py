@@ -1,7 +1,7 @@
 """The compiled entry points: everything that Python calls in a hot loop, here and nowhere else.
 
-They take tables and indices, never a record, a function or a generator, so that their code can be kept on disk. The pools' table holds
-the groups first; each writer's delta is a row after them.
+They take tables and indices, never a record, a function or a generator, so that their code can be kept on disk. The pools'
+table holds the groups first; each writer's delta is a row after them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from swerve.core.cache import compiled, digest_for
+from swerve.core.cache import compiled
 from swerve.core.contract import (
     LEARNT,
     begin,
@@ -22,6 +22,7 @@ from swerve.core.contract import (
     merge,
     observe,
     phase,
+    plays_of,
     predict,
     restart,
     reward,
@@ -29,29 +30,39 @@ from swerve.core.contract import (
     settle,
     show,
 )
+from swerve.core.digest import fingerprint
 from swerve.core.spec import Spec
-from swerve.core.verbs import kernel
+from swerve.core.verbs import inlined, kernel
+
+#: Below this many rows a fleet is set up by uncompiled code, which takes milliseconds; compiling takes seconds once.
+FEW = 256
 
 NOT_FINITE, OUTSIDE, NOTHING_TO_SHOW = -1, -2, -3
 
 
 class Entry:
-    """A function that is compiled once per folder of compiled code; `entry.plain` is the same source, uncompiled."""
+    """A function that is compiled once for all that its code can be; `entry.plain` is the same source, uncompiled."""
 
     def __init__(self, plain: Callable[..., Any]) -> None:
         self.plain = plain
         self.__doc__ = plain.__doc__
         self.__name__ = plain.__name__
-        self._by_digest: dict[str | None, Any] = {}
+        self._by_digest: dict[str, Any] = {}
+
+    def digest(self, *specs: Spec) -> str:
+        """The fingerprint of the code that runs for these specs."""
+        return fingerprint(self.plain, specs)
 
     def bind(self, *specs: Spec) -> Any:
-        """The compiled form for these specs (policy, environment): the package's own, or one that knows their sources."""
-        digest = digest_for(specs)
-        if digest is None:  # a class without readable source may be redefined at any time: compile for this caller alone
-            return compiled(self.plain, None)
+        """The compiled form for these specs (policy, environment)."""
+        digest = self.digest(*specs)
         if digest not in self._by_digest:
             self._by_digest[digest] = compiled(self.plain, digest)
         return self._by_digest[digest]
+
+    def fitting(self, items: int, *specs: Spec) -> Any:
+        """The compiled form for many items, the plain one for a few: not worth a compilation, and the bytes are the same."""
+        return self.bind(*specs) if items > FEW else self.plain
 
 
 @kernel
@@ -62,7 +73,7 @@ def fold(spec, pools, group, writer, report):
         clear(spec, pools[writer])
 
 
-@kernel
+@inlined
 def decide(spec, row, pools, group, writer, x, told, available, now):
     """One round up to the show: settle, observe, select, show. Returns the arm and what happened."""
     report = settle(spec, row, pools[group], pools[writer], now)
@@ -82,6 +93,15 @@ def admissible(spec, pool, x):
         if not math.isfinite(x[j]):
             return NOT_FINITE
     return 0 if domain(spec, pool, x) else OUTSIDE
+
+
+@kernel
+def credit(spec, row, arm, phase_then, value, now):
+    """A reward for an earlier decision, if its phase still lasts and its arm has not been evicted since; whether it was learnt."""
+    if phase(spec, row) != phase_then or plays_of(spec, row, arm) == 0:
+        return False
+    reward(spec, row, arm, value, now)
+    return True
 
 
 @Entry
@@ -111,12 +131,8 @@ def select_one(params, table, i, pools, group, writer, x, told, available, now):
 
 @Entry
 def update_one(params, table, i, arm, phase_then, value, now):
-    """A reward for a decision of row i; learnt (and True) only if the phase is still the same."""
-    spec = params[0]
-    if phase(spec, table[i]) != phase_then:
-        return False
-    reward(spec, table[i], arm, value, now)
-    return True
+    """A reward for a decision of row i; whether it was learnt."""
+    return credit(params[0], table[i], arm, phase_then, value, now)
 
 
 @Entry
@@ -126,8 +142,8 @@ def step_one(params, table, i, pools, group, writer, arm, phase_then, value, x, 
     bad = admissible(spec, pools[group], x)
     if bad != 0:
         return bad
-    if value != 0.0 and phase(spec, table[i]) == phase_then:
-        reward(spec, table[i], arm, value, now)
+    if value != 0.0:
+        credit(spec, table[i], arm, phase_then, value, now)
     chosen, _ = decide(spec, table[i], pools, group, writer, x, told, available, now)
     return NOTHING_TO_SHOW if chosen < 0 else chosen + 64 * phase(spec, table[i])
 
@@ -156,9 +172,7 @@ def update_many(params, table, rows, arms, phases, values, now):
     spec = params[0]
     learnt = 0
     for k in range(len(rows)):
-        if phase(spec, table[rows[k]]) == phases[k]:
-            reward(spec, table[rows[k]], arms[k], values[k], now[k])
-            learnt += 1
+        learnt += credit(spec, table[rows[k]], arms[k], phases[k], values[k], now[k])
     return learnt
 
 

@@ -8,7 +8,6 @@ carries a marker of the class, which is what verbs dispatch on, so that a new hy
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import typing
 from collections.abc import Iterator
@@ -68,7 +67,7 @@ class Spec:
     2.0
     >>> Example(-1)
     Traceback (most recent call last):
-    swerve.core.errors.SpecError: Example: rate = -1 is not allowed; rate must be > 0
+    swerve.core.errors.SpecError: Example: rate = -1.0 is not allowed; rate must be > 0
     """
 
     marker: ClassVar[str]
@@ -76,7 +75,9 @@ class Spec:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         dataclasses.dataclass(frozen=True, repr=False)(cls)
-        cls.marker = f"{cls.__module__}.{cls.__qualname__}"
+        # a class that is defined again (a notebook's cell run twice) is another class: compiled code must not take it for the first
+        name = f"{cls.__module__}.{cls.__qualname__}"
+        cls.marker = name if name not in MARKERS else f"{name}#{sum(known.partition('#')[0] == name for known in MARKERS) + 1}"
         MARKERS[cls.marker] = cls
 
     def __post_init__(self) -> None:
@@ -100,11 +101,15 @@ class Spec:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-@functools.cache
+_FIELD_TYPES: dict[type, dict[str, Any]] = {}
+
+
 def field_types(cls: type) -> dict[str, Any]:
     """Field name → annotation with its ranges, in order of definition."""
-    hints = typing.get_type_hints(cls, include_extras=True)
-    return {f.name: hints[f.name] for f in dataclasses.fields(cls)}
+    if cls not in _FIELD_TYPES:
+        hints = typing.get_type_hints(cls, include_extras=True)
+        _FIELD_TYPES[cls] = {f.name: hints[f.name] for f in dataclasses.fields(cls)}
+    return _FIELD_TYPES[cls]
 
 
 def base_of(annotation: Any) -> tuple[Any, Range | Choice | None]:
@@ -123,7 +128,8 @@ def coerced(owner: str, name: str, annotation: Any, value: Any) -> Any:
             raise SpecError(owner, name, value, "true or false")
         return bool(value)
     if base is int:
-        if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating) or value != int(value):
+        number = not isinstance(value, bool) and isinstance(value, int | float | np.integer | np.floating)
+        if not number or not math.isfinite(value) or value != int(value):
             raise SpecError(owner, name, value, f"a whole number {allowed or ''}".strip())
         value = int(value)
     elif base is float:
@@ -173,6 +179,10 @@ def params_dtype(spec: Spec) -> np.dtype[Any]:
     return record_dtype(fields)
 
 
+#: Equal record types are one object: Numba knows a table by its dtype, at once if it is the same object, else field by field.
+_RECORDS: dict[np.dtype[Any], np.dtype[Any]] = {}
+
+
 def record_dtype(fields: list[tuple[Any, ...]]) -> np.dtype[Any]:
     """An aligned record type whose scalars answer attribute names, as compiled records do.
 
@@ -181,7 +191,22 @@ def record_dtype(fields: list[tuple[Any, ...]]) -> np.dtype[Any]:
     for name, *_ in fields:
         if hasattr(np.record, name):
             raise TypeError(f"a record cannot have a field {name!r}: NumPy scalars use that name themselves")
-    return np.dtype((np.record, np.dtype(fields, align=True)))  # type: ignore[call-overload, no-any-return]
+    made = np.dtype((np.record, np.dtype(filled(np.dtype(fields, align=True)), align=True)))
+    return _RECORDS.setdefault(made, made)
+
+
+def filled(record: np.dtype[Any]) -> list[tuple[Any, ...]]:
+    """The fields of an aligned record, its gaps made fields too: NumPy does not copy gaps, and state must be equal to the byte."""
+    out: list[tuple[Any, ...]] = []
+    place = 0
+    for name, (field, offset, *_) in (record.fields or {}).items():
+        if offset > place:
+            out.append((f"gap{place}", "u1", offset - place))
+        out.append((name, field))
+        place = offset + field.itemsize
+    if record.itemsize > place:
+        out.append((f"gap{place}", "u1", record.itemsize - place))
+    return out
 
 
 def pack(spec: Spec) -> np.ndarray[Any, np.dtype[Any]]:

@@ -1,0 +1,132 @@
+"""A fingerprint of code: of everything that a compiled function is made of, wherever it was written.
+
+Numba's cache and Swerve's own results on disk are only as good as their key. Files are the wrong thing to look at: a file may
+have been edited since it was imported, and code may come from no file at all. So this walks the functions themselves: their
+byte code and constants, the values of the globals they name, the functions they call, and, through verbs, what the classes at
+hand make of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import platform
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numba
+import numpy as np
+
+from swerve.core import verbs
+from swerve.core.cache import compiled
+from swerve.core.spec import Spec, walk
+
+VERSIONS = f"{numba.__version__} {np.__version__} {platform.python_version()} {platform.machine()}"
+#: Packages whose version stands for their code, beside the standard library.
+FIXED = {"numba", "numpy", "llvmlite"}
+
+
+def fingerprint(function: Callable[..., Any], specs: Iterable[Spec] = ()) -> str:
+    """A digest of `function` and of all code that these specs let it reach.
+
+    >>> from swerve import KLUCB, UCB1
+    >>> from swerve.core.engine import select_one
+    >>> fingerprint(select_one.plain, [UCB1()]) == fingerprint(select_one.plain, [UCB1(alpha=2)])
+    True
+    >>> fingerprint(select_one.plain, [UCB1()]) == fingerprint(select_one.plain, [KLUCB()])
+    False
+    """
+    return _fingerprint(function, frozenset(type(part) for spec in specs for part in walk(spec)))
+
+
+@functools.cache
+def _fingerprint(function: Callable[..., Any], classes: frozenset[type]) -> str:
+    todo: list[Any] = [function, *classes, verbs.Verb, verbs.kernel, verbs.inlined, compiled]  # how it is compiled counts too
+    todo.extend(found for cls in classes for verb in verbs.VERBS if (found := verb.lookup(cls)) is not None)
+    seen: set[int] = set()
+    parts: list[str] = []
+    while todo:
+        item = todo.pop()
+        item = getattr(item, "py_func", item)  # a compiled function: the source it was compiled from
+        if id(item) in seen or is_fixed(getattr(item, "__module__", None)):
+            continue
+        seen.add(id(item))
+        if isinstance(item, FunctionType):
+            name, options = f"{item.__module__}.{item.__qualname__}", sorted(vars(item).items(), key=str)
+            parts.append(f"{name}:{text_of(item.__code__)}:{text_of(item.__defaults__)}:{text_of(options)}")
+            todo.extend(reached(item, parts))
+        elif isinstance(item, type):
+            parts.append(f"{item.__module__}.{item.__qualname__}:{[base.__qualname__ for base in item.__mro__]}")
+            for name, value in vars(item).items():
+                value = getattr(value, "fget", None) or getattr(value, "__func__", value)
+                if isinstance(value, FunctionType):
+                    todo.append(value)
+                elif not name.startswith("_") and name != "marker" and (shown := text_of(value)) is not None:
+                    parts.append(f"{item.__qualname__}.{name}={shown}")
+    return hashlib.sha256("\n".join([VERSIONS, *sorted(parts)]).encode()).hexdigest()[:16]
+
+
+def reached(function: FunctionType, parts: list[str]) -> Iterator[Any]:
+    """What a function's code can get at: callables to follow; values of globals go into `parts` at once."""
+    names = sorted({name for code in codes(function.__code__) for name in code.co_names})
+    bound = {name: function.__globals__[name] for name in names if name in function.__globals__}
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    bound.update({f"cell {name}": cell.cell_contents for name, cell in cells.items()})
+    bound.update(vars(function))  # what was pinned to it: its form for compiled code, for one
+    for module in [value for value in bound.values() if isinstance(value, ModuleType)]:
+        bound.update(used_of(module, names))
+    for name, value in bound.items():
+        if isinstance(value, ModuleType | verbs.Verb):
+            continue  # a module's members were added one by one; verbs are followed through the classes
+        if callable(value):
+            yield value
+        elif (shown := text_of(value)) is not None:
+            parts.append(f"{function.__qualname__}: {name}={shown}")
+
+
+def used_of(module: ModuleType, names: list[str]) -> dict[str, Any]:
+    """The members of a module that code may use: those it names, down through modules inside it."""
+    out: dict[str, Any] = {}
+    if is_fixed(module.__name__):
+        return out
+    for name in names:
+        value = getattr(module, name, None)
+        if isinstance(value, ModuleType) and value is not module and value.__name__.startswith(module.__name__):
+            out.update(used_of(value, names))
+        elif value is not None:
+            out[f"{module.__name__}.{name}"] = value
+    return out
+
+
+def codes(code: CodeType) -> Iterator[CodeType]:
+    """A code object and those nested in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes(constant)
+
+
+def text_of(value: Any) -> str | None:
+    """A value as text that is the same in every process; None for what is not plain data."""
+    if isinstance(value, CodeType):
+        inside = [text_of(constant) for constant in value.co_consts]
+        return f"{value.co_code.hex()}{value.co_names}{value.co_varnames}{inside}{value.co_exceptiontable.hex()}"
+    if isinstance(value, bool | int | float | complex | str | bytes | None | np.generic):
+        return repr(value)
+    if isinstance(value, tuple | list):
+        return str([text_of(item) for item in value])
+    if isinstance(value, set | frozenset):
+        return str(sorted(str(text_of(item)) for item in value))
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{value.shape}{hashlib.sha256(value.tobytes()).hexdigest()}"
+    return None
+
+
+def is_fixed(module: Any) -> bool:
+    """Whether a module's code is vouched for by a version."""
+    if not isinstance(module, str):
+        return False
+    top = module.partition(".")[0]
+    return top in FIXED or (top in sys.stdlib_module_names and top != "__main__")
