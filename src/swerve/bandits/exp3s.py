@@ -8,7 +8,7 @@ from typing import Annotated
 from swerve.core.contract import begin, evict, layout, restart, reward, select, show
 from swerve.core.rng import draw
 from swerve.core.spec import NonNegative, Range, Spec
-from swerve.core.tables import has
+from swerve.core.tables import bit, has
 from swerve.core.verbs import kernel
 
 LARGE = 1e100
@@ -56,14 +56,19 @@ def _(spec, row, word):
 
 @restart.register(EXP3S)
 def _(spec, row):
+    row.offered = 0
     for arm in range(row.weight.shape[0]):
-        evict(spec, row, arm)
+        row.weight[arm] = 1.0
+        row.before[arm] = 1.0
+        row.chance[arm] = 1.0
 
 
 @evict.register(EXP3S)
 def _(spec, row, arm):
-    row.weight[arm] = 1.0
-    row.before[arm] = 1.0
+    # a newcomer starts at the average of the others on offer: only ratios matter, and 1 may be far above or below all of them
+    total, n = weigh(row, row.offered & ~bit(arm))
+    row.weight[arm] = total / n if n > 0 else 1.0
+    row.before[arm] = row.weight[arm]
     row.chance[arm] = 1.0
 
 

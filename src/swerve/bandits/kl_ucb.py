@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 
-from swerve.bandits.counts import counting
-from swerve.core.contract import mean_of, select
+from swerve.bandits.counts import count_evict, count_layout, count_reward, count_show, counting
+from swerve.core.contract import evict, layout, mean_of, reward, select, show
 from swerve.core.spec import NonNegative, Spec
 from swerve.core.tables import has
 from swerve.core.verbs import kernel
 
 EDGE = 1e-15
-HALVINGS = 60
+TOLERANCE = 1e-10
+STEPS = 60
 
 
 @counting
@@ -31,39 +32,54 @@ class KLUCB(Spec):
     c: NonNegative = 0.0
 
 
+@layout.register(KLUCB)
+def _(spec, arms, features):
+    # the average's own share of the divergence: half of its logarithms, and they only change when the arm is played
+    return [*count_layout(spec, arms, features), ("share", "f8", arms)]
+
+
 @kernel
-def divergence(p, q):
-    """kl(p, q) of two Bernoulli distributions."""
+def own_share(p):
+    """p ln p + (1 − p) ln(1 − p): the part of kl(p, q) that does not depend on q."""
     p = min(max(p, EDGE), 1.0 - EDGE)
-    q = min(max(q, EDGE), 1.0 - EDGE)
-    return p * math.log(p / q) + (1.0 - p) * math.log((1.0 - p) / (1.0 - q))
+    return p * math.log(p) + (1.0 - p) * math.log(1.0 - p)
 
 
 @kernel
-def upper_bound(mu, level):
-    """max{q ≥ mu : kl(mu, q) ≤ level}.
+def divergence(p, share, q):
+    """kl(p, q) of two Bernoulli distributions, `share` being `own_share(p)`."""
+    return share - p * math.log(q) - (1.0 - p) * math.log(1.0 - q)
 
-    Newton's steps on kl(mu, q) − level, which is convex and increasing in q, from the right of the root: they never
-    cross it. Where a step would leave the interval, halve it.
+
+@kernel
+def upper_bound(mu, share, level):
+    """max{q ≥ mu : kl(mu, q) ≤ level}: Newton's steps from a second-order guess, halving where one would leave the interval.
+
+    kl(mu, ·) − level is convex and increasing beyond mu, so from the right of the root no step crosses it. The start depends on mu
+    and level alone (not on the bound found last, which is nearer): arms with equal records must have equal bounds, to the bit.
     """
-    low, high = mu, min(1.0, mu + math.sqrt(0.5 * level))  # Pinsker: the root lies in here
-    q = high
-    if q >= 1.0:
-        q = 0.5 * (low + 1.0)
-    for _ in range(HALVINGS):
-        excess = divergence(mu, q) - level
+    low, high = max(mu, EDGE), min(1.0 - EDGE, mu + math.sqrt(0.5 * level))  # Pinsker: the root lies in here
+    if high <= low:
+        return low
+    start = mu + math.sqrt(2.0 * mu * (1.0 - mu) * level) + (1.0 - 2.0 * mu) * level * 2.0 / 3.0
+    q = start if low < start < high else 0.5 * (low + high)
+    for _ in range(STEPS):
+        excess = divergence(mu, share, q) - level
         if excess > 0.0:
             high = q
         else:
             low = q
-        slope = (q - mu) / max(q * (1.0 - q), EDGE)
+        slope = (q - mu) / (q * (1.0 - q))
         ahead = q - excess / slope if slope > 0.0 else low
-        if not low < ahead < high:
-            ahead = 0.5 * (low + high)
-        if abs(ahead - q) < 1e-10:
+        if abs(ahead - q) < TOLERANCE:
             return ahead
-        q = ahead
+        q = ahead if low < ahead < high else 0.5 * (low + high)
     return q
+
+
+@kernel
+def refresh(spec, row, arm):
+    row.share[arm] = own_share(mean_of(spec, row, arm))
 
 
 @select.register(KLUCB)
@@ -76,9 +92,27 @@ def _(spec, row, pool, available, now):
             if row.plays[arm] == 0:
                 return arm
             mu = mean_of(spec, row, arm)
-            # an arm whose divergence to the best bound so far is too dear cannot have a higher one: one evaluation, no search
-            if mu >= best or row.plays[arm] * divergence(mu, best) < level:
-                bound = upper_bound(mu, level / row.plays[arm])
+            # an arm whose divergence to the best bound so far is too dear cannot have a higher one: one look, no search
+            if mu >= best or best >= 1.0 - EDGE or row.plays[arm] * divergence(mu, row.share[arm], best) < level:
+                bound = upper_bound(mu, row.share[arm], level / row.plays[arm])
                 if bound > best:
                     best, chosen = bound, arm
     return chosen
+
+
+@show.register(KLUCB)
+def _(spec, row, arm, now):
+    count_show(spec, row, arm, now)
+    refresh(spec, row, arm)
+
+
+@reward.register(KLUCB)
+def _(spec, row, arm, value, now):
+    count_reward(spec, row, arm, value, now)
+    refresh(spec, row, arm)
+
+
+@evict.register(KLUCB)
+def _(spec, row, arm):
+    count_evict(spec, row, arm)
+    row.share[arm] = 0.0

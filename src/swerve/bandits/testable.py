@@ -187,7 +187,7 @@ def guesses(arms: ArrayLike, rewards: ArrayLike, n: int, epsilon: float) -> list
     earned: NDArray[np.float64] = np.asarray(rewards, dtype=np.float64)
     if played_arms.shape != earned.shape or played_arms.ndim != 1:
         raise SwerveError(f"arms and rewards must be two lists of one length, not {played_arms.shape} and {earned.shape}")
-    if played_arms.size and not (0 <= played_arms.min() and played_arms.max() < n):
+    if played_arms.size and (played_arms.min() < 0 or played_arms.max() >= n):
         raise SwerveError(f"arms must lie in 0 … {n - 1}")
     plays = np.zeros(n, np.int64)
     total = np.zeros(n)

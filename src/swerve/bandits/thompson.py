@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from swerve.bandits.counts import counting
-from swerve.core.contract import select
-from swerve.core.rng import beta
+from swerve.bandits.counts import count_evict, count_layout, count_reward, count_show, counting
+from swerve.core.contract import evict, layout, reward, select, show
+from swerve.core.rng import beta, gamma_scale
 from swerve.core.spec import Positive, Spec
 from swerve.core.tables import has
+from swerve.core.verbs import kernel
 
 
 @counting
@@ -20,20 +21,61 @@ class Thompson(Spec):
     >>> from swerve import Fleet
     >>> fleet = Fleet(Thompson(), queries=1, arms=3, seed=7)
     >>> [fleet.select(0).arm for _ in range(6)]
-    [2, 2, 1, 1, 0, 0]
+    [2, 1, 2, 0, 2, 2]
     """
 
     a: Positive = 1.0
     b: Positive = 1.0
 
 
+@layout.register(Thompson)
+def _(spec, arms, features):
+    # the samplers' scales: kept, because computing them for every arm in every round doubles the cost of a round
+    return [*count_layout(spec, arms, features), ("click_scale", "f8", arms), ("skip_scale", "f8", arms)]
+
+
+@kernel
+def clicks_of(spec, row, arm):
+    return spec.a + row.total[arm]
+
+
+@kernel
+def skips_of(spec, row, arm):
+    return spec.b + (row.plays[arm] - row.total[arm])
+
+
+@kernel
+def rescale(spec, row, arm):
+    row.click_scale[arm] = gamma_scale(clicks_of(spec, row, arm))
+    row.skip_scale[arm] = gamma_scale(skips_of(spec, row, arm))
+
+
 @select.register(Thompson)
 def _(spec, row, pool, available, now):
     best, chosen = -1.0, -1
+    word = row.rng
     for arm in range(row.plays.shape[0]):
         if has(available, arm):
-            clicks = row.total[arm]
-            theta = beta(row, spec.a + clicks, spec.b + (row.plays[arm] - clicks))
+            theta, word = beta(word, clicks_of(spec, row, arm), skips_of(spec, row, arm), row.click_scale[arm], row.skip_scale[arm])
             if theta > best:
                 best, chosen = theta, arm
+    row.rng = word
     return chosen
+
+
+@show.register(Thompson)
+def _(spec, row, arm, now):
+    count_show(spec, row, arm, now)
+    rescale(spec, row, arm)
+
+
+@reward.register(Thompson)
+def _(spec, row, arm, value, now):
+    count_reward(spec, row, arm, value, now)
+    rescale(spec, row, arm)
+
+
+@evict.register(Thompson)
+def _(spec, row, arm):
+    count_evict(spec, row, arm)
+    rescale(spec, row, arm)
