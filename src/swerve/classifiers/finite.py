@@ -22,8 +22,9 @@ class Finite(Spec):
 
     negative ⇔ there is no f ∈ F with f(x) = +1 and f(x') = −1 for each false-labelled x'.
 
-    The class is a spec with two verbs, `concepts` and `value`: `Matrix` below, or one of your own. The state is the set of concepts that
-    are ruled out, which only grows, so `merge` is a union: commutative, associative, idempotent, and a stale copy never misses.
+    The class is a spec with two verbs, `concepts` and `value`: `Matrix` below, or one of your own. The state is the set of
+    concepts that are ruled out, which only grows, so `merge` is a union: commutative, associative, idempotent, and a stale copy
+    never misses.
 
     Paper: Safe Classifier, SafeCl.
 
@@ -78,7 +79,7 @@ def _(spec, i, x):
 
 @domain.register(Matrix)
 def _(spec, pool, x):
-    return 0.0 <= x[0] < spec.table.shape[1] and x[0] == math.floor(x[0])
+    return len(x) > 0 and 0.0 <= x[0] < spec.table.shape[1] and x[0] == math.floor(x[0])
 
 
 @pool_layout.register(Finite)

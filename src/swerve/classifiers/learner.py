@@ -32,7 +32,7 @@ class Learner:
         self.classifier, self.d = classifier, d
         self.params = pack(classifier)
         self.pools: Table = np.zeros(2, pool_dtype(classifier, d))  # what it knows, and the delta
-        engine.begin_pools.bind(classifier)(self.params, self.pools, d)
+        engine.begin_pools.fitting(2, classifier)(self.params, self.pools, d)
         self._predict_one = engine.predict_one.bind(classifier)
         self._learn_one = engine.learn_one.bind(classifier)
 
@@ -68,5 +68,7 @@ class Learner:
         if code == engine.NOT_FINITE:
             raise SwerveError(f"x = {np.asarray(x).tolist()} is not allowed; every feature must be a finite number")
         if code == engine.OUTSIDE:
-            raise SwerveError(f"x = {np.asarray(x).tolist()} is not allowed; it lies outside the ball that {self.classifier!r} is declared for")
+            raise SwerveError(
+                f"x = {np.asarray(x).tolist()} is not allowed; it lies outside the ball that {self.classifier!r} is declared for"
+            )
         return code

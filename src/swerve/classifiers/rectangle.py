@@ -5,6 +5,8 @@ from __future__ import annotations
 from swerve.core.contract import begin_pool, clear, domain, learn, merge, pool_layout, predict
 from swerve.core.spec import Positive, Spec
 
+ROUNDING = 1.0 + 1e-9  # a context computed to lie on the ball's surface has not left it
+
 
 class Rectangle(Spec):
     """SafeCl on APR(d, δ): negative iff closer than δ to the smallest rectangle around the false-labelled contexts.
@@ -52,8 +54,9 @@ def _(spec, pool, delta, x, told):
 @learn.register(Rectangle)
 def _(spec, delta, x):
     for j in range(delta.d):
-        delta.low[j] = x[j] if delta.known == 0 else min(delta.low[j], x[j])
-        delta.high[j] = x[j] if delta.known == 0 else max(delta.high[j], x[j])
+        value = x[j] + 0.0  # −0 becomes 0: equal boxes have equal bytes
+        delta.low[j] = value if delta.known == 0 else min(delta.low[j], value)
+        delta.high[j] = value if delta.known == 0 else max(delta.high[j], value)
     delta.known = 1  # not a count: how often the box was told is no part of it, or merging twice would count twice
     return 0
 
@@ -78,5 +81,5 @@ def _(spec, delta):
 def _(spec, pool, x):
     inside = True
     for j in range(len(x)):
-        inside &= abs(x[j]) <= spec.radius
+        inside &= abs(x[j]) <= spec.radius * ROUNDING
     return inside

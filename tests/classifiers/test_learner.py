@@ -1,0 +1,68 @@
+"""A classifier on its own: copies are independent, strangers are not joined, bad contexts are refused."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from swerve import Finite, Learner, Matrix, Rectangle, SwerveError
+
+
+def test_a_copy_goes_its_own_way():
+    box = Learner(Rectangle(margin=0.1), d=1)
+    box.learn([0.2])
+    other = box.copy()
+    other.learn([0.8])
+    assert box.predict([0.5])
+    assert not other.predict([0.5])
+
+
+def test_merge_joins_what_both_know_and_leaves_the_other_alone():
+    left, right = Learner(Rectangle(margin=0.1), d=1), Learner(Rectangle(margin=0.1), d=1)
+    left.learn([0.2])
+    right.learn([0.8])
+    before = right.pools.tobytes()
+    left.merge(right)
+    assert not left.predict([0.5])
+    assert right.pools.tobytes() == before
+
+
+@pytest.mark.parametrize(
+    "other", [Learner(Rectangle(margin=0.2), d=2), Learner(Rectangle(margin=0.1), d=3), Learner(Finite(Matrix(((1, -1),))), d=2)]
+)
+def test_only_equals_are_joined(other):
+    with pytest.raises(SwerveError, match="only equal classifiers"):
+        Learner(Rectangle(margin=0.1), d=2).merge(other)
+
+
+@pytest.mark.parametrize(
+    ("x", "words"),
+    [
+        ([math.nan, 0.0], "finite"),
+        ([0.0, math.inf], "finite"),
+        ([0.0, -1.1], "outside the ball"),
+        ([0.0], "2 features"),
+        (0.0, "2 features"),
+    ],
+)
+def test_bad_contexts_are_refused_by_both_verbs(x, words):
+    box = Learner(Rectangle(), d=2)
+    before = box.pools.tobytes()
+    for verb in (box.predict, box.learn):
+        with pytest.raises(SwerveError, match=words) as caught:
+            verb(x)
+        assert "\n" not in str(caught.value)
+    assert box.pools.tobytes() == before
+
+
+@pytest.mark.parametrize("x", [-1.0, 3.0, 0.5])
+def test_a_numbered_class_takes_its_numbers_only(x):
+    with pytest.raises(SwerveError, match="outside"):
+        Learner(Finite(Matrix(((1, -1, 1),))), d=1).predict([x])
+
+
+@pytest.mark.parametrize("d", [0, -1])
+def test_d_is_at_least_one(d):
+    with pytest.raises(SwerveError, match=f"d = {d} is not allowed"):
+        Learner(Rectangle(), d=d)
