@@ -41,9 +41,9 @@ from swerve.core.verbs import kernel
 class BWC(Spec):
     """Restart the bandit when the classifier says "event", then test whether it was one, and teach the classifier if not.
 
-    Odd phases test: L rounds, the classifier is not asked. Even phases adapt: they end with the round whose context is positive, and
-    that round is the first of the next test. After test j, with i the most recent full phase before it,
-    l = false ⇔ G⁺_i ∩ G⁻_j = ∅, and then (x_{t_j}, false) is fed back. Every phase runs a fresh bandit.
+    Odd phases test: L rounds, the classifier is not asked. Even phases adapt: they end with the round whose context is
+    positive, and that round is the first of the next test. After test j, with i the most recent full phase before it, l = false
+    ⇔ G⁺_i ∩ G⁻_j = ∅, and then (x_{t_j}, false) is fed back. Every phase runs a fresh bandit.
 
     `bandit` is any testable one (L and ε are its own), `classifier` any classifier. `grace` is how long after its L-th play a
     guess waits for clicks that are still on their way; with 0 and clicks that come at once this is Algorithm 1.
@@ -215,3 +215,8 @@ def _(spec):
 @domain.register(BWC)
 def _(spec, pool, x):
     return domain(spec.classifier, pool.classifier, x)
+
+
+@plays_of.register(BWC)
+def _(spec, row, arm):
+    return plays_of(spec.bandit, row.bandit, arm)

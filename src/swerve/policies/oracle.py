@@ -15,6 +15,7 @@ from swerve.core.contract import (
     merge,
     observe,
     phase,
+    plays_of,
     pool_layout,
     reads_context,
     restart,
@@ -83,11 +84,11 @@ def _(spec, row, pool, delta, now):
 
 @observe.register(Oracle)
 def _(spec, row, pool, delta, x, told, now):
+    report = CONSULTED
     if told != 0:
         restart(spec, row)
-        observe(spec.bandit, row.bandit, pool.bandit, delta.bandit, x, told, now)
-        return CONSULTED | ALARM | RESTARTED
-    return CONSULTED | observe(spec.bandit, row.bandit, pool.bandit, delta.bandit, x, told, now)
+        report |= ALARM | RESTARTED
+    return report | observe(spec.bandit, row.bandit, pool.bandit, delta.bandit, x, told, now)
 
 
 @select.register(Oracle)
@@ -135,3 +136,8 @@ def _(spec):
 @domain.register(Oracle)
 def _(spec, pool, x):
     return domain(spec.bandit, pool.bandit, x)
+
+
+@plays_of.register(Oracle)
+def _(spec, row, arm):
+    return plays_of(spec.bandit, row.bandit, arm)

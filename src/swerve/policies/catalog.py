@@ -1,0 +1,124 @@
+"""Policies by name: what `swerve simulate bwc` means."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import NamedTuple
+
+from swerve.bandits import EXP3S, KLUCB, UCB1, ExploreFirst, Testable, Thompson
+from swerve.classifiers import Hull, Rectangle
+from swerve.core.contract import select
+from swerve.core.errors import SwerveError
+from swerve.core.parse import parse
+from swerve.core.spec import Spec
+from swerve.policies.bwc import BWC
+from swerve.policies.oracle import Oracle
+
+
+class Problem(NamedTuple):
+    """What a tuning may depend on: the number of arms, and the rounds of one query."""
+
+    arms: int = 5
+    horizon: int = 30_000
+
+
+def ucb1(problem: Problem, alpha: float = 0.5) -> Spec:
+    """UCB1: the highest upper confidence bound; nothing tells it of events."""
+    return UCB1(alpha=alpha)
+
+
+def ucb1_proof(problem: Problem) -> Spec:
+    """UCB1 with the constants of the paper's proofs (α = 6, t0 = T): explores almost uniformly."""
+    return UCB1.of_the_proof(problem.horizon)
+
+
+def klucb(problem: Problem, c: float = 0.0) -> Spec:
+    """KL-UCB: confidence bounds that are exact for clicks."""
+    return KLUCB(c=c)
+
+
+def ts(problem: Problem, a: float = 1.0, b: float = 1.0) -> Spec:
+    """Thompson sampling with a Beta prior."""
+    return Thompson(a=a, b=b)
+
+
+def exp3s(problem: Problem, gamma: float | None = None, alpha: float | None = None, shifts: int | None = None) -> Spec:
+    """EXP3.S: click probabilities may change at any time. Tuned for the horizon, for a number of shifts, or freely."""
+    tuned = EXP3S.tuned(problem.arms, problem.horizon, shifts)
+    return EXP3S(gamma=tuned.gamma if gamma is None else gamma, alpha=tuned.alpha if alpha is None else alpha)
+
+
+def ora(problem: Problem, alpha: float = 0.5) -> Spec:
+    """ORA: UCB1 started over at each event by somebody who knows."""
+    return Oracle(UCB1(alpha=alpha))
+
+
+def oracle_klucb(problem: Problem) -> Spec:
+    """KL-UCB started over at each event by somebody who knows."""
+    return Oracle(KLUCB())
+
+
+def oracle_ts(problem: Problem) -> Spec:
+    """Thompson sampling started over at each event by somebody who knows."""
+    return Oracle(Thompson())
+
+
+def bwc(problem: Problem, length: int = 200, epsilon: float = 0.3, margin: float = 0.1, alpha: float = 0.5) -> Spec:
+    """The paper's BWC: testable UCB1 and the safe rectangle."""
+    return BWC(Testable(UCB1(alpha=alpha), length=length, epsilon=epsilon), Rectangle(margin=margin))
+
+
+def bwc_hull(
+    problem: Problem, length: int = 200, epsilon: float = 0.3, margin: float = 0.1, points: int = 512, radius: float = 1.0
+) -> Spec:
+    """BWC with the safe classifier for hyperplanes: the convex hull of harmless contexts."""
+    return BWC(Testable(UCB1(), length=length, epsilon=epsilon), Hull(margin=margin, points=points, radius=radius))
+
+
+def bwc_klucb(problem: Problem, length: int = 200, epsilon: float = 0.3, margin: float = 0.1) -> Spec:
+    """BWC over KL-UCB."""
+    return BWC(Testable(KLUCB(), length=length, epsilon=epsilon), Rectangle(margin=margin))
+
+
+def bwc_ts(problem: Problem, length: int = 200, epsilon: float = 0.3, margin: float = 0.1) -> Spec:
+    """BWC over Thompson sampling."""
+    return BWC(Testable(Thompson(), length=length, epsilon=epsilon), Rectangle(margin=margin))
+
+
+def bwc_explore_first(problem: Problem, length: int = 200, epsilon: float = 0.3, margin: float = 0.1) -> Spec:
+    """BWC over the simple testable bandit: random arms for L rounds, then UCB1."""
+    return BWC(ExploreFirst(UCB1(), length=length, epsilon=epsilon), Rectangle(margin=margin))
+
+
+#: Every policy by its name on the command line.
+POLICIES: dict[str, Callable[..., Spec]] = {
+    maker.__name__.replace("_", "-"): maker
+    for maker in (
+        ucb1, ucb1_proof, klucb, ts, exp3s, ora, oracle_klucb, oracle_ts, bwc, bwc_hull, bwc_klucb, bwc_ts, bwc_explore_first,
+    )
+}  # fmt: skip
+
+
+def for_problem(maker: Callable[..., Spec], problem: Problem) -> Callable[..., Spec]:
+    """The recipe with the problem filled in, its signature the rest."""
+    made = functools.partial(maker, problem)
+    signature = inspect.signature(maker)
+    setattr(made, "__signature__", signature.replace(parameters=list(signature.parameters.values())[1:]))  # noqa: B010
+    return made
+
+
+def policy(text: str, *, arms: int = 5, horizon: int = 30_000) -> Spec:
+    """A policy from text: a name of the catalog or a composition of classes, with parameters in brackets.
+
+    >>> policy("bwc(length=500)")
+    BWC(bandit=Testable(bandit=UCB1(), length=500), classifier=Rectangle())
+    >>> policy("Oracle(Thompson(a=2))")
+    Oracle(bandit=Thompson(a=2.0))
+    """
+    problem = Problem(arms, horizon)
+    spec = parse(text, {name: for_problem(maker, problem) for name, maker in POLICIES.items()}, "policy")
+    if not select.knows(spec):
+        raise SwerveError(f"policy = {text!r} is not allowed; {type(spec).__name__} does not choose arms")
+    return spec
