@@ -1,6 +1,20 @@
 """Simulation: policies against environments, fast, paired and reproducible."""
 
-from swerve.simulate.results import Plan, Results, Run
-from swerve.simulate.runner import Interrupted, checkpoints, simulate
+import sys
+from types import ModuleType
+from typing import Any
 
-__all__ = ["Interrupted", "Plan", "Results", "Run", "checkpoints", "simulate"]
+from swerve.simulate.results import Plan, Results, Run
+from swerve.simulate.runner import Interrupted, Tick, checkpoints, simulate
+
+__all__ = ["Interrupted", "Plan", "Results", "Run", "Tick", "checkpoints", "simulate"]
+
+
+class _Callable(ModuleType):
+    """`swerve.simulate` is this package and the function of the same name at once, whichever was asked for first."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Results:
+        return simulate(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _Callable

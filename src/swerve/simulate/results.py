@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from swerve.core.cache import kernel_digest
 from swerve.core.errors import SwerveError
 from swerve.core.spec import Spec
+from swerve.simulate.loop import play
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Plan:
     @property
     def digest(self) -> str:
         """A name for the plan together with the code that plays it: a result of other code is not this plan's."""
-        text = json.dumps([self.as_text(), kernel_digest()], sort_keys=True)
+        text = json.dumps([self.as_text(), play.digest(self.policy, self.environment)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

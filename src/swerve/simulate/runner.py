@@ -7,11 +7,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from swerve.core.contract import reads_context, test_length
+from swerve.core.contract import reads_context, select, test_length
 from swerve.core.errors import SwerveError
 from swerve.core.fleet import Fleet
 from swerve.core.spec import Spec, pack, walk
@@ -22,7 +23,17 @@ from swerve.simulate.results import Plan, Results, Run, read_run, write_run
 #: Rounds between two looks at the clock and at Ctrl-C.
 BREATH = 250_000
 
-Progress = Callable[[int], None]
+
+class Tick(NamedTuple):
+    """News from a run that is going on: rounds played since the last tick, and where it stands."""
+
+    seed: int
+    rounds: int
+    done: int
+    regret: float
+
+
+Progress = Callable[[Tick], None]
 
 
 class Interrupted(Exception):  # noqa: N818 - what happened, not what went wrong
@@ -76,7 +87,7 @@ def play_run(plan: Plan, instance: World, tick: Progress | None = None, stop: th
                 places, instance.schedule, done, ahead, see, x, fleet.available, tally, truth,
             )  # fmt: skip
             if tick is not None:
-                tick(ahead - done)
+                tick(Tick(instance.seed, ahead - done, ahead, float(tally[0]["regret"])))
             done = ahead
         regret[number], clicks[number] = tally[0]["regret"], tally[0]["clicks"]
     counts = {name: tally[0][name].item() for name in loop.TALLY.names or ()}
@@ -99,9 +110,10 @@ def simulate(
 ) -> Results:
     """Play `policy` in `runs` instances of `environment`, drawn with the seeds `seed`, `seed + 1`, ….
 
-    The same seed gives the same bytes on any number of threads, and the same clicks, contexts and events to every policy. With `out`, each
-    run is a Parquet file in that folder as soon as it ends, and runs that are there already are read instead of played.
-    `progress` is called with the number of rounds just played.
+    The same seed gives the same bytes on any number of threads, and the same clicks, contexts and events to every policy. With
+    `out`, each run is a Parquet file in that folder as soon as it ends, and runs that are there already are read instead of
+    played.
+    `progress` is called with a `Tick` now and then, from the threads that play.
 
     >>> from swerve import Traffic, UCB1
     >>> results = simulate(UCB1(), Traffic(queries=2, impressions=2000), runs=2, points=4)
@@ -109,7 +121,7 @@ def simulate(
     ([500, 1000, 1500, 2000], 2)
     """
     plan = Plan(policy, environment, str(pooling), points, spacing)
-    check(plan, runs)
+    check(plan, runs, threads)
     folder = None if out is None else Path(out)
     finished: dict[int, Run] = {}
     seeds = list(range(seed, seed + runs))
@@ -117,7 +129,8 @@ def simulate(
         if folder is not None and (stored := read_run(folder, plan, number)) is not None:
             finished[number] = stored
             if progress is not None:
-                progress(int(stored.rounds[-1]))
+                last = int(stored.rounds[-1])
+                progress(Tick(number, last, last, float(stored.regret[-1])))
     stop = threading.Event()
 
     def one(number: int) -> Run | None:
@@ -140,19 +153,25 @@ def simulate(
                         finished[futures[future]] = run
         except BaseException as reason:
             stop.set()
-            for future in futures:
-                future.cancel()
+            executor.shutdown(cancel_futures=True)
+            for future, number in futures.items():  # some may have ended in the meantime
+                if not future.cancelled() and future.exception() is None and (run := future.result()) is not None:
+                    finished[number] = run
             if isinstance(reason, KeyboardInterrupt):
                 raise Interrupted(Results(plan, [finished[n] for n in sorted(finished)])) from None
             raise
     return Results(plan, [finished[number] for number in seeds])
 
 
-def check(plan: Plan, runs: int) -> None:
+def check(plan: Plan, runs: int, threads: int | None) -> None:
     """Refuse what cannot work, before anything is compiled."""
+    if not isinstance(plan.policy, Spec) or not select.knows(plan.policy):
+        raise SwerveError(f"policy = {plan.policy!r} is not allowed; a policy must be able to select, such as UCB1()")
     if runs < 1:
         raise SwerveError(f"runs = {runs} is not allowed; runs must be ≥ 1")
-    if not context.knows(plan.environment):
+    if threads is not None and threads < 1:
+        raise SwerveError(f"threads = {threads} is not allowed; threads must be ≥ 1")
+    if not isinstance(plan.environment, Spec) or not context.knows(plan.environment):
         raise SwerveError(f"environment = {plan.environment!r} is not allowed; it must have contexts, such as Traffic()")
     lengths = [test_length(part) for part in walk(plan.policy) if test_length.knows(part)]
     horizon = getattr(plan.environment, "rounds_per_query", None)
@@ -160,4 +179,3 @@ def check(plan: Plan, runs: int) -> None:
         raise SwerveError(
             f"L = {max(lengths)} is not allowed; a test must be no longer than the {horizon} rounds of the busiest query"
         )
-

@@ -1,0 +1,100 @@
+"""Everything registered, found by walking the package, with an example of each class.
+
+A class that can be made without arguments needs no line here. One that cannot, or whose defaults are too large for a test, has one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import random
+from collections.abc import Callable
+
+import swerve
+from swerve import BWC, UCB1, ExploreFirst, Finite, Matrix, Oracle, Spec, Testable, Thompson
+from swerve.core.contract import predict, select
+from swerve.core.verbs import MARKERS, Verb
+from swerve.environments import world
+
+#: Where policies, classifiers and environments live.
+PACKAGES = ("bandits", "classifiers", "detectors", "policies", "environments", "signals")
+
+L = 12
+TABLE = tuple(tuple(random.Random(i).choices((-1, 1, 0), k=6)) for i in range(9))
+
+EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
+    "Testable": lambda: [Testable(UCB1(), L), Testable(Thompson(), L)],
+    "ExploreFirst": lambda: [ExploreFirst(UCB1(), L)],
+    "Oracle": lambda: [Oracle(UCB1())],
+    "BWC": lambda: (
+        [BWC(Testable(UCB1(), L), classifier) for classifier in classifiers()] + [BWC(ExploreFirst(UCB1(), L), swerve.Told(), 5)]
+    ),
+    "Finite": lambda: [Finite(Matrix(TABLE))],
+    "Matrix": lambda: [Matrix(TABLE)],
+    "Hull": lambda: [cls_named("Hull")(margin=0.05, points=24)],
+    "Traffic": lambda: [
+        cls_named("Traffic")(queries=3, impressions=900, results=4, shifting=1.0, features=2, order="zipf"),
+        cls_named("Traffic")(queries=2, impressions=600, features=3, shifting=1.0, oracle="hyperplane"),
+    ],
+    "SingleEvent": lambda: [cls_named("SingleEvent")(horizon=400, features=2)],
+    "ManyPhases": lambda: [cls_named("ManyPhases")(horizon=400, phases=4, features=2)],
+    "FalsePositives": lambda: [cls_named("FalsePositives")(horizon=400, features=2)],
+    "OutsideClass": lambda: [cls_named("OutsideClass")(horizon=400, features=2)],
+}
+
+#: Contexts for classifiers that do not take every point of [0, 0.7]², which lies in both unit balls.
+CONTEXTS: dict[str, Callable[[random.Random], list[float]]] = {"Finite": lambda dice: [float(dice.randrange(6)), 0.0]}
+
+
+def load() -> list[type[Spec]]:
+    """Every spec class of the package, in a stable order."""
+    for package in PACKAGES:
+        for found in pkgutil.walk_packages(swerve.__path__, "swerve."):
+            if found.name.split(".")[1] == package:
+                importlib.import_module(found.name)
+    ours = [cls for cls in MARKERS.values() if cls.__module__.startswith("swerve.")]
+    return sorted(set(ours), key=lambda cls: (cls.__module__, cls.__qualname__))
+
+
+def cls_named(name: str) -> type:
+    return next(cls for cls in load() if cls.__name__ == name)
+
+
+def examples_of(cls: type[Spec]) -> list[Spec]:
+    if cls.__name__ in EXAMPLES:
+        return EXAMPLES[cls.__name__]()
+    try:
+        return [cls()]
+    except TypeError:
+        where = "EXAMPLES in tests/conformance/examples.py"
+        raise AssertionError(f"{cls.__module__}.{cls.__name__} needs arguments to be made: give it a line in {where}") from None
+
+
+def with_verb(verb: Verb) -> list[Spec]:
+    return [spec for cls in load() if any(base in verb.implementations for base in cls.__mro__) for spec in examples_of(cls)]
+
+
+def policies() -> list[Spec]:
+    return with_verb(select)
+
+
+def classifiers() -> list[Spec]:
+    return with_verb(predict)
+
+
+def environments() -> list[Spec]:
+    return with_verb(world)
+
+
+def label(spec: Spec) -> str:
+    """Class names only, nested as the spec is."""
+    inner = [label(value) for value in vars(spec).values() if isinstance(value, Spec)]
+    return type(spec).__name__ + (f"({', '.join(inner)})" if inner else "")
+
+
+def contexts_for(spec: Spec) -> Callable[[random.Random], list[float]]:
+    """Random contexts of two features that the spec accepts."""
+    for part in (spec, getattr(spec, "classifier", None)):
+        if type(part).__name__ in CONTEXTS:
+            return CONTEXTS[type(part).__name__]
+    return lambda dice: [0.7 * dice.random(), 0.7 * dice.random()]

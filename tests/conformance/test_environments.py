@@ -1,0 +1,100 @@
+"""What every environment must do, whoever wrote it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conformance.examples import environments, label
+
+import swerve
+from swerve import UCB1, Fleet, simulate
+from swerve.core.spec import pack
+from swerve.environments import world
+from swerve.environments.contract import advance, best, chance, click, context
+from swerve.simulate import loop
+
+EVERY = pytest.mark.parametrize("environment", environments(), ids=label)
+
+
+def tables(instance):
+    parts = (instance.schedule, instance.rounds, instance.places, instance.segments, instance.scene, instance.owner)
+    return [part.tobytes() for part in parts]
+
+
+def walk(instance):
+    """Every round of every query, by the kernels, uncompiled: (query, event, context, probabilities, best, clicks)."""
+    spec, scene, places = pack(instance.spec)[0], instance.scene[0], instance.places.copy()
+    for query in instance.schedule:
+        place, x = places[query], np.zeros(instance.features)
+        told = advance(spec, scene, instance.segments, place)
+        context(spec, scene, place, told, x)
+        arms = range(instance.arms)
+        yield (
+            int(query),
+            int(told),
+            x,
+            [float(chance(spec, scene, instance.segments, place, arm)) for arm in arms],
+            float(best(spec, scene, instance.segments, place)),
+            [bool(click(spec, scene, instance.segments, place, arm)) for arm in arms],
+        )
+
+
+def test_something_is_registered():
+    assert "Traffic" in {type(environment).__name__ for environment in environments()}
+
+
+@EVERY
+def test_a_seed_names_an_instance(environment):
+    assert tables(world(environment, 1)) == tables(world(environment, 1))
+    assert tables(world(environment, 1)) != tables(world(environment, 2))
+
+
+@EVERY
+def test_every_round_makes_sense_and_the_facts_are_true(environment):
+    instance = world(environment, 3)
+    events = np.zeros(instance.queries, int)
+    before = {}
+    shifts, gaps = [], []
+    for query, told, x, chances, top, clicks in walk(instance):
+        assert np.isfinite(x).all()
+        assert (np.abs(x) <= 1).all(), "contexts lie in the unit ball"
+        assert all(0.0 <= p <= 1.0 for p in chances)
+        assert top == max(chances)
+        assert all(not c or p > 0 for p, c in zip(chances, clicks, strict=True))
+        if told:
+            events[query] += 1
+            assert before[query] != chances, "an event changes something"
+            shifts.append(top - min(p for p, old in zip(chances, before[query], strict=True) if old == max(before[query])))
+        else:
+            assert before.get(query, chances) == chances, "without an event nothing changes"
+        before[query] = chances
+        gaps += [top - p for p in chances if p < top]
+    assert events.tolist() == instance.events.tolist()
+    assert instance.k == events.sum()
+    assert instance.shift == pytest.approx(min(shifts, default=np.inf))
+    assert instance.gap == pytest.approx(min(gaps, default=np.inf))
+    assert instance.rounds.tolist() == np.bincount(instance.schedule, minlength=instance.queries).tolist()
+    assert environment.rounds_per_query == instance.rounds.max()
+
+
+@EVERY
+def test_compiled_equals_interpreted_to_the_byte(environment):
+    instance, states = world(environment, 4), []
+    for plain in (False, True):
+        fleet = Fleet(UCB1(), queries=instance.queries, arms=instance.arms, features=instance.features)
+        places, x = instance.places.copy(), np.zeros(instance.features)
+        tally, truth = np.zeros(1, loop.TALLY), np.zeros(instance.queries, np.int64)
+        play = loop.play.plain if plain else loop.play.bind(UCB1(), environment)
+        play(
+            fleet.params, fleet.table, fleet.pools, fleet.groups, fleet.writer, pack(environment), instance.scene,
+            instance.segments, places, instance.schedule, 0, 300, True, x, np.int64(fleet.available), tally, truth,
+        )  # fmt: skip
+        states.append([part.tobytes() for part in (fleet.table, places, x, tally, truth)])
+    assert states[0] == states[1]
+
+
+@EVERY
+def test_can_be_simulated_and_read_back_from_its_text(environment):
+    results = simulate(UCB1(), environment, runs=1, points=3)
+    assert results.rounds[-1] == len(world(environment, 0).schedule)
+    assert swerve.environment(repr(environment)) == environment
