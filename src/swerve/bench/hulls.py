@@ -1,0 +1,101 @@
+"""Hull predictions beside SciPy's `nnls`: a table of quiet contexts, and questions from inside, from the shell and from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swerve.bench.timing import Contender, Pairs, interleave
+from swerve.classifiers import Learner
+from swerve.core.contract import predict
+from swerve.core.engine import Entry
+
+D, N, MARGIN = 10, 300, 0.1
+RADIUS = 0.9  # stored points fill this ball, which leaves room inside the unit ball for contexts outside their hull
+CLEAR = 0.02  # questions keep this share of 2δ away from the boundary, where either answer would be right
+
+
+class Questions(NamedTuple):
+    """Stored points, contexts to ask about in mixed order, and the right answers (True: beyond 2δ)."""
+
+    points: NDArray[np.float64]
+    contexts: NDArray[np.float64]
+    positive: NDArray[np.bool_]
+
+
+@Entry
+def predict_each(params: Any, pools: Any, xs: Any, out: Any) -> None:
+    """A prediction for each context, as a policy in a compiled loop would ask for it."""
+    for k in range(len(xs)):
+        out[k] = predict(params[0], pools[0], pools[1], xs[k], 0)
+
+
+def nearest(points: NDArray[np.float64], x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The point of the hull next to x, by SciPy."""
+    from scipy.optimize import nnls  # an extra: only this measurement needs it
+
+    columns = np.vstack([(points - x).T, np.ones(len(points))])
+    weights, _ = nnls(columns, np.append(np.zeros(points.shape[1]), 1.0))
+    found: NDArray[np.float64] = points.T @ (weights / weights.sum())
+    return found
+
+
+def questions(count: int, seed: int = 0) -> Questions:
+    """`count` contexts: a third inside the hull of N points, a third up to 2δ outside it, a third up to 5δ."""
+    rng = np.random.default_rng(seed)
+    points = rng.standard_normal((N, D))
+    points *= RADIUS * rng.random((N, 1)) ** (1.0 / D) / np.linalg.norm(points, axis=1, keepdims=True)
+    contexts, positive = np.zeros((count, D)), np.arange(count) % 3 == 2
+    for k in range(count):
+        if k % 3 == 0:
+            few = rng.choice(N, D + 2, replace=False)
+            contexts[k] = rng.dirichlet(np.full(D + 2, 0.5)) @ points[few]
+            continue
+        low, high = (1.0 + CLEAR, 2.5) if positive[k] else (CLEAR, 1.0 - CLEAR)
+        while True:  # a point outside, then on the line through its nearest one as far from the hull as wanted
+            away = rng.standard_normal(D)
+            away /= np.linalg.norm(away)
+            foot = nearest(points, away)
+            contexts[k] = foot + (away - foot) / np.linalg.norm(away - foot) * 2.0 * MARGIN * rng.uniform(low, high)
+            if np.linalg.norm(contexts[k]) < 1.0:
+                break
+    order = rng.permutation(count)
+    return Questions(points, contexts[order], positive[order])
+
+
+def measure(batches: int, size: int, repeats: int, tick: Callable[[int], None] | None = None) -> tuple[Pairs, list[bool]]:
+    """Seconds per prediction, nnls and ours in turn, batch by batch; and whether our answers are right, context by context."""
+    from swerve.classifiers.hull import Hull
+
+    asked = questions(batches * size)
+    hull = Hull(margin=MARGIN, points=N)
+    learner = Learner(hull, D)
+    for point in asked.points:
+        learner.learn(point)
+    compiled = predict_each.bind(hull)
+    answers = np.zeros(batches * size, np.int64)
+    pairs = Pairs([], [])
+    for batch in range(batches):
+        part = slice(batch * size, (batch + 1) * size)
+        xs = np.ascontiguousarray(asked.contexts[part])
+
+        def by_scipy(xs: NDArray[np.float64] = xs) -> None:
+            for x in xs:
+                nearest(asked.points, x)
+
+        def by_us(xs: NDArray[np.float64] = xs, part: slice = part) -> None:
+            compiled(learner.params, learner.pools, xs, answers[part])
+
+        turn = interleave(
+            Contender("nnls", size, lambda run=by_scipy: run),  # type: ignore[misc]
+            [Contender("hull", size, lambda run=by_us: run)],  # type: ignore[misc]
+            repeats,
+        )["hull"]
+        pairs.reference.extend(turn.reference)
+        pairs.own.extend(turn.own)
+        if tick is not None:
+            tick(batch + 1)
+    return pairs, (answers.astype(bool) == asked.positive).tolist()

@@ -1,0 +1,286 @@
+"""The kernels' benchmark: what a round, a call, a prediction, a start and a row cost, beside plain C and other libraries."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from swerve.bandits import EXP3S, KLUCB, UCB1, Testable, Thompson
+from swerve.bench import hulls, peers
+from swerve.bench.reference import ARMS, Reference, python_loop
+from swerve.bench.rows import Row, against_bar, row
+from swerve.bench.timing import Contender, Pairs, interleave
+from swerve.classifiers import Rectangle
+from swerve.core.contract import reads_context
+from swerve.core.errors import SwerveError
+from swerve.core.fleet import Fleet
+from swerve.core.spec import Spec, pack
+from swerve.core.tables import row_dtype
+from swerve.environments import Traffic
+from swerve.environments.contract import world
+from swerve.policies import BWC, Oracle
+from swerve.simulate import loop
+
+PER_QUERY = 30_000  # rounds of a query in the paper's experiments
+BATCH = 1_000
+Progress = Callable[[str], None]
+
+#: A new process up to its first decision, with the paper's own policy: the largest to compile and to load.
+FIRST_DECISION = """
+from swerve import BWC, Fleet, Rectangle, Testable, UCB1
+Fleet(BWC(Testable(UCB1()), Rectangle()), queries=1, arms=5, features=8).select(0, x=[0.5] * 8)
+"""
+
+
+class Effort(NamedTuple):
+    """How much to measure: rounds and pairs per timed call, and how many turns."""
+
+    repeats: int = 21
+    rounds: int = 900_000
+    pairs: int = 20_000
+    batches: int = 20  # of hull questions
+    batch: int = 60
+    starts: int = 5
+    colds: int = 3
+
+
+FULL = Effort()
+QUICK = Effort(repeats=7, rounds=300_000, pairs=5_000, batches=9, batch=30, starts=3, colds=1)
+
+
+def run_kernels(quick: bool = False, progress: Progress | None = None, effort: Effort | None = None) -> list[Row]:
+    """Measure everything once, in turns with its yardstick, and return the rows. `progress` is told what is being measured."""
+    effort = effort or (QUICK if quick else FULL)
+    say = progress or (lambda text: None)
+    with tempfile.TemporaryDirectory(prefix="swerve-bench-", ignore_cleanup_errors=True) as folder:
+        reference = Reference(Path(folder))
+        return [
+            *loop_rows(reference, effort, say),
+            *bandit_rows(effort, say),
+            *api_rows(effort, say),
+            *state_rows(),
+            *start_rows(Path(folder), effort, say),
+            *hull_rows(effort, say),
+        ]
+
+
+def paper_policy() -> BWC:
+    """BWC over UCB1 with a rectangle: what the paper runs."""
+    return BWC(Testable(UCB1()), Rectangle())
+
+
+def one_query(rounds: int) -> Traffic:
+    """Five results, nothing shifts, no contexts: what the C loop plays."""
+    return Traffic(queries=1, impressions=rounds, results=ARMS, features=0, shifting=0.0)
+
+
+def traffic(rounds: int, features: int) -> Traffic:
+    """The paper's workload with this many features, shorter by queries, not by rounds of a query."""
+    return Traffic(queries=max(1, rounds // PER_QUERY), impressions=rounds, results=ARMS, features=features)
+
+
+def simulated(name: str, policy: Spec, environment: Traffic) -> Contender:
+    """A whole run in the simulation's own compiled loop; drawing the problem and making the tables is set-up."""
+    drawn = world(environment, 0)
+    rounds = len(drawn.schedule)
+    play = loop.play.bind(policy, environment)
+    env_params, see = pack(environment), bool(reads_context(policy))
+
+    def prepare() -> Callable[[], object]:
+        fleet = Fleet(policy, queries=drawn.queries, arms=drawn.arms, features=drawn.features)
+        places, tally = drawn.places.copy(), np.zeros(1, loop.TALLY)
+        truth, x = np.zeros(drawn.queries, np.int64), np.zeros(drawn.features)
+
+        def run() -> Any:
+            play(
+                fleet.params, fleet.table, fleet.pools, fleet.groups, fleet.writer, env_params, drawn.scene, drawn.segments,
+                places, drawn.schedule, 0, rounds, see, x, fleet.available, tally, truth,
+            )  # fmt: skip
+            return tally
+
+        return run
+
+    return Contender(name, rounds, prepare)
+
+
+def batched(name: str, calls: int) -> Contender:
+    """`select_many` and `update_many` for a thousand queries at a time, every other one clicked."""
+    rows, values = np.arange(BATCH), np.arange(BATCH) % 2 * 1.0
+
+    def prepare() -> Callable[[], object]:
+        fleet = Fleet(UCB1(), queries=BATCH, arms=ARMS)
+        select, update = fleet.select_many, fleet.update_many
+
+        def run() -> None:
+            for _ in range(calls):
+                update(rows, select(rows), values)
+
+        return run
+
+    return Contender(name, calls * BATCH, prepare)
+
+
+def stepped(name: str, pairs: int) -> Contender:
+    """The fused call: the reward for the decision before, and the next decision."""
+
+    def prepare() -> Callable[[], object]:
+        fleet = Fleet(UCB1(), queries=1, arms=ARMS)
+        step, first = fleet.step, fleet.select(0)
+
+        def run() -> None:
+            decision = first
+            for _ in range(pairs):
+                decision = step(0, decision, 1.0)
+
+        return run
+
+    return Contender(name, pairs, prepare)
+
+
+def separate(name: str, pairs: int) -> Contender:
+    """A decision and its reward in two calls."""
+
+    def prepare() -> Callable[[], object]:
+        fleet = Fleet(UCB1(), queries=1, arms=ARMS)
+        select, reward = fleet.select, fleet.reward
+
+        def run() -> None:
+            for _ in range(pairs):
+                reward(0, select(0), 1.0)
+
+        return run
+
+    return Contender(name, pairs, prepare)
+
+
+def counted(say: Progress, what: str, total: int) -> Callable[[int], None]:
+    """A tick for `interleave` that says how far it is."""
+    say(f"{what} 0/{total}")
+    return lambda done: say(f"{what} {done}/{total}")
+
+
+def nanoseconds(name: str, pairs: Pairs, unit: str, reference: str) -> Row:
+    """A row of the loops' part."""
+    return row(name, pairs.value * 1e9, unit, reference, pairs.ratio)
+
+
+def loop_rows(reference: Reference, effort: Effort, say: Progress) -> list[Row]:
+    """Rounds in compiled loops, each beside the naive C loop."""
+    stationary = one_query(effort.rounds)
+    chances = world(stationary, 0).chances[0].tolist()
+    slow = max(1, effort.rounds // 20)  # rounds for the loop in Python
+
+    def c(name: str, run: Callable[..., object]) -> Contender:
+        return Contender(name, effort.rounds, lambda: lambda: run(effort.rounds, chances))
+
+    naive = c("naive-c-loop", reference.naive)
+    contenders = [
+        simulated("ucb1-loop", UCB1(), stationary),
+        simulated("bwc-traffic-d10", paper_policy(), traffic(effort.rounds, 10)),
+        simulated("bwc-traffic-d40", paper_policy(), traffic(effort.rounds, 40)),
+        simulated("ora-traffic-d10", Oracle(UCB1()), traffic(effort.rounds, 10)),
+        batched("batch-api", max(1, effort.rounds // (4 * BATCH))),
+        c("c-cached-loop", reference.cached),
+        Contender("python-loop", slow, lambda: lambda: python_loop(slow, chances)),
+    ]
+    measured = interleave(naive, contenders, effort.repeats, tick=counted(say, "loops beside C", effort.repeats))
+    rows = [
+        nanoseconds(name, pairs, "ns/pair" if name == "batch-api" else "ns/round", "naive C") for name, pairs in measured.items()
+    ]
+    yardstick = statistics.median([second for pairs in measured.values() for second in pairs.reference])
+    return [*rows, row("naive-c-loop", yardstick * 1e9, "ns/round", "naive C", 1.0)]
+
+
+def bandit_rows(effort: Effort, say: Progress) -> list[Row]:
+    """Other bandits in the same loop, each beside UCB1 there."""
+    stationary = one_query(max(1, effort.rounds // 4))
+    contenders = [
+        simulated("ts-loop", Thompson(), stationary),
+        simulated("klucb-loop", KLUCB(), stationary),
+        simulated("exp3s-loop", EXP3S.tuned(ARMS, PER_QUERY), stationary),
+    ]
+    tick = counted(say, "bandits beside UCB1", effort.repeats)
+    measured = interleave(simulated("ucb1", UCB1(), stationary), contenders, effort.repeats, tick=tick)
+    return [nanoseconds(name, pairs, "ns/round", "UCB1 loop") for name, pairs in measured.items()]
+
+
+def api_rows(effort: Effort, say: Progress) -> list[Row]:
+    """Calls from Python, in pairs of a decision and its reward per second, each beside the fastest peer there is."""
+    there = peers.installed(effort.pairs)
+    best = peers.fastest(there)
+    ours = [stepped("step-api", effort.pairs), separate("step-api-separate", effort.pairs)]
+    yardstick = ours[0] if best is None else there[best]
+    contenders = [*ours, *(contender for name, contender in there.items() if name != best)]
+    measured = interleave(yardstick, contenders, effort.repeats, tick=counted(say, "calls beside peers", effort.repeats))
+    title = "fastest peer (none installed)" if best is None else f"fastest peer ({peers.PEERS[best].title})"
+    note = "install the extra 'bench' to compare" if best is None else ""
+    rows = [
+        row(name, 1.0 / pairs.value, "pairs/s", title, None if best is None else 1.0 / pairs.ratio, note)
+        for name, pairs in measured.items()
+    ]
+    if best is not None:
+        slices = [second for pairs in measured.values() for second in pairs.reference]
+        rows.append(row(best, 1.0 / statistics.median(slices), "pairs/s", title, 1.0))
+    missing = [name for name in peers.PEERS if name not in there]
+    return rows + [row(name, None, "pairs/s", title, None, f"{peers.PEERS[name].title} is not installed") for name in missing]
+
+
+def state_rows() -> list[Row]:
+    """Bytes of one query's state."""
+    return [
+        against_bar("state-ucb1", row_dtype(UCB1(), 8, 0).itemsize, "B", "8 arms"),
+        against_bar("state-bwc", row_dtype(paper_policy(), 8, 8).itemsize, "B", "8 arms, 8 features"),
+    ]
+
+
+def first_decision(cache: Path) -> float:
+    """Seconds from the start of a new process to the end of it, with one decision between."""
+    source = Path(__file__).parents[2]  # the very package that is measured, installed or not
+    path = os.pathsep.join([str(source), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "SWERVE_CACHE_DIR": str(cache), "PYTHONPATH": path}
+    begun = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", FIRST_DECISION], env=environment, capture_output=True, text=True, check=False)
+    spent = time.perf_counter() - begun
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise SwerveError(f"a new process failed before its first decision: {reason}")
+    return spent
+
+
+def start_rows(folder: Path, effort: Effort, say: Progress) -> list[Row]:
+    """New processes: the first with nothing compiled, the next with what the first has left."""
+    say("a start without compiled code")
+    cold = [first_decision(folder / f"cache-{number}") for number in range(effort.colds)]
+    say("starts with compiled code")
+    warm = [first_decision(folder / "cache-0") for _ in range(effort.starts)]
+    return [
+        against_bar("start-cached", statistics.median(warm), "s", "new process, import, first decision of BWC"),
+        against_bar("cold-compile", statistics.median(cold), "s", "the same with nothing compiled"),
+    ]
+
+
+def hull_rows(effort: Effort, say: Progress) -> list[Row]:
+    """A hull prediction in compiled code, beside `nnls` on the same points and contexts."""
+    unit, title = "µs/prediction", "SciPy nnls"
+    try:
+        tick = counted(say, "hull beside nnls", effort.batches)
+        pairs, agree = hulls.measure(effort.batches, effort.batch, max(1, effort.repeats // 7), tick)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "scipy":
+            raise
+        note = "SciPy is not installed; install the extra 'bench'"
+        return [row(name, None, unit, title, None, note) for name in ("hull-predict-d10-n300", "hull-nnls-d10-n300")]
+    note = "" if all(agree) else f"{agree.count(False)} of {len(agree)} predictions are wrong"
+    return [
+        row("hull-predict-d10-n300", pairs.value * 1e6, unit, title, pairs.ratio, note),
+        row("hull-nnls-d10-n300", pairs.reference_value * 1e6, unit, title, 1.0),
+    ]
