@@ -1,0 +1,5 @@
+"""`python -m swerve`."""
+
+from swerve.cli import main
+
+main()

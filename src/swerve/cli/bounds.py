@@ -1,0 +1,136 @@
+"""`swerve bounds`: what the paper proves for a problem, and what BWC measures on it."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import click
+import numpy as np
+
+from swerve import theory
+from swerve.bandits import UCB1, Testable
+from swerve.classifiers import Learner, Rectangle
+from swerve.cli.common import (
+    console,
+    figures,
+    json_option,
+    number,
+    progress_bar,
+    runs_option,
+    seed_option,
+    threads_option,
+    write_json,
+)
+from swerve.core.errors import SwerveError
+from swerve.environments import Traffic
+from swerve.policies import BWC
+from swerve.simulate import Results, simulate
+
+
+@click.command("bounds")
+@click.option("--arms", "n", type=click.IntRange(2, 64), default=5, show_default=True, help="n: results per query.")
+@click.option("--horizon", type=click.IntRange(2), default=300_000, show_default=True, help="T: rounds.")
+@click.option("--events", "k", type=click.IntRange(0), default=5, show_default=True, help="k: events.")
+@click.option("--shift", type=float, default=0.3, show_default=True, help="ε_S: minimum shift of an event.")
+@click.option("--gap", type=float, default=0.1, show_default=True, help="Δ: minimum suboptimality of a result.")
+@click.option("--features", "d", type=click.IntRange(1, 64), default=2, show_default=True, help="d: features of a context.")
+@click.option("--margin", type=float, default=0.1, show_default=True, help="δ: margin of the concept class.")
+@click.option("--factor", "c", type=float, default=4.0, show_default=True, help="c in L = c·n/ε²·ln T.")
+@click.option("--measure/--no-measure", default=True, help="Play BWC under the assumptions of Theorem 1 too.  [default: measure]")
+@runs_option
+@seed_option
+@threads_option
+@json_option
+def command(
+    n: int, horizon: int, k: int, shift: float, gap: float, d: int, margin: float, c: float,
+    measure: bool, runs: int, seed: int, threads: int | None, json_to: str | None,
+) -> None:  # fmt: skip
+    """The bounds of Theorems 1 to 6 for one query, and BWC's measured regret ÷ bound.
+
+    The measurement draws instances that keep Theorem 1's assumptions (one query with its own classifier, k events at least
+    2L apart, minimum shift ε_S) and compares each run with the bound for that run's own Δ.
+    """
+    length = theory.test_length(n, shift, horizon, c)
+    rectangle = theory.rectangle_diameter(d, margin)
+
+    def r0(t: float, own_gap: float = gap) -> float:
+        return theory.ucb1_regret(t, n, own_gap)
+
+    theorem1 = theory.theorem1(horizon, k, rectangle, length, r0)
+    printed = theory.theorem1_printed(horizon, k, rectangle, length, r0)
+    theorem4 = theory.theorem4(horizon, n, k, shift, gap, rectangle)
+    rows: list[dict[str, Any]] = [
+        {"name": name, "value": value, "about": about}
+        for name, value, about in (
+            ("L", length, f"test length, {c:g}·n/ε²·ln T"),
+            ("L of the proof", theory.proof_length(n, shift, horizon), "with the constants that Theorem 3 implies"),
+            ("d_F rectangles", rectangle, "diameter of APR(d, δ), exact: 1 + d·⌊2/δ⌋"),
+            ("FP-complexity, rectangles", forced_alarms(d, margin), "false positives that an adversary forces on Rectangle"),
+            ("d_F hyperplanes", theory.hyperplane_bound(d, margin), "at most (1 + 1/δ)^d"),
+            ("R0(T)", r0(horizon), "event-free regret of UCB1"),
+            ("Theorem 1", theorem1, "BWC with rectangles, corrected bound"),
+            ("Theorem 1, printed", printed, "as in the paper"),
+            ("Theorem 4", theorem4, "constant C = 19, see docs/theory.md"),
+            ("Theorem 5", theory.theorem5(horizon, min(shift, 0.49)), "at least, without contexts, one event"),
+            ("Theorem 6 (ii)", theory.theorem6_diameter(horizon, rectangle), "at least, with contexts, one event"),
+        )
+    ]
+    if measure:
+        rows += measured(n, horizon, k, shift, d, margin, length, runs, seed, threads)
+    if write_json(json_to, rows):
+        return
+    table = figures(f"n = {n}, T = {horizon:,}, k = {k}, ε_S = {shift:g}, Δ = {gap:g}, d = {d}, δ = {margin:g}", "what", "value")
+    table.add_column("meaning", style="dim")
+    for row in rows:
+        table.add_row(row["name"], number(float(row["value"])), row["about"])
+    console.print(table)
+    if 2 * length * (k + 1) > horizon:
+        console.print(f"[yellow]k events 2L = {2 * length:,} apart do not fit into T: the theorems promise nothing here.[/yellow]")
+
+
+def forced_alarms(d: int, margin: float) -> int:
+    """Play the prediction game against the real classifier, with the adversary that is best against rectangles."""
+    box = Learner(Rectangle(margin=margin), d)
+    return theory.play(box, theory.staircase(d, margin), theory.quiet).false_positives
+
+
+def measured(
+    n: int, horizon: int, k: int, shift: float, d: int, margin: float, length: int, runs: int, seed: int, threads: int | None
+) -> list[dict[str, Any]]:
+    """Regret of BWC on instances that keep the theorem's assumptions, beside the bound for each instance."""
+    if 2 * length * (k + 1) > horizon:
+        raise SwerveError(
+            f"horizon = {horizon} is not allowed; {k} events at least 2L = {2 * length} rounds apart need a horizon ≥ "
+            f"{2 * length * (k + 1)} (or use --no-measure)"
+        )
+    environment = Traffic(
+        queries=1, impressions=horizon, results=n, shifting=1.0, events_low=k, events_high=k, minimum_shift=shift,
+        minimum_distance=2 * length, features=d, margin=margin, edge_low=0.9 - margin, edge_high=0.9 - margin,
+    )  # fmt: skip
+    policy = BWC(Testable(UCB1(), length=length, epsilon=shift), Rectangle(margin=margin))
+    with progress_bar("BWC", runs * horizon) as tick:
+        results: Results = simulate(policy, environment, runs=runs, seed=seed, threads=threads, progress=tick)
+    diameter = theory.rectangle_diameter(d, margin)
+    ratios = []
+    for run in results.runs:
+        own = float(run.facts["gap"])
+        bound = theory.theorem1(horizon, k, diameter, length, functools.partial(theory.ucb1_regret, n=n, gap=own))
+        ratios.append(run.regret[-1] / bound)
+    counters = results.summary()["counters"]
+    spread = float(np.std(results.regret, ddof=1)) if len(results.runs) > 1 else math.nan
+    return [
+        {
+            "name": "measured regret",
+            "value": float(results.regret.mean()),
+            "about": f"BWC, mean of {runs} runs, sd {number(spread)}",
+        },
+        {
+            "name": "measured ÷ Theorem 1",
+            "value": float(np.mean(ratios)),
+            "about": f"each with its own Δ; the largest {max(ratios):.2g}",
+        },
+        {"name": "false alarms", "value": counters["false_alarms"], "about": f"at most d_F = {diameter}"},
+        {"name": "missed events", "value": counters["misses"], "about": "a safe classifier misses none"},
+    ]

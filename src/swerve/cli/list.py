@@ -1,0 +1,81 @@
+"""`swerve list`: what there is to play with."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import click
+from rich.table import Table
+
+from swerve.cli.common import console, json_option, load_option, write_json
+from swerve.core.contract import predict, select
+from swerve.core.parse import spec_classes
+from swerve.core.spec import Spec, base_of, field_types
+from swerve.environments import environments
+from swerve.policies import POLICIES
+
+
+def summary(thing: Any) -> str:
+    """The first line of a docstring."""
+    return (inspect.getdoc(thing) or "").partition("\n")[0]
+
+
+def parameters(cls: type[Spec]) -> dict[str, dict[str, Any]]:
+    """A class's fields: default and what is allowed."""
+    out: dict[str, dict[str, Any]] = {}
+    signature = inspect.signature(cls).parameters
+    for name, annotation in field_types(cls).items():
+        default = signature[name].default
+        base, allowed = base_of(annotation)
+        kind = str(allowed) if allowed is not None else {Spec: "a spec"}.get(base, getattr(base, "__name__", "a table"))
+        out[name] = {"default": None if default is inspect.Parameter.empty else default, "allowed": kind}
+    return out
+
+
+def catalog() -> list[dict[str, Any]]:
+    """Everything that can be named, kind by kind."""
+    rows: list[dict[str, Any]] = []
+    for name, maker in POLICIES.items():
+        defaults = {key: p.default for key, p in list(inspect.signature(maker).parameters.items())[1:]}
+        rows.append({"kind": "policy", "name": name, "about": summary(maker), "parameters": defaults})
+    for name, cls in spec_classes().items():
+        for kind, verb in (("building block", select), ("classifier", predict)):
+            if any(base in verb.implementations for base in cls.__mro__):
+                fields = {key: field["default"] for key, field in parameters(cls).items()}
+                rows.append({"kind": kind, "name": name, "about": summary(cls), "parameters": fields})
+    for name, cls in environments().items():
+        fields = {key: field["default"] for key, field in parameters(cls).items()}
+        rows.append({"kind": "environment", "name": name, "about": summary(cls), "parameters": fields})
+    return rows
+
+
+@click.command("list")
+@click.option("--all", "everything", is_flag=True, help="Building blocks and classifiers too, for compositions of your own.")
+@load_option
+@json_option
+def command(everything: bool, json_to: str | None) -> None:
+    """Policies and environments by name, with their parameters and defaults."""
+    rows = catalog()
+    if write_json(json_to, [{**row, "parameters": {k: _shown(v) for k, v in row["parameters"].items()}} for row in rows]):
+        return
+    for kind in ("policy", "building block", "classifier", "environment"):
+        if kind in ("building block", "classifier") and not everything:
+            continue
+        table = Table(title={"policy": "policies"}.get(kind, kind + "s"), title_justify="left", show_lines=False)
+        table.add_column("name", style="bold", no_wrap=True)
+        table.add_column("what it is", ratio=1)
+        table.add_column("parameters", ratio=1)
+        for row in rows:
+            if row["kind"] == kind:
+                fields = ", ".join(k if v is None else f"{k}={_shown(v)}" for k, v in row["parameters"].items())
+                table.add_row(row["name"], row["about"], fields or "–")
+        console.print(table)
+    if not everything:
+        console.print(
+            "[dim]`swerve list --all` shows the classes that compose, as in 'BWC(Testable(KLUCB()), Rectangle(margin=0.05))'.[/dim]"
+        )
+
+
+def _shown(value: Any) -> Any:
+    return value if isinstance(value, int | float | str | bool) or value is None else repr(value)

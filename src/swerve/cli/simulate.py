@@ -1,0 +1,144 @@
+"""`swerve simulate`: play policies in an environment and report their regret."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from swerve.cli.common import (
+    console,
+    errors,
+    figures,
+    json_option,
+    load_option,
+    number,
+    progress_bar,
+    runs_option,
+    seed_option,
+    threads_option,
+    write_json,
+)
+from swerve.core.errors import SwerveError
+from swerve.environments import environment, world
+from swerve.policies import policy
+from swerve.simulate import Interrupted, Results, simulate
+
+
+@click.command("simulate", no_args_is_help=True)
+@click.argument("policies", nargs=-1, required=True, metavar="POLICY…")
+@click.option(
+    "--environment", "-e", "where", default="traffic", show_default=True, help="Environment, e.g. 'traffic(shifting=0.5)'."
+)
+@runs_option
+@seed_option
+@click.option("--pooling", default="shared", show_default=True, help="Who learns together: shared, query, or a number of groups.")
+@click.option("--points", type=click.IntRange(1), default=100, show_default=True, help="Checkpoints of the regret curve.")
+@click.option(
+    "--spacing", type=click.Choice(["linear", "log"]), default="linear", show_default=True, help="Spacing of the checkpoints."
+)
+@threads_option
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for one Parquet file per run; finished runs are reused."
+)
+@click.option("--curves", is_flag=True, help="Put the regret curves into the JSON.")
+@click.option("--plot", is_flag=True, help="Draw the regret curves in the terminal (extra `demo`).")
+@load_option
+@json_option
+def command(
+    policies: tuple[str, ...],
+    where: str,
+    runs: int,
+    seed: int,
+    pooling: str,
+    points: int,
+    spacing: str,
+    threads: int | None,
+    out: Path | None,
+    curves: bool,
+    plot: bool,
+    json_to: str | None,
+) -> None:
+    """Play each POLICY in RUNS instances of the environment, drawn with the seeds SEED, SEED + 1, …
+
+    A policy is a name (see `swerve list`), with parameters in brackets if you like: bwc, 'bwc(length=500)',
+    'Oracle(Thompson())'. Clicks, contexts and events are the same for every policy.
+    """
+    problem = environment(where)
+    first = world(problem, seed)
+    specs = {name: policy(name, arms=first.arms, horizon=int(first.rounds.max())) for name in dict.fromkeys(policies)}
+    done: dict[str, tuple[Results, float]] = {}
+    stopped = False
+    for name, spec in specs.items():
+        start = time.perf_counter()
+        try:
+            with progress_bar(name, runs * len(first.schedule)) as tick:
+                results = simulate(
+                    spec, problem, runs=runs, seed=seed, pooling=pooling, points=points, spacing=spacing, threads=threads,
+                    out=out, progress=tick
+                )  # fmt: skip
+        except Interrupted as interruption:
+            stopped = True
+            results = interruption.results
+        if results.runs:
+            done[name] = (results, time.perf_counter() - start)
+        if stopped:
+            break
+    rows = [row(name, results, seconds, curves) for name, (results, seconds) in done.items()]
+    if not write_json(json_to, rows) and rows:
+        console.print(table(rows, where, runs, seed))
+        if plot:
+            draw({name: results for name, (results, _) in done.items()})
+    if stopped:
+        kept = f"; finished runs are in {out}" if out else ""
+        errors.print(f"swerve: interrupted after {sum(len(r.runs) for r, _ in done.values())} finished runs{kept}")
+        raise click.exceptions.Exit(130)
+
+
+def row(name: str, results: Results, seconds: float, curves: bool) -> dict[str, Any]:
+    """One policy's figures."""
+    out = {"name": name, **results.summary(), "seconds": seconds}
+    if curves:
+        out["rounds"] = results.rounds.tolist()
+        out["curves"] = results.curves.tolist()
+    return out
+
+
+def table(rows: list[dict[str, Any]], where: str, runs: int, seed: int) -> Table:
+    """The figures as a table: mean ± standard deviation, the counters as means over runs."""
+    out = figures(
+        f"{where}: mean of {runs} runs, seeds {seed}–{seed + runs - 1}",
+        "policy", "regret ± sd", "clicks\n/round", "events", "alarms\ntrue/false", "missed", "wrong\nlabels", "restarts", "s",
+    )  # fmt: skip
+    for line in sorted(rows, key=lambda r: float(r["mean"])):
+        c = line["counters"]
+        asked = c["consulted"] > 0
+        out.add_row(
+            line["name"], f"{number(line['mean'])} ± {number(line['sd'])}", f"{c['clicks'] / c['rounds']:.4f}", number(c["events"]),
+            f"{number(c['true_alarms'])}/{number(c['false_alarms'])}" if asked else "–", number(c["misses"]) if asked else "–",
+            number(c["wrong_false_labels"] + c["wrong_true_labels"]) if asked else "–", number(c["restarts"]),
+            f"{line['seconds']:.1f}",
+        )  # fmt: skip
+    return out
+
+
+def draw(results: dict[str, Results]) -> None:
+    """Mean regret over rounds, in the terminal."""
+    try:
+        import plotext
+    except ImportError:
+        raise SwerveError("--plot needs the package plotext; install Swerve with its extra `demo`") from None
+    plotext.clear_figure()
+    colours = ["green", "blue", "red", "magenta", "cyan", "orange"]
+    for place, (name, result) in enumerate(results.items()):
+        curve = [0.0, *result.curves.mean(axis=0).tolist()]
+        plotext.plot([0, *result.rounds.tolist()], curve, label=name, marker="braille", color=colours[place % len(colours)])
+    plotext.title("cumulative regret")
+    plotext.xlabel("round")
+    plotext.theme("clear")
+    plotext.plotsize(min(console.width, 110), 24)
+    text = plotext.build()
+    click.echo(text if console.is_terminal else plotext.uncolorize(text))

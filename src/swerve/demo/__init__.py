@@ -1,0 +1,1 @@
+"""Demonstrations: see it swerve."""
