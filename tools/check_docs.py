@@ -1,0 +1,123 @@
+"""Check that the documentation is complete and true, or write its generated parts anew with --write.
+
+- every package has a page; every command, option, spec and field is documented (generated parts, which must be up to date);
+- every link between pages leads somewhere;
+- every environment variable that the sources read is documented.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import click
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PACKAGE = ROOT / "src" / "swerve"
+
+
+def commands() -> str:
+    """The reference of the command line, from the commands themselves."""
+    from swerve.cli import COMMANDS, app
+
+    out: list[str] = []
+
+    def describe(command: click.Command, path: str) -> None:
+        context = click.Context(command, info_name=path)
+        help_text = inspect.cleandoc(command.help or "")
+        arguments = " ".join(p.make_metavar(context) for p in command.params if isinstance(p, click.Argument))
+        out.append(f"### `{' '.join(filter(None, [path, arguments]))}`\n\n{help_text}\n")
+        rows = []
+        for option in command.params:
+            record = option.get_help_record(context) if isinstance(option, click.Option) else None
+            if record:
+                rows.append(f"| `{record[0]}` | {' '.join(record[1].split())} |".replace("  ", " "))
+        if rows:
+            out.append("| option | meaning |\n|---|---|\n" + "\n".join(rows) + "\n")
+        if isinstance(command, click.Group):
+            for name in command.list_commands(context):
+                child = command.get_command(context, name)
+                if child is not None:
+                    describe(child, f"{path} {name}")
+
+    root = click.Context(app, info_name="swerve")
+    for name in sorted(COMMANDS):
+        found = app.get_command(root, name)
+        if found is not None:
+            describe(found, f"swerve {name}")
+    return "\n".join(out)
+
+
+def parameters() -> str:
+    """Every spec class of the package: its fields, defaults and ranges."""
+    from swerve.cli.list import parameters as fields_of
+    from swerve.cli.list import summary
+    from swerve.core.parse import spec_classes
+
+    out: list[str] = []
+    ours = [cls for cls in spec_classes().values() if cls.__module__.startswith("swerve.")]
+    for part in sorted({cls.__module__.split(".")[1] for cls in ours}):
+        out.append(f"## {part}\n")
+        for cls in sorted((c for c in ours if c.__module__.split(".")[1] == part), key=lambda c: c.__name__):
+            out.append(f"### `{cls.__name__}`\n\n{summary(cls)}\n")
+            fields = fields_of(cls)
+            if fields:
+                out.append("| field | default | allowed |\n|---|---|---|")
+                for name, field in fields.items():
+                    default = "–" if field["default"] is None else f"`{field['default']!r}`"
+                    out.append(f"| `{name}` | {default} | {field['allowed']} |")
+                out.append("")
+    return "\n".join(out)
+
+
+GENERATED = {"cli.md": ("commands", commands), "parameters.md": ("parameters", parameters)}
+
+
+def generated(page: str) -> str:
+    """The text of a page with its generated part made anew."""
+    marker, make = GENERATED[page]
+    text = (DOCS / page).read_text(encoding="utf-8")
+    start, end = f"<!-- generated: {marker} -->", "<!-- end -->"
+    head, _, rest = text.partition(start)
+    _, _, tail = rest.partition(end)
+    return f"{head}{start}\n\n{make().rstrip()}\n\n{end}{tail}"
+
+
+def problems() -> list[str]:
+    """Everything that is wrong with the documentation."""
+    found: list[str] = []
+    for package in sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py")):
+        if not (DOCS / f"{package}.md").exists():
+            found.append(f"package swerve.{package} has no page docs/{package}.md")
+    for page in GENERATED:
+        if (DOCS / page).read_text(encoding="utf-8") != generated(page):
+            found.append(f"docs/{page} is out of date; run `python tools/check_docs.py --write`")
+    pages = [*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"]
+    for page_path in pages:
+        text = page_path.read_text(encoding="utf-8")
+        for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+            if "://" not in link and not (page_path.parent / link).exists():
+                found.append(f"{page_path.relative_to(ROOT)}: the link {link} leads nowhere")
+    documented = "\n".join(path.read_text(encoding="utf-8") for path in pages)
+    for source in PACKAGE.rglob("*.py"):
+        for variable in re.findall(r"SWERVE_[A-Z_]+", source.read_text(encoding="utf-8")):
+            if variable not in documented:
+                found.append(f"{source.relative_to(ROOT)}: the variable {variable} is not documented")
+    return found
+
+
+def main() -> None:
+    if "--write" in sys.argv[1:]:
+        for page in GENERATED:
+            (DOCS / page).write_text(generated(page), encoding="utf-8")
+    found = problems()
+    for line in found:
+        print(line)
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()
