@@ -160,6 +160,7 @@ def test_ctrl_c_keeps_finished_runs_and_says_so(tmp_path):
             "--threads", "1", "--out", str(tmp_path), "--points", "10",
         ],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": SRC},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a runner in the background has it ignored
     )  # fmt: skip
     deadline = time.monotonic() + 60
     while len(list(tmp_path.glob("*.parquet"))) < 2 and time.monotonic() < deadline:

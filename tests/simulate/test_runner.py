@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 import subprocess
 import sys
 import textwrap
@@ -106,7 +107,11 @@ SIGNALLED = """
 
 def test_a_real_sigint_stops_the_program_between_runs(tmp_path):
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(SIGNALLED), str(tmp_path)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(SIGNALLED), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a runner in the background has it ignored
     )
     assert done.returncode == 0, done.stderr
     word, finished = done.stdout.split()
