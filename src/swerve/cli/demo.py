@@ -40,11 +40,12 @@ def command(runs: int, seed: int, json_to: str | None) -> None:
         name: policy(name, arms=environment.results, horizon=environment.rounds_per_query) for name in ("ora", "bwc", "ucb1")
     }
     with Live(console=console, transient=True, refresh_per_second=10) as live:
-        results = head_to_head(
+        ended = head_to_head(
             policies, environment, rounds=environment.impressions, runs=runs, seed=seed,
             look=lambda standings: live.update(live_table(standings)),
         )  # fmt: skip
-    rows = [row(name, result, 0.0, False) for name, result in results.items()]
+    results = {standing.name: standing.results for standing in ended if standing.results is not None}
+    rows = [row(standing.name, results[standing.name], standing.seconds, False) for standing in ended]
     if write_json(json_to, rows):
         return
     console.print(table(rows, "a quarter of the queries shifting", runs, seed))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ class Standing:
     done: int = 0
     regret: dict[int, float] = field(default_factory=dict)
     results: Results | None = None
+    seconds: float = 0.0
 
     @property
     def mean(self) -> float:
@@ -34,7 +36,7 @@ class Standing:
 
 def head_to_head(
     policies: dict[str, Spec], environment: Spec, *, rounds: int, runs: int, seed: int, look: Callable[[list[Standing]], None]
-) -> dict[str, Results]:
+) -> list[Standing]:
     """Run the policies at the same time, one thread each; `look` sees all standings ten times a second."""
     standings = [Standing(name, rounds * runs) for name in policies]
     guard = threading.Lock()
@@ -44,7 +46,9 @@ def head_to_head(
             with guard:
                 standing.hear(tick)
 
+        start = time.perf_counter()
         standing.results = simulate(policies[standing.name], environment, runs=runs, seed=seed, threads=1, progress=hear)
+        standing.seconds = time.perf_counter() - start
 
     with ThreadPoolExecutor(len(standings)) as executor:
         futures = [executor.submit(one, standing) for standing in standings]
@@ -55,4 +59,4 @@ def head_to_head(
         look(standings)
         for future in futures:
             future.result()
-    return {standing.name: standing.results for standing in standings if standing.results is not None}
+    return standings
