@@ -7,11 +7,11 @@ import pytest
 from conformance.examples import environments, label
 
 import swerve
-from swerve import UCB1, Fleet, simulate
+from swerve import UCB1, simulate
 from swerve.core.spec import pack
 from swerve.environments import world
 from swerve.environments.contract import advance, best, chance, click, context
-from swerve.simulate import loop
+from swerve.simulate import Session
 
 EVERY = pytest.mark.parametrize("environment", environments(), ids=label)
 
@@ -79,18 +79,13 @@ def test_every_round_makes_sense_and_the_facts_are_true(environment):
 
 @EVERY
 def test_compiled_equals_interpreted_to_the_byte(environment):
-    instance, states = world(environment, 4), []
-    for plain in (False, True):
-        fleet = Fleet(UCB1(), queries=instance.queries, arms=instance.arms, features=instance.features)
-        places, x = instance.places.copy(), np.zeros(instance.features)
-        tally, truth = np.zeros(1, loop.TALLY), np.zeros(instance.queries, np.int64)
-        play = loop.play.plain if plain else loop.play.bind(UCB1(), environment)
-        play(
-            fleet.params, fleet.table, fleet.pools, fleet.groups, fleet.writer, pack(environment), instance.scene,
-            instance.segments, places, instance.schedule, 0, 300, True, x, np.int64(fleet.available), tally, truth,
-        )  # fmt: skip
-        states.append([part.tobytes() for part in (fleet.table, places, x, tally, truth)])
-    assert states[0] == states[1]
+    instance = world(environment, 4)
+    fast, slow = Session(UCB1(), instance), Session(UCB1(), instance, compiled=False)
+    for session in (fast, slow):
+        session.see = True
+        session.play(300)
+    assert fast.state == slow.state
+    assert fast.x.tobytes() == slow.x.tobytes()
 
 
 @EVERY

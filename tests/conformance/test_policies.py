@@ -83,12 +83,12 @@ def test_compiled_equals_interpreted_to_the_byte(policy):
     instance, states = drawn(), []
     for tables, pick in ((fast, lambda entry, *more: entry.bind(policy, *more)), (slow, lambda entry, *more: entry.plain)):
         places, x = instance.places.copy(), np.zeros(D)
-        tally, truth = np.zeros(1, loop.TALLY), np.zeros(2, np.int64)
+        tally, notes = np.zeros(1, loop.TALLY), np.zeros(2, loop.NOTE)
 
-        def rounds(start, stop, tables=tables, pick=pick, places=places, x=x, tally=tally, truth=truth):
+        def rounds(start, stop, tables=tables, pick=pick, places=places, x=x, tally=tally, notes=notes):
             pick(loop.play, instance.spec)(
                 tables.params, tables.table, tables.pools, np.zeros(2, np.int64), 1, pack(instance.spec), instance.scene,
-                instance.segments, places, instance.schedule, start, stop, see, x, np.int64(full_mask(N)), tally, truth,
+                instance.segments, places, instance.schedule, start, stop, see, x, np.int64(full_mask(N)), tally, notes,
             )  # fmt: skip
 
         seen = [tables.table.tobytes(), tables.pools.tobytes()]
@@ -98,7 +98,7 @@ def test_compiled_equals_interpreted_to_the_byte(policy):
         pick(engine.restart_one)(tables.params, tables.table, 1)
         rounds(300, 400)
         states.append(
-            [*seen, tables.table.tobytes(), tables.pools.tobytes(), places.tobytes(), x.tobytes(), tally.tobytes(), truth.tobytes()]
+            [*seen, tables.table.tobytes(), tables.pools.tobytes(), places.tobytes(), x.tobytes(), tally.tobytes(), notes.tobytes()]
         )
     assert states[0] == states[1]
     assert states[0][0] != states[0][2]

@@ -14,10 +14,9 @@ from twins.rectangle import Rectangle as RectangleTwin
 from twins.testable import Testable as TestableTwin
 from twins.ucb1 import UCB1 as UCB1Twin
 
-from swerve import BWC, UCB1, Fleet, Oracle, Rectangle, Testable, Traffic
-from swerve.core.spec import pack
+from swerve import BWC, UCB1, Oracle, Rectangle, Testable, Traffic
 from swerve.environments import world
-from swerve.simulate import loop
+from swerve.simulate import Session, loop
 from swerve.simulate.results import Plan
 from swerve.simulate.runner import play_run
 
@@ -55,7 +54,7 @@ def test_regret_and_every_counter_equal_the_twins(name, seed, pooling):
         lambda query, t, event: traffic.box_context(seed, query, t, event, edges, SPEC.margin),
     )
     np.testing.assert_allclose(run.regret, curve, rtol=1e-12)
-    expected = {name: counts[name] for name in run.counts if name != "regret"}
+    expected = {name: pytest.approx(counts[name]) for name in run.counts if name != "regret"}
     assert {name: value for name, value in run.counts.items() if name != "regret"} == expected
     assert counts["events"] == instance.k > 0
     if name == "bwc":
@@ -63,66 +62,36 @@ def test_regret_and_every_counter_equal_the_twins(name, seed, pooling):
     assert run.facts == {"k": instance.k, "shift": instance.shift, "gap": instance.gap}
 
 
-def arguments(policy, instance, see=True, pooling="shared"):
-    fleet = Fleet(
-        policy, queries=instance.queries, arms=instance.arms, features=instance.features, pooling=pooling, seed=instance.seed
-    )
-    places = instance.places.copy()
-    state = {
-        "table": fleet.table,
-        "pools": fleet.pools,
-        "places": places,
-        "x": np.zeros(instance.features),
-        "tally": np.zeros(1, loop.TALLY),
-        "truth": np.zeros(instance.queries, np.int64),
-    }
-
-    def call(play, start, stop):
-        play(
-            fleet.params, fleet.table, fleet.pools, fleet.groups, fleet.writer, pack(instance.spec), instance.scene,
-            instance.segments, places, instance.schedule, start, stop, see, state["x"], fleet.available, state["tally"],
-            state["truth"],
-        )  # fmt: skip
-
-    return call, state
-
-
-def bytes_of(state):
-    return {name: part.tobytes() for name, part in state.items()}
-
-
 @pytest.mark.parametrize("oracle", ["rectangle", "hyperplane"])
 def test_compiled_equals_interpreted(oracle):
     policy = POLICIES["bwc"][0]
     instance = world(dataclasses.replace(SPEC, oracle=oracle), 3)
-    fast, fast_state = arguments(policy, instance)
-    slow, slow_state = arguments(policy, instance)
-    fast(loop.play.bind(policy, instance.spec), 0, 600)
-    slow(loop.play.plain, 0, 600)
-    assert bytes_of(fast_state) == bytes_of(slow_state)
-    assert fast_state["tally"][0]["rounds"] == 600
+    fast, slow = Session(policy, instance), Session(policy, instance, compiled=False)
+    fast.play(600)
+    slow.play(600)
+    assert fast.state == slow.state
+    assert fast.counts["rounds"] == 600
 
 
 def test_pieces_of_a_run_equal_the_whole():
     policy, instance = POLICIES["bwc"][0], world(SPEC, 3)
-    play = loop.play.bind(policy, instance.spec)
-    whole, whole_state = arguments(policy, instance)
-    parts, parts_state = arguments(policy, instance)
-    whole(play, 0, 1800)
-    for start, stop in ((0, 1), (1, 700), (700, 1800)):
-        parts(play, start, stop)
-    assert bytes_of(whole_state) == bytes_of(parts_state)
+    whole, parts = Session(policy, instance), Session(policy, instance)
+    whole.play(1800)
+    for stop in (1, 700, 1800):
+        parts.play(stop)
+    assert whole.state == parts.state
 
 
 def test_contexts_not_drawn_change_nothing_for_who_reads_none():
     instance = world(SPEC, 3)
-    play = loop.play.bind(UCB1(), instance.spec)
-    seeing, one = arguments(UCB1(), instance, see=True)
-    blind, two = arguments(UCB1(), instance, see=False)
-    seeing(play, 0, 1800)
-    blind(play, 0, 1800)
-    one.pop("x"), two.pop("x")
-    assert bytes_of(one) == bytes_of(two)
+    seeing, blind = Session(UCB1(), instance), Session(UCB1(), instance)
+    assert blind.see is False
+    seeing.see = True
+    seeing.play(1800)
+    blind.play(1800)
+    assert seeing.x.any()
+    assert not blind.x.any()
+    assert seeing.state == blind.state
 
 
 def test_policies_meet_the_same_world():
@@ -130,10 +99,10 @@ def test_policies_meet_the_same_world():
     instance = world(SPEC, 4)
     ends = []
     for policy, _ in POLICIES.values():
-        call, state = arguments(policy, instance)
-        call(loop.play.bind(policy, instance.spec), 0, 1800)
-        ends.append(state["places"].tobytes())
-        assert state["tally"][0]["events"] == instance.k
+        session = Session(policy, instance)
+        session.play(1800)
+        ends.append(session.state["places"])
+        assert session.counts["events"] == instance.k
     assert len(set(ends)) == 1
     assert instance.places.tobytes() != ends[0]  # and a run leaves the instance itself as it was drawn
 
@@ -141,16 +110,58 @@ def test_policies_meet_the_same_world():
 def test_a_missed_event_is_counted_as_one():
     """A rectangle that has learnt the whole ball calls everything negative."""
     policy, instance = POLICIES["bwc"][0], world(dataclasses.replace(SPEC, queries=1, impressions=600), 5)
-    call, state = arguments(policy, instance)
-    play = loop.play.bind(policy, instance.spec)
-    call(play, 0, L)
-    box = state["pools"][0].classifier
+    session = Session(policy, instance)
+    session.play(L)
+    box = session.fleet.pools[0].classifier
     box.known, box.low[:], box.high[:] = 1, 0.0, 1.0
-    call(play, L, 600)
-    tally = state["tally"][0]
-    assert tally["misses"] + tally["unseen"] == instance.k
-    assert tally["misses"] > 0
-    assert (tally["true_alarms"], tally["false_alarms"]) == (0, 0)
+    session.play(600)
+    counts = session.counts
+    assert counts["misses"] + counts["unseen"] == instance.k
+    assert counts["misses"] > 0
+    assert (counts["true_alarms"], counts["false_alarms"]) == (0, 0)
+    assert counts["regret_missed"] > 0.0
+    assert counts["regret_false_alarm"] == 0.0
+
+
+# ---------------------------------------------------------------- causes of regret
+QUIET, TEST_ENDS, FALSE = 0, loop.RESTARTED, loop.CONSULTED | loop.ALARM | loop.RESTARTED
+
+
+@pytest.mark.parametrize(
+    ("rounds", "cause"),
+    [
+        ([], "learning"),
+        ([(0, TEST_ENDS)], "relearning"),  # the first test is over: what it learnt is thrown away
+        ([(0, TEST_ENDS), (0, FALSE)], "false_alarm"),
+        ([(0, TEST_ENDS), (0, FALSE), (0, TEST_ENDS)], "false_alarm"),
+        ([(0, TEST_ENDS), (0, FALSE), (1, QUIET)], "unseen"),  # an event inside the test of a false alarm
+        ([(0, TEST_ENDS), (0, FALSE), (1, QUIET), (0, TEST_ENDS)], "relearning"),  # and the bandit after the test knows of it
+        ([(0, TEST_ENDS), (1, loop.CONSULTED)], "missed"),
+        ([(0, TEST_ENDS), (1, loop.CONSULTED), (0, FALSE)], "false_alarm"),
+        ([(0, TEST_ENDS), (1, FALSE)], "learning"),  # a true alarm
+        ([(0, TEST_ENDS), (1, FALSE), (0, TEST_ENDS)], "relearning"),
+        ([(1, QUIET)], "unseen"),
+    ],
+)
+def test_every_history_has_one_cause(rounds, cause):
+    now = loop.LEARNING
+    for told, report in rounds:
+        now = loop.cause_after(now, told, report)
+    assert loop.CAUSES[now] == cause
+
+
+@pytest.mark.parametrize("name", list(POLICIES))
+def test_the_causes_add_up(name):
+    session = Session(POLICIES[name][0], world(SPEC, 7))
+    session.play(1800)
+    counts = session.counts
+    by_cause = {cause: counts[f"regret_{cause}"] for cause in loop.CAUSES}
+    assert sum(by_cause.values()) == pytest.approx(counts["regret"])
+    if name == "ora":
+        assert by_cause["learning"] == pytest.approx(counts["regret"])
+    if name == "ucb1":
+        assert by_cause["unseen"] > 0.0
+        assert by_cause["learning"] + by_cause["unseen"] == pytest.approx(counts["regret"])
 
 
 def test_twins_of_finite_and_rectangle_differ():

@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,15 +20,14 @@ from swerve.bench.reference import ARMS, Reference, python_loop
 from swerve.bench.rows import Row, against_bar, row
 from swerve.bench.timing import Contender, Pairs, interleave
 from swerve.classifiers import Rectangle
-from swerve.core.contract import reads_context
 from swerve.core.errors import SwerveError
 from swerve.core.fleet import Fleet
-from swerve.core.spec import Spec, pack
+from swerve.core.spec import Spec
 from swerve.core.tables import row_dtype
 from swerve.environments import Traffic
 from swerve.environments.contract import world
 from swerve.policies import BWC, Oracle
-from swerve.simulate import loop
+from swerve.simulate import Session
 
 PER_QUERY = 30_000  # rounds of a query in the paper's experiments
 BATCH = 1_000
@@ -92,20 +91,13 @@ def simulated(name: str, policy: Spec, environment: Traffic) -> Contender:
     """A whole run in the simulation's own compiled loop; drawing the problem and making the tables is set-up."""
     drawn = world(environment, 0)
     rounds = len(drawn.schedule)
-    play = loop.play.bind(policy, environment)
-    env_params, see = pack(environment), bool(reads_context(policy))
 
     def prepare() -> Callable[[], object]:
-        fleet = Fleet(policy, queries=drawn.queries, arms=drawn.arms, features=drawn.features)
-        places, tally = drawn.places.copy(), np.zeros(1, loop.TALLY)
-        truth, x = np.zeros(drawn.queries, np.int64), np.zeros(drawn.features)
+        session = Session(policy, drawn)
 
-        def run() -> Any:
-            play(
-                fleet.params, fleet.table, fleet.pools, fleet.groups, fleet.writer, env_params, drawn.scene, drawn.segments,
-                places, drawn.schedule, 0, rounds, see, x, fleet.available, tally, truth,
-            )  # fmt: skip
-            return tally
+        def run() -> object:
+            session.play(rounds)
+            return session.tally
 
         return run
 

@@ -5,9 +5,9 @@ from types import ModuleType
 from typing import Any
 
 from swerve.simulate.results import Plan, Results, Run
-from swerve.simulate.runner import Interrupted, Tick, checkpoints, simulate
+from swerve.simulate.runner import Interrupted, Session, Tick, checkpoints, simulate
 
-__all__ = ["Interrupted", "Plan", "Results", "Run", "Tick", "checkpoints", "simulate"]
+__all__ = ["Interrupted", "Plan", "Results", "Run", "Session", "Tick", "checkpoints", "simulate"]
 
 
 class _Callable(ModuleType):

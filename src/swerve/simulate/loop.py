@@ -26,19 +26,33 @@ TALLY = record_dtype(
         ("wrong_false_labels", "i8"),
         ("wrong_true_labels", "i8"),
         ("restarts", "i8"),
+        ("by_cause", "f8", 5),
     ]
 )
 
+#: What the loop remembers of a query: whether its last alarm was true, and why its bandit may be wrong.
+NOTE = record_dtype([("true_alarm", "i8"), ("cause", "i8")])
+
+#: Where regret comes from: the history of the bandit that is playing. Every round's regret goes to exactly one of them.
+CAUSES = (
+    "learning",  # it began at the query's start or at a true alarm: somebody must look for the best arm
+    "relearning",  # it began after the test of a true alarm, and learns again what the test knew
+    "false_alarm",  # it began with a false alarm, or after the test of one
+    "unseen",  # an event has happened since it began, and nobody asked the classifier (inside a test; always without a classifier)
+    "missed",  # an event has happened since it began, and the classifier called it negative
+)
+LEARNING, RELEARNING, FALSE_ALARM, UNSEEN, MISSED = range(5)
+
 
 @kernel
-def count(tally, alarm_was_true, query, told, report):
+def count(tally, note, told, report):
     """What a round that was not plain quiet adds to the tally. A label speaks of the alarm before, so it comes first."""
     if report & LABEL_FALSE:
         tally.false_labels += 1
-        tally.wrong_false_labels += alarm_was_true[query]
+        tally.wrong_false_labels += note.true_alarm
     if report & LABEL_TRUE:
         tally.true_labels += 1
-        tally.wrong_true_labels += 1 - alarm_was_true[query]
+        tally.wrong_true_labels += 1 - note.true_alarm
     if report & RESTARTED:
         tally.restarts += 1
     if report & CONSULTED:
@@ -47,11 +61,23 @@ def count(tally, alarm_was_true, query, told, report):
     if report & ALARM:
         tally.true_alarms += told
         tally.false_alarms += 1 - told
-        alarm_was_true[query] = told
+        note.true_alarm = told
     elif report & CONSULTED:
         tally.misses += told
     else:
         tally.unseen += told
+
+
+@kernel
+def cause_after(cause, told, report):
+    """Why the bandit of this round may be wrong, given why it might have been in the round before."""
+    if report & ALARM:
+        return LEARNING if told != 0 else FALSE_ALARM
+    if told != 0:
+        return MISSED if report & CONSULTED else UNSEEN
+    if report & RESTARTED and cause != FALSE_ALARM:
+        return RELEARNING
+    return cause
 
 
 @Entry
@@ -72,7 +98,7 @@ def play(
     x,
     available,
     tallies,
-    alarm_was_true,
+    notes,
 ):
     """Rounds `start` to `stop` of a run. `see` says whether contexts are drawn: a policy that reads none need not pay for them."""
     spec = params[0]
@@ -89,9 +115,12 @@ def play(
         if click(env, facts, segments, place, arm):
             reward(spec, table[query], arm, 1.0, float(t))
             tally.clicks += 1.0
-        tally.regret += best(env, facts, segments, place) - chance(env, facts, segments, place, arm)
         if told != 0 or report > CONSULTED:
-            count(tally, alarm_was_true, query, told, report)
+            count(tally, notes[query], told, report)
+            notes[query].cause = cause_after(notes[query].cause, told, report)
         elif report == CONSULTED:
             tally.consulted += 1
+        lost = best(env, facts, segments, place) - chance(env, facts, segments, place, arm)
+        tally.regret += lost
+        tally.by_cause[notes[query].cause] += lost
     tally.rounds += stop - start

@@ -61,38 +61,68 @@ def checkpoints(horizon: int, points: int = 100, spacing: str = "linear") -> NDA
     return np.unique(np.rint(at).astype(np.int64))
 
 
+class Session:
+    """A run under way: a fleet in a drawn instance, the round it has reached, and what was counted so far."""
+
+    def __init__(self, policy: Spec, instance: World, pooling: str = "shared", *, compiled: bool = True) -> None:
+        self.policy, self.instance = policy, instance
+        self.fleet = Fleet(
+            policy, queries=instance.queries, arms=instance.arms, features=instance.features, pooling=pooling, seed=instance.seed
+        )
+        self.places = instance.places.copy()
+        self.tally = np.zeros(1, loop.TALLY)
+        self.notes = np.zeros(instance.queries, loop.NOTE)
+        self.x = np.zeros(instance.features)
+        self.see = bool(reads_context(policy))
+        self.done = 0
+        self._env_params = pack(instance.spec)
+        self._play = loop.play.bind(policy, instance.spec) if compiled else loop.play.plain
+
+    def play(self, until: int) -> None:
+        """Play on, up to and with round `until`."""
+        fleet, instance = self.fleet, self.instance
+        self._play(
+            fleet.params, fleet.table, fleet.pools, fleet.groups, fleet.writer, self._env_params, instance.scene, instance.segments,
+            self.places, instance.schedule, self.done, until, self.see, self.x, fleet.available, self.tally, self.notes,
+        )  # fmt: skip
+        self.done = until
+
+    @property
+    def state(self) -> dict[str, bytes]:
+        """Everything that a run's future depends on, and its counters, as bytes."""
+        parts = {
+            "table": self.fleet.table,
+            "pools": self.fleet.pools,
+            "places": self.places,
+            "tally": self.tally,
+            "notes": self.notes,
+        }
+        return {name: part.tobytes() for name, part in parts.items()}
+
+    @property
+    def counts(self) -> dict[str, float]:
+        """The counters by name, the regret also by cause."""
+        tally = self.tally[0]
+        counts = {name: tally[name].item() for name in loop.TALLY.names or () if name != "by_cause"}
+        return counts | {f"regret_{name}": float(lost) for name, lost in zip(loop.CAUSES, tally["by_cause"], strict=True)}
+
+
 def play_run(plan: Plan, instance: World, tick: Progress | None = None, stop: threading.Event | None = None) -> Run | None:
     """One run on a drawn instance; None when `stop` was set before it ended."""
-    policy = plan.policy
-    fleet = Fleet(
-        policy, queries=instance.queries, arms=instance.arms, features=instance.features, pooling=plan.pooling, seed=instance.seed
-    )
-    play = loop.play.bind(policy, instance.spec)
-    tally = np.zeros(1, loop.TALLY)
-    truth = np.zeros(instance.queries, np.int64)
-    places = instance.places.copy()
-    env_params = pack(instance.spec)
-    x = np.zeros(instance.features)
-    see = bool(reads_context(policy))
+    session = Session(plan.policy, instance, plan.pooling)
     rounds = checkpoints(len(instance.schedule), plan.points, plan.spacing)
     regret, clicks = np.zeros(len(rounds)), np.zeros(len(rounds))
-    done = 0
     for number, mark in enumerate(rounds):
-        while done < mark:
+        while session.done < mark:
             if stop is not None and stop.is_set():
                 return None
-            ahead = min(int(mark), done + BREATH)
-            play(
-                fleet.params, fleet.table, fleet.pools, fleet.groups, fleet.writer, env_params, instance.scene, instance.segments,
-                places, instance.schedule, done, ahead, see, x, fleet.available, tally, truth,
-            )  # fmt: skip
+            before = session.done
+            session.play(min(int(mark), before + BREATH))
             if tick is not None:
-                tick(Tick(instance.seed, ahead - done, ahead, float(tally[0]["regret"])))
-            done = ahead
-        regret[number], clicks[number] = tally[0]["regret"], tally[0]["clicks"]
-    counts = {name: tally[0][name].item() for name in loop.TALLY.names or ()}
+                tick(Tick(instance.seed, session.done - before, session.done, float(session.tally[0]["regret"])))
+        regret[number], clicks[number] = session.tally[0]["regret"], session.tally[0]["clicks"]
     facts = {"k": instance.k, "shift": instance.shift, "gap": instance.gap}
-    return Run(instance.seed, rounds, regret, clicks, counts, facts)
+    return Run(instance.seed, rounds, regret, clicks, session.counts, facts)
 
 
 def simulate(
