@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from twins.duel import duel
+from twins.duel import duel, same_state
 from twins.oracle import Oracle as Twin
 from twins.ucb1 import UCB1 as UCB1Twin
 
-from swerve import EXP3S, KLUCB, UCB1, Fleet, Oracle, Testable, Thompson
+from swerve import BWC, EXP3S, KLUCB, UCB1, Fleet, Never, Oracle, Testable, Thompson
 
 
 @pytest.mark.parametrize("ways", [{}, {"changing": True, "evictions": 0.02}, {"delay": 6}])
@@ -39,7 +39,7 @@ def test_is_the_bandit_restarted_at_each_event(bandit):
         if (t * 7 + one.arm) % 3 == 0:
             told.reward(0, one)
             alone.reward(0, two)
-    assert told.table["bandit"].tobytes() == alone.table.tobytes()
+    assert same_state(told.table["bandit"], alone.table)
     assert told.table[0].phase == 4
 
 
@@ -55,3 +55,14 @@ def test_a_click_from_before_the_event_is_not_learnt():
     before = fleet.select(0)
     fleet.select(0, told=True)
     assert not fleet.reward(0, before)
+
+
+def test_feedback_for_a_phase_of_the_bandit_inside_is_not_learnt_later():
+    policy = Oracle(BWC(Testable(UCB1(), length=3), Never()))
+    fleet = Fleet(policy, queries=1, arms=2, features=1)
+    first = fleet.select(0, [0.0], now=0.0)
+    for t in range(1, 5):
+        last = fleet.select(0, [0.0], now=float(t))
+    assert last.phase > first.phase  # the test inside is over
+    assert fleet.reward(0, first) is False
+    assert fleet.reward(0, last) is True

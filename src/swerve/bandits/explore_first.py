@@ -7,25 +7,22 @@ import numpy as np
 from swerve.bandits.testable import sort_out
 from swerve.core.contract import (
     begin,
-    evict,
     guess,
     layout,
     mean_of,
     played,
     plays_of,
-    pool_layout,
-    restart,
-    reward,
     select,
-    show,
     slots,
     test_length,
 )
 from swerve.core.rng import GOLDEN, draw, mix, wrap_add
 from swerve.core.spec import Gap, Natural, Spec
-from swerve.core.tables import has, nested
+from swerve.core.tables import has
+from swerve.core.wrapping import inner_layout, wrapping
 
 
+@wrapping
 class ExploreFirst(Spec):
     """Play random arms for L rounds, form the guess from them, then let the bandit play on with what it has seen.
 
@@ -47,23 +44,13 @@ class ExploreFirst(Spec):
 
 @layout.register(ExploreFirst)
 def _(spec, arms, features):
-    return [("bandit", nested(layout(spec.bandit, arms, features))), ("rng", "u8")]
-
-
-@pool_layout.register(ExploreFirst)
-def _(spec, features):
-    return [("bandit", nested(pool_layout(spec.bandit, features)))]
+    return [*inner_layout(spec, arms, features), ("rng", "u8")]
 
 
 @begin.register(ExploreFirst)
 def _(spec, row, word):
     row.rng = word
     begin(spec.bandit, row.bandit, mix(wrap_add(word, GOLDEN)))
-
-
-@restart.register(ExploreFirst)
-def _(spec, row):
-    restart(spec.bandit, row.bandit)
 
 
 @select.register(ExploreFirst)
@@ -80,21 +67,6 @@ def _(spec, row, pool, available, now):
                 return arm
             left -= 1
     return -1
-
-
-@show.register(ExploreFirst)
-def _(spec, row, arm, now):
-    show(spec.bandit, row.bandit, arm, now)
-
-
-@reward.register(ExploreFirst)
-def _(spec, row, arm, value, now):
-    reward(spec.bandit, row.bandit, arm, value, now)
-
-
-@evict.register(ExploreFirst)
-def _(spec, row, arm):
-    evict(spec.bandit, row.bandit, arm)
 
 
 @test_length.register(ExploreFirst)
@@ -120,11 +92,6 @@ def _(spec, row):
 @played.register(ExploreFirst)
 def _(spec, row):
     return played(spec.bandit, row.bandit)
-
-
-@plays_of.register(ExploreFirst)
-def _(spec, row, arm):
-    return plays_of(spec.bandit, row.bandit, arm)
 
 
 @mean_of.register(ExploreFirst)

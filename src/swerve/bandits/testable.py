@@ -13,25 +13,21 @@ from swerve.core.contract import (
     guess,
     layout,
     mean_of,
-    observe,
-    phase,
     played,
     plays_of,
-    pool_layout,
     restart,
-    reward,
-    select,
-    settle,
     show,
     slots,
     test_length,
 )
-from swerve.core.errors import SwerveError
-from swerve.core.spec import Gap, Natural, Spec
-from swerve.core.tables import bit, nested
+from swerve.core.errors import SwerveError, shown
+from swerve.core.spec import Gap, Natural, Spec, coerced
+from swerve.core.tables import bit
 from swerve.core.verbs import kernel
+from swerve.core.wrapping import inner_layout, wrapping
 
 
+@wrapping
 class Testable(Spec):
     """Make any bandit that keeps averages (L, ε)-testable: it plays as before, and can be asked for its L-th round guess.
 
@@ -71,12 +67,7 @@ def sort_out(bandit, row, leader, epsilon):
 
 @layout.register(Testable)
 def _(spec, arms, features):
-    return [("bandit", nested(layout(spec.bandit, arms, features))), ("half", "u4", arms)]
-
-
-@pool_layout.register(Testable)
-def _(spec, features):
-    return [("bandit", nested(pool_layout(spec.bandit, features)))]
+    return [*inner_layout(spec, arms, features), ("half", "u4", arms)]
 
 
 @begin.register(Testable)
@@ -92,21 +83,6 @@ def _(spec, row):
         row.half[arm] = 0
 
 
-@settle.register(Testable)
-def _(spec, row, pool, delta, now):
-    return settle(spec.bandit, row.bandit, pool.bandit, delta.bandit, now)
-
-
-@observe.register(Testable)
-def _(spec, row, pool, delta, x, told, now):
-    return observe(spec.bandit, row.bandit, pool.bandit, delta.bandit, x, told, now)
-
-
-@select.register(Testable)
-def _(spec, row, pool, available, now):
-    return select(spec.bandit, row.bandit, pool.bandit, available, now)
-
-
 @show.register(Testable)
 def _(spec, row, arm, now):
     show(spec.bandit, row.bandit, arm, now)
@@ -115,20 +91,10 @@ def _(spec, row, arm, now):
             row.half[other] = plays_of(spec.bandit, row.bandit, other)
 
 
-@reward.register(Testable)
-def _(spec, row, arm, value, now):
-    reward(spec.bandit, row.bandit, arm, value, now)
-
-
 @evict.register(Testable)
 def _(spec, row, arm):
     evict(spec.bandit, row.bandit, arm)
     row.half[arm] = 0
-
-
-@phase.register(Testable)
-def _(spec, row):
-    return phase(spec.bandit, row.bandit)
 
 
 @test_length.register(Testable)
@@ -156,11 +122,6 @@ def _(spec, row):
     return played(spec.bandit, row.bandit)
 
 
-@plays_of.register(Testable)
-def _(spec, row, arm):
-    return plays_of(spec.bandit, row.bandit, arm)
-
-
 @mean_of.register(Testable)
 def _(spec, row, arm):
     return mean_of(spec.bandit, row.bandit, arm)
@@ -183,7 +144,11 @@ def guesses(arms: ArrayLike, rewards: ArrayLike, n: int, epsilon: float) -> list
     >>> guesses([0, 1, 0, 0], [1, 0, 1, 1], n=2, epsilon=0.4)[-1]
     Guess(plus=frozenset({0}), minus=frozenset({1}))
     """
-    played_arms: NDArray[np.int64] = np.asarray(arms, dtype=np.int64)
+    n, epsilon = coerced("guesses", "n", Natural, n), coerced("guesses", "epsilon", Gap, epsilon)
+    given = np.asarray(arms)
+    if given.size and given.dtype.kind not in "iu":
+        raise SwerveError(f"arms = {shown(arms)} is not allowed; arms must be whole numbers")
+    played_arms: NDArray[np.int64] = given.astype(np.int64)
     earned: NDArray[np.float64] = np.asarray(rewards, dtype=np.float64)
     if played_arms.shape != earned.shape or played_arms.ndim != 1:
         raise SwerveError(f"arms and rewards must be two lists of one length, not {played_arms.shape} and {earned.shape}")

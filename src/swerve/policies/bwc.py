@@ -26,18 +26,19 @@ from swerve.core.contract import (
     predict,
     reads_context,
     restart,
-    reward,
-    select,
     settle,
     show,
     slots,
     test_length,
+    testing,
 )
 from swerve.core.spec import NonNegative, Spec
 from swerve.core.tables import bit, has, nested
 from swerve.core.verbs import kernel
+from swerve.core.wrapping import inner_layout, inner_pool_layout, wrapping
 
 
+@wrapping
 class BWC(Spec):
     """Restart the bandit when the classifier says "event", then test whether it was one, and teach the classifier if not.
 
@@ -73,7 +74,7 @@ class BWC(Spec):
 @layout.register(BWC)
 def _(spec, arms, features):
     return [
-        ("bandit", nested(layout(spec.bandit, arms, features))),
+        *inner_layout(spec, arms, features),
         ("phase", "i8"),  # j, counted from 1
         ("plus", "i8"),  # G⁺ of the most recent full phase
         ("ripe", "f8"),  # when the guess of this phase may be taken: its L-th play plus the grace
@@ -86,7 +87,7 @@ def _(spec, arms, features):
 def _(spec, features):
     return [
         ("classifier", nested(pool_layout(spec.classifier, features))),
-        ("bandit", nested(pool_layout(spec.bandit, features))),
+        *inner_pool_layout(spec, features),
     ]
 
 
@@ -136,8 +137,8 @@ def _(spec, row, pool, delta, now):
     if row.guessed != 0 or played(spec.bandit, row.bandit) < test_length(spec.bandit) or now < row.ripe:
         return report
     plus, minus = guess(spec.bandit, row.bandit)
-    testing = row.phase % 2 == 1
-    if testing and comparable(spec, row):
+    tested = row.phase % 2 == 1
+    if tested and comparable(spec, row):
         if row.plus & minus == 0:
             learn(spec.classifier, delta.classifier, row.alarm)
             report |= LABEL_FALSE | LEARNT
@@ -145,7 +146,7 @@ def _(spec, row, pool, delta, now):
             report |= LABEL_TRUE
     row.plus = plus
     row.guessed = 1
-    if testing:
+    if tested:
         next_phase(spec, row)
         report |= RESTARTED
     return report
@@ -165,21 +166,11 @@ def _(spec, row, pool, delta, x, told, now):
     return report
 
 
-@select.register(BWC)
-def _(spec, row, pool, available, now):
-    return select(spec.bandit, row.bandit, pool.bandit, available, now)
-
-
 @show.register(BWC)
 def _(spec, row, arm, now):
     show(spec.bandit, row.bandit, arm, now)
     if played(spec.bandit, row.bandit) == test_length(spec.bandit):
         row.ripe = now + spec.grace
-
-
-@reward.register(BWC)
-def _(spec, row, arm, value, now):
-    reward(spec.bandit, row.bandit, arm, value, now)
 
 
 @evict.register(BWC)
@@ -217,6 +208,6 @@ def _(spec, pool, x):
     return domain(spec.classifier, pool.classifier, x)
 
 
-@plays_of.register(BWC)
-def _(spec, row, arm):
-    return plays_of(spec.bandit, row.bandit, arm)
+@testing.register(BWC)
+def _(spec, row):
+    return row.phase % 2
