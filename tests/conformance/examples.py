@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 
 import swerve
-from swerve import BWC, UCB1, ExploreFirst, Finite, Matrix, Oracle, Spec, Testable, Thompson
+from swerve import BWC, UCB1, ExploreFirst, Finite, Matrix, Oracle, Spec, SwerveError, Testable, Thompson
 from swerve.core.contract import predict, select
 from swerve.core.verbs import MARKERS, Verb
 from swerve.environments import world
@@ -65,7 +65,7 @@ def examples_of(cls: type[Spec]) -> list[Spec]:
         return EXAMPLES[cls.__name__]()
     try:
         return [cls()]
-    except TypeError:
+    except SwerveError:
         where = "EXAMPLES in tests/conformance/examples.py"
         raise AssertionError(f"{cls.__module__}.{cls.__name__} needs arguments to be made: give it a line in {where}") from None
 

@@ -42,10 +42,11 @@ class Plain:
         mask = np.int64(full_mask(self.arms) if available is None else available)
         code = engine.select_one.plain(self.params, self.table, 0, self.pools, 0, 1, np.array(x), told, mask, now)
         assert code >= 0
-        return int(code) & 63, int(code) >> 6
+        return int(code) & 63, int(code) >> 14
 
     def reward(self, arm, then, value=1.0, now=0.0):
-        return engine.update_one.plain(self.params, self.table, 0, arm, then, value, now)
+        owner = int(self.table[0].generation[arm])
+        return engine.update_one.plain(self.params, self.table, 0, arm, then, owner, value, now)
 
     def evict(self, arm):
         engine.evict_one.plain(self.params, self.table, 0, arm)
@@ -188,3 +189,32 @@ def test_its_text_reads_back(policy):
 def test_says_what_it_does_in_its_docstring(policy):
     doc = type(policy).__doc__ or ""
     assert "Paper:" in doc or "Source:" in doc, f"{type(policy).__name__} names no source"
+
+
+@EVERY
+def test_a_click_told_again_and_again_breaks_nothing(policy):
+    """A caller that repeats itself may bias an arm; it must not freeze the sampler or push an average above 1."""
+    dice, state, context = random.Random(2), Plain(policy), contexts_for(policy)
+    for t in range(12):
+        arm, then = state.select(context(dice), now=float(t))
+        for _ in range(5):
+            state.reward(arm, then, now=float(t))
+    assert 0 <= state.select(context(dice), now=12.0)[0] < N
+    if mean_of.knows(policy):
+        assert all(mean_of(state.params[0], state.table[0], a) <= 1.0 for a in range(N))
+
+
+@EVERY
+def test_a_late_click_for_an_evicted_arm_is_nobodys(policy):
+    """Its place has a new owner, who was shown and must not be credited; the same for a bandit that keeps no counts."""
+    fleet = Fleet(policy, queries=1, arms=1, features=D)
+    x = contexts_for(policy)(random.Random(3))
+    old = fleet.select(0, x)
+    fleet.evict(0, 0)
+    new = fleet.select(0, x)
+    before = fleet.table.tobytes()
+    assert (old.generation, new.generation) == (0, 1)
+    assert fleet.reward(0, old) is False
+    assert fleet.table.tobytes() == before
+    if new.phase == old.phase:
+        assert fleet.reward(0, new) is True

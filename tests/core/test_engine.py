@@ -66,7 +66,7 @@ def test_many_equals_one_by_one_in_order(policy):
         assert bytes_of(single) == bytes_of(batch)
 
 
-def test_many_stops_at_the_first_that_is_refused():
+def test_many_are_all_decided_or_none():
     fleet = make()
     xs = np.array([[0.1, 0.1], [0.2, np.nan], [0.3, 0.3]])
     out = np.zeros(3, np.int64)
@@ -76,7 +76,7 @@ def test_many_stops_at_the_first_that_is_refused():
     )  # fmt: skip
     assert done == 1
     assert out.tolist()[1] == NOT_FINITE
-    assert fleet.table[0].bandit.bandit.t == 1
+    assert fleet.table[0].bandit.bandit.t == 0
 
 
 def test_a_refused_context_changes_nothing():
@@ -88,6 +88,11 @@ def test_a_refused_context_changes_nothing():
         args = (fleet.params, fleet.table, 0, fleet.pools, 0, fleet.writer, np.array(x), False, 15, 0.0)
         assert select(*args) == code == engine.select_one.plain(*args)
     assert bytes_of(fleet) == before
+
+
+def fields(code):
+    """What a decision's code holds: arm, phase, generation."""
+    return code & 63, code >> 14, code >> 6 & 255
 
 
 @pytest.mark.parametrize("policy", [BOX, Thompson()])
@@ -103,8 +108,8 @@ def test_compiled_entries_equal_their_plain_source(policy):
             pools = (fleet.pools, fleet.groups[i], fleet.writer)
             code = call["select_one"](*state, *pools, x, False, 15, float(t))
             # each play is paid once: the first by the step that follows it, the second by an update
-            again = call["step_one"](*state, *pools, code & 63, code >> 6, float(clicks[t, code & 63]), x, t % 50 == 0, 7, t + 0.5)
-            learnt = call["update_one"](*state, again & 63, again >> 6, float(clicks[-t, again & 63]), t + 0.5)
+            again = call["step_one"](*state, *pools, *fields(code), float(clicks[t, code & 63]), x, t % 50 == 0, 7, t + 0.5)
+            learnt = call["update_one"](*state, *fields(again), float(clicks[-t, again & 63]), t + 0.5)
             if t % 60 == 59:
                 call["evict_one"](*state, 2)
             if t == 150:
@@ -134,9 +139,10 @@ def test_batch_entries_equal_their_plain_source():
         codes,
     )
     assert (many.arms == codes & 63).all()
-    assert (many.phases == codes >> 6).all()
+    assert (many.phases == codes >> 14).all()
+    assert not many.generations.any()
     values = clicks[np.arange(150), many.arms].astype(float)
-    learnt = engine.update_many.plain(slow.params, slow.table, rows, codes & 63, codes >> 6, values, times)
+    learnt = engine.update_many.plain(slow.params, slow.table, rows, *fields(codes), values, times)
     assert learnt == fast.update_many(rows, Decisions(many.arms, many.phases), values, now=times)
     assert bytes_of(fast) == bytes_of(slow)
 

@@ -20,11 +20,36 @@ def fleet():
 
 
 def test_groups_of_a_list_and_of_a_number_as_text():
-    assert groups_of([2, 0, 2], 3).tolist() == [2, 0, 2]
+    assert groups_of([2, 0, 2], 3).tolist() == [1, 0, 1]
+    assert groups_of([0, 10**12, 1], 3).tolist() == [0, 2, 1]  # three groups, whatever they are called
     assert groups_of("2", 3).tolist() == [0, 1, 0]
-    for bad in ([0, 1], [0, 1, -1]):
-        with pytest.raises(SwerveError, match="each of the 3 queries"):
-            groups_of(bad, 3)
+    assert groups_of(np.int32(2), 3).tolist() == [0, 1, 0]
+    assert groups_of(10**30, 3).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        [0, 1],
+        [0, 1, -1],
+        [0, 1, 2**70],
+        [0.0, 1.0, 2.0],
+        ["a", "b", "c"],
+        [[0], [1], [2]],
+        [[0], [1, 2], 3],
+        None,
+        2.5,
+        -1,
+        True,
+        "²",
+        "-1",
+    ],
+    ids=repr,
+)
+def test_other_poolings_are_refused(bad):
+    with pytest.raises(SwerveError, match=r"^pooling = .* each of the 3 queries") as caught:
+        groups_of(bad, 3)
+    assert "\n" not in str(caught.value)
 
 
 def drive(fleet, rounds=300, seed=1):
@@ -91,6 +116,57 @@ REFUSED = {
         ["phases", "(1,)", "(2,)"],
     ),
     "evict no such arm": (lambda f: f.evict(0, 4), ["arm = 4", "[0, 3]"]),
+    "no context": (lambda f: f.select(0), ["x is missing", "2 features"]),
+    "step no context": (lambda f: f.step(0, Decision(0, 1), 1.0), ["x is missing", "2 features"]),
+    "many: no contexts": (lambda f: f.select_many([0]), ["xs is missing", "2 features"]),
+    "complex": (lambda f: f.select(0, [0.0, 1j]), ["x = [0.0, 1j]", "numbers"]),
+    "complex array": (lambda f: f.select(0, np.array([0.0, 1j])), ["x = array(", "numbers"]),
+    "words": (lambda f: f.select(0, ["0.0", "1.0"]), ["x = ['0.0', '1.0']", "numbers"]),
+    "ragged": (lambda f: f.select(0, [0.0, [1.0]]), ["x = [0.0, [1.0]]", "numbers", "one length"]),
+    "query of a float": (lambda f: f.select(0.0, [0.0, 0.0]), ["query = 0.0", "whole number", "[0, 2]"]),
+    "query true": (lambda f: f.select(True, [0.0, 0.0]), ["query = True", "whole number", "[0, 2]"]),
+    "query of a word": (lambda f: f.reward("a", Decision(0, 1)), ["query = 'a'", "whole number", "[0, 2]"]),
+    "step query none": (lambda f: f.step(None, Decision(0, 1), 1.0, [0.0, 0.0]), ["query = None", "whole number"]),
+    "now nan": (lambda f: f.select(0, [0.0, 0.0], now=math.nan), ["now = nan", "finite"]),
+    "now inf": (lambda f: f.step(0, Decision(0, 1), 1.0, [0.0, 0.0], now=math.inf), ["now = inf", "finite"]),
+    "reward now inf": (lambda f: f.reward(0, Decision(0, 1), now=-math.inf), ["now = -inf", "finite"]),
+    "now beyond floats": (lambda f: f.select(0, [0.0, 0.0], now=10**400), ["now = 1000", "finite"]),
+    "now a word": (lambda f: f.select(0, [0.0, 0.0], now="noon"), ["now = 'noon'", "number"]),
+    "told a list": (lambda f: f.select(0, [0.0, 0.0], told=np.array([1, 0])), ["told", "one number"]),
+    "available a list": (lambda f: f.select(0, [0.0, 0.0], available=[0, 1]), ["available = [0, 1]", "whole number"]),
+    "available half": (lambda f: f.select(0, [0.0, 0.0], available=2.5), ["available = 2.5", "whole number"]),
+    "one arm too many": (lambda f: f.select(0, [0.0, 0.0], available=0b10001), ["available = 17", "4 arms, no others"]),
+    "negative mask": (lambda f: f.select(0, [0.0, 0.0], available=-1), ["available = -1", "4 arms, no others"]),
+    "no decision": (lambda f: f.reward(0, 1), ["decision = 1", "what select returned"]),
+    "step no decision": (lambda f: f.step(0, None, 1.0, [0.0, 0.0]), ["decision = None", "what select returned"]),
+    "half a decision": (lambda f: f.reward(0, (0, 1)), ["decision = (0, 1)", "what select returned"]),
+    "decision of words": (lambda f: f.reward(0, Decision("a", 1)), ["arm = 'a'", "whole number", "[0, 3]"]),
+    "value a word": (lambda f: f.reward(0, Decision(0, 1), "much"), ["value = 'much'", "number"]),
+    "value none": (lambda f: f.step(0, Decision(0, 1), None, [0.0, 0.0]), ["value = None", "number"]),
+    "many: table of rows": (lambda f: f.select_many([[0, 1]], np.zeros((1, 2))), ["rows = [[0, 1]]", "[0, 2]"]),
+    "many: rows of floats": (lambda f: f.select_many([0.0, 1.5], np.zeros((2, 2))), ["rows = [0.0, 1.5]", "[0, 2]"]),
+    "many: true rows": (lambda f: f.select_many([True, False], np.zeros((2, 2))), ["rows = [True, False]", "[0, 2]"]),
+    "many: complex": (lambda f: f.select_many([0], [[0.0, 1j]]), ["xs = [[0.0, 1j]]", "numbers"]),
+    "many: ragged": (lambda f: f.select_many([0, 1], [[0.0, 0.0], [0.0]]), ["xs = [[0.0, 0.0], [0.0]]", "one length"]),
+    "many: stray bits": (
+        lambda f: f.select_many([0, 1], np.zeros((2, 2)), available=[1, 16]),
+        ["available = 16", "4 arms, no others"],
+    ),
+    "many: half an offer": (lambda f: f.select_many([0], np.zeros((1, 2)), available=[0.5]), ["available = 0.5", "whole number"]),
+    "many: half told": (lambda f: f.select_many([0], np.zeros((1, 2)), told=[0.5]), ["told = [0.5]", "whole numbers"]),
+    "many: too few times": (lambda f: f.select_many([0, 1], np.zeros((2, 2)), now=[0.0]), ["now has shape (1,)", "(2,)"]),
+    "many: time nan": (lambda f: f.select_many([0], np.zeros((1, 2)), now=math.nan), ["now = nan", "finite"]),
+    "many: outside": (lambda f: f.select_many([0, 1], [[0.0, 0.0], [0.0, 1.5]]), ["x = [0.0, 1.5]", "outside the domain"]),
+    "many: no decisions": (lambda f: f.update_many([0], 1, [1.0]), ["decisions = 1", "what select_many returned"]),
+    "many: single decisions": (
+        lambda f: f.update_many([0, 1, 2], [Decision(0, 1), Decision(1, 1), Decision(2, 1)], [1.0, 1.0, 1.0]),
+        ["decisions", "Decisions(arms, phases, generations)"],
+    ),
+    "many: half arms": (lambda f: f.update_many([0], ([0.5], [1]), [1.0]), ["arms = [0.5]", "whole numbers"]),
+    "many: value nan": (lambda f: f.update_many([0], ([0], [1]), [math.nan]), ["value = nan", "[0, 1]"]),
+    "many: reward times": (lambda f: f.update_many([0], ([0], [1]), [1.0], now=[0.0, 1.0]), ["now has shape (2,)", "(1,)"]),
+    "evict half": (lambda f: f.evict(0, 0.5), ["arm = 0.5", "whole number", "[0, 3]"]),
+    "restart a float": (lambda f: f.restart(0.5), ["query = 0.5", "whole number"]),
     "restart no such query": (lambda f: f.restart(5), ["query", "[0, 2]"]),
 }
 
@@ -98,9 +174,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused_at_the_door_and_nothing_has_changed(fleet, case):
     call, words = REFUSED[case]
-    before = fleet.table.tobytes()
-    if case == "many: nan":  # in order: what came before the bad one has been done
-        before = None
+    before = fleet.table.tobytes() + fleet.pools.tobytes()
     # kernels trust what the door lets in: a bad index that gets through would write into foreign memory, so look before it does
     safe = {
         "_update_one": lambda *a: pytest.fail(f"let through: {a[2:]}"),
@@ -109,7 +183,7 @@ def test_refused_at_the_door_and_nothing_has_changed(fleet, case):
     for name, stop in safe.items():
         setattr(fleet, name, stop)
     with pytest.MonkeyPatch.context() as patch:
-        if case.startswith("many") and case != "many: nan":
+        if case.startswith("many") and case not in ("many: nan", "many: outside"):  # those are the batch kernel's own to refuse
             refuse = type("Stop", (), {"bind": lambda *a: lambda *b: pytest.fail("let through")})()
             patch.setattr(engine, "select_many", refuse)
             patch.setattr(engine, "update_many", refuse)
@@ -122,7 +196,45 @@ def test_refused_at_the_door_and_nothing_has_changed(fleet, case):
     assert "\n" not in text
     missing = [word for word in words if word not in text]
     assert not missing, f"{text!r} does not say {missing}"
-    assert before is None or fleet.table.tobytes() == before
+    assert fleet.table.tobytes() + fleet.pools.tobytes() == before
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"queries": 2.0}, "queries = 2.0 is not allowed; queries must be a whole number ≥ 1"),
+        ({"arms": "3"}, "arms = '3' is not allowed; arms must be a whole number ≥ 1"),
+        ({"features": None}, "features = None is not allowed; features must be a whole number ≥ 0"),
+        ({"features": 0}, "features = 0 is not allowed; features must be ≥ 1: BWC"),
+        ({"seed": 0.5}, "seed = 0.5 is not allowed; seed must be a whole number"),
+    ],
+)
+def test_a_fleet_is_made_of_whole_numbers(fields, words):
+    with pytest.raises(SwerveError) as caught:
+        Fleet(BOX, **{"queries": 2, "arms": 3, "features": 2, **fields})
+    assert str(caught.value).startswith(words)
+
+
+def test_any_kind_of_whole_number_will_do():
+    fleet = Fleet(UCB1(), queries=np.int64(2), arms=np.int8(3), seed=np.uint32(0))
+    for kind in (np.int64, np.uint8):
+        decision = fleet.select(kind(1), available=kind(0b100), now=kind(1))
+        assert decision.arm == 2
+        assert fleet.reward(kind(1), decision, kind(1))
+    before = fleet.table.copy()
+    assert fleet.update_many([0, 1], ([0, 2], [0, 0], [0, 0]), [0, 1]) == 1  # arm 0 of query 0 was never shown
+    fleet.table[1] = before[1]
+    assert fleet.update_many(np.array([1], np.uint8), Decisions([2], [0]), [True]) == 1
+    assert fleet.select_many([], now=[]).arms.tolist() == []
+
+
+def test_all_sixty_four_arms_can_be_offered_signed_or_not():
+    fleet = Fleet(UCB1(), queries=3, arms=64)
+    offers = np.array([1 << 63, 1 << 62, 3], np.uint64)
+    assert fleet.select_many([0, 1, 2], available=offers).arms.tolist() == [63, 62, 0]
+    assert fleet.select_many([0, 1], available=[-(2**63), 2**64 - 1]).arms.tolist()[0] == 63
+    with pytest.raises(SwerveError, match="available = 18446744073709551616"):
+        fleet.select(0, available=1 << 64)
 
 
 @pytest.mark.parametrize("policy", [UCB1(), Thompson()])

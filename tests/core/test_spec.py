@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from typing import Annotated
 
@@ -116,6 +117,21 @@ BAD = {
     "length zero": (lambda: Testable(UCB1(), length=0), ["length", "0", "≥ 1"]),
     "length inf": (lambda: Testable(UCB1(), length=math.inf), ["length", "inf", "whole number"]),
     "length nan": (lambda: Testable(UCB1(), length=math.nan), ["length", "nan", "whole number"]),
+    "margin inf": (lambda: Rectangle(margin=math.inf), ["margin", "inf", "finite number > 0"]),
+    "margin beyond floats": (lambda: Rectangle(margin=10**400), ["margin", "finite number > 0"]),
+    "length beyond 64 bits": (lambda: Testable(UCB1(), length=2**63), ["length", "9223372036854775808", "≥ 1", "2^63 − 1"]),
+    "length beyond all printing": (lambda: Testable(UCB1(), length=10**5000), ["length", "16610 bits", "2^63 − 1"]),
+    "a table for a number": (lambda: Rectangle(margin=np.eye(3)), ["margin", "array([[1., 0., 0.],", "> 0"]),
+    "misspelt field": (lambda: UCB1(alhpa=1), ["UCB1", "'alhpa'", "did you mean 'alpha'?", "alpha, t0, offset"]),
+    "unknown field": (lambda: UCB1(zzz=1), ["UCB1", "unknown parameter 'zzz' (UCB1 takes alpha, t0, offset)"]),
+    "too many values": (lambda: UCB1(1, 2, 3, 4), ["UCB1", "4 values", "alpha, t0, offset"]),
+    "a field twice": (lambda: UCB1(1, alpha=2), ["UCB1", "alpha is given twice"]),
+    "a field missing": (lambda: BWC(Testable(UCB1())), ["BWC", "classifier is missing"]),
+    "exp3s for no arms": (lambda: EXP3S.tuned(0, 100), ["EXP3S.tuned", "n = 0", "≥ 1"]),
+    "relevant below the others": (
+        lambda: Traffic(best_low=0.1, best_high=0.2, other_low=0.2, other_high=0.9),
+        ["Traffic", "best_high = 0.2", "> other_low = 0.2"],
+    ),
     "not testable": (lambda: BWC(UCB1(), Rectangle()), ["BWC", "bandit", "UCB1()", "testable"]),
     "no classifier": (lambda: BWC(Testable(UCB1()), UCB1()), ["BWC", "classifier", "UCB1()", "classifier, such as"]),
     "no averages": (lambda: Testable(EXP3S()), ["Testable", "bandit", "EXP3S()", "sample average"]),
@@ -170,6 +186,27 @@ def test_bad_input_is_refused_in_one_line(case):
     assert "\n" not in text
     missing = [word for word in words if word not in text]
     assert not missing, f"{text!r} does not say {missing}"
+
+
+def test_a_field_that_is_not_there_is_a_spec_error():
+    with pytest.raises(SpecError) as caught:
+        UCB1(alhpa=1)
+    assert (caught.value.owner, caught.value.field) == ("UCB1", "alhpa")
+
+
+def test_the_largest_whole_number_is_packed_exactly():
+    assert int(pack(Sample(count=2**63 - 1))[0].count) == 2**63 - 1
+
+
+def test_a_class_that_makes_itself_answers_for_itself():
+    class Own(Spec):
+        rate: float = 1.0
+
+        def __init__(self, twice: float) -> None:
+            object.__setattr__(self, "rate", 2 * twice)
+
+    assert Own(twice=2.0).rate == 4.0
+    assert list(inspect.signature(UCB1).parameters) == ["alpha", "t0", "offset"]  # the check does not hide the fields
 
 
 def test_spec_error_has_its_parts():

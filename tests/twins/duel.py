@@ -65,3 +65,8 @@ def duel(
             evicted[gone] = now
         if check is not None:
             check(fleet, twin, now)
+
+
+def same_state(part: Any, table: Any) -> bool:
+    """Whether a combinator's inner bandit is, byte for byte, the bandit that was played alone (whose rows also count evictions)."""
+    return all(part[name].tobytes() == table[name].tobytes() for name in part.dtype.names)

@@ -57,7 +57,7 @@ def play(
     opened_by_event = [False] * len(histories)
     born = ["learning"] * len(histories)  # how the bandit that plays came to be
     blind: list[str | None] = [None] * len(histories)  # the event it has lived through without a restart
-    lost: Counter[str] = Counter({f"regret_{name}": 0.0 for name in ("learning", "relearning", "false_alarm", "unseen", "missed")})
+    lost: Counter[str] = Counter({f"regret_{name}": 0.0 for name in ("learning", "testing", "false_alarm", "unseen", "missed")})
     curve, arms, regret = [], [], 0.0
     for now, query in enumerate(schedule):
         rounds[query] += 1
@@ -85,13 +85,16 @@ def play(
             blind[query] = "missed" if policy.consulted else "unseen"
         elif policy.restarts > 0:
             if blind[query] or born[query] != "false_alarm":
-                born[query] = "relearning"
+                born[query] = "learning"
             blind[query] = None
         if click(seed, query, t) < chances[arm]:
             policy.reward(arm, 1.0)
             counts["clicks"] += 1
         regret += max(chances) - chances[arm]
-        lost[f"regret_{blind[query] or born[query]}"] += max(chances) - chances[arm]
+        cause = blind[query] or born[query]
+        if cause == "learning" and getattr(policy, "testing", False):
+            cause = "testing"
+        lost[f"regret_{cause}"] += max(chances) - chances[arm]
         curve.append(regret)
         arms.append(arm)
     counts["rounds"] = len(schedule)

@@ -23,7 +23,7 @@ def count_show(spec, row, arm, now):
 
 @kernel
 def count_reward(spec, row, arm, value, now):
-    row.total[arm] += value
+    row.total[arm] = min(row.total[arm] + value, float(row.plays[arm]))  # a play earns 1 at most, however often it is told
 
 
 @kernel

@@ -78,7 +78,7 @@ def _(spec, row, arm, now):
 
 @reward.register(UCB1)
 def _(spec, row, arm, value, now):
-    row.total[arm] += value
+    row.total[arm] = min(row.total[arm] + value, float(row.plays[arm]))  # a play earns 1 at most, however often it is told
     row.mu[arm] = row.total[arm] / row.plays[arm]
 
 

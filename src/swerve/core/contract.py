@@ -25,6 +25,7 @@ prediction. `select` reads the pool; `show` and `reward` touch the row alone, so
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from swerve.core.verbs import Verb, kernel
@@ -53,8 +54,11 @@ def _one(spec, *args):
 
 
 @kernel
-def _anywhere(spec, *args):
-    return True
+def _anywhere(spec, pool, x):
+    finite = True
+    for j in range(len(x)):  # no early exit: nearly every context passes, and this way the loop is straight
+        finite &= abs(x[j]) < math.inf
+    return finite
 
 
 # ---------------------------------------------------------------- layouts (Python only)
@@ -79,6 +83,7 @@ show = Verb("show", "The arm was shown: it counts as a play with reward 0: `show
 reward = Verb("reward", "A play that was shown earns `value` more: `reward(spec, row, arm, value, now)`.")
 evict = Verb("evict", "Forget an arm, so that another can take its place: `evict(spec, row, arm)`.")
 phase = Verb("phase", "The phase a decision belongs to; feedback for an older one is not learnt: `phase(spec, row)`.", _nothing)
+testing = Verb("testing", "Whether the row is inside a test, which ends with a verdict: `testing(spec, row)`.", _nothing)
 guess = Verb("guess", "The L-th round guess of a testable bandit, two masks (G⁺, G⁻): `guess(spec, row)`.")
 reads_context = Verb(
     "reads_context", "Whether the policy looks at contexts at all, asked from Python: `reads_context(spec)`.", _nothing
@@ -96,5 +101,7 @@ learn = Verb("learn", "Put a false-labelled context into the delta: `learn(spec,
 merge = Verb("merge", "Join what `delta` has learnt into `pool`: `merge(spec, pool, delta)`.", _nothing)
 clear = Verb("clear", "Empty a delta after it was folded in: `clear(spec, delta)`.", _nothing)
 domain = Verb(
-    "domain", "Whether a finite context lies where the policy or classifier can use it: `domain(spec, pool, x)`.", _anywhere
+    "domain",
+    "Whether a context can be used: finite, and where the policy or classifier is declared for: `domain(spec, pool, x)`.",
+    _anywhere,
 )

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from swerve.core.cache import compiled
 from swerve.core.contract import (
     LEARNT,
@@ -30,7 +32,7 @@ from swerve.core.contract import (
     settle,
     show,
 )
-from swerve.core.digest import fingerprint
+from swerve.core.digest import fingerprint, from_modules
 from swerve.core.spec import Spec
 from swerve.core.verbs import inlined, kernel
 
@@ -57,7 +59,7 @@ class Entry:
         """The compiled form for these specs (policy, environment)."""
         digest = self.digest(*specs)
         if digest not in self._by_digest:
-            self._by_digest[digest] = compiled(self.plain, digest)
+            self._by_digest[digest] = compiled(self.plain, digest if from_modules(self.plain, specs) else None)
         return self._by_digest[digest]
 
     def fitting(self, items: int, *specs: Spec) -> Any:
@@ -89,16 +91,24 @@ def decide(spec, row, pools, group, writer, x, told, available, now):
 @kernel
 def admissible(spec, pool, x):
     """0 when the context may be used, else the reason why not."""
+    if domain(spec, pool, x):
+        return 0
     for j in range(len(x)):
         if not math.isfinite(x[j]):
             return NOT_FINITE
-    return 0 if domain(spec, pool, x) else OUTSIDE
+    return OUTSIDE
 
 
 @kernel
-def credit(spec, row, arm, phase_then, value, now):
+def coded(spec, row, arm):
+    """A decision as one number: the arm, which of its place's owners it is, and the phase."""
+    return arm | np.int64(row.generation[arm]) << 6 | np.int64(phase(spec, row)) << 14
+
+
+@kernel
+def credit(spec, row, arm, phase_then, generation, value, now):
     """A reward for an earlier decision, if its phase still lasts and its arm has not been evicted since; whether it was learnt."""
-    if phase(spec, row) != phase_then or plays_of(spec, row, arm) == 0:
+    if phase(spec, row) != phase_then or row.generation[arm] != generation or plays_of(spec, row, arm) == 0:
         return False
     reward(spec, row, arm, value, now)
     return True
@@ -120,59 +130,60 @@ def begin_pools(params, pools, d):
 
 @Entry
 def select_one(params, table, i, pools, group, writer, x, told, available, now):
-    """A decision for row i: arm + 64 · phase, or a negative reason."""
+    """A decision for row i (see `coded`), or a negative reason."""
     spec = params[0]
     bad = admissible(spec, pools[group], x)
     if bad != 0:
         return bad
     arm, _ = decide(spec, table[i], pools, group, writer, x, told, available, now)
-    return NOTHING_TO_SHOW if arm < 0 else arm + 64 * phase(spec, table[i])
+    return NOTHING_TO_SHOW if arm < 0 else coded(spec, table[i], arm)
 
 
 @Entry
-def update_one(params, table, i, arm, phase_then, value, now):
+def update_one(params, table, i, arm, phase_then, generation, value, now):
     """A reward for a decision of row i; whether it was learnt."""
-    return credit(params[0], table[i], arm, phase_then, value, now)
+    return credit(params[0], table[i], arm, phase_then, generation, value, now)
 
 
 @Entry
-def step_one(params, table, i, pools, group, writer, arm, phase_then, value, x, told, available, now):
+def step_one(params, table, i, pools, group, writer, arm, phase_then, generation, value, x, told, available, now):
     """`update_one` for the decision before, then `select_one`, in one call."""
     spec = params[0]
     bad = admissible(spec, pools[group], x)
     if bad != 0:
         return bad
     if value != 0.0:
-        credit(spec, table[i], arm, phase_then, value, now)
+        credit(spec, table[i], arm, phase_then, generation, value, now)
     chosen, _ = decide(spec, table[i], pools, group, writer, x, told, available, now)
-    return NOTHING_TO_SHOW if chosen < 0 else chosen + 64 * phase(spec, table[i])
+    return NOTHING_TO_SHOW if chosen < 0 else coded(spec, table[i], chosen)
 
 
 @Entry
 def select_many(params, table, rows, pools, groups, writer, xs, told, available, now, decisions):
-    """`select_one` for each of `rows`, in order; stops at the first that is refused and returns how many were done."""
+    """`select_one` for each of `rows`, in order, or for none: returns the first that is refused, else how many there are."""
     spec = params[0]
     for k in range(len(rows)):
-        i = rows[k]
-        bad = admissible(spec, pools[groups[i]], xs[k])
+        bad = admissible(spec, pools[groups[rows[k]]], xs[k])
         if bad != 0:
             decisions[k] = bad
             return k
+    for k in range(len(rows)):
+        i = rows[k]
         arm, _ = decide(spec, table[i], pools, groups[i], writer, xs[k], told[k], available[k], now[k])
         if arm < 0:
             decisions[k] = NOTHING_TO_SHOW
             return k
-        decisions[k] = arm + 64 * phase(spec, table[i])
+        decisions[k] = coded(spec, table[i], arm)
     return len(rows)
 
 
 @Entry
-def update_many(params, table, rows, arms, phases, values, now):
+def update_many(params, table, rows, arms, phases, generations, values, now):
     """`update_one` for each of `rows`, in order; returns how many were learnt."""
     spec = params[0]
     learnt = 0
     for k in range(len(rows)):
-        learnt += credit(spec, table[rows[k]], arms[k], phases[k], values[k], now[k])
+        learnt += credit(spec, table[rows[k]], arms[k], phases[k], generations[k], values[k], now[k])
     return learnt
 
 
@@ -184,8 +195,9 @@ def restart_one(params, table, i):
 
 @Entry
 def evict_one(params, table, i, arm):
-    """Forget one arm of row i."""
+    """Forget one arm of row i. Its place changes hands: what was decided for it before is not credited to whoever comes next."""
     evict(params[0], table[i], arm)
+    table[i].generation[arm] = (np.int64(table[i].generation[arm]) + 1) & 255
 
 
 @Entry

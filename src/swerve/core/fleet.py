@@ -3,36 +3,50 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+from numba.core.errors import NumbaError
 from numpy.typing import ArrayLike, NDArray
 
 from swerve.core import engine, rng
-from swerve.core.contract import select
-from swerve.core.errors import SwerveError
-from swerve.core.spec import Spec, pack
+from swerve.core.contract import reads_context, select
+from swerve.core.errors import SwerveError, shown, table_of, whole
+from swerve.core.spec import LARGEST, Spec, pack
 from swerve.core.tables import full_mask, pool_dtype, row_dtype
+
+FLOAT = np.dtype(np.float64)
+#: What Python and Numba raise over arguments that are no numbers.
+NOT_NUMBERS = (TypeError, ValueError, OverflowError, NumbaError)
 
 
 class Decision(NamedTuple):
-    """What was decided, to be handed back with the reward: the arm, and the phase in which it was chosen."""
+    """What was decided, to be handed back with the reward.
+
+    The arm, the phase in which it was chosen, and the generation: how often the arm's place had changed hands by then.
+    """
 
     arm: int
     phase: int
+    generation: int = 0
+
+    def __repr__(self) -> str:
+        later = f", generation={self.generation}" if self.generation else ""
+        return f"Decision(arm={self.arm}, phase={self.phase}{later})"
 
 
 @functools.lru_cache(4096)
 def decision_of(code: int) -> Decision:
     """The decision behind an engine's code. Few differ, and one that is known is found faster than made."""
-    return Decision(code & 63, code >> 6)
+    return Decision(code & 63, code >> 14, code >> 6 & 255)
 
 
 class Decisions(NamedTuple):
-    """Many decisions: `arms[k]` and `phases[k]` belong together."""
+    """Many decisions: `arms[k]`, `phases[k]` and `generations[k]` belong together."""
 
     arms: NDArray[np.int64]
     phases: NDArray[np.int64]
+    generations: NDArray[np.int64] | None = None
 
 
 def groups_of(pooling: str | int | ArrayLike, queries: int) -> NDArray[np.int64]:
@@ -42,22 +56,28 @@ def groups_of(pooling: str | int | ArrayLike, queries: int) -> NDArray[np.int64]
     ([0, 0, 0], [0, 1, 2], [0, 1, 0])
     """
     numbers = np.arange(queries, dtype=np.int64)
+    refusal = f"pooling = {shown(pooling)} is not allowed; pooling must be 'shared', 'query', a number of groups ≥ 1, or a list"
+    refusal += f" that gives each of the {queries} queries a group number ≥ 0"
     if isinstance(pooling, str):
         if pooling == "shared":
             return numbers * 0
         if pooling == "query":
             return numbers
-        if not pooling.isdigit():
-            raise SwerveError(f"pooling = {pooling!r} is not allowed; pooling must be 'shared', 'query' or a number of groups")
+        if not (pooling.isascii() and pooling.isdecimal()):
+            raise SwerveError(refusal)
         pooling = int(pooling)
-    if isinstance(pooling, int):
+    if isinstance(pooling, int | np.integer) and not isinstance(pooling, bool):
         if pooling < 1:
-            raise SwerveError(f"pooling = {pooling} is not allowed; a number of groups must be ≥ 1")
-        return numbers % pooling
-    groups = np.asarray(pooling, dtype=np.int64)
-    if groups.shape != (queries,) or (queries and groups.min() < 0):
-        raise SwerveError(f"pooling must give each of the {queries} queries a group number ≥ 0, not {groups.shape} numbers")
-    return groups
+            raise SwerveError(refusal)
+        return numbers % min(int(pooling), queries)
+    try:
+        labels = np.asarray(pooling)
+    except ValueError:  # lists of different lengths
+        raise SwerveError(refusal) from None
+    if labels.shape != (queries,) or labels.dtype.kind not in "iu" or labels.min() < 0:
+        raise SwerveError(refusal)
+    # numbered anew without gaps: a pool is made for each group, and [0, 10**12] are two groups
+    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
 
 
 class Fleet:
@@ -82,10 +102,11 @@ class Fleet:
     ) -> None:
         if not isinstance(policy, Spec) or not select.knows(policy):
             raise SwerveError(f"policy = {policy!r} is not allowed; a policy must be able to select, such as UCB1()")
-        for name, value, least in (("queries", queries, 1), ("arms", arms, 1), ("features", features, 0)):
-            if value < least:
-                raise SwerveError(f"{name} = {value} is not allowed; {name} must be ≥ {least}")
-        self.policy, self.queries, self.arms, self.features, self.seed = policy, queries, arms, features, seed
+        queries, arms, features = whole("queries", queries, 1), whole("arms", arms, 1), whole("features", features, 0)
+        self.reads_context = bool(reads_context(policy))
+        if self.reads_context and features == 0:
+            raise SwerveError(f"features = 0 is not allowed; features must be ≥ 1: {policy!r} reads contexts")
+        self.policy, self.queries, self.arms, self.features, self.seed = policy, queries, arms, features, whole("seed", seed)
         self.params = pack(policy)
         self.table = np.zeros(queries, row_dtype(policy, arms, features))
         self.groups = groups_of(pooling, queries)
@@ -93,7 +114,7 @@ class Fleet:
         self.pools = np.zeros(self.writer + 1, pool_dtype(policy, features))
         self.available = full_mask(arms)
         self._quiet = np.zeros(features)
-        words = np.array([rng.split(seed, "policy", i) for i in range(queries)], np.uint64)
+        words = np.array([rng.split(self.seed, "policy", i) for i in range(queries)], np.uint64)
         engine.begin_rows.fitting(queries, policy)(self.params, self.table, words)
         engine.begin_pools.fitting(len(self.pools), policy)(self.params, self.pools, features)
         self._select_one = engine.select_one.bind(policy)
@@ -104,6 +125,7 @@ class Fleet:
         self._group_of: list[int] = self.groups.tolist()  # plain numbers: an array's element costs 0.1 µs more in a call
 
     # ------------------------------------------------------------------ one decision at a time
+    # `now - now` is 0 for finite numbers only, and the cheapest way to ask
     def select(
         self,
         query: int,
@@ -114,32 +136,40 @@ class Fleet:
         now: float = 0.0,
     ) -> Decision:
         """Decide for `query` and count the arm as shown. `x` is the context, `available` the mask of the arms on offer."""
-        code = self._select_one(
-            self.params,
-            self.table,
-            query if 0 <= query < self.queries else self._no_query(query),
-            self.pools,
-            self._group_of[query],
-            self.writer,
-            self._quiet if x is None else self._context(x),
-            1 if told else 0,
-            self.available if available is None else self._offer(available),
-            now + 0.0,
-        )
+        try:
+            i = query if type(query) is int and 0 <= query < self.queries else self._query(query)
+            code = self._select_one(
+                self.params,
+                self.table,
+                i,
+                self.pools,
+                self._group_of[i],
+                self.writer,
+                self._quiet if x is None and not self.reads_context else self._context(x),
+                1 if told else 0,
+                self.available if available is None else self._offer(available),
+                now + 0.0 if now - now == 0.0 else self._no_time(now),
+            )
+        except NOT_NUMBERS as error:
+            self._explain(error, told=told, now=now)
         if code < 0:
             self._refused(code, x)
         return decision_of(code)
 
     def reward(self, query: int, decision: Decision, value: float = 1.0, *, now: float = 0.0) -> bool:
         """A decision earned `value`. False when its phase is over or its arm evicted: then it is not learnt."""
-        if not 0 <= query < self.queries:
-            self._no_query(query)
-        arm, phase = decision
-        if not 0 <= arm < self.arms:
-            self._no_arm(arm)
-        if not 0.0 <= value <= 1.0:
-            self._no_reward(value)
-        return bool(self._update_one(self.params, self.table, query, arm, phase, value + 0.0, now + 0.0))
+        try:
+            i = query if type(query) is int and 0 <= query < self.queries else self._query(query)
+            arm, phase, generation = decision
+            if not 0 <= arm < self.arms:
+                self._no_arm(arm)
+            if not 0.0 <= value <= 1.0:
+                self._no_reward(value)
+            time = now + 0.0 if now - now == 0.0 else self._no_time(now)
+            learnt: bool = self._update_one(self.params, self.table, i, arm, phase, generation, value + 0.0, time)
+        except NOT_NUMBERS as error:
+            self._explain(error, decision, value, now=now)
+        return learnt
 
     def step(
         self,
@@ -153,26 +183,31 @@ class Fleet:
         now: float = 0.0,
     ) -> Decision:
         """`reward` for the decision before and `select` for the next, in one call."""
-        arm, phase = decision
-        if not 0 <= arm < self.arms:
-            self._no_arm(arm)
-        if not 0.0 <= value <= 1.0:
-            self._no_reward(value)
-        code = self._step_one(
-            self.params,
-            self.table,
-            query if 0 <= query < self.queries else self._no_query(query),
-            self.pools,
-            self._group_of[query],
-            self.writer,
-            arm,
-            phase,
-            value + 0.0,
-            self._quiet if x is None else self._context(x),
-            1 if told else 0,
-            self.available if available is None else self._offer(available),
-            now + 0.0,
-        )
+        try:
+            i = query if type(query) is int and 0 <= query < self.queries else self._query(query)
+            arm, phase, generation = decision
+            if not 0 <= arm < self.arms:
+                self._no_arm(arm)
+            if not 0.0 <= value <= 1.0:
+                self._no_reward(value)
+            code = self._step_one(
+                self.params,
+                self.table,
+                i,
+                self.pools,
+                self._group_of[i],
+                self.writer,
+                arm,
+                phase,
+                generation,
+                value + 0.0,
+                self._quiet if x is None and not self.reads_context else self._context(x),
+                1 if told else 0,
+                self.available if available is None else self._offer(available),
+                now + 0.0 if now - now == 0.0 else self._no_time(now),
+            )
+        except NOT_NUMBERS as error:
+            self._explain(error, decision, value, told, now)
         if code < 0:
             self._refused(code, x)
         return decision_of(code)
@@ -187,65 +222,68 @@ class Fleet:
         told: ArrayLike | None = None,
         now: ArrayLike | float = 0.0,
     ) -> Decisions:
-        """Decide for each of `rows`, in order (a query may stand there twice)."""
+        """Decide for each of `rows`, in order (a query may stand there twice): all of them, or, if one is refused, none."""
         rows = self._rows(rows)
         count = len(rows)
-        contexts = np.zeros((count, self.features)) if xs is None else np.ascontiguousarray(xs, dtype=np.float64)
+        if xs is None and self.reads_context:
+            raise SwerveError(f"xs is missing: this policy reads contexts of {self.features} features")
+        contexts = np.zeros((count, self.features)) if xs is None else np.ascontiguousarray(table_of("xs", xs), dtype=np.float64)
         if contexts.shape != (count, self.features):
             raise SwerveError(f"xs has shape {contexts.shape}; it must be {(count, self.features)}: one context per row")
         offers = np.full(count, self.available, np.int64) if available is None else self._offers(available, count)
-        decisions = np.zeros(count, np.int64)
+        events = np.zeros(count, np.int64) if told is None else self._integers("told", told, count, "biu")
+        times = self._times(now, count)
+        codes = np.zeros(count, np.int64)
         done = self._select_many(
-            self.params,
-            self.table,
-            rows,
-            self.pools,
-            self.groups,
-            self.writer,
-            contexts,
-            np.zeros(count, np.int64) if told is None else self._column("told", told, count).astype(np.int64),
-            offers,
-            np.broadcast_to(np.asarray(now, np.float64), (count,)).copy(),
-            decisions,
+            self.params, self.table, rows, self.pools, self.groups, self.writer, contexts, events, offers, times, codes
         )
         if done < count:
-            self._refused(int(decisions[done]), contexts[done])
-        return Decisions(decisions & 63, decisions >> 6)
+            self._refused(int(codes[done]), contexts[done])
+        return Decisions(codes & 63, codes >> 14, codes >> 6 & 255)
 
     def update_many(self, rows: NDArray[np.int64], decisions: Decisions, values: ArrayLike, *, now: ArrayLike | float = 0.0) -> int:
         """Rewards for many decisions, in order; returns how many were learnt (the others belong to phases that are over)."""
         rows = self._rows(rows)
-        values = np.ascontiguousarray(values, dtype=np.float64)
-        for name, column in (("arms", decisions.arms), ("phases", decisions.phases), ("values", values)):
-            self._column(name, column, len(rows))
-        if len(rows) and not ((values >= 0.0) & (values <= 1.0)).all():
-            self._no_reward(values[~((values >= 0.0) & (values <= 1.0))][0])
-        if len(rows) and (decisions.arms.min() < 0 or decisions.arms.max() >= self.arms):
-            self._no_arm(int(decisions.arms.min() if decisions.arms.min() < 0 else decisions.arms.max()))
-        times = np.broadcast_to(np.asarray(now, np.float64), (len(rows),)).copy()
-        learnt = self._update_many(self.params, self.table, rows, decisions.arms, decisions.phases, values, times)
-        return int(learnt)
+        count = len(rows)
+        try:
+            given = Decisions(*decisions)
+        except TypeError:
+            raise SwerveError(f"decisions = {shown(decisions)} is not allowed; they must be what select_many returned") from None
+        if any(isinstance(column, Decision) for column in given):
+            raise SwerveError("decisions is a list of single ones; it must be Decisions(arms, phases, generations), by columns")
+        arms, phases = self._integers("arms", given.arms, count), self._integers("phases", given.phases, count)
+        none = np.zeros(count, np.int64)
+        generations = none if given.generations is None else self._integers("generations", given.generations, count)
+        earned = np.ascontiguousarray(self._column("values", values, count), dtype=np.float64)
+        wrong = ~((earned >= 0.0) & (earned <= 1.0))
+        if wrong.any():
+            self._no_reward(earned[wrong][0])
+        if count and (arms.min() < 0 or arms.max() >= self.arms):
+            self._no_arm(int(arms.min() if arms.min() < 0 else arms.max()))
+        times = self._times(now, count)
+        return int(self._update_many(self.params, self.table, rows, arms, phases, generations, earned, times))
 
     # ------------------------------------------------------------------ the rest
     def restart(self, query: int) -> None:
         """Start `query` over by hand."""
-        engine.restart_one.bind(self.policy)(self.params, self.table, self._rows([query])[0])
+        engine.restart_one.bind(self.policy)(self.params, self.table, self._query(query))
 
     def evict(self, query: int, arm: int) -> None:
         """Forget an arm of `query`, so that another result can take its place."""
-        if not 0 <= arm < self.arms:
-            self._no_arm(arm)
-        engine.evict_one.bind(self.policy)(self.params, self.table, self._rows([query])[0], arm)
+        place, arm = self._query(query), whole("arm", arm, 0, self.arms - 1)
+        engine.evict_one.bind(self.policy)(self.params, self.table, place, arm)
 
     # ------------------------------------------------------------------ at the door
-    def _rows(self, rows: ArrayLike) -> NDArray[np.int64]:
-        out = np.ascontiguousarray(rows, dtype=np.int64)
-        if out.size and (out.min() < 0 or out.max() >= self.queries):
-            raise SwerveError(f"query must be in [0, {self.queries - 1}], not {out.min()} … {out.max()}")
-        return out
+    def _query(self, query: Any) -> int:
+        return whole("query", query, 0, self.queries - 1)
 
-    def _no_query(self, query: int) -> int:
-        raise SwerveError(f"query = {query} is not allowed; query must be in [0, {self.queries - 1}]")
+    def _rows(self, rows: Any) -> NDArray[np.int64]:
+        table = table_of("rows", rows)
+        if table.ndim != 1 or (table.size and table.dtype.kind not in "iu"):
+            raise SwerveError(f"rows = {shown(rows)} is not allowed; rows must be a list of numbers in [0, {self.queries - 1}]")
+        if table.size and (table.min() < 0 or table.max() >= self.queries):
+            raise SwerveError(f"query must be in [0, {self.queries - 1}], not {table.min()} … {table.max()}")
+        return np.ascontiguousarray(table, dtype=np.int64)
 
     def _no_reward(self, value: float) -> None:
         raise SwerveError(f"value = {value} is not allowed; a reward must be in [0, 1]")
@@ -253,28 +291,80 @@ class Fleet:
     def _no_arm(self, arm: int) -> int:
         raise SwerveError(f"arm = {arm} is not allowed; arm must be in [0, {self.arms - 1}]")
 
-    def _context(self, x: ArrayLike) -> NDArray[np.float64]:
-        context = np.ascontiguousarray(x, dtype=np.float64)
+    def _no_time(self, now: Any) -> float:
+        raise SwerveError(f"now = {shown(now)} is not allowed; now must be a finite number")
+
+    def _explain(
+        self, error: Exception, decision: Any = (0, 0, 0), value: Any = 0.0, told: Any = False, now: Any = 0.0
+    ) -> NoReturn:
+        """Say which argument was not even a number: the fast path only learns that something could not be computed with."""
+        if isinstance(error, SwerveError):
+            raise error
+        try:
+            arm, phase, generation = decision
+        except (TypeError, ValueError):
+            raise SwerveError(f"decision = {shown(decision)} is not allowed; a decision must be what select returned") from None
+        whole("arm", arm, 0, self.arms - 1), whole("phase", phase, 0, LARGEST), whole("generation", generation, 0, 255)
+        for name, number in (("value", value), ("told", told), ("now", now)):
+            if not isinstance(number, bool | int | float | np.number | np.bool_):
+                raise SwerveError(f"{name} = {shown(number)} is not allowed; {name} must be one number")
+            if isinstance(number, int) and abs(number) > LARGEST:  # too large for a float, else it would not be here
+                raise SwerveError(f"{name} = {shown(number)} is not allowed; {name} must be a finite number")
+        raise error
+
+    def _context(self, x: Any) -> NDArray[np.float64]:
+        if type(x) is not np.ndarray or x.dtype is not FLOAT:
+            if x is None:
+                raise SwerveError(f"x is missing: this policy reads contexts of {self.features} features")
+            x = table_of("x", x).astype(np.float64)
+        context = np.ascontiguousarray(x)
         if context.shape != (self.features,):
             raise SwerveError(f"x has shape {context.shape}; this fleet reads contexts of {self.features} features")
         return context
 
-    def _offers(self, available: ArrayLike, count: int) -> NDArray[np.int64]:
-        offers = self._column("available", available, count)
-        return np.array([self._offer(offer) for offer in offers.tolist()], np.int64)
-
-    def _column(self, name: str, values: ArrayLike, count: int) -> NDArray[Any]:
-        column = np.asarray(values)
+    def _column(self, name: str, values: Any, count: int) -> NDArray[Any]:
+        column = table_of(name, values)
         if column.shape != (count,):
             raise SwerveError(f"{name} has shape {column.shape}; it must be {(count,)}: one for each row")
         return column
 
-    def _offer(self, available: int) -> int:
-        offer = int(available) & self.available
-        if offer >= 1 << 63:  # arm 63 is the sign bit
+    def _integers(self, name: str, values: Any, count: int, kinds: str = "iu") -> NDArray[np.int64]:
+        column = self._column(name, values, count)
+        if count and column.dtype.kind not in kinds:
+            raise SwerveError(f"{name} = {shown(values)} is not allowed; {name} must be whole numbers")
+        return np.ascontiguousarray(column, dtype=np.int64)
+
+    def _times(self, now: Any, count: int) -> NDArray[np.float64]:
+        times = table_of("now", now)
+        times = np.full(count, times, np.float64) if times.ndim == 0 else self._column("now", times, count).astype(np.float64)
+        if not np.isfinite(times).all():
+            self._no_time(now)
+        return times
+
+    def _offers(self, available: Any, count: int) -> NDArray[np.int64]:
+        try:
+            column = np.asarray(available)
+        except ValueError:
+            column = table_of("available", available)
+        if column.shape != (count,):
+            raise SwerveError(f"available has shape {column.shape}; it must be {(count,)}: one mask for each row")
+        if column.dtype.kind in "iu":
+            offers = np.ascontiguousarray(column).astype(np.int64)
+            if not ((offers == 0) | (offers & ~np.int64(self.available) != 0)).any():
+                return offers
+        # slowly: says what is wrong, and as objects no number becomes a float on the way
+        return np.array([self._offer(offer) for offer in np.array(available, dtype=object)], np.int64)
+
+    def _offer(self, available: Any) -> int:
+        if type(available) is int and 0 < available <= self.available:  # the full mask has no holes: all up to it are part of it
+            return available
+        offer = whole("available", available)
+        if 1 << 63 <= offer < 1 << 64:  # arm 63 is the sign bit
             offer -= 1 << 64
-        if offer == 0:
-            raise SwerveError(f"available = {available} is not allowed; at least one of the {self.arms} arms must be on offer")
+        if offer == 0 or offer & ~self.available or not -LARGEST - 1 <= offer <= LARGEST:
+            raise SwerveError(
+                f"available = {available} is not allowed; it must be a mask of one or more of the {self.arms} arms, no others"
+            )
         return offer
 
     def _refused(self, code: int, x: Any) -> None:
@@ -282,6 +372,6 @@ class Fleet:
             raise SwerveError(f"x = {np.asarray(x).tolist()} is not allowed; every feature must be a finite number")
         if code == engine.OUTSIDE:
             raise SwerveError(
-                f"x = {np.asarray(x).tolist()} is not allowed; it lies outside the ball that {self.policy!r} is declared for"
+                f"x = {np.asarray(x).tolist()} is not allowed; it lies outside the domain that {self.policy!r} is declared for"
             )
         raise SwerveError("nothing could be selected: no arm on offer")

@@ -5,13 +5,12 @@ The text of a spec (`repr`) is itself such text, so that a result can say exactl
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from swerve.core.errors import SwerveError
+from swerve.core.errors import SwerveError, nearest, shown
 from swerve.core.spec import Spec
 from swerve.core.verbs import MARKERS
 
@@ -24,12 +23,6 @@ TOKEN = re.compile(
 WORDS = {"true": True, "True": True, "false": False, "False": False, "none": None, "None": None}
 
 Recipes = Mapping[str, Callable[..., Spec]]
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean …?` when a known word is close, else nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def spec_classes() -> dict[str, type]:
@@ -45,7 +38,10 @@ def parse(text: str, recipes: Recipes, kind: str = "policy") -> Spec:
     UCB1(alpha=2.0)
     """
     reader = _Reader(text, recipes, kind)
-    spec = reader.value()
+    try:
+        spec = reader.value()
+    except RecursionError:
+        raise SwerveError(f"{kind} = {shown(text)} cannot be read: its brackets are nested too deeply") from None
     if reader.token[0] != "end":
         reader.fail("nothing more")
     if not isinstance(spec, Spec):
@@ -88,7 +84,7 @@ class _Reader:
         self.place += found.end()
 
     def fail(self, wanted: str) -> None:
-        raise SwerveError(f"{self.kind} = {self.text!r} cannot be read at character {self.place + 1}; expected {wanted}")
+        raise SwerveError(f"{self.kind} = {shown(self.text)} cannot be read at character {self.place + 1}; expected {wanted}")
 
     def take(self, sign: str) -> None:
         if self.token != ("sign", sign):
@@ -100,7 +96,10 @@ class _Reader:
         if what == "number":
             self.next()
             plain = word.replace("_", "")
-            return float(plain) if any(c in plain for c in ".eEn") else int(plain)
+            try:
+                return float(plain) if any(c in plain for c in ".eEn") else int(plain)
+            except ValueError:  # Python reads no whole numbers of more than 4300 digits
+                self.fail("a number that fits 64 bits")
         if what == "text":
             self.next()
             return word[1:-1]

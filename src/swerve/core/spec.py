@@ -8,14 +8,15 @@ carries a marker of the class, which is what verbs dispatch on, so that a new hy
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, ClassVar, dataclass_transform, get_args, get_origin
 
 import numpy as np
 
-from swerve.core.errors import SpecError
+from swerve.core.errors import FieldError, SpecError, nearest
 from swerve.core.verbs import MARKERS
 
 
@@ -49,6 +50,8 @@ class Choice:
         return f"one of {', '.join(self.words)}"
 
 
+LARGEST = 2**63 - 1
+
 Positive = Annotated[float, Range(0.0, open_low=True)]
 NonNegative = Annotated[float, Range(0.0)]
 Probability = Annotated[float, Range(0.0, 1.0)]
@@ -74,7 +77,10 @@ class Spec:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        own = "__init__" in vars(cls)  # a class that makes itself in its own way also answers for its own arguments
         dataclasses.dataclass(frozen=True, repr=False)(cls)
+        if not own:
+            cls.__init__ = checked(cls, cls.__init__)  # type: ignore[method-assign]
         # a class that is defined again (a notebook's cell run twice) is another class: compiled code must not take it for the first
         name = f"{cls.__module__}.{cls.__qualname__}"
         cls.marker = name if name not in MARKERS else f"{name}#{sum(known.partition('#')[0] == name for known in MARKERS) + 1}"
@@ -99,6 +105,30 @@ class Spec:
             if f.default is dataclasses.MISSING or getattr(self, f.name) != f.default
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def checked(cls: type, make: Callable[..., None]) -> Callable[..., None]:
+    """`make`, the `__init__` of a spec class, with one-line errors for fields that it does not have or does not get."""
+
+    @functools.wraps(make)
+    def init(self: Any, *args: Any, **named: Any) -> None:
+        owner = cls.__name__
+        fields = [field for field in dataclasses.fields(cls) if field.init]
+        names = [field.name for field in fields]
+        for name in named:
+            if name not in names:
+                raise FieldError(owner, name, f"unknown parameter {name!r}{nearest(name, names)}", names)
+        if len(args) > len(names):
+            raise FieldError(owner, "", f"{len(args)} values without a name are too many", names)
+        for place, field in enumerate(fields):
+            if place < len(args) and field.name in named:
+                raise FieldError(owner, field.name, f"{field.name} is given twice", names)
+            optional = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+            if place >= len(args) and field.name not in named and not optional:
+                raise FieldError(owner, field.name, f"{field.name} is missing", names)
+        make(self, *args, **named)
+
+    return init
 
 
 _FIELD_TYPES: dict[type, dict[str, Any]] = {}
@@ -129,13 +159,21 @@ def coerced(owner: str, name: str, annotation: Any, value: Any) -> Any:
         return bool(value)
     if base is int:
         number = not isinstance(value, bool) and isinstance(value, int | float | np.integer | np.floating)
-        if not number or not math.isfinite(value) or value != int(value):
+        if not number or not (isinstance(value, int) or math.isfinite(value)) or value != int(value):
             raise SpecError(owner, name, value, f"a whole number {allowed or ''}".strip())
         value = int(value)
+        if not -LARGEST - 1 <= value <= LARGEST:  # compiled code reads 64-bit words
+            raise SpecError(owner, name, value, f"{f'{allowed} and ' if allowed else ''}at most 2^63 − 1 in size")
     elif base is float:
-        if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating) or math.isnan(value):
+        if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
             raise SpecError(owner, name, value, f"a number {allowed or ''}".strip())
-        value = float(value)
+        try:
+            real = float(value)
+        except OverflowError:  # a whole number beyond all floats
+            real = math.inf
+        if math.isnan(real) or (math.isinf(real) and (allowed is not None or isinstance(value, int))):
+            raise SpecError(owner, name, value, f"a finite number {allowed or ''}".strip())
+        value = real
     elif base is str:
         if isinstance(allowed, Choice) and value not in allowed.words:
             raise SpecError(owner, name, value, str(allowed))

@@ -35,8 +35,9 @@ def nested(fields: list[tuple[Any, ...]]) -> np.dtype[Any]:
 
 
 def row_dtype(spec: Spec, arms: int, features: int) -> np.dtype[Any]:
-    """The record type of one query's state."""
-    return nested(layout(spec, capacity("arms", arms), capacity("features", features)))
+    """The record type of one query's state: the policy's fields, and how often each place for an arm has changed hands."""
+    room = capacity("arms", arms)
+    return record_dtype([*layout(spec, room, capacity("features", features)), ("generation", "u1", room)])
 
 
 def pool_dtype(spec: Spec, features: int) -> np.dtype[Any]:
