@@ -53,10 +53,10 @@ def sweep(root: Path, now: float) -> None:
             continue
 
 
-def compiled(function: Callable[..., Any], digest: str) -> Any:
-    """`function` compiled by Numba, its code kept in the folder of this digest."""
+def compiled(function: Callable[..., Any], digest: str | None) -> Any:
+    """`function` compiled by Numba, its code kept in the folder of this digest; without one, in memory only."""
     root = cache_root()
-    if root is None:
+    if root is None or digest is None:
         return numba.njit(nogil=True, error_model="numpy")(function)
     folder = root / digest
     if folder.exists():

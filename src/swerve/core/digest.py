@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import platform
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -38,15 +39,26 @@ def fingerprint(function: Callable[..., Any], specs: Iterable[Spec] = ()) -> str
     >>> fingerprint(select_one.plain, [UCB1()]) == fingerprint(select_one.plain, [KLUCB()])
     False
     """
-    return _fingerprint(function, frozenset(type(part) for spec in specs for part in walk(spec)))
+    return _fingerprint(function, classes_of(specs))[0]
+
+
+def from_modules(function: Callable[..., Any], specs: Iterable[Spec] = ()) -> bool:
+    """Whether all of that code belongs to modules that another process could import (not to a prompt, a doctest, an `exec`)."""
+    return _fingerprint(function, classes_of(specs))[1]
+
+
+def classes_of(specs: Iterable[Spec]) -> frozenset[type]:
+    """The classes of the specs and of every spec inside them."""
+    return frozenset(type(part) for spec in specs for part in walk(spec))
 
 
 @functools.cache
-def _fingerprint(function: Callable[..., Any], classes: frozenset[type]) -> str:
+def _fingerprint(function: Callable[..., Any], classes: frozenset[type]) -> tuple[str, bool]:
     todo: list[Any] = [function, *classes, verbs.Verb, verbs.kernel, verbs.inlined, compiled]  # how it is compiled counts too
     todo.extend(found for cls in classes for verb in verbs.VERBS if (found := verb.lookup(cls)) is not None)
     seen: set[int] = set()
     parts: list[str] = []
+    importable = True
     while todo:
         item = todo.pop()
         item = getattr(item, "py_func", item)  # a compiled function: the source it was compiled from
@@ -57,6 +69,7 @@ def _fingerprint(function: Callable[..., Any], classes: frozenset[type]) -> str:
             name, options = f"{item.__module__}.{item.__qualname__}", sorted(vars(item).items(), key=str)
             parts.append(f"{name}:{text_of(item.__code__)}:{text_of(item.__defaults__)}:{text_of(options)}")
             todo.extend(reached(item, parts))
+            importable &= str(item.__module__).startswith("swerve.") or inspect.getmodule(item) is not None
         elif isinstance(item, type):
             parts.append(f"{item.__module__}.{item.__qualname__}:{[base.__qualname__ for base in item.__mro__]}")
             for name, value in vars(item).items():
@@ -65,7 +78,7 @@ def _fingerprint(function: Callable[..., Any], classes: frozenset[type]) -> str:
                     todo.append(value)
                 elif not name.startswith("_") and name != "marker" and (shown := text_of(value)) is not None:
                     parts.append(f"{item.__qualname__}.{name}={shown}")
-    return hashlib.sha256("\n".join([VERSIONS, *sorted(parts)]).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join([VERSIONS, *sorted(parts)]).encode()).hexdigest()[:16], importable
 
 
 def reached(function: FunctionType, parts: list[str]) -> Iterator[Any]:
