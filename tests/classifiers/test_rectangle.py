@@ -50,7 +50,8 @@ def concept(dice, d, margin, count):
     at = np.where(at - high[side] >= margin, at, np.nextafter(at, np.inf))
     away = np.where(rows % 3 == 0, at, at + dice.random(count) * np.maximum(1.0 - at, 0.0))
     events[rows, side] = away
-    contexts = np.concatenate([quiet, events])
+    # events lie above the box so far: turn each axis round or not, which floats do exactly
+    contexts = np.concatenate([quiet, events]) * dice.choice([-1.0, 1.0], d)
     truth = np.arange(2 * count) >= count
     order = dice.permutation(2 * count)
     return contexts[order], truth[order]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
+import pytest
 
 from swerve import UCB1, Oracle, Traffic, simulate
 from swerve.demo.head_to_head import Standing, head_to_head
@@ -35,3 +38,18 @@ def test_a_standing_is_the_mean_over_the_runs_that_have_begun():
     standing.hear(Tick(seed=0, rounds=10, done=20, regret=6.0))
     assert standing.mean == 4.0
     assert standing.done == 25
+
+
+def test_an_interruption_ends_all_of_them_soon():
+    long = Traffic(queries=4, impressions=2_000_000)
+    looks = []
+
+    def look(now):
+        looks.append(sum(standing.done for standing in now))
+        if looks[-1] > 0:
+            raise KeyboardInterrupt
+
+    start = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        head_to_head({"ucb1": UCB1(), "ora": Oracle(UCB1())}, long, rounds=long.impressions, runs=500, seed=0, look=look)
+    assert time.perf_counter() - start < 10.0  # 500 runs would take a minute

@@ -105,6 +105,30 @@ def test_what_cannot_be_drawn_is_refused(fields, words):
 
 
 @pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"best_low": 0.2, "best_high": 0.3, "other_low": 0.3, "other_high": 0.4}, "best_high = 0.3 .* > other_low = 0.3"),
+        ({"minimum_shift": 0.8}, "minimum_shift = 0.8 is not allowed; minimum_shift must be < 0.8"),
+        ({"minimum_shift": 0.3, "best_low": 0.3, "best_high": 0.4, "other_low": 0.2, "other_high": 0.4}, "must be < 0.2"),
+    ],
+)
+def test_what_no_draw_can_give_is_refused_before_drawing(fields, words):
+    with pytest.raises(SwerveError, match=words):
+        Traffic(shifting=1.0, **fields)
+
+
+def test_a_shift_that_never_happens_need_not_be_possible():
+    assert world(Traffic(queries=2, impressions=20, shifting=0.0, minimum_shift=0.9), 0).k == 0
+
+
+def test_a_relevant_result_that_is_hardly_ever_best_is_the_cause_named(monkeypatch):
+    monkeypatch.setattr("swerve.environments.traffic.TRIES", 100)
+    spec = Traffic(queries=2, impressions=20, results=64, best_low=0.0, best_high=0.5, other_low=0.4, other_high=1.0)
+    with pytest.raises(SwerveError, match=r"best_high = 0.5 did not beat 63 results in \[0.4, 1\]"):
+        world(spec, 0)
+
+
+@pytest.mark.parametrize(
     "fields", [{}, {"features": 1, "margin": 0.2, "edge_low": 0.3, "edge_high": 0.8}, {"features": 12, "margin": 0.01}]
 )
 def test_rectangle_contexts_tell_events_by_the_margin(fields):

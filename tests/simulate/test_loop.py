@@ -131,15 +131,15 @@ QUIET, TEST_ENDS, FALSE = 0, loop.RESTARTED, loop.CONSULTED | loop.ALARM | loop.
     ("rounds", "cause"),
     [
         ([], "learning"),
-        ([(0, TEST_ENDS)], "relearning"),  # the first test is over: what it learnt is thrown away
+        ([(0, TEST_ENDS)], "learning"),
         ([(0, TEST_ENDS), (0, FALSE)], "false_alarm"),
         ([(0, TEST_ENDS), (0, FALSE), (0, TEST_ENDS)], "false_alarm"),
         ([(0, TEST_ENDS), (0, FALSE), (1, QUIET)], "unseen"),  # an event inside the test of a false alarm
-        ([(0, TEST_ENDS), (0, FALSE), (1, QUIET), (0, TEST_ENDS)], "relearning"),  # and the bandit after the test knows of it
+        ([(0, TEST_ENDS), (0, FALSE), (1, QUIET), (0, TEST_ENDS)], "learning"),  # and the bandit after the test begins in it
         ([(0, TEST_ENDS), (1, loop.CONSULTED)], "missed"),
         ([(0, TEST_ENDS), (1, loop.CONSULTED), (0, FALSE)], "false_alarm"),
         ([(0, TEST_ENDS), (1, FALSE)], "learning"),  # a true alarm
-        ([(0, TEST_ENDS), (1, FALSE), (0, TEST_ENDS)], "relearning"),
+        ([(0, TEST_ENDS), (1, FALSE), (0, TEST_ENDS)], "learning"),
         ([(1, QUIET)], "unseen"),
     ],
 )
@@ -162,6 +162,7 @@ def test_the_causes_add_up(name):
     if name == "ucb1":
         assert by_cause["unseen"] > 0.0
         assert by_cause["learning"] + by_cause["unseen"] == pytest.approx(counts["regret"])
+    assert (by_cause["testing"] > 0.0) == (name == "bwc")
 
 
 def test_twins_of_finite_and_rectangle_differ():

@@ -109,6 +109,20 @@ def test_results_sum_up_their_runs():
     assert json.loads(json.dumps(summary)) == summary
 
 
+def test_an_unknown_counter_is_named_with_the_known_ones():
+    results = Results(Plan(UCB1(), ENVIRONMENT), [sample(1)])
+    with pytest.raises(SwerveError, match=r"^unknown counter 'mises'; did you mean 'misses'\? \(known: misses, regret\)$"):
+        results.count("mises")
+
+
+def test_one_run_has_no_spread():
+    summary = Results(Plan(UCB1(), ENVIRONMENT), [sample(4)]).summary()
+    assert summary["sd"] is None
+    assert summary["seeds"] == [4]
+    with pytest.raises(SwerveError, match="no run has finished"):
+        Results(Plan(UCB1(), ENVIRONMENT), []).summary()
+
+
 def test_spread_is_that_of_a_sample():
     results = simulate(UCB1(), ENVIRONMENT, runs=3)
     assert results.summary()["sd"] == pytest.approx(np.std(results.regret, ddof=1))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swerve import BWC, UCB1, Oracle, Rectangle, SwerveError, Testable, Traffic, simulate
+from swerve import BWC, UCB1, Finite, Hull, Matrix, Oracle, Rectangle, SwerveError, Testable, Traffic, simulate
 from swerve.simulate import Interrupted, checkpoints
 from swerve.theory import test_length, theorem1, ucb1_regret
 
@@ -180,3 +182,40 @@ def test_one_query_under_the_assumptions_of_theorem_1_stays_under_the_corrected_
     ora = simulate(Oracle(UCB1()), problem, runs=12).regret.mean()
     ignorant = simulate(UCB1(), problem, runs=12).regret.mean()
     assert ora < results.regret.mean() < ignorant
+
+
+@pytest.mark.parametrize("classifier", [Rectangle(radius=0.01), Hull(radius=0.01), Finite(Matrix(((1, -1), (-1, 1))))], ids=str)
+def test_a_context_outside_the_declared_domain_stops_the_run_with_one_line(classifier):
+    policy = BWC(Testable(UCB1(), 20), classifier)
+    with pytest.raises(SwerveError, match=r"^round 1, query \d: x = \[.*\] is not allowed; it lies outside the domain of BWC.*$"):
+        simulate(policy, ENVIRONMENT, runs=1)
+
+
+def test_a_policy_that_reads_contexts_needs_features():
+    with pytest.raises(SwerveError, match="features = 0 is not allowed"):
+        simulate(BWC(Testable(UCB1(), 20), Rectangle()), dataclasses.replace(ENVIRONMENT, features=0), runs=1)
+
+
+def test_groups_may_be_listed():
+    policy = BWC(Testable(UCB1(), 20), Rectangle())
+    queries = ENVIRONMENT.queries
+    listed = simulate(policy, ENVIRONMENT, runs=1, pooling=[0] * queries).runs[0]
+    shared = simulate(policy, ENVIRONMENT, runs=1, pooling="shared").runs[0]
+    assert listed.counts == shared.counts
+    apart = simulate(policy, ENVIRONMENT, runs=1, pooling=list(range(queries))).runs[0]
+    assert apart.counts == simulate(policy, ENVIRONMENT, runs=1, pooling="query").runs[0].counts
+    assert apart.counts != shared.counts
+
+
+def test_setting_stop_ends_the_runs_and_keeps_the_finished_ones():
+    stop, seen = threading.Event(), []
+
+    def tick(news):
+        seen.append(news.seed)
+        if news.seed == 2:
+            stop.set()
+
+    with pytest.raises(Interrupted) as ended:
+        simulate(UCB1(), ENVIRONMENT, runs=50, threads=1, progress=tick, stop=stop)
+    assert len(ended.value.results.runs) in (2, 3)
+    assert max(seen) <= 3

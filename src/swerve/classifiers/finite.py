@@ -79,7 +79,10 @@ def _(spec, i, x):
 
 @domain.register(Matrix)
 def _(spec, pool, x):
-    return len(x) > 0 and 0.0 <= x[0] < spec.table.shape[1] and x[0] == math.floor(x[0])
+    finite = len(x) > 0
+    for j in range(len(x)):
+        finite &= abs(x[j]) < math.inf
+    return finite and 0.0 <= x[0] < spec.table.shape[1] and x[0] == math.floor(x[0])
 
 
 @pool_layout.register(Finite)

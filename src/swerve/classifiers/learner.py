@@ -68,7 +68,5 @@ class Learner:
         if code == engine.NOT_FINITE:
             raise SwerveError(f"x = {np.asarray(x).tolist()} is not allowed; every feature must be a finite number")
         if code == engine.OUTSIDE:
-            raise SwerveError(
-                f"x = {np.asarray(x).tolist()} is not allowed; it lies outside the ball that {self.classifier!r} is declared for"
-            )
+            raise SwerveError(f"x = {np.asarray(x).tolist()} is not allowed; it lies outside the domain of {self.classifier!r}")
         return code

@@ -39,7 +39,7 @@ def head_to_head(
 ) -> list[Standing]:
     """Run the policies at the same time, one thread each; `look` sees all standings ten times a second."""
     standings = [Standing(name, rounds * runs) for name in policies]
-    guard = threading.Lock()
+    guard, halt = threading.Lock(), threading.Event()
 
     def one(standing: Standing) -> None:
         def hear(tick: Tick) -> None:
@@ -47,15 +47,18 @@ def head_to_head(
                 standing.hear(tick)
 
         start = time.perf_counter()
-        standing.results = simulate(policies[standing.name], environment, runs=runs, seed=seed, threads=1, progress=hear)
+        standing.results = simulate(policies[standing.name], environment, runs=runs, seed=seed, threads=1, progress=hear, stop=halt)
         standing.seconds = time.perf_counter() - start
 
     with ThreadPoolExecutor(len(standings)) as executor:
         futures = [executor.submit(one, standing) for standing in standings]
-        waker = threading.Event()
-        while not all(future.done() for future in futures):
-            look(standings)
-            waker.wait(0.1)
+        try:
+            while not all(future.done() for future in futures):
+                look(standings)
+                halt.wait(0.1)
+        except BaseException:
+            halt.set()
+            raise
         look(standings)
         for future in futures:
             future.result()

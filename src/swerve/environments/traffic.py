@@ -69,6 +69,13 @@ class Traffic(Spec):
             self.refuse("edge_high", f"≤ 1 − margin = {1.0 - self.margin:g}, or an event's context has no room")
         if self.oracle == "hyperplane" and self.features == 1 and self.edge_low < self.margin:
             self.refuse("edge_low", f"≥ margin = {self.margin:g} with one feature")
+        if self.best_high <= self.other_low:
+            self.refuse("best_high", f"> other_low = {self.other_low:g}, or no draw makes the relevant result the best")
+        reach = max(self.best_high - self.other_low, self.other_high - self.best_low)
+        if self.results > 2:
+            reach = max(reach, self.other_high - self.other_low)
+        if self.minimum_shift >= reach and self.events_high > 0 and round(self.shifting * self.queries) > 0:
+            self.refuse("minimum_shift", f"< {reach:g}, the most that these click probabilities can shift")
         if self.impressions < self.queries:
             self.refuse("impressions", f"≥ queries = {self.queries}")
 
@@ -92,6 +99,11 @@ def draw_chances(spec: Traffic, stream: Stream, former: list[float] | None) -> l
             old = former.index(max(former))
             if chances.index(top) != old and top - chances[old] > spec.minimum_shift:
                 return chances
+    if former is None:
+        raise SwerveError(
+            f"Traffic: best_low = {spec.best_low:g}, best_high = {spec.best_high:g} did not beat {spec.results - 1} results in "
+            f"[{spec.other_low:g}, {spec.other_high:g}] in {TRIES} draws; raise best_high or lower other_high"
+        )
     raise SwerveError(
         f"Traffic: minimum_shift = {spec.minimum_shift:g} is not reached by these click probabilities in {TRIES} draws"
     )

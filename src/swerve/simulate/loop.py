@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from swerve.core.contract import ALARM, CONSULTED, LABEL_FALSE, LABEL_TRUE, RESTARTED, reward
-from swerve.core.engine import Entry, decide
+from swerve.core.contract import ALARM, CONSULTED, LABEL_FALSE, LABEL_TRUE, RESTARTED, reward, testing
+from swerve.core.engine import Entry, admissible, decide
 from swerve.core.spec import record_dtype
 from swerve.core.verbs import kernel
 from swerve.environments.contract import advance, best, chance, click, context
@@ -35,13 +35,13 @@ NOTE = record_dtype([("true_alarm", "i8"), ("cause", "i8")])
 
 #: Where regret comes from: the history of the bandit that is playing. Every round's regret goes to exactly one of them.
 CAUSES = (
-    "learning",  # it began at the query's start or at a true alarm: somebody must look for the best arm
-    "relearning",  # it began after the test of a true alarm, and learns again what the test knew
-    "false_alarm",  # it began with a false alarm, or after the test of one
-    "unseen",  # an event has happened since it began, and nobody asked the classifier (inside a test; always without a classifier)
-    "missed",  # an event has happened since it began, and the classifier called it negative
+    "learning",  # a fresh segment (the query's start, or a true alarm): somebody must look for the best arm
+    "testing",  # the same, but inside the test, whose knowledge is thrown away
+    "false_alarm",  # the bandit began with a false alarm, or after the test of one
+    "unseen",  # it has lived through an event that nobody asked the classifier about (inside a test; always without a classifier)
+    "missed",  # it has lived through an event that the classifier called negative
 )
-LEARNING, RELEARNING, FALSE_ALARM, UNSEEN, MISSED = range(5)
+LEARNING, TESTING, FALSE_ALARM, UNSEEN, MISSED = range(5)
 
 
 @kernel
@@ -76,7 +76,7 @@ def cause_after(cause, told, report):
     if told != 0:
         return MISSED if report & CONSULTED else UNSEEN
     if report & RESTARTED and cause != FALSE_ALARM:
-        return RELEARNING
+        return LEARNING
     return cause
 
 
@@ -100,7 +100,10 @@ def play(
     tallies,
     notes,
 ):
-    """Rounds `start` to `stop` of a run. `see` says whether contexts are drawn: a policy that reads none need not pay for them."""
+    """Rounds `start` to `stop` of a run; returns where it got to: short of `stop` when a context cannot be used.
+
+    `see` says whether contexts are drawn: a policy that reads none need not pay for them.
+    """
     spec = params[0]
     env = env_params[0]
     facts = scene[0]
@@ -111,6 +114,9 @@ def play(
         told = advance(env, facts, segments, place)
         if see:
             context(env, facts, place, told, x)
+            if admissible(spec, pools[groups[query]], x) != 0:
+                tally.rounds += t - start
+                return t
         arm, report = decide(spec, table[query], pools, groups[query], writer, x, told, available, float(t))
         if click(env, facts, segments, place, arm):
             reward(spec, table[query], arm, 1.0, float(t))
@@ -122,5 +128,7 @@ def play(
             tally.consulted += 1
         lost = best(env, facts, segments, place) - chance(env, facts, segments, place, arm)
         tally.regret += lost
-        tally.by_cause[notes[query].cause] += lost
+        cause = notes[query].cause
+        tally.by_cause[TESTING if cause == LEARNING and testing(spec, table[query]) else cause] += lost
     tally.rounds += stop - start
+    return stop

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from swerve.core.errors import SwerveError
+from swerve.core.errors import SwerveError, nearest
 from swerve.core.spec import Spec
 from swerve.simulate.loop import play
 
@@ -23,7 +23,7 @@ class Plan:
 
     policy: Spec
     environment: Spec
-    pooling: str = "shared"
+    pooling: str | int | tuple[int, ...] = "shared"
     points: int = 100
     spacing: str = "linear"
 
@@ -74,17 +74,23 @@ class Results:
 
     def count(self, name: str) -> NDArray[np.float64]:
         """One counter over the runs: `true_alarms`, `false_alarms`, `misses`, `wrong_false_labels`, `restarts`, …"""
+        known = list(self.runs[0].counts) if self.runs else []
+        if self.runs and name not in known:
+            raise SwerveError(f"unknown counter {name!r}{nearest(str(name), known)} (known: {', '.join(known)})")
         return np.array([run.counts[name] for run in self.runs], dtype=np.float64)
 
     def summary(self) -> dict[str, Any]:
-        """Mean and spread of the regret, and the mean of every counter."""
+        """Mean and spread of the regret, and the mean of every counter. One run has no spread: its `sd` is None."""
+        if not self.runs:
+            raise SwerveError("there is nothing to sum up: no run has finished")
         regret = self.regret
-        spread = float(regret.std(ddof=1)) if len(regret) > 1 else 0.0
+        spread = float(regret.std(ddof=1)) if len(regret) > 1 else None
         counters = {name: float(self.count(name).mean()) for name in self.runs[0].counts}
         return {
             **self.plan.as_text(),
             "runs": len(self.runs),
             "seed": self.runs[0].seed,
+            "seeds": [run.seed for run in self.runs],
             "mean": float(regret.mean()),
             "sd": spread,
             "counters": counters,

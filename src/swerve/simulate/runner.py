@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swerve.core.contract import reads_context, select, test_length
-from swerve.core.errors import SwerveError
+from swerve.core.errors import SwerveError, whole
 from swerve.core.fleet import Fleet
 from swerve.core.spec import Spec, pack, walk
 from swerve.environments.contract import World, context, world
@@ -64,7 +64,9 @@ def checkpoints(horizon: int, points: int = 100, spacing: str = "linear") -> NDA
 class Session:
     """A run under way: a fleet in a drawn instance, the round it has reached, and what was counted so far."""
 
-    def __init__(self, policy: Spec, instance: World, pooling: str = "shared", *, compiled: bool = True) -> None:
+    def __init__(
+        self, policy: Spec, instance: World, pooling: str | int | tuple[int, ...] = "shared", *, compiled: bool = True
+    ) -> None:
         self.policy, self.instance = policy, instance
         self.fleet = Fleet(
             policy, queries=instance.queries, arms=instance.arms, features=instance.features, pooling=pooling, seed=instance.seed
@@ -81,10 +83,13 @@ class Session:
     def play(self, until: int) -> None:
         """Play on, up to and with round `until`."""
         fleet, instance = self.fleet, self.instance
-        self._play(
+        reached = self._play(
             fleet.params, fleet.table, fleet.pools, fleet.groups, fleet.writer, self._env_params, instance.scene, instance.segments,
             self.places, instance.schedule, self.done, until, self.see, self.x, fleet.available, self.tally, self.notes,
         )  # fmt: skip
+        if reached < until:
+            where = f"round {reached + 1}, query {instance.schedule[reached]}"
+            raise SwerveError(f"{where}: x = {self.x.tolist()} is not allowed; it lies outside the domain of {self.policy!r}")
         self.done = until
 
     @property
@@ -131,27 +136,31 @@ def simulate(
     *,
     runs: int = 10,
     seed: int = 0,
-    pooling: str | int = "shared",
+    pooling: str | int | Sequence[int] = "shared",
     points: int = 100,
     spacing: str = "linear",
     threads: int | None = None,
     out: str | Path | None = None,
     progress: Progress | None = None,
+    stop: threading.Event | None = None,
 ) -> Results:
     """Play `policy` in `runs` instances of `environment`, drawn with the seeds `seed`, `seed + 1`, ….
 
     The same seed gives the same bytes on any number of threads, and the same clicks, contexts and events to every policy. With
     `out`, each run is a Parquet file in that folder as soon as it ends, and runs that are there already are read instead of
     played.
-    `progress` is called with a `Tick` now and then, from the threads that play.
+    `progress` is called with a `Tick` now and then, from the threads that play. Setting `stop` ends them soon, as Ctrl-C
+    does: `Interrupted` carries the runs that had finished.
 
     >>> from swerve import Traffic, UCB1
     >>> results = simulate(UCB1(), Traffic(queries=2, impressions=2000), runs=2, points=4)
     >>> results.rounds.tolist(), len(results.regret)
     ([500, 1000, 1500, 2000], 2)
     """
-    plan = Plan(policy, environment, str(pooling), points, spacing)
+    groups = pooling if isinstance(pooling, str | int) else tuple(int(group) for group in pooling)
+    plan = Plan(policy, environment, groups, points, spacing)
     check(plan, runs, threads)
+    seed = whole("seed", seed)
     folder = None if out is None else Path(out)
     finished: dict[int, Run] = {}
     seeds = list(range(seed, seed + runs))
@@ -161,10 +170,10 @@ def simulate(
             if progress is not None:
                 last = int(stored.rounds[-1])
                 progress(Tick(number, last, last, float(stored.regret[-1])))
-    stop = threading.Event()
+    halt = stop or threading.Event()
 
     def one(number: int) -> Run | None:
-        run = play_run(plan, world(environment, number), progress, stop)
+        run = play_run(plan, world(environment, number), progress, halt)
         if run is not None and folder is not None:
             write_run(folder, plan, run)
         return run
@@ -182,7 +191,7 @@ def simulate(
                     if run is not None:
                         finished[futures[future]] = run
         except BaseException as reason:
-            stop.set()
+            halt.set()
             executor.shutdown(cancel_futures=True)
             for future, number in futures.items():  # some may have ended in the meantime
                 if not future.cancelled() and future.exception() is None and (run := future.result()) is not None:
@@ -190,6 +199,8 @@ def simulate(
             if isinstance(reason, KeyboardInterrupt):
                 raise Interrupted(Results(plan, [finished[n] for n in sorted(finished)])) from None
             raise
+    if halt.is_set():
+        raise Interrupted(Results(plan, [finished[number] for number in sorted(finished)]))
     return Results(plan, [finished[number] for number in seeds])
 
 
@@ -197,12 +208,14 @@ def check(plan: Plan, runs: int, threads: int | None) -> None:
     """Refuse what cannot work, before anything is compiled."""
     if not isinstance(plan.policy, Spec) or not select.knows(plan.policy):
         raise SwerveError(f"policy = {plan.policy!r} is not allowed; a policy must be able to select, such as UCB1()")
-    if runs < 1:
-        raise SwerveError(f"runs = {runs} is not allowed; runs must be ≥ 1")
-    if threads is not None and threads < 1:
-        raise SwerveError(f"threads = {threads} is not allowed; threads must be ≥ 1")
+    whole("runs", runs, 1)
+    whole("points", plan.points, 1)
+    if threads is not None:
+        whole("threads", threads, 1)
     if not isinstance(plan.environment, Spec) or not context.knows(plan.environment):
         raise SwerveError(f"environment = {plan.environment!r} is not allowed; it must have contexts, such as Traffic()")
+    if reads_context(plan.policy) and getattr(plan.environment, "features", 1) < 1:
+        raise SwerveError(f"features = 0 is not allowed; {plan.policy!r} reads contexts, and they need at least one feature")
     lengths = [test_length(part) for part in walk(plan.policy) if test_length.knows(part)]
     horizon = getattr(plan.environment, "rounds_per_query", None)
     if lengths and horizon is not None and horizon < max(lengths):
