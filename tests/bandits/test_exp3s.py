@@ -10,7 +10,7 @@ from twins import splitmix
 from twins.duel import mask_of
 from twins.exp3s import EXP3S as Twin
 
-from swerve import EXP3S, Fleet
+from swerve import EXP3S, Fleet, SwerveError
 
 
 @pytest.mark.parametrize(("gamma", "alpha"), [(0.1, 1e-4), (0.5, 0.01), (1.0, 0.0)])
@@ -39,6 +39,20 @@ def test_tunings_are_the_published_ones():
     # Corollary 8.3: S = shifts + 1 segments
     assert knowing.gamma == pytest.approx(math.sqrt(n * (4 * math.log(n * horizon) + math.e) / ((math.e - 1) * horizon)))
     assert EXP3S.tuned(5, 2).gamma == 1.0
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ((0, 100), "n = 0 is not allowed; n must be ≥ 1"),
+        ((5, 0), "horizon = 0 is not allowed; horizon must be ≥ 1"),
+        ((5, 2.5), "horizon = 2.5 is not allowed; horizon must be a whole number ≥ 1"),
+        ((5, 100, -1), "shifts = -1 is not allowed; shifts must be ≥ 0"),
+    ],
+)
+def test_a_tuning_for_no_problem_is_refused(args, words):
+    with pytest.raises(SwerveError, match=f"^EXP3S.tuned: {words}$"):
+        EXP3S.tuned(*args)
 
 
 def test_weights_that_grow_without_end_are_scaled():

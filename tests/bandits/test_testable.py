@@ -89,11 +89,18 @@ def test_thresholds_belong_to_the_right_side():
 
 
 @pytest.mark.parametrize(
-    ("arms", "rewards", "words"), [([0, 1], [1.0], "one length"), ([0, 3], [1, 1], "0 … 2"), ([[0]], [[1]], "one length")]
+    ("arms", "rewards", "words"),
+    [([0, 1], [1.0], "one length"), ([0, 3], [1, 1], "0 … 2"), ([[0]], [[1]], "one length"), ([0.5], [1], "whole")],
 )
 def test_records_that_make_no_sense_are_refused(arms, rewards, words):
     with pytest.raises(SwerveError, match=words):
         guesses(arms, rewards, 3, 0.3)
+
+
+@pytest.mark.parametrize(("n", "epsilon", "words"), [(3, 0.0, "epsilon = 0.0"), (3, 1.0, "epsilon = 1.0"), (0, 0.3, "n = 0")])
+def test_a_guess_needs_arms_and_a_shift_it_can_see(n, epsilon, words):
+    with pytest.raises(SwerveError, match=f"^guesses: {words} is not allowed"):
+        guesses([0], [1.0], n, epsilon)
 
 
 @pytest.mark.parametrize("family", ["edge", "uniform"])

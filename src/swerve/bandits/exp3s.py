@@ -7,7 +7,7 @@ from typing import Annotated
 
 from swerve.core.contract import begin, evict, layout, restart, reward, select, show
 from swerve.core.rng import draw
-from swerve.core.spec import NonNegative, Range, Spec
+from swerve.core.spec import Count, Natural, NonNegative, Range, Spec, coerced
 from swerve.core.tables import bit, has
 from swerve.core.verbs import kernel
 
@@ -35,10 +35,11 @@ class EXP3S(Spec):
     @classmethod
     def tuned(cls, n: int, horizon: int, shifts: int | None = None) -> EXP3S:
         """The published tunings: without `shifts` the one that need not know them, with `shifts` the one that does."""
+        n, horizon = coerced("EXP3S.tuned", "n", Natural, n), coerced("EXP3S.tuned", "horizon", Natural, horizon)
         if shifts is None:
             gamma = math.sqrt(n * math.log(n * horizon) / horizon)
         else:
-            hardness = shifts + 1
+            hardness = coerced("EXP3S.tuned", "shifts", Count, shifts) + 1
             gamma = math.sqrt(n * (hardness * math.log(n * horizon) + math.e) / ((math.e - 1.0) * horizon))
         return cls(gamma=min(1.0, gamma), alpha=1.0 / horizon)
 

@@ -35,11 +35,13 @@ def kernels(quick: bool, json_to: str | None) -> None:
     if write_json(json_to, data):
         return
     table = figures("kernels", "what", "value", "ratio", "to", "bar", "")
+    table.columns[0].no_wrap = True  # names that one copies
+    table.columns[3].no_wrap = False
     for row in data:
         verdict = {True: "[green]ok[/green]", False: "[red]missed[/red]", None: ""}[row["ok"]]
         value = "–" if row["value"] is None else f"{number(float(row['value']))} {row['unit']}"
         ratio = "–" if row["ratio"] is None else f"{row['ratio']:.2f}"
-        table.add_row(row["name"], value, ratio, row["reference"], row["bar"].partition(" ×")[0], verdict)
+        table.add_row(row["name"], value, ratio, row["reference"], " ".join(row["bar"].split()[:2]), verdict)
     console.print(table)
     for row in data:
         if row["note"]:

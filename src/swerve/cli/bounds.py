@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 import numpy as np
+from numpy.typing import NDArray
 
 from swerve import theory
 from swerve.bandits import UCB1, Testable
-from swerve.classifiers import Learner, Rectangle
+from swerve.classifiers import Hull, Learner, Rectangle
 from swerve.cli.common import (
     console,
     figures,
@@ -24,9 +25,15 @@ from swerve.cli.common import (
     write_json,
 )
 from swerve.core.errors import SwerveError
+from swerve.core.spec import Gap, Positive, Probability, coerced
 from swerve.environments import Traffic
 from swerve.policies import BWC
 from swerve.simulate import Results, simulate
+
+#: Where the measured events lie at least: the box of quiet contexts ends a margin below.
+INSIDE = 0.9
+#: Click probabilities from 0 to 0.8: beyond this shift, instances are too rare to be drawn.
+LARGEST_SHIFT = 0.75
 
 
 @click.command("bounds")
@@ -38,13 +45,17 @@ from swerve.simulate import Results, simulate
 @click.option("--features", "d", type=click.IntRange(1, 64), default=2, show_default=True, help="d: features of a context.")
 @click.option("--margin", type=float, default=0.1, show_default=True, help="δ: margin of the concept class.")
 @click.option("--factor", "c", type=float, default=4.0, show_default=True, help="c in L = c·n/ε²·ln T.")
+@click.option(
+    "--failure", type=float, default=0.0, show_default=True,
+    help="Probability that some test of the run fails; at c = 4, none of 10,000 tests was measured to fail.",
+)  # fmt: skip
 @click.option("--measure/--no-measure", default=True, help="Play BWC under the assumptions of Theorem 1 too.  [default: measure]")
 @runs_option
 @seed_option
 @threads_option
 @json_option
 def command(
-    n: int, horizon: int, k: int, shift: float, gap: float, d: int, margin: float, c: float,
+    n: int, horizon: int, k: int, shift: float, gap: float, d: int, margin: float, c: float, failure: float,
     measure: bool, runs: int, seed: int, threads: int | None, json_to: str | None,
 ) -> None:  # fmt: skip
     """The bounds of Theorems 1 to 6 for one query, and BWC's measured regret ÷ bound.
@@ -52,13 +63,20 @@ def command(
     The measurement draws instances that keep Theorem 1's assumptions (one query with its own classifier, k events at least
     2L apart, minimum shift ε_S) and compares each run with the bound for that run's own Δ.
     """
+    for name, kind, value in (
+        ("shift", Gap, shift), ("gap", Gap, gap), ("margin", Positive, margin), ("factor", Positive, c),
+        ("failure", Probability, failure),
+    ):  # fmt: skip
+        coerced("bounds", name, kind, value)
     length = theory.test_length(n, shift, horizon, c)
+    if measure:
+        check_measurable(horizon, k, shift, margin, length)
     rectangle = theory.rectangle_diameter(d, margin)
 
     def r0(t: float, own_gap: float = gap) -> float:
         return theory.ucb1_regret(t, n, own_gap)
 
-    theorem1 = theory.theorem1(horizon, k, rectangle, length, r0)
+    theorem1 = theory.theorem1(horizon, k, rectangle, length, r0, failure)
     printed = theory.theorem1_printed(horizon, k, rectangle, length, r0)
     theorem4 = theory.theorem4(horizon, n, k, shift, gap, rectangle)
     rows: list[dict[str, Any]] = [
@@ -74,11 +92,13 @@ def command(
             ("Theorem 1, printed", printed, "as in the paper"),
             ("Theorem 4", theorem4, "constant C = 19, see docs/theory.md"),
             ("Theorem 5", theory.theorem5(horizon, min(shift, 0.49)), "at least, without contexts, one event"),
+            *gap_rows(horizon, n, gap),
+            *event_rows(horizon, n, k, shift),
             ("Theorem 6 (ii)", theory.theorem6_diameter(horizon, rectangle), "at least, with contexts, one event"),
         )
     ]
     if measure:
-        rows += measured(n, horizon, k, shift, d, margin, length, runs, seed, threads)
+        rows += hull_alarms(d, margin) + measured(n, horizon, k, shift, d, margin, length, failure, runs, seed, threads)
     if write_json(json_to, rows):
         return
     table = figures(f"n = {n}, T = {horizon:,}, k = {k}, ε_S = {shift:g}, Δ = {gap:g}, d = {d}, δ = {margin:g}", "what", "value")
@@ -90,6 +110,56 @@ def command(
         console.print(f"[yellow]k events 2L = {2 * length:,} apart do not fit into T: the theorems promise nothing here.[/yellow]")
 
 
+def check_measurable(horizon: int, k: int, shift: float, margin: float, length: int) -> None:
+    """Refuse, by the names that the user gave, what the measurement cannot draw."""
+    if 2 * length * (k + 1) > horizon:
+        raise SwerveError(
+            f"horizon = {horizon} is not allowed; {k} events at least 2L = {2 * length} rounds apart need a horizon ≥ "
+            f"{2 * length * (k + 1)} (or use --no-measure)"
+        )
+    for name, value, most in (("margin", margin, INSIDE), ("shift", shift, LARGEST_SHIFT)):
+        if value > most:
+            raise SwerveError(f"{name} = {value:g} is not allowed; {name} must be ≤ {most:g} to be measured (or use --no-measure)")
+
+
+def gap_rows(horizon: int, n: int, gap: float) -> list[tuple[str, float, str]]:
+    """Theorem 2 at t = T: what an estimate that equals Δ says about Δ."""
+    if 2 * horizon < 32:  # the theorem begins there
+        return []
+    resolution = theory.resolution(horizon, n, horizon)
+    low, high = theory.gap_interval(gap, resolution)
+    about = f"Theorem 2 at t = T, estimate Δ_t = Δ, δ(T) = {number(resolution)}"
+    return [("Δ(u) at least", low, about), ("Δ(u) at most", high, about)]
+
+
+def event_rows(horizon: int, n: int, k: int, shift: float) -> list[tuple[str, float, str]]:
+    """Theorem 6 (i), which is about three arms or more, one event or more, and ε below 1/4."""
+    if n < 3 or not 1 <= k <= horizon:
+        return []
+    epsilon = min(shift, 0.249)
+    value = theory.theorem6_events(horizon, n, k, epsilon)
+    return [("Theorem 6 (i)", value, f"at least, known events; shape k·n/ε·ln(T/k), C = 1, ε = {epsilon:g}")]
+
+
+def hull_alarms(d: int, margin: float) -> list[dict[str, Any]]:
+    """False positives that a greedy adversary gets out of the real hull classifier, up to three features.
+
+    The truth is a hyperplane of the class that cuts off a cap of height 2δ: without any, `Hull` would be asked about contexts
+    that none of its concepts allows.
+    """
+    if d > 3:
+        return []
+
+    def concept(x: NDArray[np.float64]) -> int | None:
+        height = float(x[0]) - (1.0 - margin)
+        return -1 if height <= -margin else (1 if height >= margin else None)
+
+    hull = Learner(Hull(margin=margin), d)
+    score = theory.play(hull, theory.greedy(hull, theory.sphere(d, 200), concept, tries=4), concept)
+    about = "false positives of Hull against a greedy adversary on the sphere"
+    return [{"name": "FP-complexity, hyperplanes", "value": score.false_positives, "about": f"at least; {about}"}]
+
+
 def forced_alarms(d: int, margin: float) -> int:
     """Play the prediction game against the real classifier, with the adversary that is best against rectangles."""
     box = Learner(Rectangle(margin=margin), d)
@@ -97,17 +167,13 @@ def forced_alarms(d: int, margin: float) -> int:
 
 
 def measured(
-    n: int, horizon: int, k: int, shift: float, d: int, margin: float, length: int, runs: int, seed: int, threads: int | None
-) -> list[dict[str, Any]]:
+    n: int, horizon: int, k: int, shift: float, d: int, margin: float, length: int, failure: float,
+    runs: int, seed: int, threads: int | None,
+) -> list[dict[str, Any]]:  # fmt: skip
     """Regret of BWC on instances that keep the theorem's assumptions, beside the bound for each instance."""
-    if 2 * length * (k + 1) > horizon:
-        raise SwerveError(
-            f"horizon = {horizon} is not allowed; {k} events at least 2L = {2 * length} rounds apart need a horizon ≥ "
-            f"{2 * length * (k + 1)} (or use --no-measure)"
-        )
     environment = Traffic(
         queries=1, impressions=horizon, results=n, shifting=1.0, events_low=k, events_high=k, minimum_shift=shift,
-        minimum_distance=2 * length, features=d, margin=margin, edge_low=0.9 - margin, edge_high=0.9 - margin,
+        minimum_distance=2 * length, features=d, margin=margin, edge_low=INSIDE - margin, edge_high=INSIDE - margin,
     )  # fmt: skip
     policy = BWC(Testable(UCB1(), length=length, epsilon=shift), Rectangle(margin=margin))
     with progress_bar("BWC", runs * horizon) as tick:
@@ -116,7 +182,7 @@ def measured(
     ratios = []
     for run in results.runs:
         own = float(run.facts["gap"])
-        bound = theory.theorem1(horizon, k, diameter, length, functools.partial(theory.ucb1_regret, n=n, gap=own))
+        bound = theory.theorem1(horizon, k, diameter, length, functools.partial(theory.ucb1_regret, n=n, gap=own), failure)
         ratios.append(run.regret[-1] / bound)
     counters = results.summary()["counters"]
     spread = float(np.std(results.regret, ddof=1)) if len(results.runs) > 1 else math.nan
@@ -124,7 +190,7 @@ def measured(
         {
             "name": "measured regret",
             "value": float(results.regret.mean()),
-            "about": f"BWC, mean of {runs} runs, sd {number(spread)}",
+            "about": f"BWC, mean of {runs} runs, sd {number(spread)}" if runs > 1 else "BWC, 1 run",
         },
         {
             "name": "measured ÷ Theorem 1",

@@ -6,14 +6,17 @@ import contextlib
 import importlib.util
 import json
 import math
+import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import measure_renderables
 from rich.progress import (
     BarColumn,
     Progress,
@@ -28,10 +31,37 @@ from rich.table import Table
 from rich.text import Text
 
 from swerve.core.errors import SwerveError
+from swerve.core.parse import spec_classes
+from swerve.core.verbs import MARKERS
+from swerve.policies import POLICIES
 from swerve.simulate import Tick
+
+#: The room that names and explanations have at least; a table that cannot give it becomes a list.
+NAME_WIDTH = 12
 
 console = Console()
 errors = Console(stderr=True)
+
+
+def json_target(ctx: click.Context, _: click.Parameter, target: str | None) -> str | None:
+    """Refuse a FILE that is a policy by mistake, or that cannot be written, before hours are spent on what goes into it."""
+    if target is None or target == "-":
+        return target
+    named = target.partition("(")[0] in {*POLICIES, *spec_classes()}
+    if named or not ({".", "/", os.sep} & set(target)):
+        raise SwerveError(
+            f"--json {target} is not allowed; a FILE has a '.' or a '/' in its name and is no policy: "
+            "put --json last, or use --json - for standard output"
+        )
+    path = Path(target)
+    if path.is_dir():
+        raise IsADirectoryError(f"--json {target} cannot be written: it is a folder")
+    if not path.parent.is_dir():
+        raise NotADirectoryError(f"--json {target} cannot be written: there is no folder {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise PermissionError(f"--json {target} cannot be written: permission denied")
+    return target
+
 
 json_option = click.option(
     "--json",
@@ -39,6 +69,7 @@ json_option = click.option(
     is_flag=False,
     flag_value="-",
     metavar="[FILE]",
+    callback=json_target,
     help="Write the figures as JSON to FILE, or to standard output in place of the table.",
 )
 seed_option = click.option("--seed", default=0, show_default=True, help="Seed of the first run; run i uses seed + i.")
@@ -49,13 +80,44 @@ threads_option = click.option("--threads", type=click.IntRange(1), default=None,
 def load_files(ctx: click.Context, _: click.Parameter, files: tuple[Path, ...]) -> tuple[Path, ...]:
     """Import a user's own bandits, classifiers and environments, so that they can be named like ours."""
     for path in files:
-        found = importlib.util.spec_from_file_location(path.stem, path)
-        if found is None or found.loader is None:
-            raise SwerveError(f"--load {path} is not allowed; it must be a Python file")
-        module = importlib.util.module_from_spec(found)
-        sys.modules[path.stem] = module
-        found.loader.exec_module(module)
+        load_file(path)
     return files
+
+
+def load_file(path: Path) -> None:
+    """Import one file, under a name that no installed module has; whole or not at all."""
+    name = f"swerve_loaded_{path.stem}"
+    found = importlib.util.spec_from_file_location(name, path)
+    if found is None or found.loader is None:
+        raise SwerveError(f"--load {path} is not allowed; it must be a Python file, its name ending in .py")
+    module = importlib.util.module_from_spec(found)
+    before, taken = set(MARKERS), {cls.__name__: cls for cls in MARKERS.values() if cls.__module__ != name}
+    sys.modules[name] = module
+    try:
+        found.loader.exec_module(module)
+        new = [MARKERS[marker] for marker in MARKERS if marker not in before]
+        for cls in new:
+            if cls.__name__ in taken and not cls.__module__.startswith("swerve."):
+                raise SwerveError(
+                    f"--load {path}: the class {cls.__name__} needs another name; {taken[cls.__name__].__module__} has one already"
+                )
+    except BaseException as error:
+        for marker in set(MARKERS) - before:
+            del MARKERS[marker]
+        del sys.modules[name]
+        if isinstance(error, SwerveError) and str(error).startswith("--load"):
+            raise
+        if isinstance(error, Exception | SystemExit):
+            raise SwerveError(f"--load {place_of(error, path)}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+        raise
+
+
+def place_of(error: BaseException, path: Path) -> str:
+    """`file:line` of what went wrong: in the file itself if the trouble passed through it."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+    return f"{path}:{lines[-1]}" if lines else str(path)
 
 
 load_option = click.option(
@@ -92,18 +154,41 @@ def write_json(target: str | None, data: Any) -> bool:
     return False
 
 
-def number(value: float) -> str:
+def number(value: float | None) -> str:
     """A number for a table: about three significant digits, thousands set apart."""
-    if not math.isfinite(value):
+    if value is None or not math.isfinite(value):
         return "–"
     if value == int(value) or abs(value) >= 99.95:
         return f"{value:,.0f}"
     return f"{value:.3g}" if abs(value) < 10 else f"{value:.1f}"
 
 
-def figures(title: str, *headings: str) -> Table:
+class Figures(Table):
+    """A table that becomes a list where the terminal is too narrow for it: what a row is about is never cut away."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        cells = [list(column.cells) for column in self.columns]
+        needed = len(self.columns) + 1  # the spaces between them
+        for column, own in zip(self.columns, cells, strict=True):
+            room = measure_renderables(console, options.update(width=10_000), [column.header, *own])
+            needed += room.maximum if column.no_wrap else min(room.maximum, NAME_WIDTH)
+        if needed <= options.max_width:
+            yield from super().__rich_console__(console, options)
+            return
+        yield Text(str(self.title), style="bold")
+        for name, *rest in zip(*cells, strict=True):
+            yield Text.from_markup(str(name), style="bold")
+            block = Table.grid(padding=(0, 2))
+            for column, cell in zip(self.columns[1:], rest, strict=True):
+                if cell == "":
+                    continue
+                block.add_row("", " ".join(str(column.header).split()), cell)
+            yield block
+
+
+def figures(title: str, *headings: str) -> Figures:
     """An empty table of figures: names on the left, numbers right-aligned and never cut."""
-    out = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0, title_style="bold")
+    out = Figures(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0, title_style="bold")
     out.add_column(headings[0], overflow="fold")
     for heading in headings[1:]:
         out.add_column(heading, justify="right", no_wrap=True)

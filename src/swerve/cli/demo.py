@@ -8,7 +8,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from swerve.cli.common import console, figures, json_option, number, runs_option, seed_option, write_json
-from swerve.cli.simulate import draw, row, table
+from swerve.cli.simulate import draw, need_plotext, row, table
 from swerve.demo.head_to_head import Standing, head_to_head
 from swerve.environments import Traffic
 from swerve.policies import policy
@@ -35,6 +35,8 @@ def command(runs: int, seed: int, json_to: str | None) -> None:
     100 queries, 3 million impressions, 5 results each; a quarter of the queries shift 1 to 10 times. A live table, then the
     figures and a plot.
     """
+    if json_to != "-":
+        need_plotext("the demo's plot")
     environment = Traffic(shifting=0.25)
     policies = {
         name: policy(name, arms=environment.results, horizon=environment.rounds_per_query) for name in ("ora", "bwc", "ucb1")
@@ -48,7 +50,7 @@ def command(runs: int, seed: int, json_to: str | None) -> None:
     rows = [row(standing.name, results[standing.name], standing.seconds, False) for standing in ended]
     if write_json(json_to, rows):
         return
-    console.print(table(rows, "a quarter of the queries shifting", runs, seed))
+    console.print(table(rows, "a quarter of the queries shifting", runs))
     draw(results)
     ora, bwc, ucb1 = (float(results[name].regret.mean()) for name in ("ora", "bwc", "ucb1"))
     console.print(

@@ -6,7 +6,9 @@ import inspect
 from typing import Any
 
 import click
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from swerve.cli.common import console, json_option, load_option, write_json
 from swerve.core.contract import predict, select
@@ -14,6 +16,9 @@ from swerve.core.parse import spec_classes
 from swerve.core.spec import Spec, base_of, field_types
 from swerve.environments import environments
 from swerve.policies import POLICIES
+
+#: Below this many columns three columns of text cannot be read side by side.
+NARROW = 70
 
 
 def summary(thing: Any) -> str:
@@ -59,22 +64,34 @@ def command(everything: bool, json_to: str | None) -> None:
     rows = catalog()
     if write_json(json_to, [{**row, "parameters": {k: _shown(v) for k, v in row["parameters"].items()}} for row in rows]):
         return
+    headings = {"policy": "policies"}
     for kind in ("policy", "building block", "classifier", "environment"):
         if kind in ("building block", "classifier") and not everything:
             continue
-        table = Table(title={"policy": "policies"}.get(kind, kind + "s"), title_justify="left", show_lines=False)
+        if console.width < NARROW:
+            console.print(f"[bold underline]{headings.get(kind, kind + 's')}[/bold underline]")
+            for row in rows:
+                if row["kind"] == kind:
+                    console.print(Text(row["name"], style="bold"), Padding(row["about"], (0, 0, 0, 2)))
+                    console.print(Padding(Text(listed(row["parameters"]), style="dim"), (0, 0, 0, 2)))
+            continue
+        table = Table(title=headings.get(kind, kind + "s"), title_justify="left", show_lines=False)
         table.add_column("name", style="bold", no_wrap=True)
         table.add_column("what it is", ratio=1)
         table.add_column("parameters", ratio=1)
         for row in rows:
             if row["kind"] == kind:
-                fields = ", ".join(k if v is None else f"{k}={_shown(v)}" for k, v in row["parameters"].items())
-                table.add_row(row["name"], row["about"], fields or "–")
+                table.add_row(row["name"], row["about"], listed(row["parameters"]))
         console.print(table)
     if not everything:
         console.print(
             "[dim]`swerve list --all` shows the classes that compose, as in 'BWC(Testable(KLUCB()), Rectangle(margin=0.05))'.[/dim]"
         )
+
+
+def listed(parameters: dict[str, Any]) -> str:
+    """Parameters with their defaults, in a line."""
+    return ", ".join(k if v is None else f"{k}={_shown(v)}" for k, v in parameters.items()) or "–"
 
 
 def _shown(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,12 @@ def command(
     A policy is a name (see `swerve list`), with parameters in brackets if you like: bwc, 'bwc(length=500)',
     'Oracle(Thompson())'. Clicks, contexts and events are the same for every policy.
     """
+    if curves and json_to is None:
+        raise SwerveError("--curves is not allowed without --json: the curves go into the JSON")
+    if plot and json_to == "-":
+        raise SwerveError("--plot is not allowed with --json to standard output; use --json FILE")
+    if plot:
+        need_plotext("--plot")
     problem = environment(where)
     first = world(problem, seed)
     specs = {name: policy(name, arms=first.arms, horizon=int(first.rounds.max())) for name in dict.fromkeys(policies)}
@@ -89,7 +96,7 @@ def command(
             break
     rows = [row(name, results, seconds, curves) for name, (results, seconds) in done.items()]
     if not write_json(json_to, rows) and rows:
-        console.print(table(rows, where, runs, seed))
+        console.print(table(rows, where, runs))
         if plot:
             draw({name: results for name, (results, _) in done.items()})
     if stopped:
@@ -107,10 +114,34 @@ def row(name: str, results: Results, seconds: float, curves: bool) -> dict[str, 
     return out
 
 
-def table(rows: list[dict[str, Any]], where: str, runs: int, seed: int) -> Table:
+def spans(seeds: list[int]) -> str:
+    """Seeds in words.
+
+    >>> spans([3]), spans([0, 1, 2, 5])
+    ('1 run, seed 3', 'mean of 4 runs, seeds 0–2, 5')
+    """
+    parts: list[list[int]] = []
+    for seed in sorted(seeds):
+        if parts and seed == parts[-1][-1] + 1:
+            parts[-1].append(seed)
+        else:
+            parts.append([seed])
+    listed = ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}–{part[-1]}" for part in parts)
+    return f"1 run, seed {listed}" if len(seeds) == 1 else f"mean of {len(seeds)} runs, seeds {listed}"
+
+
+def title(rows: list[dict[str, Any]], where: str, runs: int) -> str:
+    """What the figures are means over: the runs that have finished, policy by policy where these differ."""
+    said = {line["name"]: spans(line["seeds"]) for line in rows}
+    if all(len(line["seeds"]) == runs for line in rows):
+        return f"{where}: {next(iter(said.values()))}"
+    return f"{where}, interrupted ({runs} wanted): " + "; ".join(f"{name} {words}" for name, words in said.items())
+
+
+def table(rows: list[dict[str, Any]], where: str, runs: int) -> Table:
     """The figures as a table: mean ± standard deviation, the counters as means over runs."""
     out = figures(
-        f"{where}: mean of {runs} runs, seeds {seed}–{seed + runs - 1}",
+        title(rows, where, runs),
         "policy", "regret ± sd", "clicks\n/round", "events", "alarms\ntrue/false", "missed", "wrong\nlabels", "restarts", "s",
     )  # fmt: skip
     for line in sorted(rows, key=lambda r: float(r["mean"])):
@@ -125,12 +156,16 @@ def table(rows: list[dict[str, Any]], where: str, runs: int, seed: int) -> Table
     return out
 
 
+def need_plotext(what: str) -> None:
+    """Refuse a plot at once where none can be drawn."""
+    if importlib.util.find_spec("plotext") is None:
+        raise SwerveError(f"{what} needs the package plotext; install Swerve with its extra `demo`")
+
+
 def draw(results: dict[str, Results]) -> None:
     """Mean regret over rounds, in the terminal."""
-    try:
-        import plotext
-    except ImportError:
-        raise SwerveError("--plot needs the package plotext; install Swerve with its extra `demo`") from None
+    import plotext
+
     plotext.clear_figure()
     colours = ["green", "blue", "red", "magenta", "cyan", "orange"]
     for place, (name, result) in enumerate(results.items()):
