@@ -43,6 +43,7 @@ BESIDE = {
     "peer-river",
     "peer-mabwiser",
     "cold-compile",
+    "cold-compile-hull",
     "hull-nnls-d10-n300",
 }
 
@@ -219,9 +220,9 @@ def test_a_whole_run(monkeypatch):
     """Everything but what takes long to compile: one bandit stands in for all, and new processes are not started."""
     simulated, starts, said = kernels.simulated, [], []
     monkeypatch.setattr(kernels, "simulated", lambda name, policy, traffic: simulated(name, UCB1(), kernels.one_query(500)))
-    monkeypatch.setattr(kernels, "first_decision", lambda cache: starts.append(cache.name) or 4.0 / len(starts))
+    monkeypatch.setattr(kernels, "first_decision", lambda cache, policy="": starts.append(cache.name) or 4.0 / len(starts))
     check_rows(kernels.run_kernels(effort=TINY, progress=said.append))
-    assert starts == ["cache-0", "cache-0"]  # the second finds what the first compiled
+    assert starts == ["cache-0", "cache-hull", "cache-0"]  # the last finds what the first compiled
     assert "loops beside C 2/2" in said
 
 

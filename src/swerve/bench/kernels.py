@@ -36,7 +36,7 @@ Progress = Callable[[str], None]
 #: A new process up to its first decision, with the paper's own policy: the largest to compile and to load.
 FIRST_DECISION = """
 from swerve import BWC, Fleet, Rectangle, Testable, UCB1
-Fleet(BWC(Testable(UCB1()), Rectangle()), queries=1, arms=5, features=8).select(0, x=[0.5] * 8)
+Fleet(BWC(Testable(UCB1()), Rectangle()), queries=1, arms=5, features=8).select(0, x=[0.25] * 8)
 """
 
 
@@ -234,13 +234,19 @@ def state_rows() -> list[Row]:
     ]
 
 
-def first_decision(cache: Path) -> float:
+def first_decision(cache: Path, policy: str = "Rectangle") -> float:
     """Seconds from the start of a new process to the end of it, with one decision between."""
     source = Path(__file__).parents[2]  # the very package that is measured, installed or not
     path = os.pathsep.join([str(source), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "SWERVE_CACHE_DIR": str(cache), "PYTHONPATH": path}
     begun = time.perf_counter()
-    done = subprocess.run([sys.executable, "-c", FIRST_DECISION], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_DECISION.replace("Rectangle", policy)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     spent = time.perf_counter() - begun
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
@@ -252,11 +258,14 @@ def start_rows(folder: Path, effort: Effort, say: Progress) -> list[Row]:
     """New processes: the first with nothing compiled, the next with what the first has left."""
     say("a start without compiled code")
     cold = [first_decision(folder / f"cache-{number}") for number in range(effort.colds)]
+    say("a start without compiled code, hull")
+    hull = first_decision(folder / "cache-hull", "Hull")
     say("starts with compiled code")
     warm = [first_decision(folder / "cache-0") for _ in range(effort.starts)]
     return [
         against_bar("start-cached", statistics.median(warm), "s", "new process, import, first decision of BWC"),
         against_bar("cold-compile", statistics.median(cold), "s", "the same with nothing compiled"),
+        row("cold-compile-hull", hull, "s", "cold-compile", hull / statistics.median(cold), "the same with Hull, once"),
     ]
 
 
