@@ -22,11 +22,11 @@ demo: $(VENV)/.demo  ## set up and run the head-to-head of ORA, BWC and UCB1
 	$(BIN)/swerve demo
 
 test: $(VENV)/.dev  ## set up and run the default tests
-	tools/system-packages gcc
+	tools/system-packages gcc chromium
 	$(BIN)/python -m pytest -m "not slow"
 
 test-slow: $(VENV)/.dev  ## the longer proofs
-	tools/system-packages gcc
+	tools/system-packages gcc chromium
 	$(BIN)/python -m pytest -m slow
 
 check: $(VENV)/.dev  ## format, lint, types, import rules, docs

@@ -65,7 +65,7 @@ def test_the_example_of_the_readme_runs(tmp_path):
     assert re.search(r"regret [\d,]+, missed events [\d.]+", run(sys.executable, "example.py", cwd=tmp_path))
 
 
-@pytest.mark.parametrize("page", ["policies.md", "simulate.md"])
+@pytest.mark.parametrize("page", ["policies.md", "simulate.md", "experiments.md"])
 def test_examples_of_the_pages_run(page, tmp_path):
     for number, block in enumerate(blocks(ROOT / "docs" / page)):
         (tmp_path / f"block{number}.py").write_text(block, encoding="utf-8")

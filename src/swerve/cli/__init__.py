@@ -14,6 +14,7 @@ COMMANDS = {
     "bounds": "what the paper proves for a problem, and what BWC measures on it",
     "demo": "ORA, BWC and UCB1 head to head on shifting search traffic",
     "list": "policies, building blocks and environments, with their parameters",
+    "reproduce": "the paper's experiments, our figures beside the printed ones",
     "simulate": "play policies in an environment and report their regret",
 }
 
@@ -36,7 +37,7 @@ class Lazy(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from swerve.core.parse import nearest
+            from swerve.core.errors import nearest
 
             ctx.fail(f"unknown command {args[0]!r}{nearest(args[0], COMMANDS)} (known: {', '.join(sorted(COMMANDS))})")
         return super().resolve_command(ctx, args)

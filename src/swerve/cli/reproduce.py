@@ -1,0 +1,149 @@
+"""`swerve reproduce`: the paper's experiments, our figures beside theirs."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from swerve.cli.common import console, errors, figures, json_option, number, progress_bar, seed_option, threads_option, write_json
+from swerve.core.errors import SwerveError
+from swerve.experiments import EXPERIMENTS, Cell, Experiment, lower_bounds, run, total_rounds
+from swerve.experiments.analysis import agreements, breakdown
+from swerve.simulate import Interrupted
+from swerve.simulate.loop import CAUSES
+
+GROUPS = {
+    "figure-a": ["figure-a", "figure-a-interleaved"],
+    "fractions": ["fractions", "fractions-interleaved"],
+    "features": ["features"],
+    "lower-bounds": [],
+}
+#: What `--quick` plays: a fifth of the queries, each as long as ever, and shorter horizons.
+QUICK_QUERIES, QUICK_RUNS, QUICK_HORIZONS = 20, 2, (10_000, 31_623, 100_000)
+
+
+@click.command("reproduce")
+@click.argument("what", type=click.Choice([*GROUPS, "all"]), default="all")
+@click.option("--runs", type=click.IntRange(1), default=None, help="Number of runs  [default: 10; 2 with --quick]")
+@seed_option
+@click.option(
+    "--impressions", type=click.IntRange(1000), default=None, help="Impressions in all  [default: 3,000,000 as in the paper]"
+)
+@click.option("--quick", is_flag=True, help="A small version that keeps the shape, in seconds.")
+@click.option("--exp3s", "with_exp3s", is_flag=True, help="EXP3.S in figure (a) too: the paper leaves it out, it is far above.")
+@threads_option
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("runs"), show_default=True,
+    help="Folder for finished runs; a second call uses them.",
+)  # fmt: skip
+@click.option("--report", type=click.Path(file_okay=False, path_type=Path), help="Folder for a page with plots (extra `report`).")
+@json_option
+def command(
+    what: str,
+    runs: int | None,
+    seed: int,
+    impressions: int | None,
+    quick: bool,
+    with_exp3s: bool,
+    threads: int | None,
+    out: Path,
+    report: Path | None,
+    json_to: str | None,
+) -> None:
+    """Play the paper's experiments and put our figures beside the printed ones.
+
+    figure-a: cumulative regret over time. fractions: table (b). features: table (c). lower-bounds: regret over T on the families of
+    Theorems 5 and 6. all: everything. Runs are kept in --out as they end: interrupt it and call again.
+    """
+    if report is not None:
+        need_plots()
+    if impressions is not None and what == "lower-bounds":
+        raise SwerveError("--impressions is not allowed with lower-bounds; its settings are horizons of their own")
+    start = time.perf_counter()
+    wanted = [name for group, names in GROUPS.items() for name in names if what in (group, "all")]
+    count = runs or (QUICK_RUNS if quick else 10)
+    experiments = [tuned(EXPERIMENTS[name], with_exp3s) for name in wanted]
+    if quick and impressions is None:
+        experiments = [experiment.thinned(QUICK_QUERIES) for experiment in experiments]
+    experiments = [experiment.scaled(impressions) for experiment in experiments]
+    horizons = QUICK_HORIZONS if quick else lower_bounds.HORIZONS
+    families = what in ("lower-bounds", "all")
+    total = sum(total_rounds(experiment, count) for experiment in experiments)
+    if families:
+        total += count * sum(horizon for _, horizon, *_ in lower_bounds.jobs(horizons))
+    cells: list[Cell] = []
+    growths: list[lower_bounds.Growth] = []
+    try:
+        with progress_bar(what, total) as tick:
+            for experiment in experiments:
+                cells += run(experiment, runs=count, seed=seed, threads=threads, out=out, progress=tick)
+            if families:
+                growths = lower_bounds.run(runs=count, seed=seed, horizons=horizons, threads=threads, out=out, progress=tick)
+    except Interrupted:
+        errors.print(f"swerve: interrupted; finished runs are in {out}, the same command goes on from there")
+        raise click.exceptions.Exit(130) from None
+    seconds = time.perf_counter() - start
+    rows = [cell.as_row() for cell in cells] + [row for growth in growths for row in growth.as_rows()]
+    if not write_json(json_to, rows):
+        show(experiments, cells, growths)
+    if report is not None:
+        from swerve.experiments import report as writer
+
+        line = shlex.join(["swerve", *sys.argv[1:]])
+        page = writer.write(report, cells, growths, command=line, seed=seed, runs=count, seconds=seconds)
+        errors.print(f"report: {page}")
+
+
+def need_plots() -> None:
+    """Refuse `--report` at once where plots cannot be drawn."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise SwerveError("--report needs the package matplotlib; install Swerve with its extra `report`") from None
+
+
+def tuned(experiment: Experiment, with_exp3s: bool) -> Experiment:
+    """Figure (a) with EXP3.S when that is asked for."""
+    if with_exp3s and "curve" in experiment.tags:
+        return dataclasses.replace(experiment, policies={**experiment.policies, "exp3s": "exp3s"})
+    return experiment
+
+
+def show(experiments: list[Experiment], cells: list[Cell], growths: list[lower_bounds.Growth]) -> None:
+    """The tables, in the terminal."""
+    for experiment in experiments:
+        own = [cell for cell in cells if cell.experiment == experiment.name]
+        table = figures(experiment.title, experiment.axis, "policy", "regret ± sd", "se", "paper", "ratio")
+        for cell in own:
+            ratio = "–" if cell.ratio is None else f"{cell.ratio:.2f}"
+            paper = "–" if cell.paper is None else number(cell.paper)
+            table.add_row(
+                f"{cell.setting:g}", cell.policy, f"{number(cell.mean)} ± {number(cell.sd)}", number(cell.error), paper, ratio
+            )
+        console.print(table)
+        rows = breakdown(own)
+        if len(rows) > 1:
+            table = figures(
+                "where BWC's regret comes from (thousands)", experiment.axis, "regret", *[c.replace("_", " ") for c in CAUSES]
+            )
+            for row in rows:
+                parts: list[Any] = [f"{row.causes[cause] / 1e3:.1f}" for cause in CAUSES]
+                table.add_row(f"{row.setting:g}", f"{row.regret / 1e3:.1f}", *parts)
+            console.print(table)
+    claims = agreements(cells)
+    for claim in claims:
+        mark = "[green]holds[/green]" if claim.holds else "[red]does not hold[/red]"
+        console.print(f"{mark}  {claim.claim}  [dim]({claim.detail})[/dim]")
+    if growths:
+        table = figures(
+            "regret of the worst instance over T", "family", "policy", *[f"{h:,}" for h in growths[0].horizons], "exponent"
+        )
+        for growth in growths:
+            table.add_row(growth.family, growth.policy, *[number(mean) for mean in growth.means], f"{growth.exponent:.2f}")
+        console.print(table)

@@ -1,0 +1,153 @@
+"""An experiment is data: settings, policies, the paper's figures. Running it and reading it off are the same for all."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from swerve.core.errors import SwerveError
+from swerve.core.spec import Spec
+from swerve.environments import Traffic
+from swerve.policies import policy
+from swerve.simulate import Results, Tick, simulate
+
+#: Impressions of each query in the paper's experiments.
+PER_QUERY = 30_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One column of a table: the number that stands above it, and the environment behind it."""
+
+    value: float
+    environment: Spec
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """One of the paper's experiments. `paper` maps (setting, policy) to the published final regret."""
+
+    name: str
+    title: str
+    axis: str
+    settings: tuple[Setting, ...]
+    policies: dict[str, str]
+    tags: tuple[str, ...]
+    paper: dict[tuple[float, str], float] = dataclasses.field(default_factory=dict)
+    runs: int = 10
+    points: int = 100
+    spacing: str = "linear"
+
+    @property
+    def ids(self) -> list[str]:
+        """The stable names of the settings: `fractions/3`."""
+        return [f"{self.name}/{number}" for number in range(len(self.settings))]
+
+    def scaled(self, impressions: int | None) -> Experiment:
+        """The same experiment with this many impressions in all (the published size when None)."""
+        if impressions is None:
+            return self
+        return self._with(paper={}, impressions=impressions)  # shorter queries: the printed figures say nothing about them
+
+    def thinned(self, queries: int) -> Experiment:
+        """The same with fewer queries, each as long as before; the printed figures shrink with them."""
+        share = queries / min(getattr(s.environment, "queries", queries) for s in self.settings)
+        paper = {key: share * value for key, value in self.paper.items()}
+        return self._with(paper=paper, queries=queries, impressions=queries * PER_QUERY)
+
+    def _with(self, paper: dict[tuple[float, str], float], **changes: Any) -> Experiment:
+        settings = []
+        for setting in self.settings:
+            if not isinstance(setting.environment, Traffic):
+                raise SwerveError(f"{self.name}: its size cannot be set; its settings are horizons")
+            settings.append(Setting(setting.value, dataclasses.replace(setting.environment, **changes)))
+        return dataclasses.replace(self, settings=tuple(settings), paper=paper)
+
+    def cells(self) -> Iterator[tuple[Setting, str, Spec]]:
+        """Every setting with every policy, the policy tuned to the setting's problem."""
+        for setting in self.settings:
+            environment = setting.environment
+            arms = int(getattr(environment, "results", 0) or getattr(environment, "arms", 2))
+            horizon = int(getattr(environment, "rounds_per_query", 30_000))
+            for name, text in self.policies.items():
+                yield setting, name, policy(text, arms=arms, horizon=horizon)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One setting and one policy, played."""
+
+    experiment: str
+    setting: float
+    policy: str
+    results: Results
+    paper: float | None = None
+
+    @property
+    def mean(self) -> float:
+        """Mean final regret."""
+        return float(self.results.regret.mean())
+
+    @property
+    def sd(self) -> float:
+        """Standard deviation over the runs."""
+        return float(self.results.regret.std(ddof=1)) if len(self.results.runs) > 1 else 0.0
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean."""
+        return self.sd / math.sqrt(len(self.results.runs))
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours ÷ the paper's."""
+        return None if self.paper is None else self.mean / self.paper
+
+    def as_row(self) -> dict[str, Any]:
+        """The cell as JSON has it."""
+        return {
+            "experiment": self.experiment,
+            "setting": self.setting,
+            "policy": self.policy,
+            "mean": self.mean,
+            "sd": self.sd,
+            "runs": len(self.results.runs),
+            "paper": self.paper,
+            "ratio": self.ratio,
+        }
+
+
+def total_rounds(experiment: Experiment, runs: int) -> int:
+    """How many rounds an experiment plays, for a progress bar."""
+    per_setting = sum(int(getattr(s.environment, "impressions", 0)) for s in experiment.settings)
+    return runs * len(experiment.policies) * per_setting
+
+
+def run(
+    experiment: Experiment,
+    *,
+    runs: int | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    out: Path | None = None,
+    progress: Callable[[Tick], None] | None = None,
+) -> list[Cell]:
+    """Play an experiment, cell by cell. Runs that are on disk already are read."""
+    cells = []
+    for setting, name, spec in experiment.cells():
+        results = simulate(
+            spec,
+            setting.environment,
+            runs=runs or experiment.runs,
+            seed=seed,
+            points=experiment.points,
+            spacing=experiment.spacing,
+            threads=threads,
+            out=out,
+            progress=progress,
+        )
+        cells.append(Cell(experiment.name, setting.value, name, results, experiment.paper.get((setting.value, name))))
+    return cells

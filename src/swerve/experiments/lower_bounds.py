@@ -1,0 +1,145 @@
+"""Theorems 5 and 6 as experiments: how regret grows with T on the families that nobody can do well on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from swerve.bandits import UCB1, Testable
+from swerve.classifiers import Rectangle
+from swerve.core.spec import Spec
+from swerve.environments import FalsePositives, ManyPhases, SingleEvent, world
+from swerve.policies import BWC, Oracle
+from swerve.simulate import Tick, simulate
+from swerve.theory import test_length
+
+HORIZONS = (10_000, 31_623, 100_000, 316_228, 1_000_000)
+SPREAD = 5  #: how many instances with an event are tried, evenly spaced, beside the one without
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """A lower-bound family: what it shows, the instances of a horizon, and what shift tests must be able to see."""
+
+    name: str
+    title: str
+    bound: str
+    shift: float
+    margin: float
+    make: Callable[[int, int], Spec]
+    phases: Callable[[int], int]
+
+    def instances(self, horizon: int) -> list[Spec]:
+        """Instance 0 and a few others, evenly spaced; instance 1 has no event and is left out."""
+        last = self.phases(horizon)
+        numbers = sorted({0, *np.linspace(2, last, SPREAD).round().astype(int).tolist()}) if last >= 2 else [0]
+        return [self.make(horizon, number) for number in numbers]
+
+    def policies(self, horizon: int, arms: int) -> dict[str, Spec]:
+        """UCB1, BWC with L = 4·n/ε²·ln T, and ORA."""
+        length = min(test_length(arms, self.shift, horizon), horizon // 2)
+        bwc = BWC(Testable(UCB1(), length=length, epsilon=self.shift), Rectangle(margin=self.margin))
+        return {"ucb1": UCB1(), "bwc": bwc, "ora": Oracle(UCB1())}
+
+
+def _single(horizon: int, instance: int) -> Spec:
+    return SingleEvent(horizon=horizon, epsilon=0.4, instance=instance)
+
+
+def _many(horizon: int, instance: int) -> Spec:
+    return ManyPhases(horizon=horizon, arms=5, phases=5, epsilon=0.2)
+
+
+def _false(horizon: int, instance: int) -> Spec:
+    return FalsePositives(horizon=horizon, features=1, margin=0.25, instance=instance)
+
+
+FAMILIES = (
+    Family(
+        "single-event", "Theorem 5: one event, two arms, ε = 0.4", "Ω(ε√T) without contexts", 0.4, 0.1, _single,
+        lambda horizon: SingleEvent(horizon=horizon, epsilon=0.4, instance=0).phases,
+    ),
+    Family("many-phases", "Theorem 6 (i): 5 phases, 5 arms, gaps 0.4", "Ω(k·n/ε·ln(T/k))", 0.4, 0.1, _many, lambda horizon: 0),
+    Family(
+        "false-positives", "Theorem 6 (ii): d_F = 8 contexts that may be events", "Ω(T^(1/3)) or Ω(d_F·ln T)", 0.08, 0.25, _false,
+        lambda horizon: FalsePositives(horizon=horizon, features=1, margin=0.25, instance=0).phases,
+    ),
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Growth:
+    """A policy's worst instance at each horizon, and the exponent of the line through them in log-log."""
+
+    family: str
+    policy: str
+    horizons: tuple[int, ...]
+    means: tuple[float, ...]
+    sds: tuple[float, ...]
+    runs: int
+
+    @property
+    def exponent(self) -> float:
+        """The slope of log regret over log T."""
+        if len(self.horizons) < 2:
+            return float("nan")
+        return float(np.polyfit(np.log(self.horizons), np.log(np.maximum(self.means, 1e-9)), 1)[0])
+
+    def as_rows(self) -> Iterator[dict[str, Any]]:
+        """The points as JSON has them."""
+        for horizon, mean, sd in zip(self.horizons, self.means, self.sds, strict=True):
+            yield {
+                "experiment": f"lower-bounds/{self.family}",
+                "setting": horizon,
+                "policy": self.policy,
+                "mean": mean,
+                "sd": sd,
+                "runs": self.runs,
+                "paper": None,
+                "ratio": None,
+            }
+
+
+def jobs(horizons: tuple[int, ...]) -> list[tuple[Family, int, str, Spec, Spec]]:
+    """Everything to play: family, horizon, policy's name and spec, instance."""
+    out = []
+    for family in FAMILIES:
+        for horizon in horizons:
+            for instance in family.instances(horizon):
+                arms = world(instance, 0).arms
+                out += [(family, horizon, name, spec, instance) for name, spec in family.policies(horizon, arms).items()]
+    return out
+
+
+def run(
+    *,
+    runs: int = 10,
+    seed: int = 0,
+    horizons: tuple[int, ...] = HORIZONS,
+    threads: int | None = None,
+    out: Path | None = None,
+    progress: Callable[[Tick], None] | None = None,
+) -> list[Growth]:
+    """Play all families at all horizons, and keep each policy's worst instance."""
+    worst: dict[tuple[str, str, int], tuple[float, float]] = {}
+    for family, horizon, name, spec, instance in jobs(horizons):
+        results = simulate(spec, instance, runs=runs, seed=seed, points=1, threads=threads, out=out, progress=progress)
+        mean, sd = float(results.regret.mean()), float(results.regret.std(ddof=1)) if runs > 1 else 0.0
+        key = (family.name, name, horizon)
+        worst[key] = max(worst.get(key, (0.0, 0.0)), (mean, sd))
+    return [
+        Growth(
+            family.name,
+            name,
+            horizons,
+            tuple(worst[family.name, name, horizon][0] for horizon in horizons),
+            tuple(worst[family.name, name, horizon][1] for horizon in horizons),
+            runs,
+        )
+        for family in FAMILIES
+        for name in ("ucb1", "bwc", "ora")
+    ]
