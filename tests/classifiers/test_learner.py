@@ -41,7 +41,7 @@ def test_only_equals_are_joined(other):
     [
         ([math.nan, 0.0], "finite"),
         ([0.0, math.inf], "finite"),
-        ([0.0, -1.1], "outside the ball"),
+        ([0.0, -1.1], "outside the domain"),
         ([0.0], "2 features"),
         (0.0, "2 features"),
     ],
