@@ -67,7 +67,9 @@ def test_the_example_of_the_readme_runs(tmp_path):
 
 @pytest.mark.parametrize("page", ["policies.md", "simulate.md", "experiments.md"])
 def test_examples_of_the_pages_run(page, tmp_path):
-    for number, block in enumerate(blocks(ROOT / "docs" / page)):
+    shown = blocks(ROOT / "docs" / page)
+    assert shown
+    for number, block in enumerate(shown):
         (tmp_path / f"block{number}.py").write_text(block, encoding="utf-8")
         run(sys.executable, f"block{number}.py", cwd=tmp_path)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from twins import splitmix
-from twins.duel import duel, mask_of
+from twins.duel import check_duel, mask_of
 from twins.explore_first import ExploreFirst as Twin
 from twins.oracle import Plain
 from twins.ucb1 import UCB1 as UCB1Twin
@@ -25,7 +25,7 @@ def test_equals_the_twin_round_by_round_with_its_guess(ways):
     spec = ExploreFirst(UCB1(), length=60, epsilon=0.3)
     bandit = Twin(UCB1Twin(5), 60, 0.3, splitmix.uniforms(splitmix.named(2, "policy", 0)))
     twin = type("Bandit", (Plain,), {"evict": lambda self, arm: self.bandit.evict(arm)})(bandit)
-    duel(Fleet(spec, queries=1, arms=5, seed=2), twin, 150, seed=4, check=same_guess, **ways)
+    check_duel(Fleet(spec, queries=1, arms=5, seed=2), twin, 150, seed=4, check=same_guess, **ways)
 
 
 def test_the_first_plays_are_uniform_over_what_is_on_offer():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from twins import kl_ucb as twins
-from twins.duel import duel
+from twins.duel import check_duel
 from twins.oracle import Plain
 
 from swerve import KLUCB, Fleet
@@ -19,7 +19,7 @@ from swerve.bandits.kl_ucb import divergence, own_share, upper_bound
 @pytest.mark.parametrize("ways", [{}, {"changing": True, "evictions": 0.02}, {"delay": 5}])
 def test_equals_the_twin_round_by_round(c, ways):
     twin = type("Bandit", (Plain,), {"evict": lambda self, arm: self.bandit.evict(arm)})(twins.KLUCB(4, c))
-    duel(Fleet(KLUCB(c), queries=1, arms=4), twin, 200, seed=2, **ways)
+    check_duel(Fleet(KLUCB(c), queries=1, arms=4), twin, 200, seed=2, **ways)
 
 
 @given(st.floats(0, 1), st.floats(1e-6, 1 - 1e-6))

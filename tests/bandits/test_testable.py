@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from testability import wrong_guesses
 from twins import splitmix
-from twins.duel import duel, mask_of
+from twins.duel import check_duel, mask_of
 from twins.kl_ucb import KLUCB as KLUCBTwin
 from twins.oracle import Plain
 from twins.testable import Testable as Twin
@@ -44,7 +44,7 @@ def test_plays_as_its_bandit_and_guesses_as_the_twin(name, length, ways):
     bandit, make = BANDITS[name]
     twin = type("Bandit", (Plain,), {"evict": lambda self, arm: self.bandit.evict(arm)})(Twin(make(5), length, 0.3))
     fleet = Fleet(Testable(bandit, length=length, epsilon=0.3), queries=1, arms=5, seed=6)
-    duel(fleet, twin, length + 30, seed=5, check=same_guess, **ways)
+    check_duel(fleet, twin, length + 30, seed=5, check=same_guess, **ways)
 
 
 @settings(max_examples=60)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from twins import splitmix
-from twins.duel import duel
+from twins.duel import check_duel
 from twins.oracle import Plain
 from twins.thompson import Thompson as Twin
 
@@ -18,7 +18,7 @@ from swerve import Fleet, Thompson
 def test_equals_the_twin_round_by_round(a, b, ways):
     bandit = Twin(4, splitmix.words(splitmix.named(9, "policy", 0)), a, b)
     twin = type("Bandit", (Plain,), {"evict": lambda self, arm: self.bandit.evict(arm)})(bandit)
-    duel(Fleet(Thompson(a, b), queries=1, arms=4, seed=9), twin, 200, seed=3, **ways)
+    check_duel(Fleet(Thompson(a, b), queries=1, arms=4, seed=9), twin, 200, seed=3, **ways)
 
 
 def test_plays_each_arm_with_the_probability_that_it_is_the_best():
@@ -42,3 +42,5 @@ def test_a_weak_prior_is_no_trap():
         decision = fleet.select(0)
         if decision.arm == 1:
             fleet.reward(0, decision)
+    assert decision.arm == 1  # the only one that was ever clicked
+    assert np.isfinite(fleet.table[0].click_scale[:3]).all()

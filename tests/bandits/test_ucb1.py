@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from twins.duel import duel
+from twins.duel import check_duel
 from twins.oracle import Plain
 from twins.ucb1 import UCB1 as Twin
 
@@ -23,7 +23,7 @@ def twin(n, **constants):
 @pytest.mark.parametrize("constants", [{}, {"alpha": 2.0}, {"alpha": 6.0, "t0": 500.0, "offset": 1.0}, {"offset": 0.5}])
 @pytest.mark.parametrize("ways", [{}, {"changing": True, "evictions": 0.02}, {"delay": 7}])
 def test_equals_the_twin_round_by_round(constants, ways):
-    duel(Fleet(UCB1(**constants), queries=1, arms=5), twin(5, **constants), 300, seed=1, **ways)
+    check_duel(Fleet(UCB1(**constants), queries=1, arms=5), twin(5, **constants), 300, seed=1, **ways)
 
 
 def test_proof_constants_are_the_papers_index():

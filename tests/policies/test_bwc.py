@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from twins import bwc as twins
 from twins import splitmix
-from twins.duel import duel, mask_of, same_state
+from twins.duel import check_duel, mask_of, same_state
 from twins.explore_first import ExploreFirst as ExploreFirstTwin
 from twins.finite import Finite as FiniteTwin
 from twins.kl_ucb import KLUCB as KLUCBTwin
@@ -77,7 +77,7 @@ def test_equals_the_twin_round_by_round(name, kind, ways):
     twin = twins.BWC(bandit_twin(), classifier_twin(), grace)
     fleet = Fleet(BWC(bandit, classifier, grace), queries=1, arms=N, features=2, seed=SEED)
     contexts = numbered_context if kind == "finite" else box_context
-    duel(fleet, twin, 500, contexts=contexts, check=functools.partial(same_classifier, kind=kind), **ways)
+    check_duel(fleet, twin, 500, contexts=contexts, check=functools.partial(same_classifier, kind=kind), **ways)
     assert twin.phase >= 4
     assert twin.labels, "the sequence was too short to say anything"
 
@@ -88,7 +88,7 @@ def test_labels_of_both_kinds_were_compared():
     for seed in range(4):
         twin = twins.BWC(TestableTwin(UCB1Twin(N), L, EPSILON), RectangleTwin(0.25))
         fleet = Fleet(BWC(BANDITS["ucb1"][0], Rectangle(margin=0.25)), queries=1, arms=N, features=2, seed=SEED)
-        duel(fleet, twin, 500, contexts=box_context, seed=seed, events=0.02)
+        check_duel(fleet, twin, 500, contexts=box_context, seed=seed, events=0.02)
         found |= {label for _, label in twin.labels}
     assert found == {True, False}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from twins.duel import duel, same_state
+from twins.duel import check_duel, same_state
 from twins.oracle import Oracle as Twin
 from twins.ucb1 import UCB1 as UCB1Twin
 
@@ -13,7 +13,7 @@ from swerve import BWC, EXP3S, KLUCB, UCB1, Fleet, Never, Oracle, Testable, Thom
 @pytest.mark.parametrize("ways", [{}, {"changing": True, "evictions": 0.02}, {"delay": 6}])
 def test_equals_the_twin_round_by_round(ways):
     twin = type("Told", (Twin,), {"evict": lambda self, arm: self.bandit.evict(arm)})(UCB1Twin(4))
-    duel(
+    check_duel(
         Fleet(Oracle(UCB1()), queries=1, arms=4, features=1),
         twin,
         400,

@@ -15,7 +15,7 @@ def mask_of(arms: Any) -> int:
     return sum(1 << arm for arm in arms)
 
 
-def duel(
+def check_duel(
     fleet: Any,
     twin: Any,
     rounds: int,
