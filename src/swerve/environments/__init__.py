@@ -3,17 +3,22 @@
 from swerve.environments.catalog import environment, environments
 from swerve.environments.contract import World, assemble, world
 from swerve.environments.lower_bound import FalsePositives, ManyPhases, OutsideClass, SingleEvent
+from swerve.environments.shifts import Shifts
 from swerve.environments.traffic import Traffic
+from swerve.environments.workloads import WORKLOADS, workload
 
 __all__ = [
+    "WORKLOADS",
     "FalsePositives",
     "ManyPhases",
     "OutsideClass",
+    "Shifts",
     "SingleEvent",
     "Traffic",
     "World",
     "assemble",
     "environment",
     "environments",
+    "workload",
     "world",
 ]

@@ -10,6 +10,7 @@ policies are paired.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,13 @@ NEVER = np.iinfo(np.int64).max
 @kernel
 def _advance(spec, scene, segments, place):
     place.t += 1
+    place.signal = 0
     if place.t == place.ahead:
         place.segment += 1
-        place.ahead = segments[place.segment].until
-        return 1
+        line = segments[place.segment]
+        place.ahead = line.until
+        place.signal = line.signal
+        return line.event
     return 0
 
 
@@ -62,7 +66,8 @@ PLACE = record_dtype(
     [
         ("t", "i8"),  # rounds this query has had
         ("segment", "i8"),  # which line of `segments` holds now
-        ("ahead", "i8"),  # the round of its next event
+        ("ahead", "i8"),  # the round of the next line
+        ("signal", "i8"),  # whether this round's context announces an event: not every event is announced in its own round
         ("clicks", "u8"),  # stream of click uniforms, one per round
         ("contexts", "u8"),  # stream of contexts
     ]
@@ -92,7 +97,7 @@ class World:
     @property
     def events(self) -> NDArray[np.int64]:
         """The number of events of each query."""
-        return np.bincount(self.owner, minlength=self.queries).astype(np.int64) - 1
+        return np.bincount(self.owner, weights=self.segments["event"], minlength=self.queries).astype(np.int64)
 
     @property
     def k(self) -> int:
@@ -109,13 +114,16 @@ class World:
     def shift(self) -> float:
         """ε_S: the least that a formerly best arm falls short of the new best at an event (inf without events).
 
-        An event must cost at least one formerly optimal arm that much; with ties, the one that falls furthest counts.
+        An event must cost at least one formerly optimal arm that much; with ties, the one that falls furthest counts. Where
+        click probabilities glide, what they come to before the next event counts.
         """
         chances, out = self.chances, np.inf
-        for i in range(1, len(chances)):
-            if self.owner[i] == self.owner[i - 1]:
-                former = chances[i - 1] == chances[i - 1].max()
-                out = min(out, chances[i].max() - chances[i][former].min())
+        for i in np.flatnonzero(self.segments["event"]):
+            end = i  # the last line before the query's next event
+            while end + 1 < len(chances) and self.owner[end + 1] == self.owner[i] and not self.segments["event"][end + 1]:
+                end += 1
+            former = chances[i - 1] == chances[i - 1].max()
+            out = min(out, chances[end].max() - chances[end][former].min())
         return float(out)
 
     @property
@@ -128,17 +136,29 @@ class World:
     @property
     def distance(self) -> int:
         """The least number of rounds between two events of one query, the start counted as one (NEVER without events)."""
-        out = int(NEVER)
-        starts = self.segments["since"]
-        for i in range(1, len(starts)):
-            if self.owner[i] == self.owner[i - 1]:
-                out = min(out, int(starts[i] - starts[i - 1]))
+        out, query, last = int(NEVER), -1, 1
+        for owner, line in zip(self.owner, self.segments, strict=True):
+            if owner != query:
+                query, last = owner, 1
+            elif line["event"]:
+                out, last = min(out, int(line["since"]) - last), int(line["since"])
         return out
 
 
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """From round `since` of a query on: its click probabilities, whether that round is an event, and whether it is announced."""
+
+    since: int
+    chances: list[float]
+    event: bool = True
+    signal: bool = True
+
+
 def segment_dtype(arms: int) -> np.dtype[Any]:
-    """Click probabilities between two events: from round `since` to before round `until`."""
-    return record_dtype([("since", "i8"), ("until", "i8"), ("best", "f8"), ("chance", "f8", capacity("arms", arms))])
+    """Click probabilities from round `since` to before round `until`, and what happens in its first round."""
+    room = capacity("arms", arms)
+    return record_dtype([("since", "i8"), ("until", "i8"), ("event", "i8"), ("signal", "i8"), ("best", "f8"), ("chance", "f8", room)])
 
 
 def assemble(
@@ -147,12 +167,14 @@ def assemble(
     *,
     arms: int,
     features: int,
-    histories: list[list[tuple[int, list[float]]]],
+    histories: Sequence[Sequence[Line | tuple[int, list[float]]]],
     schedule: NDArray[np.int32],
     scene: list[tuple[Any, ...]] | None = None,
     facts: dict[str, Any] | None = None,
 ) -> World:
     """A world from each query's history: the rounds at which its click probabilities change, round 1 first, and what they are then.
+
+    An entry (round, probabilities) is an announced event; a `Line` can say otherwise.
 
     `scene` and `facts` are what the environment's own `context` needs to know: fields, and their values.
     """
@@ -163,19 +185,21 @@ def assemble(
     owner = np.zeros(len(segments), np.int64)
     line = 0
     for query, history in enumerate(histories):
-        if not history or history[0][0] != 1:
+        lines = [entry if isinstance(entry, Line) else Line(*entry) for entry in history]
+        if not lines or lines[0].since != 1:
             raise SwerveError(f"the history of query {query} must begin with round 1")
         places[query]["segment"] = line
-        places[query]["ahead"] = history[1][0] if len(history) > 1 else NEVER
+        places[query]["ahead"] = lines[1].since if len(lines) > 1 else NEVER
         places[query]["clicks"] = split(seed, "clicks", query)
         places[query]["contexts"] = split(seed, "contexts", query)
-        for number, (since, chances) in enumerate(history):
-            if len(chances) != arms:
-                raise SwerveError(f"query {query}, round {since}: {len(chances)} click probabilities for {arms} arms")
-            until = history[number + 1][0] if number + 1 < len(history) else NEVER
-            segments[line]["since"], segments[line]["until"] = since, until
-            segments[line]["chance"][:arms] = chances
-            segments[line]["best"] = max(chances)
+        for number, entry in enumerate(lines):
+            if len(entry.chances) != arms:
+                raise SwerveError(f"query {query}, round {entry.since}: {len(entry.chances)} click probabilities for {arms} arms")
+            segments[line]["since"] = entry.since
+            segments[line]["until"] = lines[number + 1].since if number + 1 < len(lines) else NEVER
+            segments[line]["event"], segments[line]["signal"] = entry.event and number > 0, entry.signal and number > 0
+            segments[line]["chance"][:arms] = entry.chances
+            segments[line]["best"] = max(entry.chances)
             owner[line] = query
             line += 1
     told = np.zeros(1, nested(scene or []))

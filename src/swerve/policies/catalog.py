@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from swerve.bandits import EXP3S, KLUCB, UCB1, ExploreFirst, Testable, Thompson
+from swerve.bandits import DTS, DUCB, EXP3S, KLUCB, SWTS, SWUCB, UCB1, ExploreFirst, Forced, Testable, Thompson
 from swerve.classifiers import Hull, Rectangle
 from swerve.core.contract import select
 from swerve.core.errors import SwerveError
 from swerve.core.parse import parse
 from swerve.core.spec import Spec
+from swerve.detectors import BOCPD, CUSUM, GLR, MUCB
 from swerve.policies.bwc import BWC
 from swerve.policies.oracle import Oracle
+from swerve.policies.restarting import Restarting
 
 
 class Problem(NamedTuple):
@@ -92,11 +95,98 @@ def bwc_explore_first(problem: Problem, length: int = 200, epsilon: float = 0.3,
     return BWC(ExploreFirst(UCB1(), length=length, epsilon=epsilon), Rectangle(margin=margin))
 
 
+def glr_ts(problem: Problem, every: int = 5, scope: str = "all") -> Spec:
+    """Thompson sampling started over when a GLR test says so: the best here that ignores contexts."""
+    return Restarting(Thompson(), GLR.tuned(problem.horizon, every), scope)
+
+
+def glr_klucb(problem: Problem, every: int = 5, scope: str = "all") -> Spec:
+    """KL-UCB started over when a GLR test says so, without forced exploration."""
+    return Restarting(KLUCB(), GLR.tuned(problem.horizon, every), scope)
+
+
+def glr_ucb1(problem: Problem, every: int = 5, scope: str = "all") -> Spec:
+    """UCB1 started over when a GLR test says so, without forced exploration."""
+    return Restarting(UCB1(), GLR.tuned(problem.horizon, every), scope)
+
+
+def cusum_klucb(
+    problem: Problem, warmup: int = 100, drift: float = 0.1, threshold: float = 10.0, scope: str = "arm"
+) -> Spec:
+    """KL-UCB that forgets an arm when CUSUM says so, without forced exploration."""
+    return Restarting(KLUCB(), CUSUM(warmup, drift, threshold), scope)
+
+
+def cusum_ucb(
+    problem: Problem, warmup: int = 100, drift: float = 0.1, threshold: float = 10.0, scope: str = "arm"
+) -> Spec:
+    """UCB1 that forgets an arm when CUSUM says so, without forced exploration."""
+    return Restarting(UCB1(), CUSUM(warmup, drift, threshold), scope)
+
+
+def cusum_ts(
+    problem: Problem, warmup: int = 100, drift: float = 0.1, threshold: float = 10.0, scope: str = "arm"
+) -> Spec:
+    """Thompson sampling that forgets an arm when CUSUM says so."""
+    return Restarting(Thompson(), CUSUM(warmup, drift, threshold), scope)
+
+
+def mucb(problem: Problem, window: int = 200) -> Spec:
+    """M-UCB without its forced exploration: UCB1 started over when two windows differ."""
+    return Restarting(UCB1(), MUCB.tuned(problem.arms, problem.horizon, window))
+
+
+def bocpd_ts(problem: Problem, every: int = 5) -> Spec:
+    """Thompson sampling started over when restarted BOCPD says so."""
+    return Restarting(Thompson(), BOCPD.tuned(problem.horizon, every))
+
+
+def glr_klucb_theory(problem: Problem) -> Spec:
+    """GLR-klUCB as published: forced exploration that grows with each restart, rate √(K ln T / T)."""
+    rate = math.sqrt(problem.arms * math.log(problem.horizon) / problem.horizon)
+    return Restarting(Forced(KLUCB(), min(1.0, rate), growing=True), GLR.tuned(problem.horizon))
+
+
+def cusum_ucb_theory(problem: Problem, shifts: int = 1) -> Spec:
+    """CUSUM-UCB as published: h = ln(T/Υ), random forced exploration at rate √(Υ/T · ln(T/Υ)), the arm alone starts over."""
+    rate = math.sqrt(shifts / problem.horizon * math.log(problem.horizon / shifts))
+    return Restarting(Forced(UCB1(), min(1.0, rate), order="random"), CUSUM.tuned(problem.horizon, shifts), scope="arm")
+
+
+def mucb_theory(problem: Problem, shifts: int = 1, window: int = 200) -> Spec:
+    """M-UCB as published: forced exploration in turn at rate √(Υ K (2b + 3√w) / (2T))."""
+    detector = MUCB.tuned(problem.arms, problem.horizon, window)
+    rate = math.sqrt(shifts * problem.arms * (2.0 * detector.threshold + 3.0 * math.sqrt(window)) / (2.0 * problem.horizon))
+    return Restarting(Forced(UCB1(), min(1.0, rate)), detector)
+
+
+def sw_ucb(problem: Problem, shifts: int = 1) -> Spec:
+    """SW-UCB: UCB from the last plays only, the published window for this many shifts."""
+    return SWUCB.tuned(problem.horizon, shifts)
+
+
+def d_ucb(problem: Problem, shifts: int = 1) -> Spec:
+    """D-UCB: UCB from discounted plays, the published discount for this many shifts."""
+    return DUCB.tuned(problem.horizon, shifts)
+
+
+def sw_ts(problem: Problem, shifts: int = 1) -> Spec:
+    """SW-TS: Thompson sampling from the last plays only."""
+    return SWTS.tuned(problem.horizon, shifts)
+
+
+def d_ts(problem: Problem, shifts: int = 1) -> Spec:
+    """D-TS: Thompson sampling from discounted plays."""
+    return DTS.tuned(problem.horizon, shifts)
+
+
 #: Every policy by its name on the command line.
 POLICIES: dict[str, Callable[..., Spec]] = {
     maker.__name__.replace("_", "-"): maker
     for maker in (
         ucb1, ucb1_proof, klucb, ts, exp3s, ora, oracle_klucb, oracle_ts, bwc, bwc_hull, bwc_klucb, bwc_ts, bwc_explore_first,
+        glr_ts, glr_klucb, glr_ucb1, cusum_klucb, cusum_ucb, cusum_ts, mucb, bocpd_ts, glr_klucb_theory, cusum_ucb_theory, mucb_theory,
+        sw_ucb, d_ucb, sw_ts, d_ts,
     )
 }  # fmt: skip
 

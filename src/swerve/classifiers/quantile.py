@@ -1,0 +1,143 @@
+"""A classifier that needs no labels: a context is an event when a feature lies far outside where that feature usually lies."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from swerve.core.contract import absorb, begin_pool, blame, clear, merge, pool_layout, predict
+from swerve.core.spec import Natural, NonNegative, Range, Spec
+
+STEP = 8.0  # of the search for a quantile, in mean absolute deviations, divided by the contexts seen to the power of 0.9
+LONG = 2048.0  # contexts after which the steps shrink no more and averages forget: the box can drift
+LONG_STEP = STEP / LONG
+
+
+class QuantileBox(Spec):
+    """Positive iff some feature lies clearly beyond its usual range, where "clearly" is learnt from the shape of its own tail.
+
+    With Q(τ) the τ-quantile of feature j over all contexts:
+    positive ⇔ x_j > Q(1 − outer) + m⁺ or x_j < Q(outer) − m⁻ for some j, where
+    m⁺ = max(margin, reach · (Q(1 − outer) − Q(1 − inner))), m⁻ the same below.
+
+    Quantiles are followed by stochastic approximation (Robbins and Monro, 1951): constant state, and they follow a slow drift.
+    No label is needed, scales may differ, and less than a share `outer` of the contexts cannot move the box far, wherever it is
+    put. It is not safe in the paper's sense. Everything is negative until `warm` contexts were seen.
+
+    >>> from swerve.classifiers import Learner
+    >>> box = Learner(QuantileBox(warm=50), d=1)
+    >>> for i in range(1000):
+    ...     box.absorb([0.5 + 0.01 * (i % 11)])
+    >>> box.predict([0.55]), box.predict([0.7]), box.predict([0.3])
+    (False, True, True)
+    """
+
+    outer: Annotated[float, Range(0.0, 0.25, open_low=True)] = 0.02
+    inner: Annotated[float, Range(0.0, 0.5, open_low=True)] = 0.10
+    reach: NonNegative = 1.5
+    margin: NonNegative = 0.0
+    warm: Natural = 200
+
+    def check(self) -> None:
+        if self.inner <= self.outer:
+            self.refuse("inner", f"> outer = {self.outer:g}")
+
+
+@pool_layout.register(QuantileBox)
+def _(spec, features):
+    each = ("f8", features)
+    return [
+        ("d", "i8"),
+        ("seen", "f8"),  # contexts
+        ("low", *each),  # where alarms begin
+        ("high", *each),
+        ("middle", *each),  # average, and average distance from it (in a delta: sums)
+        ("spread", *each),
+        ("low_outer", *each),  # the four quantiles (in a delta: how many contexts lay beyond them)
+        ("low_inner", *each),
+        ("high_inner", *each),
+        ("high_outer", *each),
+    ]
+
+
+@begin_pool.register(QuantileBox)
+def _(spec, pool, d):
+    pool.d = d
+    clear(spec, pool)
+    return 0
+
+
+@clear.register(QuantileBox)
+def _(spec, delta):
+    delta.seen = 0.0
+    for j in range(delta.d):
+        delta.middle[j] = 0.0
+        delta.spread[j] = 0.0
+        delta.low_outer[j] = 0.0
+        delta.low_inner[j] = 0.0
+        delta.high_inner[j] = 0.0
+        delta.high_outer[j] = 0.0
+    return 0
+
+
+@predict.register(QuantileBox)
+def _(spec, pool, delta, x, told):
+    if pool.seen < spec.warm:
+        return False
+    far = False
+    for j in range(pool.d):  # no early exit: quiet contexts need every feature anyway, and this way the loop is straight
+        far |= (x[j] > pool.high[j]) | (x[j] < pool.low[j])
+    return far
+
+
+@blame.register(QuantileBox)
+def _(spec, pool, x):
+    worst, which = -1.0, 0
+    for j in range(pool.d):
+        excess = max(x[j] - pool.high[j], pool.low[j] - x[j]) / (pool.spread[j] + 1e-300)
+        if excess > worst:
+            worst, which = excess, j
+    return which
+
+
+@absorb.register(QuantileBox)
+def _(spec, pool, delta, x):
+    delta.seen += 1.0
+    for j in range(pool.d):
+        delta.middle[j] += x[j]
+        delta.spread[j] += abs(x[j] - pool.middle[j])
+        delta.low_outer[j] += 1.0 if x[j] < pool.low_outer[j] else 0.0
+        delta.low_inner[j] += 1.0 if x[j] < pool.low_inner[j] else 0.0
+        delta.high_inner[j] += 1.0 if x[j] > pool.high_inner[j] else 0.0
+        delta.high_outer[j] += 1.0 if x[j] > pool.high_outer[j] else 0.0
+    return 1
+
+
+@merge.register(QuantileBox)
+def _(spec, pool, delta):
+    n = delta.seen
+    if n == 0.0:
+        return 0
+    if pool.seen == 0.0:
+        for j in range(pool.d):
+            first = delta.middle[j] / n
+            pool.middle[j] = first
+            pool.low_outer[j] = first
+            pool.low_inner[j] = first
+            pool.high_inner[j] = first
+            pool.high_outer[j] = first
+        pool.seen = n
+        return 0
+    pool.seen += n
+    weight = n / min(pool.seen, LONG)
+    steps = max(LONG_STEP, STEP / pool.seen**0.9) if pool.seen < 1e6 else LONG_STEP
+    for j in range(pool.d):
+        pool.middle[j] += (delta.middle[j] / n - pool.middle[j]) * weight
+        pool.spread[j] += (delta.spread[j] / n - pool.spread[j]) * weight
+        step = steps * pool.spread[j]
+        pool.low_outer[j] -= step * (delta.low_outer[j] - spec.outer * n)
+        pool.low_inner[j] -= step * (delta.low_inner[j] - spec.inner * n)
+        pool.high_inner[j] += step * (delta.high_inner[j] - spec.inner * n)
+        pool.high_outer[j] += step * (delta.high_outer[j] - spec.outer * n)
+        pool.low[j] = pool.low_outer[j] - max(spec.margin, spec.reach * (pool.low_inner[j] - pool.low_outer[j]))
+        pool.high[j] = pool.high_outer[j] + max(spec.margin, spec.reach * (pool.high_outer[j] - pool.high_inner[j]))
+    return 0

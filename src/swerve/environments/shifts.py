@@ -1,0 +1,272 @@
+"""Search traffic beyond the paper's: what shifts, how it shifts, and how well the signals announce it are all settings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Annotated
+
+from swerve.core.errors import SwerveError
+from swerve.core.rng import GOLDEN, Stream, at, mix, split, unit, wrap_add
+from swerve.core.spec import Choice, Count, Natural, NonNegative, Positive, Probability, Range, Spec
+from swerve.core.tables import CAPACITIES, capacity
+from swerve.core.verbs import kernel
+from swerve.environments.contract import Line, World, assemble, context, world
+from swerve.environments.schedule import ORDERS, arrange, traffic_shares
+
+MOVES = ("all", "one", "return")
+TRIES = 100_000
+STEP = 5  # a glide is a staircase of so many rounds a stair
+INTENTS = 3  # how many meanings a query with recurring intents has
+
+
+class Shifts(Spec):
+    """Queries whose best result may change in many ways, and signals that announce it well, badly, early, late or not at all.
+
+    One result has p ~ U[best_low, best_high], the others U[other_low, other_high], the top gap at least `minimum_gap`. A fraction
+    `shifting` of the queries has k ~ U{events_low … events_high} events at uniform rounds. At an event, by `moves`:
+
+    - `all`: every result is redrawn, and another one is best;
+    - `one`: in turn, a riser overtakes the best, which does not move, and then the best falls; half the time some other
+      result is redrawn too, without coming near the top;
+    - `return`: each query has three intents, drawn once, and an event goes to another one of them.
+
+    With `glide` the probabilities move there over so many rounds; the event is the round in which another result becomes best.
+
+    Quiet contexts are uniform in a box [0, edge]^d; a signal has one feature at `margin` or more beyond its edge. A signal comes
+    with the event (with the onset of a glide), or up to `lead` rounds before or `lag` rounds after; a share `silent` of the
+    events sends none; a share `spurious` of the quiet rounds looks like a signal. A share `bursting` of the queries never shifts and sends
+    a signal every `burst_every` rounds. A share `poison` of the quiet contexts has the largest value there is in one of the first
+    `poisoned` features. Edges swing by `drift` over a `season` of rounds; features share a common part by `correlation`;
+    signals use only the first `relevant` features (0: all of them).
+
+    The defaults are the workload `clear`; see `swerve.environments.WORKLOADS` for the others.
+    """
+
+    queries: Natural = 100
+    impressions: Natural = 3_000_000
+    results: Annotated[int, Range(3, CAPACITIES[-1])] = 5
+    shifting: Probability = 0.1
+    events_low: Count = 1
+    events_high: Count = 10
+    best_low: Probability = 0.6
+    best_high: Probability = 0.9
+    other_low: Probability = 0.05
+    other_high: Probability = 0.4
+    minimum_gap: Probability = 0.0
+    minimum_distance: Count = 0
+    moves: Annotated[str, Choice(MOVES)] = "all"
+    glide: Count = 0
+    features: Annotated[int, Range(0, CAPACITIES[-1])] = 10
+    margin: Positive = 0.1
+    edge_low: Probability = 0.4
+    edge_high: Probability = 0.6
+    silent: Probability = 0.0
+    spurious: Probability = 0.0
+    lead: Count = 0
+    lag: Count = 0
+    bursting: Probability = 0.0
+    burst_every: Natural = 1000
+    poison: Probability = 0.0
+    poisoned: Natural = 1
+    drift: NonNegative = 0.0
+    season: Natural = 30_000
+    correlation: Probability = 0.0
+    relevant: Count = 0
+    order: Annotated[str, Choice(ORDERS)] = "uniform"
+    exponent: NonNegative = 1.0
+
+    def check(self) -> None:
+        for low, high in (
+            ("events_low", "events_high"),
+            ("best_low", "best_high"),
+            ("other_low", "other_high"),
+            ("edge_low", "edge_high"),
+        ):
+            if getattr(self, low) > getattr(self, high):
+                self.refuse(low, f"≤ {high} = {getattr(self, high)}")
+        if self.edge_high + self.drift + self.margin > 1.0:
+            self.refuse("edge_high", f"≤ 1 − margin − drift = {1.0 - self.margin - self.drift:g}, or a signal has no room")
+        if self.drift > self.edge_low:
+            self.refuse("drift", f"≤ edge_low = {self.edge_low:g}, or a box has no inside")
+        if self.best_high <= self.other_low:
+            self.refuse("best_high", f"> other_low = {self.other_low:g}, or no draw makes the relevant result the best")
+        if self.moves == "one" and (self.best_low <= self.other_high or self.best_high + RISE > CEILING):
+            self.refuse("moves", f"'all' or 'return' unless other_high < best_low and best_high ≤ {CEILING - RISE:g}")
+        if self.impressions < self.queries:
+            self.refuse("impressions", f"≥ queries = {self.queries}")
+        if self.features > 0 and max(self.relevant, self.poisoned) > self.features:
+            self.refuse("features", f"≥ {max(self.relevant, self.poisoned)}, the features that signals and poison use")
+        if self.shifting + self.bursting > 1.0 + 1e-12:
+            self.refuse("bursting", f"≤ 1 − shifting = {1.0 - self.shifting:g}")
+
+    @property
+    def rounds_per_query(self) -> int:
+        """The rounds of the busiest query."""
+        return int(traffic_shares(self.queries, self.impressions, self.order, self.exponent).max())
+
+
+RISE = 0.05  # a riser comes at least so far above the best result
+CEILING = 0.98  # and at most to here
+
+
+def leader(chances: list[float]) -> int:
+    """The best result."""
+    return chances.index(max(chances))
+
+
+def draw_intent(spec: Shifts, stream: Stream, taken: set[int]) -> list[float]:
+    """Click probabilities of all results, none of `taken` being the best."""
+    for _ in range(TRIES):
+        best = stream.integer(0, spec.results - 1)
+        chances = [stream.uniform(spec.other_low, spec.other_high) for _ in range(spec.results)]
+        chances[best] = stream.uniform(spec.best_low, spec.best_high)
+        ranked = sorted(chances)
+        if leader(chances) not in taken and ranked[-1] - ranked[-2] >= max(spec.minimum_gap, 1e-12):
+            return chances
+    raise SwerveError(
+        f"Shifts: {TRIES} draws gave no best result that leads by {spec.minimum_gap:g}; lower minimum_gap or widen the ranges"
+    )
+
+
+def move_one(spec: Shifts, stream: Stream, former: list[float], turn: int) -> list[float]:
+    """A riser in even turns, a faller in odd ones; half the time some other result is redrawn low."""
+    out, best = list(former), leader(former)
+    others = [arm for arm in range(spec.results) if arm != best]
+    if turn % 2 == 0:
+        moved = others[stream.integer(0, len(others) - 1)]
+        out[moved] = stream.uniform(former[best] + RISE, CEILING)
+    else:
+        moved = best
+        out[moved] = stream.uniform(spec.other_low, spec.other_high)
+    bystanders = [arm for arm in range(spec.results) if arm not in {moved, leader(out), best}]
+    if stream.uniform() < 0.5:
+        out[bystanders[stream.integer(0, len(bystanders) - 1)]] = stream.uniform(spec.other_low, spec.other_high)
+    return out
+
+
+def draw_intents(spec: Shifts, stream: Stream, events: int) -> list[list[float]]:
+    """The click probabilities before the first event and after each."""
+    out = [draw_intent(spec, stream, set())]
+    if spec.moves == "return":
+        meanings = out[:]
+        while len(meanings) < min(INTENTS, spec.results):
+            meanings.append(draw_intent(spec, stream, {leader(meaning) for meaning in meanings}))
+        now = 0
+        for _ in range(events):
+            now = (now + stream.integer(1, len(meanings) - 1)) % len(meanings)
+            out.append(meanings[now])
+        return out
+    for turn in range(events):
+        if spec.moves == "one":
+            out.append(move_one(spec, stream, out[-1], turn))
+        else:
+            out.append(draw_intent(spec, stream, {leader(out[-1])}))
+    return out
+
+
+def glided(spec: Shifts, start: int, former: list[float], target: list[float]) -> list[Line]:
+    """The staircase from one set of click probabilities to the next; the event is where another result takes the lead."""
+    out: list[Line] = []
+    stairs = math.ceil(spec.glide / STEP)
+    crossed = False
+    for i in range(stairs):
+        share = (i + 1) / stairs
+        chances = [a + (b - a) * share for a, b in zip(former, target, strict=True)]
+        crossing = not crossed and leader(chances) != leader(former)
+        out.append(Line(start + i * STEP, chances, crossing, False))
+        crossed |= crossing
+    return out
+
+
+def draw_history(spec: Shifts, stream: Stream, rounds: int, shifts: bool, bursts: bool) -> list[Line]:
+    """What happens to a query, line by line: changes, and signals that come at a time of their own."""
+    starts: list[int] = []
+    if shifts:
+        k = stream.integer(spec.events_low, spec.events_high)
+        apart = max(1, spec.minimum_distance, spec.glide)
+        room = rounds - 1 - k * (apart - 1)  # k places on a line shortened by the gaps, then spread out again
+        if room < k:
+            raise SwerveError(
+                f"Shifts: {k} events at least {apart} rounds apart do not fit into the {rounds} rounds of a query; "
+                "lower events_high, glide or minimum_distance, or raise impressions"
+            )
+        starts = [2 + place + (i + 1) * (apart - 1) for i, place in enumerate(sorted(stream.choose(room, k)))]
+    intents = draw_intents(spec, stream, len(starts))
+    lines = {1: Line(1, intents[0], False, False)}
+    signals = []
+    for start, former, target in zip(starts, intents[:-1], intents[1:], strict=True):
+        steps = glided(spec, start, former, target) if spec.glide else [Line(start, target, True, False)]
+        lines.update((step.since, step) for step in steps)
+        if stream.uniform() >= spec.silent:
+            signals.append(start + stream.integer(-spec.lead, spec.lag))
+    if bursts:
+        signals += range(1 + stream.integer(1, spec.burst_every), rounds + 1, spec.burst_every)
+    return announced(lines, [min(max(2, signal), rounds) for signal in signals])
+
+
+def announced(lines: dict[int, Line], signals: list[int]) -> list[Line]:
+    """The lines in order, with the signals put in: a signal between two changes is a line that changes nothing."""
+    out: list[Line] = []
+    for since in sorted({*lines, *signals}):
+        line = lines.get(since) or replace(out[-1], since=since, event=False)
+        out.append(replace(line, signal=since in signals))
+    return out
+
+
+@world.register(Shifts)
+def _(spec: Shifts, seed: int) -> World:
+    shares = traffic_shares(spec.queries, spec.impressions, spec.order, spec.exponent)
+    lottery = Stream(split(seed, "shifting")).choose(spec.queries, spec.queries)
+    shifting = round(spec.shifting * spec.queries)
+    bursting = set(lottery[shifting : shifting + round(spec.bursting * spec.queries)])
+    movers = set(lottery[:shifting])
+    histories = [
+        draw_history(spec, Stream(split(seed, "query", query)), int(shares[query]), query in movers, query in bursting)
+        for query in range(spec.queries)
+    ]
+    stream = Stream(split(seed, "scene"))
+    size = capacity("features", spec.features)
+    padding = [0.0] * (size - spec.features)
+    return assemble(
+        spec,
+        seed,
+        arms=spec.results,
+        features=spec.features,
+        histories=histories,
+        schedule=arrange(shares, spec.order, seed),
+        scene=[("edge", "f8", size), ("phase", "f8", size)],
+        facts={
+            "edge": [stream.uniform(spec.edge_low, spec.edge_high) for _ in range(spec.features)] + padding,
+            "phase": [stream.uniform() for _ in range(spec.features)] + padding,
+        },
+    )
+
+
+@kernel
+def edge_of(spec, scene, place, j):
+    """Where the box of quiet contexts ends now."""
+    if spec.drift == 0.0:
+        return scene.edge[j]
+    return scene.edge[j] + spec.drift * math.sin(2.0 * math.pi * (place.t / spec.season + scene.phase[j]))
+
+
+@context.register(Shifts)
+def _(spec, scene, place, told, x):
+    d = len(x)
+    key = at(place.contexts, place.t)
+    word = key
+    common = spec.correlation * unit(mix(wrap_add(key, key)))
+    for j in range(d):
+        word = wrap_add(word, GOLDEN)
+        x[j] = (common + (1.0 - spec.correlation) * unit(mix(word))) * edge_of(spec, scene, place, j)
+    if d == 0:
+        return
+    word = wrap_add(word, GOLDEN)
+    chance = unit(mix(word))  # what a quiet round happens to look like
+    if place.signal != 0 or (told == 0 and chance < spec.spurious):
+        which = int(unit(key) * (spec.relevant if spec.relevant > 0 else d))
+        outside = edge_of(spec, scene, place, which) + spec.margin
+        x[which] = min(1.0, outside + unit(mix(wrap_add(word, GOLDEN))) * (1.0 - outside))
+    elif told == 0 and chance >= 1.0 - spec.poison:
+        x[int(unit(key) * spec.poisoned)] = 1.0

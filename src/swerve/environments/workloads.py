@@ -1,0 +1,46 @@
+"""Workloads by name: what `swerve compare --workload mixed-noisy` means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from swerve.core.errors import SwerveError, nearest
+from swerve.core.spec import Spec
+from swerve.environments.shifts import Shifts
+
+NOISE: dict[str, Any] = {"silent": 0.05, "spurious": 0.001}
+
+#: The kinds of clicks.
+CLICKS: dict[str, dict[str, Any]] = {
+    "clear": {},
+    "mixed": {"moves": "one"},
+    "low": {"best_low": 0.15, "best_high": 0.30, "other_low": 0.01, "other_high": 0.08},
+    "uniform": {"best_low": 0.0, "best_high": 1.0, "other_low": 0.0, "other_high": 1.0, "minimum_gap": 0.05},
+}
+
+#: What each workload sets, on top of the defaults of `Shifts`.
+WORKLOADS: dict[str, dict[str, Any]] = {
+    **CLICKS,
+    **{f"{name}-noisy": {**settings, **NOISE} for name, settings in CLICKS.items()},
+    "drifting": {"drift": 0.15},
+    "correlated": {"correlation": 0.8},
+    "wide": {"features": 40, "relevant": 1},
+    "zipf": {"order": "zipf", "results": 10},
+    "gradual": {"glide": 500},
+    "leading": {"lead": 1000},
+    "late": {"lag": 1000},
+    "bursts": {"bursting": 0.1},
+    "recurring": {"moves": "return"},
+    "adversarial": {"poison": 0.01},
+}
+
+
+def workload(name: str, fraction: float = 0.1, **changes: Any) -> Spec:
+    """A workload by its name, with this fraction of the queries shifting.
+
+    >>> workload("clear-noisy", 0.5, impressions=30_000)
+    Shifts(impressions=30000, shifting=0.5, silent=0.05, spurious=0.001)
+    """
+    if name not in WORKLOADS:
+        raise SwerveError(f"unknown workload {name!r}{nearest(name, WORKLOADS)} (known: {', '.join(WORKLOADS)})")
+    return Shifts(**{"shifting": fraction, **WORKLOADS[name], **changes})

@@ -1,0 +1,130 @@
+"""Restarts on passive detection: a bandit that starts over when its own rewards say that something has changed."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from swerve.core.contract import (
+    RESTARTED,
+    begin,
+    evict,
+    layout,
+    phase,
+    restart,
+    reward,
+    select,
+    settle,
+    show,
+    watch,
+)
+from swerve.core.spec import Choice, Spec
+from swerve.core.tables import nested
+from swerve.core.wrapping import inner_layout, wrapping
+
+SCOPES = ("all", "arm")
+ALL = SCOPES.index("all")
+
+
+@wrapping
+class Restarting(Spec):
+    """Play any bandit, watch each arm's rewards with any detector, and start over when one of them seems to have changed.
+
+    scope = "all": the bandit and the detector start over; a new phase begins, and clicks of the old one are not learnt.
+    scope = "arm": both forget the arm that has changed, and nothing else.
+
+    A play is complete when the next round begins: what it has earned by then, 1 at most, goes to the detector. A click that comes
+    later still counts for the bandit; the detector takes it for one of the arm's latest play, if that is still open, or not at all.
+    Where clicks are slow the detector therefore sees too few, but equally few before and after a change.
+
+    A change of an arm that is not played cannot be noticed: a `Forced` bandit makes sure that all are.
+
+    Source: Liu, Lee and Shroff (AAAI 2018) restart the arm; Cao, Wen, Kveton and Xie (AISTATS 2019) restart all; Besson, Kaufmann,
+    Maillard and Seznec (JMLR 23, 2022) study both.
+
+    >>> from swerve import GLR, UCB1, Fleet
+    >>> fleet = Fleet(Restarting(UCB1(), GLR()), queries=1, arms=2)
+    >>> for t in range(300):
+    ...     decision = fleet.select(0, now=t)
+    ...     if decision.arm == (0 if t < 200 else 1): _ = fleet.reward(0, decision, now=t)
+    >>> decision
+    Decision(arm=1, phase=2)
+    """
+
+    bandit: Spec
+    detector: Spec
+    scope: Annotated[str, Choice(SCOPES)] = "all"
+
+    def check(self) -> None:
+        if not select.knows(self.bandit):
+            self.refuse("bandit", "a bandit, such as UCB1()")
+        if not watch.knows(self.detector):
+            self.refuse("detector", "a detector, such as GLR()")
+
+
+@layout.register(Restarting)
+def _(spec, arms, features):
+    return [
+        *inner_layout(spec, arms, features),
+        ("detector", nested(layout(spec.detector, arms, features))),
+        ("phase", "i8"),
+        ("open", "i8"),  # the arm of the play that is not complete yet, or −1
+        ("earned", "f8"),  # what it has earned so far
+    ]
+
+
+@begin.register(Restarting)
+def _(spec, row, word):
+    begin(spec.bandit, row.bandit, word)
+    restart(spec.detector, row.detector)
+    row.phase = 1
+    row.open = -1
+
+
+@restart.register(Restarting)
+def _(spec, row):
+    restart(spec.bandit, row.bandit)
+    restart(spec.detector, row.detector)
+    row.phase += 1
+    row.open = -1
+
+
+@settle.register(Restarting)
+def _(spec, row, pool, delta, now):
+    report = settle(spec.bandit, row.bandit, pool.bandit, delta.bandit, now)
+    arm = row.open
+    if arm >= 0:
+        row.open = -1
+        if watch(spec.detector, row.detector, arm, row.earned):
+            if spec.scope == ALL:
+                restart(spec, row)
+            else:
+                evict(spec, row, arm)
+            report |= RESTARTED
+    return report
+
+
+@show.register(Restarting)
+def _(spec, row, arm, now):
+    show(spec.bandit, row.bandit, arm, now)
+    row.open = arm
+    row.earned = 0.0
+
+
+@reward.register(Restarting)
+def _(spec, row, arm, value, now):
+    reward(spec.bandit, row.bandit, arm, value, now)
+    if arm == row.open:
+        row.earned = min(row.earned + value, 1.0)
+
+
+@evict.register(Restarting)
+def _(spec, row, arm):
+    evict(spec.bandit, row.bandit, arm)
+    evict(spec.detector, row.detector, arm)
+    if arm == row.open:
+        row.open = -1
+
+
+@phase.register(Restarting)
+def _(spec, row):
+    return row.phase + phase(spec.bandit, row.bandit)  # both only grow
