@@ -13,22 +13,44 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from swerve.bandits import EXP3S, KLUCB, UCB1, ExploreFirst, Testable, Thompson, guesses
+    from swerve.bandits import (
+        DTS,
+        DUCB,
+        EXP3S,
+        KLUCB,
+        SWTS,
+        SWUCB,
+        UCB1,
+        ExploreFirst,
+        Forced,
+        Testable,
+        Thompson,
+        guesses,
+    )
     from swerve.classifiers import Always, Finite, Hull, Learner, Matrix, Never, Rectangle, Told
     from swerve.core.errors import SpecError, SwerveError
     from swerve.core.fleet import Decision, Decisions, Fleet
     from swerve.core.spec import Spec
+    from swerve.detectors import BOCPD, CUSUM, GLR, MUCB, Watcher
     from swerve.environments import FalsePositives, ManyPhases, OutsideClass, SingleEvent, Traffic, World, environment, world
-    from swerve.policies import BWC, Oracle, policy
+    from swerve.policies import BWC, Oracle, Restarting, policy
     from swerve.simulate import Results, simulate
 
 __version__ = "0.1.0"
 
 #: Name → the package that holds it, imported when the name is first used: `swerve --help` need not wait for Numba.
 _WHERE = {
+    "BOCPD": "swerve.detectors",
     "BWC": "swerve.policies",
+    "CUSUM": "swerve.detectors",
+    "DTS": "swerve.bandits",
+    "DUCB": "swerve.bandits",
     "EXP3S": "swerve.bandits",
+    "GLR": "swerve.detectors",
     "KLUCB": "swerve.bandits",
+    "MUCB": "swerve.detectors",
+    "SWTS": "swerve.bandits",
+    "SWUCB": "swerve.bandits",
     "UCB1": "swerve.bandits",
     "Always": "swerve.classifiers",
     "Decision": "swerve.core.fleet",
@@ -37,6 +59,7 @@ _WHERE = {
     "FalsePositives": "swerve.environments",
     "Finite": "swerve.classifiers",
     "Fleet": "swerve.core.fleet",
+    "Forced": "swerve.bandits",
     "Hull": "swerve.classifiers",
     "Learner": "swerve.classifiers",
     "ManyPhases": "swerve.environments",
@@ -45,6 +68,7 @@ _WHERE = {
     "Oracle": "swerve.policies",
     "OutsideClass": "swerve.environments",
     "Rectangle": "swerve.classifiers",
+    "Restarting": "swerve.policies",
     "Results": "swerve.simulate",
     "SingleEvent": "swerve.environments",
     "Spec": "swerve.core.spec",
@@ -54,6 +78,7 @@ _WHERE = {
     "Thompson": "swerve.bandits",
     "Told": "swerve.classifiers",
     "Traffic": "swerve.environments",
+    "Watcher": "swerve.detectors",
     "World": "swerve.environments",
     "environment": "swerve.environments",
     "guesses": "swerve.bandits",
@@ -63,9 +88,17 @@ _WHERE = {
 }
 
 __all__ = [
+    "BOCPD",
     "BWC",
+    "CUSUM",
+    "DTS",
+    "DUCB",
     "EXP3S",
+    "GLR",
     "KLUCB",
+    "MUCB",
+    "SWTS",
+    "SWUCB",
     "UCB1",
     "Always",
     "Decision",
@@ -74,6 +107,7 @@ __all__ = [
     "FalsePositives",
     "Finite",
     "Fleet",
+    "Forced",
     "Hull",
     "Learner",
     "ManyPhases",
@@ -82,6 +116,7 @@ __all__ = [
     "Oracle",
     "OutsideClass",
     "Rectangle",
+    "Restarting",
     "Results",
     "SingleEvent",
     "Spec",
@@ -91,6 +126,7 @@ __all__ = [
     "Thompson",
     "Told",
     "Traffic",
+    "Watcher",
     "World",
     "environment",
     "guesses",

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import swerve
 from swerve import BWC, UCB1, ExploreFirst, Finite, Matrix, Oracle, Spec, SwerveError, Testable, Thompson
-from swerve.core.contract import predict, select
+from swerve.core.contract import predict, select, watch
 from swerve.core.verbs import MARKERS, Verb
 from swerve.environments import world
 
@@ -29,6 +29,23 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
     "BWC": lambda: (
         [BWC(Testable(UCB1(), L), classifier) for classifier in classifiers()] + [BWC(ExploreFirst(UCB1(), L), swerve.Told(), 5)]
     ),
+    "Restarting": lambda: [
+        *[cls_named("Restarting")(Thompson(), detector) for detector in detectors()],
+        cls_named("Restarting")(UCB1(), cls_named("CUSUM")(5, 0.05, 1.0), "arm"),
+        cls_named("Restarting")(BWC(Testable(UCB1(), L), swerve.Told()), cls_named("CUSUM")(5, 0.05, 1.0)),
+    ],
+    "Forced": lambda: [
+        cls_named("Forced")(UCB1(), 0.3, growing=True),
+        cls_named("Forced")(Thompson(), 0.3, "random"),
+    ],
+    "CUSUM": lambda: [cls_named("CUSUM")(10, 0.05, 2.0)],  # eager ones: an alarm must happen within a test's few rounds
+    "GLR": lambda: [cls_named("GLR")(0.9, 1, 6), cls_named("GLR")(0.9, 3, 12)],
+    "BOCPD": lambda: [cls_named("BOCPD")(0.9, 1, 6)],
+    "MUCB": lambda: [cls_named("MUCB")(12, 3.0)],
+    "SWUCB": lambda: [cls_named("SWUCB")(40)],
+    "SWTS": lambda: [cls_named("SWTS")(40)],
+    "DUCB": lambda: [cls_named("DUCB")(0.9)],
+    "DTS": lambda: [cls_named("DTS")(0.2)],  # weights are divided down within a test's few rounds
     "Finite": lambda: [Finite(Matrix(TABLE))],
     "Matrix": lambda: [Matrix(TABLE)],
     "Hull": lambda: [cls_named("Hull")(margin=0.05, points=24)],
@@ -80,6 +97,10 @@ def policies() -> list[Spec]:
 
 def classifiers() -> list[Spec]:
     return with_verb(predict)
+
+
+def detectors() -> list[Spec]:
+    return with_verb(watch)
 
 
 def environments() -> list[Spec]:

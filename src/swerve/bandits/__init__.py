@@ -1,10 +1,27 @@
-"""Bandits: which arm to play when nothing changes. One file each."""
+"""Bandits: which arm to play when nothing changes, or when the past counts less and less. One file each."""
 
+from swerve.bandits.discounted import DTS, DUCB
 from swerve.bandits.exp3s import EXP3S
 from swerve.bandits.explore_first import ExploreFirst
+from swerve.bandits.forced import Forced
 from swerve.bandits.kl_ucb import KLUCB
 from swerve.bandits.testable import Guess, Testable, guesses
 from swerve.bandits.thompson import Thompson
 from swerve.bandits.ucb1 import UCB1
+from swerve.bandits.windowed import SWTS, SWUCB
 
-__all__ = ["EXP3S", "KLUCB", "UCB1", "ExploreFirst", "Guess", "Testable", "Thompson", "guesses"]
+__all__ = [
+    "DTS",
+    "DUCB",
+    "EXP3S",
+    "KLUCB",
+    "SWTS",
+    "SWUCB",
+    "UCB1",
+    "ExploreFirst",
+    "Forced",
+    "Guess",
+    "Testable",
+    "Thompson",
+    "guesses",
+]

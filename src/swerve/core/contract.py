@@ -94,9 +94,27 @@ played = Verb("played", "Plays since the last start, all arms together: `played(
 plays_of = Verb("plays_of", "Plays of one arm since the last start, 1 where they are not kept: `plays_of(spec, row, arm)`.", _one)
 mean_of = Verb("mean_of", "Sample average of one arm since the last start, 0 before its first play: `mean_of(spec, row, arm)`.")
 
+# ---------------------------------------------------------------- detectors (which also have a layout, `restart` and `evict`)
+watch = Verb(
+    "watch",
+    "Take in the reward of one play; True when the arm's click probability seems to have changed: `watch(spec, row, arm, value)`.",
+)
+
+evidence = Verb(
+    "evidence",
+    "How strongly the arm's record speaks for a change (an alarm when positive), and the plays and total since: "
+    "`evidence(spec, row, arm, bonus)`, the bonus being added by whoever knows more.",
+)
+
 # ---------------------------------------------------------------- classifiers
 begin_pool = Verb("begin_pool", "Make a zeroed group row an empty one for d features: `begin_pool(spec, pool, d)`.", _nothing)
 predict = Verb("predict", "Is this context an event? Positive is True: `predict(spec, pool, delta, x, told)`.")
+absorb = Verb(
+    "absorb",
+    "Put a context whose label nobody knows into the delta; 1 if there is something to fold: `absorb(spec, pool, delta, x)`.",
+    _nothing,
+)
+blame = Verb("blame", "The feature that makes this context positive, 0 where that has no answer: `blame(spec, pool, x)`.", _nothing)
 learn = Verb("learn", "Put a false-labelled context into the delta: `learn(spec, delta, x)`.", _nothing)
 merge = Verb("merge", "Join what `delta` has learnt into `pool`: `merge(spec, pool, delta)`.", _nothing)
 clear = Verb("clear", "Empty a delta after it was folded in: `clear(spec, delta)`.", _nothing)

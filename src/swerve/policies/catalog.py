@@ -95,38 +95,32 @@ def bwc_explore_first(problem: Problem, length: int = 200, epsilon: float = 0.3,
     return BWC(ExploreFirst(UCB1(), length=length, epsilon=epsilon), Rectangle(margin=margin))
 
 
-def glr_ts(problem: Problem, every: int = 5, scope: str = "all") -> Spec:
+def glr_ts(problem: Problem, every: int = 1, scope: str = "all") -> Spec:
     """Thompson sampling started over when a GLR test says so: the best here that ignores contexts."""
     return Restarting(Thompson(), GLR.tuned(problem.horizon, every), scope)
 
 
-def glr_klucb(problem: Problem, every: int = 5, scope: str = "all") -> Spec:
+def glr_klucb(problem: Problem, every: int = 1, scope: str = "all") -> Spec:
     """KL-UCB started over when a GLR test says so, without forced exploration."""
     return Restarting(KLUCB(), GLR.tuned(problem.horizon, every), scope)
 
 
-def glr_ucb1(problem: Problem, every: int = 5, scope: str = "all") -> Spec:
+def glr_ucb1(problem: Problem, every: int = 1, scope: str = "all") -> Spec:
     """UCB1 started over when a GLR test says so, without forced exploration."""
     return Restarting(UCB1(), GLR.tuned(problem.horizon, every), scope)
 
 
-def cusum_klucb(
-    problem: Problem, warmup: int = 100, drift: float = 0.1, threshold: float = 10.0, scope: str = "arm"
-) -> Spec:
+def cusum_klucb(problem: Problem, warmup: int = 100, drift: float = 0.1, threshold: float = 10.0, scope: str = "arm") -> Spec:
     """KL-UCB that forgets an arm when CUSUM says so, without forced exploration."""
     return Restarting(KLUCB(), CUSUM(warmup, drift, threshold), scope)
 
 
-def cusum_ucb(
-    problem: Problem, warmup: int = 100, drift: float = 0.1, threshold: float = 10.0, scope: str = "arm"
-) -> Spec:
+def cusum_ucb(problem: Problem, warmup: int = 100, drift: float = 0.1, threshold: float = 10.0, scope: str = "arm") -> Spec:
     """UCB1 that forgets an arm when CUSUM says so, without forced exploration."""
     return Restarting(UCB1(), CUSUM(warmup, drift, threshold), scope)
 
 
-def cusum_ts(
-    problem: Problem, warmup: int = 100, drift: float = 0.1, threshold: float = 10.0, scope: str = "arm"
-) -> Spec:
+def cusum_ts(problem: Problem, warmup: int = 100, drift: float = 0.1, threshold: float = 10.0, scope: str = "arm") -> Spec:
     """Thompson sampling that forgets an arm when CUSUM says so."""
     return Restarting(Thompson(), CUSUM(warmup, drift, threshold), scope)
 
@@ -136,7 +130,7 @@ def mucb(problem: Problem, window: int = 200) -> Spec:
     return Restarting(UCB1(), MUCB.tuned(problem.arms, problem.horizon, window))
 
 
-def bocpd_ts(problem: Problem, every: int = 5) -> Spec:
+def bocpd_ts(problem: Problem, every: int = 1) -> Spec:
     """Thompson sampling started over when restarted BOCPD says so."""
     return Restarting(Thompson(), BOCPD.tuned(problem.horizon, every))
 
@@ -185,8 +179,8 @@ POLICIES: dict[str, Callable[..., Spec]] = {
     maker.__name__.replace("_", "-"): maker
     for maker in (
         ucb1, ucb1_proof, klucb, ts, exp3s, ora, oracle_klucb, oracle_ts, bwc, bwc_hull, bwc_klucb, bwc_ts, bwc_explore_first,
-        glr_ts, glr_klucb, glr_ucb1, cusum_klucb, cusum_ucb, cusum_ts, mucb, bocpd_ts, glr_klucb_theory, cusum_ucb_theory, mucb_theory,
-        sw_ucb, d_ucb, sw_ts, d_ts,
+        glr_ts, glr_klucb, glr_ucb1, cusum_klucb, cusum_ucb, cusum_ts, mucb, bocpd_ts,
+        glr_klucb_theory, cusum_ucb_theory, mucb_theory, sw_ucb, d_ucb, sw_ts, d_ts,
     )
 }  # fmt: skip
 

@@ -30,7 +30,8 @@ class Restarting(Spec):
     """Play any bandit, watch each arm's rewards with any detector, and start over when one of them seems to have changed.
 
     scope = "all": the bandit and the detector start over; a new phase begins, and clicks of the old one are not learnt.
-    scope = "arm": both forget the arm that has changed, and nothing else.
+    scope = "arm": both forget the arm that has changed, and nothing else; a click of the forgotten plays that comes when the
+    arm has been shown again is put down to the new ones.
 
     A play is complete when the next round begins: what it has earned by then, 1 at most, goes to the detector. A click that comes
     later still counts for the bandit; the detector takes it for one of the arm's latest play, if that is still open, or not at all.
@@ -43,9 +44,9 @@ class Restarting(Spec):
 
     >>> from swerve import GLR, UCB1, Fleet
     >>> fleet = Fleet(Restarting(UCB1(), GLR()), queries=1, arms=2)
-    >>> for t in range(300):
+    >>> for t in range(600):  # one click in two, then none any more
     ...     decision = fleet.select(0, now=t)
-    ...     if decision.arm == (0 if t < 200 else 1): _ = fleet.reward(0, decision, now=t)
+    ...     if t < 300 and t % 2: _ = fleet.reward(0, decision, now=t)
     >>> decision
     Decision(arm=1, phase=2)
     """

@@ -1,0 +1,102 @@
+"""Forced exploration: play each arm now and then, whatever the bandit thinks."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import numpy as np
+
+from swerve.core.contract import begin, layout, restart, select, show
+from swerve.core.rng import GOLDEN, draw, mix, wrap_add
+from swerve.core.spec import Choice, Range, Spec
+from swerve.core.tables import CAPACITIES, has
+from swerve.core.verbs import kernel
+from swerve.core.wrapping import inner_layout, wrapping
+
+ORDERS = ("cycle", "random")
+CYCLE = ORDERS.index("cycle")
+MOST = CAPACITIES[-1]  # not every bandit says how many arms its row has room for, and a mask has no bits beyond
+
+
+@wrapping
+class Forced(Spec):
+    """Play all arms at least at some rate, so that a change of an arm that is out of favour can be noticed at all.
+
+    "cycle": in each block of ⌊K / rate⌋ rounds, counted from the last start, the first K go to the K arms on offer in turn;
+    "random": with probability `rate`, an arm on offer is drawn uniformly. With `growing`, the rate of the j-th start is rate · √j.
+
+    The bandit is asked in a forced round too, so that what it keeps about the round is of this round.
+
+    Source: "cycle" is Cao, Wen, Kveton and Xie (AISTATS 2019), with `growing` Besson, Kaufmann, Maillard and Seznec (JMLR 23,
+    2022); "random" is Liu, Lee and Shroff (AAAI 2018).
+
+    >>> from swerve import Fleet, UCB1
+    >>> fleet = Fleet(Forced(UCB1(), rate=0.5), queries=1, arms=2)
+    >>> decisions = []
+    >>> for t in range(12):  # only arm 0 is ever clicked: in the other half of the rounds UCB1 would play it most of the time
+    ...     decisions.append(fleet.select(0))
+    ...     if decisions[-1].arm == 0: _ = fleet.reward(0, decisions[-1])
+    >>> [decision.arm for decision in decisions]
+    [0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0]
+    """
+
+    bandit: Spec
+    rate: Annotated[float, Range(0.0, 1.0, open_low=True)] = 0.01
+    order: Annotated[str, Choice(ORDERS)] = "cycle"
+    growing: bool = False
+
+    def check(self) -> None:
+        if not select.knows(self.bandit):
+            self.refuse("bandit", "a bandit, such as UCB1()")
+
+
+@layout.register(Forced)
+def _(spec, arms, features):
+    return [*inner_layout(spec, arms, features), ("rng", "u8"), ("t", "i8"), ("starts", "i8")]
+
+
+@begin.register(Forced)
+def _(spec, row, word):
+    row.rng = word
+    row.starts = 1
+    begin(spec.bandit, row.bandit, mix(wrap_add(word, GOLDEN)))
+
+
+@restart.register(Forced)
+def _(spec, row):
+    row.t = 0
+    row.starts += 1
+    restart(spec.bandit, row.bandit)
+
+
+@kernel
+def nth_on_offer(available, n):
+    """The n-th arm on offer, counted from 0."""
+    for arm in range(MOST):
+        if has(available, arm):
+            if n == 0:
+                return arm
+            n -= 1
+    return -1
+
+
+@select.register(Forced)
+def _(spec, row, pool, available, now):
+    chosen = select(spec.bandit, row.bandit, pool.bandit, available, now)
+    count = 0
+    for arm in range(MOST):
+        count += has(available, arm)
+    rate = min(1.0, spec.rate * math.sqrt(row.starts)) if spec.growing else spec.rate
+    if spec.order == CYCLE:
+        turn = row.t % max(count, np.int64(count / rate))
+        return nth_on_offer(available, turn) if turn < count else chosen
+    if draw(row) < rate:
+        return nth_on_offer(available, np.int64(draw(row) * count))
+    return chosen
+
+
+@show.register(Forced)
+def _(spec, row, arm, now):
+    row.t += 1
+    show(spec.bandit, row.bandit, arm, now)

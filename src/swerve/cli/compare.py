@@ -1,0 +1,322 @@
+"""`swerve compare`: policies beside each other on the workloads, paired."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+
+from swerve.cli.common import (
+    console,
+    errors,
+    figures,
+    json_option,
+    load_option,
+    number,
+    progress_bar,
+    threads_option,
+    write_json,
+)
+from swerve.cli.simulate import spans
+from swerve.core.errors import SwerveError
+from swerve.environments import WORKLOADS
+from swerve.experiments.compare import (
+    ORACLE,
+    RIVALS,
+    Comparison,
+    Row,
+    Stopped,
+    cells_of,
+    chosen,
+    compare,
+    players,
+    total_rounds,
+    verdicts,
+)
+
+DEFAULT_POLICIES = ("swerve", "oracle-ts", "glr-ts", "cusum-klucb", "ts")
+DEFAULT_FRACTIONS = ("0", "0.1", "1/2")
+#: Workloads that are made from recorded signals: they need a folder of data, and so are not played unless they are named.
+NEED_DATA = tuple(name for name in WORKLOADS if name.startswith("hurricane"))
+DATA_VARIABLE = "SWERVE_DATA"
+#: What `--quick` plays: a tenth of the queries, each as long as ever.
+QUICK_QUERIES, QUICK_RUNS, RUNS = 10, 3, 20
+PICTURES = (".svg", ".png")
+
+
+def separated(texts: Sequence[str]) -> list[str]:
+    """Comma lists taken apart, brackets and quotes left whole, each item once.
+
+    >>> separated(["ts,bwc(length=50, margin=0.2)", "ts"])
+    ['ts', 'bwc(length=50, margin=0.2)']
+    """
+    out: list[str] = []
+    for text in texts:
+        item, depth, quote = "", 0, ""
+        for sign in f"{text},":
+            if sign == "," and depth <= 0 and not quote:
+                out.append(item.strip())
+                item = ""
+                continue
+            item += sign
+            if quote or sign in "'\"":
+                quote = "" if sign == quote else quote or sign
+            else:
+                depth += (sign in "([") - (sign in ")]")
+        out.append(item.rstrip(",").strip())  # brackets that never close: whoever reads the item says so
+    return list(dict.fromkeys(item for item in out if item))
+
+
+def fraction_of(text: str) -> float:
+    """A fraction as people write it.
+
+    >>> fraction_of("1/2"), fraction_of("0.1")
+    (0.5, 0.1)
+    """
+    try:
+        return float(Fraction(text))
+    except (ValueError, ZeroDivisionError, OverflowError):
+        raise SwerveError(f"--fraction {text} is not allowed; it must be a number in [0, 1], such as 0.1 or 1/2") from None
+
+
+def picture(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse a plot that cannot be drawn or written, before hours are spent on what it shows."""
+    if path is None:
+        return None
+    if path.suffix.lower() not in PICTURES:
+        raise SwerveError(f"--plot {path} is not allowed; the FILE must end in {' or '.join(PICTURES)}")
+    if not path.parent.is_dir():
+        raise NotADirectoryError(f"--plot {path} cannot be written: there is no folder {path.parent}")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise SwerveError("--plot needs the package matplotlib; install Swerve with its extra `report`") from None
+    return path
+
+
+@click.command("compare")
+@click.option(
+    "--workload", "-w", "workloads", multiple=True, metavar="NAME",
+    help="Workload, a comma list, or all  [default: all but those that need --data]",
+)  # fmt: skip
+@click.option(
+    "--fraction", "-f", "parts", multiple=True, default=DEFAULT_FRACTIONS, show_default=True, metavar="F",
+    help="Fraction of the queries that shift, or a comma list.",
+)  # fmt: skip
+@click.option(
+    "--policy", "-p", "texts", multiple=True, default=DEFAULT_POLICIES, show_default=True, metavar="NAME",
+    help="Policy as in `swerve simulate`, or a comma list.",
+)  # fmt: skip
+@click.option("--against", metavar="NAME", help="Show the paired differences NAME − policy  [default: the first policy]")
+@click.option("--runs", type=click.IntRange(1), default=None, help=f"Number of runs  [default: {RUNS}; {QUICK_RUNS} with --quick]")
+@click.option("--seed", default=100, show_default=True, help="Seed of the first run; run i uses seed + i.")
+@click.option("--queries", type=click.IntRange(1), default=None, help="Queries of each workload; alone, they are as long as ever.")
+@click.option("--impressions", type=click.IntRange(1), default=None, help="Impressions of each workload, all queries together.")
+@click.option("--quick", is_flag=True, help=f"A first look: {QUICK_QUERIES} queries, {QUICK_RUNS} runs.")
+@click.option(
+    "--data", type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help=f"Folder of recorded signals, in place of the variable {DATA_VARIABLE}.",
+)  # fmt: skip
+@threads_option
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for finished runs; a second call uses them.")
+@click.option("--markdown", is_flag=True, help="Print the tables as Markdown.")
+@click.option(
+    "--plot", type=click.Path(dir_okay=False, writable=True, path_type=Path), callback=picture, metavar="FILE",
+    help="Draw the ratios into FILE.svg or FILE.png (extra `report`).",
+)  # fmt: skip
+@click.option("--bars", is_flag=True, help="Does the policy of --against reach its bars, cell by cell? Exit 1 if it does not.")
+@load_option
+@json_option
+def command(
+    workloads: tuple[str, ...], parts: tuple[str, ...], texts: tuple[str, ...], against: str | None, runs: int | None, seed: int,
+    queries: int | None, impressions: int | None, quick: bool, data: Path | None, threads: int | None, out: Path | None,
+    markdown: bool, plot: Path | None, bars: bool, json_to: str | None,
+) -> None:  # fmt: skip
+    """Play policies on workloads, the same clicks, contexts and events for all of them, and tell who does better for certain.
+
+    Each cell shows mean regret ÷ that of `oracle-ts` on the same seeds, the mean itself in thousands of lost clicks, and the
+    paired difference to the policy of --against with its 95 % interval. Ranks are in the order of the fractions.
+    """
+    if markdown and json_to == "-":
+        raise SwerveError("--markdown is not allowed with --json to standard output; use --json FILE")
+    names = chosen_workloads(workloads)
+    fractions = list(dict.fromkeys(fraction_of(text) for text in separated(parts)))
+    policies = separated(texts)
+    count = runs or (QUICK_RUNS if quick else RUNS)
+    if quick and queries is None and impressions is None:
+        queries = QUICK_QUERIES
+    with data_folder(data):
+        need_data(names)
+        players(policies)
+        subject = chosen(policies, against)
+        if bars:
+            verdicts(Comparison(tuple(policies), subject, count, seed, [], {}))  # what they need, before anything is played
+        total = total_rounds(cells_of(names, fractions, queries, impressions), policies, count)
+        stopped = False
+        try:
+            with progress_bar("compare", total) as tick:
+                found = compare(
+                    policies, names, fractions, runs=count, seed=seed, against=against, queries=queries, impressions=impressions,
+                    threads=threads, out=out, progress=tick,
+                )  # fmt: skip
+        except Stopped as stop:
+            found, stopped = stop.comparison, True
+    if not write_json(json_to, [row.as_dict() for row in found.rows]) and found.rows:
+        (print_markdown if markdown else print_tables)(found)
+    if plot is not None and found.rows:
+        from swerve.experiments import compare_plots
+
+        compare_plots.write(found, plot)
+    if stopped:
+        kept = f"; finished runs are in {out}, the same command goes on from there" if out else "; nothing was kept (see --out)"
+        errors.print(f"swerve: interrupted after {len(found.cells)} of {len(names) * len(fractions)} cells{kept}", soft_wrap=True)
+        raise click.exceptions.Exit(130)
+    if bars and not print_bars(found, errors if json_to == "-" else console):
+        raise click.exceptions.Exit(1)
+
+
+def chosen_workloads(texts: Sequence[str]) -> list[str]:
+    """The names that were asked for; none means all that need no data."""
+    names = separated(texts)
+    if not names:
+        return [name for name in WORKLOADS if name not in NEED_DATA]
+    return list(dict.fromkeys(each for name in names for each in (WORKLOADS if name == "all" else [name])))
+
+
+def need_data(names: Sequence[str]) -> None:
+    """Refuse workloads whose data nobody has named."""
+    wanting = [name for name in names if name.partition("(")[0] in NEED_DATA]
+    if wanting and not os.environ.get(DATA_VARIABLE):
+        raise SwerveError(f"{wanting[0]} needs recorded signals; name their folder with --data or in the variable {DATA_VARIABLE}")
+
+
+@contextlib.contextmanager
+def data_folder(folder: Path | None) -> Iterator[None]:
+    """The variable set to `folder` for as long as the comparison lasts."""
+    before = os.environ.get(DATA_VARIABLE)
+    if folder is not None:
+        os.environ[DATA_VARIABLE] = str(folder)
+    try:
+        yield
+    finally:
+        if folder is not None:
+            os.environ.pop(DATA_VARIABLE)
+            if before is not None:
+                os.environ[DATA_VARIABLE] = before
+
+
+def cell(row: Row) -> tuple[str, str]:
+    """What a table shows of a row: ratio and mean; difference and half its interval, a star where 0 is outside."""
+    ratio = "–" if row.ratio is None else f"{row.ratio:.2f}×"
+    head = f"{ratio} {number(row.mean / 1e3)}k"
+    if row.difference is None:
+        return head, ""
+    sign = "−" if row.difference < 0 else "+"
+    text = f"{sign}{number(abs(row.difference) / 1e3)}"
+    if row.difference_low is not None and row.difference_high is not None:
+        text += f" ± {number((row.difference_high - row.difference_low) / 2e3)}{'*' if row.decided else ''}"
+    return head, text
+
+
+def ranks(rows: list[Row]) -> str:
+    """A policy's ranks in the order of the fractions."""
+    return " ".join(str(row.rank) for row in rows)
+
+
+def tables(found: Comparison) -> Iterator[tuple[str, list[float], list[tuple[str, list[Row]]]]]:
+    """Workload by workload: its fractions, and each policy's rows in their order."""
+    for name in dict.fromkeys(name for name, _ in found.cells):
+        fractions = [fraction for each, fraction in found.cells if each == name]
+        yield name, fractions, [(text, [found.row(name, part, text) for part in fractions]) for text in found.policies]
+
+
+def legend(found: Comparison) -> str:
+    """How a cell is to be read."""
+    runs = spans(list(range(found.seed, found.seed + found.runs)))
+    return (
+        f"{runs}. Regret ÷ {ORACLE}'s, and in thousands; {found.against} − policy in thousands, ± its 95 % interval, "
+        "* where that leaves out 0 (below 0: fewer lost clicks than the policy)."
+    )
+
+
+def print_tables(found: Comparison) -> None:
+    """A table per workload, and one over all of them."""
+    colours = {-1: "green", 0: "dim", 1: "red"}
+    for name, fractions, lines in tables(found):
+        table = figures(name, "policy", *[f"{fraction:g} shifting" for fraction in fractions], "rank")
+        for text, rows in lines:
+            shown = []
+            for row in rows:
+                head, difference = cell(row)
+                head = f"[bold]{head}[/bold]" if row.rank == 1 else head
+                # a space in front sets the columns apart: a cell has spaces of its own
+                shown.append(f" {head}\n [{colours[row.decided]}]{difference}[/]" if difference else f" {head}")
+            table.add_row(escape(text), *shown, f" {ranks(rows)}")
+        console.print(table)
+    if len(found.cells) > 1:
+        table = figures(f"all {len(found.cells)} cells", *SUMMARY, f"{found.against}\nbetter/worse")
+        for line in summary(found):
+            table.add_row(escape(line[0]), *line[1:])
+        console.print(table)
+    console.print(f"[dim]{escape(legend(found))}[/dim]")
+
+
+SUMMARY = ("policy", "ratio", "worst", "rank")
+
+
+def summary(found: Comparison) -> list[list[str]]:
+    """Each policy over all cells: geometric mean of the ratios, the worst one, mean rank, and how often it is certain."""
+    return [
+        [
+            s.policy, "–" if s.ratio is None else f"{s.ratio:.2f}×", "–" if s.worst is None else f"{s.worst:.2f}× {s.where}",
+            f"{s.rank:.2f}", "" if s.policy == found.against else f"{s.better}/{s.worse}",
+        ]
+        for s in found.standings()
+    ]  # fmt: skip
+
+
+def print_markdown(found: Comparison) -> None:
+    """The same tables for a page."""
+
+    def line(*cells: str) -> str:
+        return f"| {' | '.join(each.replace('|', chr(92) + '|') for each in cells)} |"
+
+    for name, fractions, lines in tables(found):
+        click.echo(f"**{name}**\n")
+        click.echo(line("policy", *[f"{fraction:g}" for fraction in fractions], "rank"))
+        click.echo("|---" + "|---:" * (len(fractions) + 1) + "|")
+        for text, rows in lines:
+            shown = [f"{head} ({difference})" if difference else head for head, difference in map(cell, rows)]
+            click.echo(line(f"`{text}`", *shown, ranks(rows)))
+        click.echo("")
+    if len(found.cells) > 1:
+        click.echo(f"**all {len(found.cells)} cells**\n")
+        click.echo(line(*SUMMARY, f"{found.against} better/worse"))
+        click.echo("|---|---:|---:|---:|---:|")
+        for policy, *rest in summary(found):
+            click.echo(line(f"`{policy}`", *rest))
+        click.echo("")
+    click.echo(legend(found))
+
+
+def print_bars(found: Comparison, where: Console) -> bool:
+    """The bars cell by cell; whether all of them hold."""
+    lines = verdicts(found)
+    table = figures(f"bars of {found.against}", "workload", "shifting", "ratio", "bar", f"loses to ({', '.join(RIVALS)})", "")
+    for line in lines:
+        bar = "–" if line.bar is None else f"≤ {line.bar:g}"
+        ratio = "–" if line.ratio is None else f"{line.ratio:.3f}"
+        verdict = "[green]holds[/green]" if line.holds else "[red]missed[/red]"
+        marked: list[Any] = [ratio if line.within else f"[red]{ratio}[/red]", bar, ", ".join(line.above) or "none"]
+        table.add_row(line.workload, f"{line.fraction:g}", *marked, verdict)
+    where.print(table)
+    good = sum(line.holds for line in lines)
+    where.print(f"{good} of {len(lines)} cells hold")
+    return good == len(lines)

@@ -1,0 +1,71 @@
+"""Restarted Bayesian online change-point detection: each run length a forecaster, the likeliest one decides."""
+
+from __future__ import annotations
+
+import math
+
+from swerve.core.contract import watch
+from swerve.core.spec import Gap, Natural, Spec, coerced
+from swerve.core.verbs import kernel
+from swerve.detectors.counts import over_suffixes, take_in
+from swerve.detectors.glr import surely_below
+from swerve.detectors.suffixes import MOST_LEVELS, due, suffix
+
+
+@over_suffixes
+class BOCPD(Spec):
+    """R-BOCPD: an alarm when a forecaster that began later outweighs the one that began with the record.
+
+    Laplace's forecaster of start s predicts a click with (clicks since s + 1) / (plays since s + 2); L̂_{s:t} is its logarithmic
+    loss. Its weight is ϑ_s = η · exp(−L̂_{s:t}) · exp(−L̂_{1:s−1}), that of the first ϑ_1 = exp(−L̂_{1:t});  alarm ⇔ ϑ_s > ϑ_1 for
+    some s > 1.
+
+    The authors keep one forecaster per play. Their losses have a closed form, the Beta integral exp(−L̂) = c! (n − c)! / (n + 1)!,
+    so a weight follows from counts: here one start for each of `levels` geometric suffixes is tried, and the state does not
+    grow. Their prior η is a function of (s, t) that the proofs bound; ours is η = δ / n, with n the arm's plays. `tuned(T)` is
+    δ = 1/√T; the default is that for T = 30,000. `every` and `levels` as in `GLR`.
+
+    Source: Alami, Maillard and Féraud, "Restarted Bayesian online change-point detector achieves optimal detection delay" (ICML
+    2020), after Fearnhead and Liu (JRSS B 2007).
+
+    >>> from swerve.detectors import Watcher
+    >>> Watcher(BOCPD()).run([1, 1, 0, 1] * 100 + [0, 0, 1, 0] * 100)
+    [426]
+    """
+
+    delta: Gap = 0.00577
+    every: Natural = 1
+    levels: Natural = 12
+
+    def check(self) -> None:
+        if self.levels > MOST_LEVELS:
+            self.refuse("levels", f"in [1, {MOST_LEVELS}]")
+
+    @classmethod
+    def tuned(cls, horizon: int, every: int = 1) -> BOCPD:
+        """δ = 1/√T, as for the GLR."""
+        return cls(delta=1.0 / math.sqrt(coerced("BOCPD.tuned", "horizon", Natural, horizon) + 1.0), every=every)
+
+
+@kernel
+def log_evidence(n, s):
+    """ln of the probability of n plays that earned s, by Laplace's forecaster: −L̂."""
+    return math.lgamma(s + 1.0) + math.lgamma(n - s + 1.0) - math.lgamma(n + 2.0)
+
+
+@watch.register(BOCPD)
+def _(spec, row, arm, value):
+    n, s = take_in(row, arm, value)
+    if n % spec.every != 0:
+        return False
+    bar = math.log(n / spec.delta)
+    # an integral is no more than its highest value, and that is at most n + 1 times the integral: a split whose likelihood ratio
+    # stays ln(n + 1) below the bar cannot outweigh
+    low = bar - math.log(n + 1.0)
+    for k in range(spec.levels):
+        m, r = suffix(row, arm, k, n, s)
+        if m == n or not due(k, n, spec.every):
+            break
+        if not surely_below(n, s, m, r, low) and log_evidence(m, r) + log_evidence(n - m, s - r) - log_evidence(n, s) > bar:
+            return True
+    return False

@@ -1,0 +1,64 @@
+"""A detector on its own, from Python: show it the rewards of some arms."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from swerve.core.contract import evict, restart, watch
+from swerve.core.engine import Entry
+from swerve.core.errors import SwerveError, table_of, whole
+from swerve.core.spec import Spec, pack
+from swerve.core.tables import Table, row_dtype
+
+
+@Entry
+def watch_many(params, table, arms, values, alarms):
+    """Take in plays, in order; `alarms[k]` says whether the k-th set off an alarm. After one, the arm starts over."""
+    for k in range(len(values)):
+        alarms[k] = watch(params[0], table[0], arms[k], values[k])
+        if alarms[k]:
+            evict(params[0], table[0], arms[k])
+
+
+@Entry
+def begin_watch(params, table):
+    """Make a zeroed row a fresh one."""
+    restart(params[0], table[0])
+
+
+class Watcher:
+    """One detector and what it has seen.
+
+    >>> from swerve.detectors import GLR
+    >>> watcher = Watcher(GLR(every=1))
+    >>> any(watcher.watch(1.0) for _ in range(50)), any(watcher.watch(0.0) for _ in range(50))
+    (False, True)
+    """
+
+    def __init__(self, detector: Spec, arms: int = 1) -> None:
+        if not isinstance(detector, Spec) or not watch.knows(detector):
+            raise SwerveError(f"detector = {detector!r} is not allowed; it must be able to watch, such as GLR()")
+        self.detector, self.arms = detector, whole("arms", arms, 1)
+        self.params = pack(detector)
+        self.table: Table = np.zeros(1, row_dtype(detector, self.arms, 0))
+        begin_watch.plain(self.params, self.table)
+
+    def watch(self, value: float, arm: int = 0) -> bool:
+        """Take in the reward of one play; True when the arm seems to have changed. The arm then starts over."""
+        return bool(self._take([arm], [value])[0])
+
+    def run(self, values: ArrayLike, arm: int = 0) -> list[int]:
+        """Take in many plays of one arm; returns after how many of them there were alarms. The arm starts over after each."""
+        rewards = table_of("values", values)
+        return (np.flatnonzero(self._take(np.full(rewards.shape, arm), rewards)) + 1).tolist()
+
+    def _take(self, arms: ArrayLike, values: ArrayLike) -> NDArray[np.bool_]:
+        places, rewards = np.asarray(arms, np.int64), np.ascontiguousarray(table_of("values", values), np.float64)
+        if places.size and (places.min() < 0 or places.max() >= self.arms):
+            raise SwerveError(f"arm must be in [0, {self.arms - 1}]")
+        if not ((rewards >= 0.0) & (rewards <= 1.0)).all():
+            raise SwerveError("a reward must be in [0, 1]")
+        alarms = np.zeros(len(rewards), np.bool_)
+        watch_many.bind(self.detector)(self.params, self.table, places, rewards, alarms)
+        return alarms

@@ -1,0 +1,90 @@
+"""A comparison as a picture: every ratio to the oracle with its interval, a panel per fraction, a line per workload."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from swerve.experiments.compare import ORACLE, Comparison
+
+COLOURS = ("#2563b0", "#d97b4f", "#2a9d5c", "#8e6bbf", "#b5342c", "#7a7a7a", "#c79a1e", "#3aa6a6", "#d26ba0", "#5b4a3f")
+MARKERS = "osD^vPX<>*"
+#: Where a logarithmic axis of ratios is labelled, and how many labels still stand apart.
+MARKS = (0.1, 0.2, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
+MOST_MARKS = 7
+#: How far below its ratio an interval is drawn at most, and how far it may widen the axis.
+LONGEST, SHOWN = 1000.0, 1.5
+#: Height of a policy's line and of the gap between workloads, in inches.
+LINE, GAP = 0.11, 0.16
+
+
+def marks_within(low: float, high: float) -> list[float]:
+    """The marks of a logarithmic axis from `low` to `high`, thinned evenly around 1 when there are too many."""
+    inside = [mark for mark in MARKS if low <= mark <= high]
+    step = -(-len(inside) // MOST_MARKS) or 1
+    start = inside.index(1) % step if 1 in inside else 0
+    return inside[start::step]
+
+
+def ratios(comparison: Comparison) -> Figure:
+    """Regret ÷ the oracle's, with 95 % intervals; left of the line is better than the oracle."""
+    workloads = list(dict.fromkeys(name for name, _ in comparison.cells))
+    fractions = list(dict.fromkeys(fraction for _, fraction in comparison.cells))
+    policies = comparison.policies
+    height = len(workloads) * (len(policies) * LINE + GAP)
+    figure, panels = plt.subplots(
+        1, len(fractions), figsize=(1.6 + 3.1 * len(fractions), height + 1.4), sharey=True, squeeze=False, layout="constrained"
+    )
+    step = LINE / (len(policies) * LINE + GAP)
+    for axes, fraction in zip(panels[0], fractions, strict=True):
+        ends = [1.0]
+        for place, name in enumerate(policies):
+            points = []
+            for line, where in enumerate(workloads):
+                row = next((r for r in comparison.rows if (r.workload, r.fraction, r.policy) == (where, fraction, name)), None)
+                if row is not None and row.ratio is not None and row.ratio > 0.0:
+                    # the axis has no 0, and a wide interval must not squeeze everything else together: it may leave the panel
+                    low = row.ratio if row.ratio_low is None else max(row.ratio_low, row.ratio / LONGEST)
+                    high = row.ratio if row.ratio_high is None else row.ratio_high
+                    points.append((row.ratio, line + (place - (len(policies) - 1) / 2) * step, row.ratio - low, high - row.ratio))
+                    ends += [max(low, row.ratio / SHOWN), high]
+            x, y, below, over = np.array(points).reshape(-1, 4).T
+            axes.errorbar(
+                x, y, xerr=[below, over], fmt=MARKERS[place % len(MARKERS)], color=COLOURS[place % len(COLOURS)], markersize=3.6,
+                elinewidth=1.2, label=textwrap.fill(name, 40),
+            )  # fmt: skip
+        axes.set_xscale("log")
+        axes.set_xlim(min(ends) / 1.1, max(ends) * 1.1)
+        axes.axvline(1.0, color="#555555", linewidth=0.8, zorder=0)
+        axes.xaxis.set_major_locator(FixedLocator(marks_within(*axes.get_xlim())))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.grid(axis="x", color="#dddddd", linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_title(f"{fraction:g} of the queries shift", fontsize=10, loc="left")
+        for line in range(1, len(workloads)):
+            axes.axhline(line - 0.5, color="#eeeeee", linewidth=0.8, zorder=0)
+    panels[0][0].set_yticks(range(len(workloads)), workloads)
+    panels[0][0].set_ylim(len(workloads) - 0.5, -0.5)
+    figure.supxlabel(f"regret ÷ {ORACLE}'s, 95 % intervals of {comparison.runs} paired runs", fontsize=10)
+    handles, labels = panels[0][0].get_legend_handles_labels()
+    figure.legend(
+        handles, labels, loc="outside upper center", ncols=min(len(policies), 2 * len(fractions)), frameon=False, fontsize=9
+    )
+    return figure
+
+
+def write(comparison: Comparison, path: Path) -> None:
+    """The picture as a file; its ending says which kind."""
+    figure = ratios(comparison)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
