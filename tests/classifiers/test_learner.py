@@ -46,14 +46,18 @@ def test_only_equals_are_joined(other):
         (0.0, "2 features"),
     ],
 )
-def test_bad_contexts_are_refused_by_both_verbs(x, words):
+def test_bad_contexts_are_refused_by_every_verb(x, words):
     box = Learner(Rectangle(), d=2)
     before = box.pools.tobytes()
-    for verb in (box.predict, box.learn):
+    for verb in (box.predict, box.learn, box.absorb, box.blame):
         with pytest.raises(SwerveError, match=words) as caught:
             verb(x)
         assert "\n" not in str(caught.value)
     assert box.pools.tobytes() == before
+
+
+def test_a_classifier_that_cannot_tell_blames_the_first_feature():
+    assert Learner(Rectangle(), d=3).blame([0.1, 0.2, 0.9]) == 0
 
 
 @pytest.mark.parametrize("x", [-1.0, 3.0, 0.5])

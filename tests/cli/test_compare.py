@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from twins import hurricane
 
 from swerve.cli import app
 from swerve.cli import compare as cli
@@ -134,6 +135,19 @@ def test_a_narrow_terminal_gets_a_list_with_everything(played, monkeypatch):
     assert max(map(len, text.splitlines())) <= 34
     for word in ("0.1 shifting", "0.5 shifting", "2.00× 2", "+1 ± 0.0508*", "rank", "ucb1"):
         assert word in text
+
+
+def test_a_workload_without_a_fraction_has_a_dash(tmp_path, monkeypatch):
+    monkeypatch.setenv("SWERVE_DATA", str(hurricane.write(tmp_path)))
+    args = ("-w", "hurricane,clear", "-f", "0.5,0.1", "-p", "ts,ucb1", *SMALL)
+    assert [row["fraction"] for row in json.loads(invoke(*args, "--json"))] == [None] * 2 + [0.5] * 2 + [0.1] * 2
+    text = invoke(*args)
+    assert "– shifting" in text
+    assert "all 3 cells" in text
+    assert "| policy | – | rank |" in invoke(*args, "--markdown")
+    target = tmp_path / "ratios.svg"
+    invoke(*args, "--plot", str(target))
+    assert "as recorded" in target.read_text(encoding="utf-8")
 
 
 def test_markdown_is_tables_of_one_width(played):

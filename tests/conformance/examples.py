@@ -42,17 +42,29 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
     "GLR": lambda: [cls_named("GLR")(0.9, 1, 6), cls_named("GLR")(0.9, 3, 12)],
     "BOCPD": lambda: [cls_named("BOCPD")(0.9, 1, 6)],
     "MUCB": lambda: [cls_named("MUCB")(12, 3.0)],
+    "Split": lambda: [cls_named("Split")(0.01, 1.0, 6), cls_named("Split")(0.001, 0.5, 9, 1)],
     "SWUCB": lambda: [cls_named("SWUCB")(40)],
     "SWTS": lambda: [cls_named("SWTS")(40)],
     "DUCB": lambda: [cls_named("DUCB")(0.9)],
     "DTS": lambda: [cls_named("DTS")(0.2)],  # weights are divided down within a test's few rounds
     "Finite": lambda: [Finite(Matrix(TABLE))],
     "Matrix": lambda: [Matrix(TABLE)],
+    "QuantileBox": lambda: [cls_named("QuantileBox")(outer=0.1, inner=0.3, reach=0.1, warm=20)],  # alarms within a test's rounds
     "Hull": lambda: [cls_named("Hull")(margin=0.05, points=24)],
     "Traffic": lambda: [
         cls_named("Traffic")(queries=3, impressions=900, results=4, shifting=1.0, features=2, order="zipf"),
         cls_named("Traffic")(queries=2, impressions=600, features=3, shifting=1.0, oracle="hyperplane"),
     ],
+    "Shifts": lambda: [
+        cls_named("Shifts")(queries=3, impressions=900, results=4, shifting=1.0, features=2, silent=0.3, spurious=0.05, lag=20),
+        cls_named("Shifts")(
+            queries=3, impressions=900, shifting=0.3, bursting=0.3, burst_every=50, features=3, moves="one", drift=0.1
+        ),
+        cls_named("Shifts")(
+            queries=2, impressions=900, shifting=1.0, events_high=3, features=2, moves="return", poison=0.1, glide=40
+        ),
+    ],
+    "Hurricane": lambda: [cls_named("Hurricane")(impressions=600)],
     "SingleEvent": lambda: [cls_named("SingleEvent")(horizon=400, features=2)],
     "ManyPhases": lambda: [cls_named("ManyPhases")(horizon=400, phases=4, features=2)],
     "FalsePositives": lambda: [cls_named("FalsePositives")(horizon=400, features=2)],

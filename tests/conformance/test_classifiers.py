@@ -1,4 +1,9 @@
-"""What every classifier must do, whoever wrote it."""
+"""What every classifier must do, whoever wrote it.
+
+There are two kinds. Those that learn from labels are join semilattices: merging what is known twice, or in any order, changes nothing,
+and a stale copy never misses. Those that absorb contexts without a label count them. Their deltas add up, so merging one twice would
+count it twice, and a stale copy may miss; but an empty delta is neutral, and deltas of several writers may come in any order.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +15,13 @@ import pytest
 from conformance.examples import classifiers, contexts_for, label
 
 from swerve import Learner, SwerveError
+from swerve.classifiers.learner import absorb_one
 from swerve.core import engine
-from swerve.core.contract import learn, predict
+from swerve.core.contract import absorb, clear, learn, merge, predict
 
 EVERY = pytest.mark.parametrize("classifier", classifiers(), ids=label)
+SAFE = pytest.mark.parametrize("classifier", [c for c in classifiers() if not absorb.knows(c)], ids=label)
+ABSORBING = pytest.mark.parametrize("classifier", [c for c in classifiers() if absorb.knows(c)], ids=label)
 LEARNING = pytest.mark.parametrize("classifier", [c for c in classifiers() if learn.knows(c)], ids=label)
 
 
@@ -29,8 +37,15 @@ def taught(classifier, false):
     return learner
 
 
+def after(classifier, contexts):
+    learner = Learner(classifier, d=2)
+    for x in contexts:
+        learner.absorb(x)
+    return learner
+
+
 def test_something_is_registered():
-    assert {type(c).__name__ for c in classifiers()} >= {"Never", "Always", "Told", "Rectangle", "Finite"}
+    assert {type(c).__name__ for c in classifiers()} >= {"Never", "Always", "Told", "Rectangle", "Finite", "QuantileBox"}
 
 
 @EVERY
@@ -44,12 +59,16 @@ def test_compiled_equals_interpreted_to_the_byte(classifier):
         if positive and i % 2:
             fast.learn(x)
             assert engine.learn_one.plain(slow.params, slow.pools, 0, 1, spot) == 0
+        fast.absorb(x)
+        assert absorb_one.plain(slow.params, slow.pools, 0, 1, spot) == 0
         assert fast.pools.tobytes() == slow.pools.tobytes(), f"context {i}"
 
 
 @EVERY
 def test_asking_changes_nothing_that_is_known(classifier):
     learner = taught(classifier, contexts(classifier, 5))
+    for x in contexts(classifier, 40, seed=7):
+        learner.absorb(x)
     before = learner.pools[0].tobytes()
     asked = contexts(classifier, 20, seed=1)
     first = [learner.predict(x) for x in asked]
@@ -74,7 +93,7 @@ def test_a_stale_copy_never_misses(classifier):
             assert stale.predict(x) or not fresh.predict(x), x
 
 
-@EVERY
+@SAFE
 def test_merges_commute_associate_and_repeat_harmlessly(classifier):
     parts = [taught(classifier, contexts(classifier, 4, seed=s)) for s in (3, 4, 5)]
     asked = contexts(classifier, 60, seed=6)
@@ -94,6 +113,67 @@ def test_merges_commute_associate_and_repeat_harmlessly(classifier):
     assert len(answers) == 1
     together = taught(classifier, [x for s in (3, 4, 5) for x in contexts(classifier, 4, seed=s)])
     assert answers == {tuple(together.predict(x) for x in asked)}
+
+
+@SAFE
+def test_a_context_without_a_label_teaches_nothing(classifier):
+    learner = taught(classifier, contexts(classifier, 5))
+    before = learner.pools.tobytes()
+    for x in contexts(classifier, 5, seed=8):
+        learner.absorb(x)
+    assert learner.pools.tobytes() == before
+
+
+@ABSORBING
+def test_contexts_without_a_label_teach(classifier):
+    seen = after(classifier, contexts(classifier, 200))
+    assert not seen.predict([0.35, 0.35])
+    assert seen.predict([5.0, 0.35])
+    assert seen.predict([0.35, -5.0])
+
+
+@ABSORBING
+def test_an_empty_delta_is_neutral_and_a_cleared_one_is_empty(classifier):
+    seen, fresh = after(classifier, contexts(classifier, 50)), Learner(classifier, d=2)
+    known, delta = seen.pools[:1].copy(), fresh.pools[1:].copy()
+    merge(classifier, known[0], delta[0])
+    assert known.tobytes() == seen.pools[:1].tobytes()
+    for x in contexts(classifier, 5, seed=1):
+        assert absorb(classifier, known[0], delta[0], np.array(x))
+    assert delta.tobytes() != fresh.pools[1:].tobytes()
+    assert known.tobytes() == seen.pools[:1].tobytes()  # nothing is known before the fold
+    clear(classifier, delta[0])
+    assert delta.tobytes() == fresh.pools[1:].tobytes()
+
+
+@ABSORBING
+@pytest.mark.parametrize("before", [0, 500])
+def test_the_deltas_of_several_writers_may_come_in_any_order(classifier, before):
+    """Each writer has seen the same copy; the predictions are the same, whoever is folded in first."""
+    known = after(classifier, contexts(classifier, before))
+    deltas = []
+    for writer in range(3):
+        delta = Learner(classifier, d=2).pools[1:]
+        for x in contexts(classifier, 10, seed=10 + writer):
+            absorb(classifier, known.pools[0], delta[0], np.array(x))
+        deltas.append(delta)
+    asked = [[1.6 * a - 0.3, 1.6 * b - 0.3] for a, b in contexts(classifier, 100, seed=20)]
+    answers = set()
+    for order in itertools.permutations(deltas):
+        joined = known.copy()
+        for delta in order:
+            merge(classifier, joined.pools[0], delta[0])
+        for x in contexts(classifier, 100, seed=30):
+            joined.absorb(x)
+        answers.add(tuple(joined.predict(x) for x in asked))
+    assert len(answers) == 1
+    assert len(set(answers.pop())) == 2
+
+
+@ABSORBING
+def test_what_counts_contexts_is_not_joined_whole(classifier):
+    with pytest.raises(SwerveError, match="cannot be joined"):
+        Learner(classifier, d=2).merge(Learner(classifier, d=2))
 
 
 @EVERY

@@ -39,6 +39,11 @@ def walk(instance):
         )
 
 
+def glides(environment):
+    """Whether click probabilities also move between events."""
+    return type(environment).__name__ == "Hurricane" or getattr(environment, "glide", 0) > 0
+
+
 def test_something_is_registered():
     assert "Traffic" in {type(environment).__name__ for environment in environments()}
 
@@ -53,7 +58,7 @@ def test_a_seed_names_an_instance(environment):
 def test_every_round_makes_sense_and_the_facts_are_true(environment):
     instance = world(environment, 3)
     events = np.zeros(instance.queries, int)
-    before = {}
+    before, lost = {}, {}
     shifts, gaps = [], []
     for query, told, x, chances, top, clicks in walk(instance):
         assert np.isfinite(x).all()
@@ -64,11 +69,18 @@ def test_every_round_makes_sense_and_the_facts_are_true(environment):
         if told:
             events[query] += 1
             assert before[query] != chances, "an event changes something"
-            shifts.append(top - min(p for p, old in zip(chances, before[query], strict=True) if old == max(before[query])))
-        else:
+            shifts += lost.get(query, ())[1:]
+            lost[query] = [[arm for arm, old in enumerate(before[query]) if old == max(before[query])]]
+        elif not glides(environment):
             assert before.get(query, chances) == chances, "without an event nothing changes"
+        else:
+            steps = [abs(p - old) for p, old in zip(chances, before.get(query, chances), strict=True)]
+            assert max(steps) < 0.2, "what glides moves in small steps"
+        if query in lost:  # what a glide comes to before the next event counts
+            lost[query][1:] = [top - min(chances[arm] for arm in lost[query][0])]
         before[query] = chances
         gaps += [top - p for p in chances if p < top]
+    shifts += [each for _, each in lost.values()]
     assert events.tolist() == instance.events.tolist()
     assert instance.k == events.sum()
     assert instance.shift == pytest.approx(min(shifts, default=np.inf))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swerve import SwerveError, Traffic
-from swerve.environments.contract import NEVER, advance, assemble, best, chance, click
+from swerve.environments.contract import NEVER, Line, advance, assemble, best, chance, click
 
 CHANCE = st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.75, 1.0])
 
@@ -79,6 +79,56 @@ def test_one_number_decides_for_all_arms_of_a_round():
         clicks = tuple(bool(click(world.spec, world.scene[0], world.segments, place, arm)) for arm in range(3))
         seen.add(clicks)
     assert seen == {(False, False, False), (False, False, True), (False, True, True), (True, True, True)}
+
+
+LINES = st.lists(
+    st.tuples(st.integers(1, 9), st.lists(CHANCE, min_size=3, max_size=3), st.booleans(), st.booleans()), min_size=1, max_size=6
+)
+
+
+def lined(steps):
+    """Lines from the distances between them, the first in round 1."""
+    out, since = [], 1
+    for i, (distance, chances, event, signal) in enumerate(steps):
+        since += distance if i else 0
+        out.append(Line(since, chances, event, signal))
+    return out
+
+
+@settings(max_examples=60)
+@given(st.lists(LINES.map(lined), min_size=1, max_size=3))
+def test_a_line_may_be_a_change_an_event_a_signal_or_any_of_them(histories):
+    schedule = np.tile(np.arange(len(histories), dtype=np.int32), 60)
+    world = assemble(Traffic(), 3, arms=3, features=0, histories=histories, schedule=schedule)
+    shifts, distances = [], []
+    for query, lines in enumerate(histories):
+        place, by_round = world.places[query], {line.since: line for line in lines}
+        before, lost, last = None, None, 1
+        for t in range(1, 60):
+            told = advance(world.spec, world.scene[0], world.segments, place)
+            line = by_round.get(t)
+            now = [entry.chances for entry in lines if entry.since <= t][-1]
+            begins = line is not None and t > 1  # in its first round a query has nothing to differ from
+            assert told == (begins and line.event)
+            assert place["signal"] == (begins and line.signal)
+            assert [chance(world.spec, world.scene[0], world.segments, place, arm) for arm in range(3)] == now
+            if told:
+                shifts += [] if lost is None else [lost]
+                former = [arm for arm in range(3) if before[arm] == max(before)]
+                distances.append(t - last)
+                last = t
+            if last > 1:
+                lost = max(now) - min(now[arm] for arm in former)
+            before = now
+        shifts += [] if lost is None else [lost]
+    assert world.k == len(distances)
+    assert world.shift == pytest.approx(min(shifts, default=math.inf))
+    assert world.distance == min(distances, default=int(NEVER))
+
+
+def test_an_entry_without_flags_is_an_announced_event():
+    world = made([[(1, [0.1, 0.2]), (5, [0.2, 0.1])]])
+    assert world.segments["event"].tolist() == world.segments["signal"].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
+from twins import hurricane
 
 from swerve.core.errors import SwerveError
 from swerve.environments import workload
@@ -163,6 +164,22 @@ def test_fewer_queries_are_as_long_as_before():
     assert total_rounds(cells, ["ts"], 4) == 4 * 2 * 600_000
 
 
+def test_a_workload_made_from_records_is_played_once_without_a_fraction(tmp_path, monkeypatch):
+    monkeypatch.setenv("SWERVE_DATA", str(hurricane.write(tmp_path)))
+    found = compare(["ts", "ucb1"], ["hurricane-10k", "clear"], [0.0, 0.5], runs=2, queries=2, impressions=600, threads=1)
+    assert found.cells == [("hurricane-10k", None), ("clear", 0.0), ("clear", 0.5)]
+    first = found.row("hurricane-10k", None, "ts")
+    assert first.as_dict()["fraction"] is None
+    assert first.mean == simulate(policy("ts"), workload("hurricane-10k", impressions=600), runs=2, seed=100).regret.mean()
+    with pytest.raises(SwerveError, match=r"^glr-ts did not play hurricane-10k$"):
+        found.row("hurricane-10k", None, "glr-ts")
+
+
+def test_sizes_that_a_workload_does_not_have_are_not_its_own():
+    cells = cells_of(["hurricane-10k", "clear"], [0.1], queries=10)
+    assert [problem.impressions for problem in cells.values()] == [10_000, 300_000]
+
+
 def test_finished_runs_are_read_and_more_runs_only_add(tmp_path):
     def rows(runs):
         found = compare(["ts"], ["clear", "mixed"], [0.5], queries=3, impressions=6000, runs=runs, threads=1, out=tmp_path)
@@ -224,6 +241,18 @@ def test_a_cell_without_a_bar_is_judged_by_the_rivals(judged):
     assert (free.bar, free.holds) == (None, True)
     (lost,) = verdicts(judged({("late", 0.1): 40.0}, glr_ts=39.0, cusum_klucb=50.0, ts=39.5))
     assert (lost.within, lost.holds, lost.above) == (True, False, ("glr-ts", "ts"))
+
+
+def test_records_have_no_bar_but_rivals(judged):
+    (free,) = verdicts(judged({("hurricane", None): 4.0}))
+    assert (free.bar, free.holds) == (None, True)
+    (lost,) = verdicts(judged({("hurricane", None): 6.0}))
+    assert (lost.holds, lost.above) == (False, RIVALS)
+
+
+def test_the_worst_cell_of_a_standing_is_named_with_its_fraction_if_it_has_one(judged):
+    assert judged({("hurricane", None): 2.0, ("clear", 0.5): 1.0}).standings()[0].where == "hurricane"
+    assert judged({("hurricane", None): 1.0, ("clear", 0.5): 2.0}).standings()[0].where == "clear 0.5"
 
 
 def test_losing_to_a_rival_counts_only_for_certain_and_where_something_shifts(judged):

@@ -4,6 +4,7 @@ from swerve.classifiers.constant import Always, Never, Told
 from swerve.classifiers.finite import Finite, Matrix
 from swerve.classifiers.hull import Hull
 from swerve.classifiers.learner import Learner
+from swerve.classifiers.quantile import QuantileBox
 from swerve.classifiers.rectangle import Rectangle
 
-__all__ = ["Always", "Finite", "Hull", "Learner", "Matrix", "Never", "Rectangle", "Told"]
+__all__ = ["Always", "Finite", "Hull", "Learner", "Matrix", "Never", "QuantileBox", "Rectangle", "Told"]

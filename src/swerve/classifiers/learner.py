@@ -1,4 +1,4 @@
-"""A classifier on its own, from Python: ask it, teach it, join it with another."""
+"""A classifier on its own, from Python: ask it, teach it, show it contexts without a label, join it with another."""
 
 from __future__ import annotations
 
@@ -6,10 +6,26 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from swerve.core import engine
-from swerve.core.contract import predict
+from swerve.core.contract import LEARNT, absorb, blame, predict
 from swerve.core.errors import SwerveError
 from swerve.core.spec import Spec, pack
 from swerve.core.tables import Table, pool_dtype
+
+
+@engine.Entry
+def absorb_one(params, pools, group, writer, x):
+    """A context without a label for a classifier, folded in at once; 0, or a negative reason."""
+    bad = engine.admissible(params[0], pools[group], x)
+    if bad == 0 and absorb(params[0], pools[group], pools[writer], x):
+        engine.fold(params[0], pools, group, writer, LEARNT)
+    return bad
+
+
+@engine.Entry
+def blame_one(params, pools, group, x):
+    """The feature that makes a context positive, or a negative reason."""
+    bad = engine.admissible(params[0], pools[group], x)
+    return bad if bad != 0 else blame(params[0], pools[group], x)
 
 
 class Learner:
@@ -35,6 +51,7 @@ class Learner:
         engine.begin_pools.fitting(2, classifier)(self.params, self.pools, d)
         self._predict_one = engine.predict_one.bind(classifier)
         self._learn_one = engine.learn_one.bind(classifier)
+        self._absorb_one = absorb_one.bind(classifier)
 
     def predict(self, x: ArrayLike) -> bool:
         """Whether `x` may be an event (True is positive)."""
@@ -44,8 +61,18 @@ class Learner:
         """`x` was no event."""
         self._accepted(self._learn_one(self.params, self.pools, 0, 1, self._context(x)), x)
 
+    def absorb(self, x: ArrayLike) -> None:
+        """`x` was seen, and nobody knows whether it was an event. Classifiers that learn from labels alone ignore it."""
+        self._accepted(self._absorb_one(self.params, self.pools, 0, 1, self._context(x)), x)
+
+    def blame(self, x: ArrayLike) -> int:
+        """The feature that makes `x` positive; 0 where the classifier cannot say."""
+        return int(self._accepted(blame_one.bind(self.classifier)(self.params, self.pools, 0, self._context(x)), x))
+
     def merge(self, other: Learner) -> None:
         """Join what `other` knows into this one."""
+        if absorb.knows(self.classifier):
+            raise SwerveError(f"{self.classifier!r} cannot be joined with another: what it knows is no set of contexts")
         if other.classifier != self.classifier or other.d != self.d:
             raise SwerveError(f"only equal classifiers can be joined, not {self.classifier!r} and {other.classifier!r}")
         both = np.concatenate([self.pools[:1], other.pools[:1]])

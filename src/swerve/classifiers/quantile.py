@@ -4,24 +4,33 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from swerve.core.contract import absorb, begin_pool, blame, clear, merge, pool_layout, predict
+from swerve.core.contract import absorb, begin_pool, blame, clear, domain, merge, pool_layout, predict
 from swerve.core.spec import Natural, NonNegative, Range, Spec
 
 STEP = 8.0  # of the search for a quantile, in mean absolute deviations, divided by the contexts seen to the power of 0.9
 LONG = 2048.0  # contexts after which the steps shrink no more and averages forget: the box can drift
 LONG_STEP = STEP / LONG
+LARGEST = 1e100  # features beyond are refused: their deviations could add up to no number, and a box that is no number stays so
+TINY = 1e-200  # instead of the spread of a feature that has never varied
 
 
 class QuantileBox(Spec):
     """Positive iff some feature lies clearly beyond its usual range, where "clearly" is learnt from the shape of its own tail.
 
-    With Q(τ) the τ-quantile of feature j over all contexts:
+    With Q(τ) the τ-quantile of feature j over all contexts,
     positive ⇔ x_j > Q(1 − outer) + m⁺ or x_j < Q(outer) − m⁻ for some j, where
     m⁺ = max(margin, reach · (Q(1 − outer) − Q(1 − inner))), m⁻ the same below.
 
-    Quantiles are followed by stochastic approximation (Robbins and Monro, 1951): constant state, and they follow a slow drift.
-    No label is needed, scales may differ, and less than a share `outer` of the contexts cannot move the box far, wherever it is
-    put. It is not safe in the paper's sense. Everything is negative until `warm` contexts were seen.
+    Each quantile q is followed by q ← q ± γ_n · s · (1[x_j beyond q] − τ), with s the feature's average distance from its average
+    and γ_n = max(8 / n^0.9, 8 / 2048) after n contexts: constant state, and it follows a slow drift. No label is needed, scales may
+    differ, and a share of the contexts below `outer` cannot move the box far once it has settled, wherever they lie (up to about
+    a hundred ranges away: s is an average). Everything is negative until `warm` contexts were seen.
+
+    It is not safe in the paper's sense: a context is negative because many like it came, not because one like it was harmless.
+    Nor is its state a join semilattice: deltas count contexts, so each must be folded in once; their order matters little.
+
+    Source: Robbins and Monro, "A stochastic approximation method" (Annals of Mathematical Statistics 22, 1951), for the quantiles;
+    the margin is our own.
 
     >>> from swerve.classifiers import Learner
     >>> box = Learner(QuantileBox(warm=50), d=1)
@@ -92,8 +101,8 @@ def _(spec, pool, delta, x, told):
 @blame.register(QuantileBox)
 def _(spec, pool, x):
     worst, which = -1.0, 0
-    for j in range(pool.d):
-        excess = max(x[j] - pool.high[j], pool.low[j] - x[j]) / (pool.spread[j] + 1e-300)
+    for j in range(pool.d):  # in average deviations: features on different scales compare
+        excess = max(x[j] - pool.high[j], pool.low[j] - x[j]) / (pool.spread[j] + TINY)
         if excess > worst:
             worst, which = excess, j
     return which
@@ -102,6 +111,10 @@ def _(spec, pool, x):
 @absorb.register(QuantileBox)
 def _(spec, pool, delta, x):
     delta.seen += 1.0
+    if pool.seen == 0.0:  # there is nothing yet to lie beyond
+        for j in range(pool.d):
+            delta.middle[j] += x[j]
+        return 1
     for j in range(pool.d):
         delta.middle[j] += x[j]
         delta.spread[j] += abs(x[j] - pool.middle[j])
@@ -121,6 +134,8 @@ def _(spec, pool, delta):
         for j in range(pool.d):
             first = delta.middle[j] / n
             pool.middle[j] = first
+            pool.low[j] = first - spec.margin
+            pool.high[j] = first + spec.margin
             pool.low_outer[j] = first
             pool.low_inner[j] = first
             pool.high_inner[j] = first
@@ -128,7 +143,7 @@ def _(spec, pool, delta):
         pool.seen = n
         return 0
     pool.seen += n
-    weight = n / min(pool.seen, LONG)
+    weight = min(n / min(pool.seen, LONG), 1.0)
     steps = max(LONG_STEP, STEP / pool.seen**0.9) if pool.seen < 1e6 else LONG_STEP
     for j in range(pool.d):
         pool.middle[j] += (delta.middle[j] / n - pool.middle[j]) * weight
@@ -141,3 +156,11 @@ def _(spec, pool, delta):
         pool.low[j] = pool.low_outer[j] - max(spec.margin, spec.reach * (pool.low_inner[j] - pool.low_outer[j]))
         pool.high[j] = pool.high_outer[j] + max(spec.margin, spec.reach * (pool.high_outer[j] - pool.high_inner[j]))
     return 0
+
+
+@domain.register(QuantileBox)
+def _(spec, pool, x):
+    inside = True
+    for j in range(len(x)):
+        inside &= abs(x[j]) <= LARGEST
+    return inside

@@ -26,7 +26,7 @@ from swerve.cli.common import (
 )
 from swerve.cli.simulate import spans
 from swerve.core.errors import SwerveError
-from swerve.environments import WORKLOADS
+from swerve.environments import RECORDED, WORKLOADS
 from swerve.experiments.compare import (
     ORACLE,
     RIVALS,
@@ -44,7 +44,7 @@ from swerve.experiments.compare import (
 DEFAULT_POLICIES = ("swerve", "oracle-ts", "glr-ts", "cusum-klucb", "ts")
 DEFAULT_FRACTIONS = ("0", "0.1", "1/2")
 #: Workloads that are made from recorded signals: they need a folder of data, and so are not played unless they are named.
-NEED_DATA = tuple(name for name in WORKLOADS if name.startswith("hurricane"))
+NEED_DATA = tuple(RECORDED)
 DATA_VARIABLE = "SWERVE_DATA"
 #: What `--quick` plays: a tenth of the queries, each as long as ever.
 QUICK_QUERIES, QUICK_RUNS, RUNS = 10, 3, 20
@@ -158,7 +158,8 @@ def command(
         subject = chosen(policies, against)
         if bars:
             verdicts(Comparison(tuple(policies), subject, count, seed, [], {}))  # what they need, before anything is played
-        total = total_rounds(cells_of(names, fractions, queries, impressions), policies, count)
+        cells = cells_of(names, fractions, queries, impressions)
+        total = total_rounds(cells, policies, count)
         stopped = False
         try:
             with progress_bar("compare", total) as tick:
@@ -176,7 +177,7 @@ def command(
         compare_plots.write(found, plot)
     if stopped:
         kept = f"; finished runs are in {out}, the same command goes on from there" if out else "; nothing was kept (see --out)"
-        errors.print(f"swerve: interrupted after {len(found.cells)} of {len(names) * len(fractions)} cells{kept}", soft_wrap=True)
+        errors.print(f"swerve: interrupted after {len(found.cells)} of {len(cells)} cells{kept}", soft_wrap=True)
         raise click.exceptions.Exit(130)
     if bars and not print_bars(found, errors if json_to == "-" else console):
         raise click.exceptions.Exit(1)
@@ -230,7 +231,12 @@ def ranks(rows: list[Row]) -> str:
     return " ".join(str(row.rank) for row in rows)
 
 
-def tables(found: Comparison) -> Iterator[tuple[str, list[float], list[tuple[str, list[Row]]]]]:
+def portion(fraction: float | None) -> str:
+    """A fraction as a table shows it; a workload made from records has none."""
+    return "–" if fraction is None else f"{fraction:g}"
+
+
+def tables(found: Comparison) -> Iterator[tuple[str, list[float | None], list[tuple[str, list[Row]]]]]:
     """Workload by workload: its fractions, and each policy's rows in their order."""
     for name in dict.fromkeys(name for name, _ in found.cells):
         fractions = [fraction for each, fraction in found.cells if each == name]
@@ -250,7 +256,7 @@ def print_tables(found: Comparison) -> None:
     """A table per workload, and one over all of them."""
     colours = {-1: "green", 0: "dim", 1: "red"}
     for name, fractions, lines in tables(found):
-        table = figures(name, "policy", *[f"{fraction:g} shifting" for fraction in fractions], "rank")
+        table = figures(name, "policy", *[f"{portion(fraction)} shifting" for fraction in fractions], "rank")
         for text, rows in lines:
             shown = []
             for row in rows:
@@ -290,7 +296,7 @@ def print_markdown(found: Comparison) -> None:
 
     for name, fractions, lines in tables(found):
         click.echo(f"**{name}**\n")
-        click.echo(line("policy", *[f"{fraction:g}" for fraction in fractions], "rank"))
+        click.echo(line("policy", *map(portion, fractions), "rank"))
         click.echo("|---" + "|---:" * (len(fractions) + 1) + "|")
         for text, rows in lines:
             shown = [f"{head} ({difference})" if difference else head for head, difference in map(cell, rows)]
@@ -315,7 +321,7 @@ def print_bars(found: Comparison, where: Console) -> bool:
         ratio = "–" if line.ratio is None else f"{line.ratio:.3f}"
         verdict = "[green]holds[/green]" if line.holds else "[red]missed[/red]"
         marked: list[Any] = [ratio if line.within else f"[red]{ratio}[/red]", bar, ", ".join(line.above) or "none"]
-        table.add_row(line.workload, f"{line.fraction:g}", *marked, verdict)
+        table.add_row(line.workload, portion(line.fraction), *marked, verdict)
     where.print(table)
     good = sum(line.holds for line in lines)
     where.print(f"{good} of {len(lines)} cells hold")

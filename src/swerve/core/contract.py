@@ -100,11 +100,14 @@ watch = Verb(
     "Take in the reward of one play; True when the arm's click probability seems to have changed: `watch(spec, row, arm, value)`.",
 )
 
+intake = Verb("intake", "Take in the reward of one play, without asking for an alarm: `intake(spec, row, arm, value)`.")
 evidence = Verb(
     "evidence",
     "How strongly the arm's record speaks for a change (an alarm when positive), and the plays and total since: "
     "`evidence(spec, row, arm, bonus)`, the bonus being added by whoever knows more.",
 )
+
+onset = Verb("onset", "The plays and the total of an arm since its most likely change: `onset(spec, row, arm)`.")
 
 # ---------------------------------------------------------------- classifiers
 begin_pool = Verb("begin_pool", "Make a zeroed group row an empty one for d features: `begin_pool(spec, pool, d)`.", _nothing)

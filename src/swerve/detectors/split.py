@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from swerve.core.contract import evidence, watch
+from swerve.core.contract import evidence, intake, onset, watch
 from swerve.core.spec import Gap, Natural, Positive, Spec
 from swerve.core.verbs import kernel
 from swerve.detectors.counts import over_suffixes, take_in
@@ -18,9 +18,19 @@ class Split(Spec):
 
     For a suffix of m plays that earned r, after n − m plays that earned s − r: prior odds hazard · m, and the Bayes factor of "the
     suffix is a fresh Beta(1, 1)-Bernoulli" against "it goes on as before",
-    B(1 + r, 1 + m − r) · B(1 + s − r, 1 + n − m − s + r) / B(1 + s, 1 + n − s).
+    BF = B(1 + r, 1 + m − r) · B(1 + s − r, 1 + n − m − s + r) / B(1 + s, 1 + n − s);
+    alarm ⇔ hazard · m · BF > odds for some suffix.
 
-    Suffixes have 2^k to 2^(k+1) − 1 plays, one for each k < `levels`; each is looked at `often` times while it doubles.
+    Suffixes have 2^k to 2^(k+1) − 1 plays, one for each k in [2, `levels`); each is looked at `often` times (a power of 2) while
+    it doubles. `evidence` is the highest ln(hazard · m · BF / odds) + bonus if that is positive, and the suffix it belongs to;
+    `onset` is the suffix of the highest m · BF, whatever its size.
+
+    Source: the Bayes factor is that of Fearnhead and Liu (JRSS B 69, 2007), as in `BOCPD`; the constant hazard is that of Adams
+    and MacKay, "Bayesian online changepoint detection" (arXiv 0710.3742, 2007).
+
+    >>> from swerve.detectors import Watcher
+    >>> Watcher(Split()).run([1, 1, 0, 1] * 100 + [0, 0, 1, 0] * 100)
+    [428]
     """
 
     hazard: Gap = 1e-6
@@ -29,12 +39,15 @@ class Split(Spec):
     often: Natural = 4
 
     def check(self) -> None:
-        if self.levels > MOST_LEVELS:
-            self.refuse("levels", f"in [1, {MOST_LEVELS}]")
+        if not 3 <= self.levels <= MOST_LEVELS:
+            self.refuse("levels", f"in [3, {MOST_LEVELS}]")
+        if self.often & (self.often - 1):  # the sizes at which levels are looked at must nest
+            self.refuse("often", "a power of 2")
 
 
 @kernel
 def log_beta(a, b):
+    """ln B(a, b)."""
     return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
 
 
@@ -50,19 +63,37 @@ def _(spec, row, arm, bonus):
     n, s = row.plays[arm], row.total[arm]
     top, plays, total = 0.0, 0, 0.0
     for k in range(2, spec.levels):
-        size = 1 << k
-        if n & (size // spec.often - 1 if size > spec.often else 0) != 0:
+        if n * spec.often & ((1 << k) - 1) != 0:
             break  # neither does any longer suffix have enough new plays to be looked at
         m, r = suffix(row, arm, k, n, s)
         if m >= n:
             break
         bar = math.log(spec.odds / spec.hazard / m) - bonus
         if bar > 0.0 and surely_below(n, s, m, r, bar):
-            continue
+            continue  # BF < exp(gain) at every split, by brute force up to 110 plays: the screen hides no alarm
         score = log_bayes(n, s, m, r) - bar
         if score > top:
             top, plays, total = score, m, r
     return top, plays, total
+
+
+@onset.register(Split)
+def _(spec, row, arm):
+    n, s = row.plays[arm], row.total[arm]
+    top, plays, total = -math.inf, n, s
+    for k in range(2, spec.levels):
+        m, r = suffix(row, arm, k, n, s)
+        if m >= n:
+            break
+        score = log_bayes(n, s, m, r) + math.log(m)
+        if score > top:
+            top, plays, total = score, m, r
+    return plays, total
+
+
+@intake.register(Split)
+def _(spec, row, arm, value):
+    take_in(row, arm, value)
 
 
 @watch.register(Split)

@@ -158,7 +158,9 @@ class Line:
 def segment_dtype(arms: int) -> np.dtype[Any]:
     """Click probabilities from round `since` to before round `until`, and what happens in its first round."""
     room = capacity("arms", arms)
-    return record_dtype([("since", "i8"), ("until", "i8"), ("event", "i8"), ("signal", "i8"), ("best", "f8"), ("chance", "f8", room)])
+    return record_dtype(
+        [("since", "i8"), ("until", "i8"), ("event", "i8"), ("signal", "i8"), ("best", "f8"), ("chance", "f8", room)]
+    )
 
 
 def assemble(

@@ -31,16 +31,23 @@ class Shifts(Spec):
       result is redrawn too, without coming near the top;
     - `return`: each query has three intents, drawn once, and an event goes to another one of them.
 
-    With `glide` the probabilities move there over so many rounds; the event is the round in which another result becomes best.
+    With `glide` the probabilities move there over so many rounds, in steps of five; the event is the first round in which another
+    result is best.
 
     Quiet contexts are uniform in a box [0, edge]^d; a signal has one feature at `margin` or more beyond its edge. A signal comes
     with the event (with the onset of a glide), or up to `lead` rounds before or `lag` rounds after; a share `silent` of the
-    events sends none; a share `spurious` of the quiet rounds looks like a signal. A share `bursting` of the queries never shifts and sends
-    a signal every `burst_every` rounds. A share `poison` of the quiet contexts has the largest value there is in one of the first
-    `poisoned` features. Edges swing by `drift` over a `season` of rounds; features share a common part by `correlation`;
-    signals use only the first `relevant` features (0: all of them).
+    events sends none; a share `spurious` of the quiet rounds looks like a signal. A share `bursting` of the queries never shifts,
+    and sends a signal every `burst_every` rounds. A share `poison` of the quiet contexts has the largest value there is in one of
+    the first `poisoned` features. Edges swing by `drift` over a `season` of rounds; features share a common part by
+    `correlation`; signals use only the first `relevant` features (0: all of them).
 
     The defaults are the workload `clear`; see `swerve.environments.WORKLOADS` for the others.
+
+    Paper: Experiments, extended: its search traffic with every assumption about events and signals made a setting.
+
+    >>> drawn = world(Shifts(queries=4, impressions=4000, shifting=0.5, silent=1.0), 0)
+    >>> [int((drawn.events > 0).sum()), int(drawn.segments["signal"].sum())]
+    [2, 0]
     """
 
     queries: Natural = 100
@@ -93,6 +100,8 @@ class Shifts(Spec):
             self.refuse("best_high", f"> other_low = {self.other_low:g}, or no draw makes the relevant result the best")
         if self.moves == "one" and (self.best_low <= self.other_high or self.best_high + RISE > CEILING):
             self.refuse("moves", f"'all' or 'return' unless other_high < best_low and best_high ≤ {CEILING - RISE:g}")
+        if self.moves == "one" and self.minimum_gap > min(RISE, self.best_low - self.other_high):
+            self.refuse("minimum_gap", f"≤ {min(RISE, self.best_low - self.other_high):g}, by which a new best result may lead")
         if self.impressions < self.queries:
             self.refuse("impressions", f"≥ queries = {self.queries}")
         if self.features > 0 and max(self.relevant, self.poisoned) > self.features:
@@ -166,7 +175,10 @@ def draw_intents(spec: Shifts, stream: Stream, events: int) -> list[list[float]]
 
 
 def glided(spec: Shifts, start: int, former: list[float], target: list[float]) -> list[Line]:
-    """The staircase from one set of click probabilities to the next; the event is where another result takes the lead."""
+    """The staircase from one set of click probabilities to the next; the event is where another result first takes the lead.
+
+    A third result may lead for some stairs in between: then the event is where that one does, and there is no second one.
+    """
     out: list[Line] = []
     stairs = math.ceil(spec.glide / STEP)
     crossed = False
@@ -197,7 +209,7 @@ def draw_history(spec: Shifts, stream: Stream, rounds: int, shifts: bool, bursts
     signals = []
     for start, former, target in zip(starts, intents[:-1], intents[1:], strict=True):
         steps = glided(spec, start, former, target) if spec.glide else [Line(start, target, True, False)]
-        lines.update((step.since, step) for step in steps)
+        lines.update((step.since, step) for step in steps if step.since <= rounds)  # a glide may outlast its query
         if stream.uniform() >= spec.silent:
             signals.append(start + stream.integer(-spec.lead, spec.lag))
     if bursts:

@@ -6,6 +6,7 @@ from typing import Any
 
 from swerve.core.errors import SwerveError, nearest
 from swerve.core.spec import Spec
+from swerve.environments.hurricane import Hurricane
 from swerve.environments.shifts import Shifts
 
 NOISE: dict[str, Any] = {"silent": 0.05, "spurious": 0.001}
@@ -18,8 +19,8 @@ CLICKS: dict[str, dict[str, Any]] = {
     "uniform": {"best_low": 0.0, "best_high": 1.0, "other_low": 0.0, "other_high": 1.0, "minimum_gap": 0.05},
 }
 
-#: What each workload sets, on top of the defaults of `Shifts`.
-WORKLOADS: dict[str, dict[str, Any]] = {
+#: What each synthetic workload sets, on top of the defaults of `Shifts`.
+SYNTHETIC: dict[str, dict[str, Any]] = {
     **CLICKS,
     **{f"{name}-noisy": {**settings, **NOISE} for name, settings in CLICKS.items()},
     "drifting": {"drift": 0.15},
@@ -34,13 +35,27 @@ WORKLOADS: dict[str, dict[str, Any]] = {
     "adversarial": {"poison": 0.01},
 }
 
+#: Workloads made from records, and what they set on top of `Hurricane`: they need data, and what shifts is what did.
+RECORDED: dict[str, dict[str, Any]] = {
+    "hurricane": {},
+    "hurricane-10k": {"impressions": 10_000},
+    "hurricane-100k": {"impressions": 100_000},
+    "hurricane-1m": {"impressions": 1_000_000},
+}
 
-def workload(name: str, fraction: float = 0.1, **changes: Any) -> Spec:
-    """A workload by its name, with this fraction of the queries shifting.
+WORKLOADS: dict[str, dict[str, Any]] = {**SYNTHETIC, **RECORDED}
+
+
+def workload(name: str, fraction: float | None = 0.1, **changes: Any) -> Spec:
+    """A workload by its name, with this fraction of the queries shifting; one made from records takes no notice of it.
 
     >>> workload("clear-noisy", 0.5, impressions=30_000)
     Shifts(impressions=30000, shifting=0.5, silent=0.05, spurious=0.001)
+    >>> workload("hurricane-10k", None)
+    Hurricane(impressions=10000)
     """
     if name not in WORKLOADS:
         raise SwerveError(f"unknown workload {name!r}{nearest(name, WORKLOADS)} (known: {', '.join(WORKLOADS)})")
+    if name in RECORDED:
+        return Hurricane(**{**RECORDED[name], **changes})
     return Shifts(**{"shifting": fraction, **WORKLOADS[name], **changes})

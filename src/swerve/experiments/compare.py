@@ -1,8 +1,8 @@
 """Any policies on any workloads, with the same luck for all of them: ratios, paired differences and ranks.
 
-A cell is a workload at a fraction of shifting queries. Every policy plays the same seeds there, and a seed is the same clicks,
-contexts and events to all of them, so that differences are taken run by run: most of the spread between runs is the
-instance's, and it cancels. Intervals are Student's, at 95 %.
+A cell is a workload at a fraction of shifting queries, or without one (None) where what shifts was recorded. Every policy plays the
+same seeds there, and a seed is the same clicks, contexts and events to all of them, so that differences are taken run by run:
+most of the spread between runs is the instance's, and it cancels. Intervals are Student's, at 95 %.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swerve.core.errors import SwerveError, shown, whole
-from swerve.core.spec import Spec
-from swerve.environments import workload, world
+from swerve.core.spec import Spec, field_types
+from swerve.environments import RECORDED, workload, world
 from swerve.policies import policy
 from swerve.simulate import Interrupted, Tick, simulate
 
@@ -43,7 +43,8 @@ BARS: dict[tuple[str, float], float] = {
 #: Policies that read no contexts, which it must not lose to where anything shifts: no paired interval above 0.
 RIVALS = ("glr-ts", "cusum-klucb", "ts")
 
-Cells = dict[tuple[str, float], Spec]
+Cell = tuple[str, float | None]
+Cells = dict[Cell, Spec]
 Regrets = NDArray[np.float64]
 
 
@@ -56,7 +57,7 @@ class Row:
     """
 
     workload: str
-    fraction: float
+    fraction: float | None
     policy: str
     mean: float
     sd: float | None
@@ -106,19 +107,19 @@ class Comparison:
     runs: int
     seed: int
     rows: list[Row]
-    regrets: dict[tuple[str, float, str], Regrets]
+    regrets: dict[tuple[str, float | None, str], Regrets]
 
     @property
-    def cells(self) -> list[tuple[str, float]]:
+    def cells(self) -> list[Cell]:
         """Workload and fraction of every cell, in the order of play."""
         return list(dict.fromkeys((row.workload, row.fraction) for row in self.rows))
 
-    def row(self, name: str, fraction: float, text: str) -> Row:
+    def row(self, name: str, fraction: float | None, text: str) -> Row:
         """The row of a policy in a cell."""
         for row in self.rows:
             if (row.workload, row.fraction, row.policy) == (name, fraction, text):
                 return row
-        raise SwerveError(f"{text} did not play {name} at {fraction:g}")
+        raise SwerveError(f"{text} did not play {named(name, fraction, ' at ')}")
 
     def standings(self) -> list[Standing]:
         """Each policy over all cells, the best mean rank first."""
@@ -128,11 +129,16 @@ class Comparison:
             rated = [(row.ratio, row) for row in own if row.ratio is not None and row.ratio > 0.0]
             worst, at = max(rated, key=lambda pair: pair[0]) if rated else (None, None)
             mean = math.exp(sum(math.log(ratio) for ratio, _ in rated) / len(rated)) if rated else None
-            where = "" if at is None else f"{at.workload} {at.fraction:g}"
+            where = "" if at is None else named(at.workload, at.fraction)
             rank = sum(row.rank for row in own) / len(own) if own else math.nan
             better, worse = (sum(row.decided == sign for row in own) for sign in (-1, 1))
             out.append(Standing(name, mean, worst, where, rank, better, worse))
         return sorted(out, key=lambda standing: standing.rank)
+
+
+def named(name: str, fraction: float | None, between: str = " ") -> str:
+    """A cell in words."""
+    return name if fraction is None else f"{name}{between}{fraction:g}"
 
 
 class Stopped(Exception):  # noqa: N818 - what happened, not what went wrong
@@ -190,15 +196,16 @@ def ratio_of(own: Regrets, reference: Regrets) -> tuple[float | None, float | No
     return ratio, None if low is None else ratio + low, None if high is None else ratio + high
 
 
-def sized(name: str, fraction: float, queries: int | None, impressions: int | None) -> Spec:
-    """A workload by name, perhaps smaller. Fewer queries alone are each as long as before."""
+def sized(name: str, fraction: float | None, queries: int | None, impressions: int | None) -> Spec:
+    """A workload by name, perhaps smaller. Fewer queries alone are each as long as before; a workload of one query stays one."""
     problem = workload(name, fraction)
     if queries is not None and impressions is None:
         whole_size, count = getattr(problem, "impressions", None), getattr(problem, "queries", None)
         if whole_size is not None and count is not None:
             impressions = max(queries, round(whole_size * queries / count))
     changes = {"queries": queries, "impressions": impressions}
-    changes = {field: value for field, value in changes.items() if value is not None}
+    known = field_types(type(problem))
+    changes = {field: value for field, value in changes.items() if value is not None and field in known}
     return workload(name, fraction, **changes) if changes else problem
 
 
@@ -212,7 +219,10 @@ def cells_of(
     for fraction in fractions:
         if not 0.0 <= fraction <= 1.0:
             raise SwerveError(f"fraction = {shown(fraction)} is not allowed; fraction must be in [0, 1]")
-    return {(name, float(part)): sized(name, part, queries, impressions) for name in workloads for part in fractions}
+    keys: list[Cell] = []
+    for name in workloads:
+        keys += [(name, None)] if name in RECORDED else [(name, float(part)) for part in fractions]
+    return {(name, part): sized(name, part, queries, impressions) for name, part in keys}
 
 
 def players(policies: Sequence[str]) -> list[str]:
@@ -290,7 +300,7 @@ def tuning(problem: Spec, seed: int) -> dict[str, int]:
 
 def rows_of(
     name: str,
-    fraction: float,
+    fraction: float | None,
     asked: Sequence[str],
     against: str,
     seed: int,
@@ -319,7 +329,7 @@ class Verdict:
     """Whether the policy `against` reaches its bar in a cell (None: there is none), and the rivals that it loses to for certain."""
 
     workload: str
-    fraction: float
+    fraction: float | None
     ratio: float | None
     bar: float | None
     above: tuple[str, ...]
@@ -346,7 +356,8 @@ def verdicts(comparison: Comparison) -> list[Verdict]:
     out = []
     for name, fraction in comparison.cells:
         rivals = [comparison.row(name, fraction, rival) for rival in RIVALS if rival != subject]
-        above = tuple(row.policy for row in rivals if fraction > 0.0 and row.decided > 0)
+        above = tuple(row.policy for row in rivals if fraction != 0.0 and row.decided > 0)
         ratio = comparison.row(name, fraction, subject).ratio
-        out.append(Verdict(name, fraction, ratio, BARS.get((name, fraction)), above))
+        bar = None if fraction is None else BARS.get((name, fraction))
+        out.append(Verdict(name, fraction, ratio, bar, above))
     return out

@@ -70,7 +70,7 @@ def ratios(comparison: Comparison) -> Figure:
         axes.grid(axis="x", color="#dddddd", linewidth=0.6)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.set_title(f"{fraction:g} of the queries shift", fontsize=10, loc="left")
+        axes.set_title("as recorded" if fraction is None else f"{fraction:g} of the queries shift", fontsize=10, loc="left")
         for line in range(1, len(workloads)):
             axes.axhline(line - 0.5, color="#eeeeee", linewidth=0.8, zorder=0)
     panels[0][0].set_yticks(range(len(workloads)), workloads)

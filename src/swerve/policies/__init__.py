@@ -2,7 +2,10 @@
 
 from swerve.policies.bwc import BWC
 from swerve.policies.catalog import POLICIES, Problem, policy
+from swerve.policies.change import ChangeTest
 from swerve.policies.oracle import Oracle
 from swerve.policies.restarting import Restarting
+from swerve.policies.swerve import Swerve
+from swerve.policies.trust import Trust
 
-__all__ = ["BWC", "POLICIES", "Oracle", "Problem", "Restarting", "policy"]
+__all__ = ["BWC", "POLICIES", "ChangeTest", "Oracle", "Problem", "Restarting", "Swerve", "Trust", "policy"]

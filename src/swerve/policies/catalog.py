@@ -18,6 +18,7 @@ from swerve.detectors import BOCPD, CUSUM, GLR, MUCB
 from swerve.policies.bwc import BWC
 from swerve.policies.oracle import Oracle
 from swerve.policies.restarting import Restarting
+from swerve.policies.swerve import Swerve
 
 
 class Problem(NamedTuple):
@@ -66,6 +67,11 @@ def oracle_klucb(problem: Problem) -> Spec:
 def oracle_ts(problem: Problem) -> Spec:
     """Thompson sampling started over at each event by somebody who knows."""
     return Oracle(Thompson())
+
+
+def swerve(problem: Problem, worth: float = 0.0075, soon: int = 200, wait: int = 1000) -> Spec:
+    """Swerve's own policy, its default: alarms are evidence, tests keep the old record, a passive net."""
+    return Swerve(worth=worth, soon=soon, wait=wait)
 
 
 def bwc(problem: Problem, length: int = 200, epsilon: float = 0.3, margin: float = 0.1, alpha: float = 0.5) -> Spec:
@@ -178,6 +184,7 @@ def d_ts(problem: Problem, shifts: int = 1) -> Spec:
 POLICIES: dict[str, Callable[..., Spec]] = {
     maker.__name__.replace("_", "-"): maker
     for maker in (
+        swerve,
         ucb1, ucb1_proof, klucb, ts, exp3s, ora, oracle_klucb, oracle_ts, bwc, bwc_hull, bwc_klucb, bwc_ts, bwc_explore_first,
         glr_ts, glr_klucb, glr_ucb1, cusum_klucb, cusum_ucb, cusum_ts, mucb, bocpd_ts,
         glr_klucb_theory, cusum_ucb_theory, mucb_theory, sw_ucb, d_ucb, sw_ts, d_ts,

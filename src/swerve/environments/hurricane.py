@@ -1,0 +1,306 @@
+"""The query "hurricane" of the season of 2017: real shares of interest, real volume, real news; only the clicks are made up.
+
+Four storms followed each other within 37 days, and who searched for "hurricane" meant another one each time. The shift of intent
+is gradual, the news are about as early as the searches, and most bursts of volume mean more of the same: signals as they
+really are. The data are read from a folder that the environment variable SWERVE_DATA names, and are no part of the package:
+`hurricane_2017/google_trends.csv`, `mediacloud_hurricanes.csv` and `tv_hurricanes.csv` of fivethirtyeight/data,
+puerto-rico-media (CC BY 4.0).
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import itertools
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swerve.core.engine import Entry
+from swerve.core.errors import SwerveError
+from swerve.core.rng import GOLDEN, at, mix, split, unit, wrap_add
+from swerve.core.spec import Natural, Positive, Probability, Spec
+from swerve.core.verbs import kernel
+from swerve.environments.contract import Line, World, assemble, context, world
+
+VARIABLE = "SWERVE_DATA"
+FOLDER = "hurricane_2017"
+#: The results, in this order, and the column of a storm is the one that has its name in it.
+STORMS = ("Harvey", "Irma", "Jose", "Maria")
+#: The features: requests for the query, online stories, television.
+VOLUME, STORIES, TELEVISION = 0, 1, 2
+SIGNALS = 3
+DAY = 24
+MEMORY = 168.0  # hours: how far back a baseline reaches
+WARM = 24.0  # hours of baseline before anything can be a surprise
+LOUD = 0.5  # a surprise of this much or more is a crossing
+LATCH = 12.0  # hours without a crossing after which the next one is an alarm
+SCALE = 16.0  # the deviance that is a surprise of 1
+SPREAD = 0.1  # real counts vary by more than Poisson's: by about this share of the count expected, squared
+QUIET = 0.3  # where quiet features end
+SENTENCES = 100.0  # television's shares are percentages of sentences: counted per 10,000
+BITS = 16  # how finely a surprise is kept
+FULL = (1 << BITS) - 1
+
+
+class Hurricane(Spec):
+    """The query "hurricane" of 2017 with four results, Harvey, Irma, Jose and Maria: real interest and news, stated clicks.
+
+    **Clicks.** Result i is clicked with p_i(t) = floor + (ceiling − floor) · share_i(t), its storm's share of the search interest:
+    daily, linear from noon to noon, in steps of an hour. Where nobody was interested in any storm the shares are equal. An event
+    is the round in which another result becomes best; that a first one takes the lead where all were equal is none.
+
+    **Requests** arrive at random, at a rate in proportion to the interest in all four storms + `background`, on the scale of the
+    record (100: the busiest day of the busiest storm).
+
+    **Contexts** are three signals in [0, 1]: the requests themselves, online stories, sentences on television. Each is the
+    deviance of a recent count from its own baseline, which remembers a week and is winsorised; a surprise of ½ or more is a
+    crossing, and one after 12 hours without is an alarm. Stories and television are counted by storm and day, and known when
+    the day is over: an alarm is a day's first request, after a day with a crossing and one without; the loudest storm counts.
+    In the very request of an alarm the feature has its surprise, in all others it is quiet: uniform below 0.3. Bit j of a
+    segment's `signal` says that feature j alarms.
+
+    The files are read from the folder of the variable SWERVE_DATA when an instance is drawn.
+
+    Source: fivethirtyeight/data, puerto-rico-media, CC BY 4.0 (Google Trends, Media Cloud, the TV News Archive); the click model
+    is ours.
+
+    >>> Hurricane(impressions=10_000).rounds_per_query
+    10000
+    """
+
+    impressions: Natural = 100_000
+    floor: Probability = 0.05
+    ceiling: Probability = 0.6
+    background: Positive = 1.0
+
+    def check(self) -> None:
+        if self.floor >= self.ceiling:
+            self.refuse("floor", f"< ceiling = {self.ceiling:g}")
+
+    @property
+    def rounds_per_query(self) -> int:
+        """All requests are for the one query."""
+        return self.impressions
+
+
+# ---------------------------------------------------------------------------------------------------------------- the files
+
+
+def folder() -> Path:
+    """Where the files are."""
+    named = os.environ.get(VARIABLE)
+    if not named:
+        raise SwerveError(f"Hurricane needs recorded signals; name their folder with --data or in the variable {VARIABLE}")
+    return Path(named) / FOLDER
+
+
+def day_of(text: str) -> datetime.date:
+    """A date as the files write it: 2017-09-01 or 9/1/17."""
+    return datetime.datetime.strptime(text, "%Y-%m-%d" if "-" in text else "%m/%d/%y").date()
+
+
+def read(path: Path) -> dict[datetime.date, list[float]]:
+    """A file's number of each storm, in the order of `STORMS`, by day."""
+    try:
+        rows = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
+    except OSError as problem:
+        reason = problem.strerror or problem
+        raise SwerveError(
+            f"Hurricane: {path} cannot be read ({reason}); --data or {VARIABLE} must name the folder above {FOLDER}"
+        ) from None
+    head = rows[0] if rows else []
+    columns = [next((i for i, title in enumerate(head) if storm in title), None) for storm in STORMS]
+    out: dict[datetime.date, list[float]] = {}
+    for number, row in enumerate(rows[1:], start=2):
+        try:
+            values = [float(row[column]) for column in columns if column is not None]
+            if len(values) != len(STORMS) or not all(0.0 <= value < math.inf for value in values):
+                raise ValueError
+            out[day_of(row[0])] = values
+        except (ValueError, IndexError):
+            raise SwerveError(
+                f"Hurricane: {path}, line {number}: not a day and a number ≥ 0 for each of {', '.join(STORMS)}"
+            ) from None
+    if not out:
+        raise SwerveError(f"Hurricane: {path} holds no days")
+    return out
+
+
+def recorded() -> list[NDArray[np.float64]]:
+    """Search interest, stories and television: a line for each day of the search interest, a column for each storm."""
+    where = folder()
+    interest = read(where / "google_trends.csv")
+    days = sorted(interest)
+    if (days[-1] - days[0]).days + 1 != len(days):
+        raise SwerveError(f"Hurricane: {where / 'google_trends.csv'} leaves out a day between {days[0]} and {days[-1]}")
+    if not any(map(any, interest.values())):
+        raise SwerveError(f"Hurricane: {where / 'google_trends.csv'} has no interest in any storm")
+    tables = [interest]
+    for name in ("mediacloud_hurricanes.csv", "tv_hurricanes.csv"):
+        table = read(where / name)
+        missing = [day for day in days if day not in table]
+        if missing:
+            raise SwerveError(f"Hurricane: {where / name} leaves out {missing[0]}")
+        tables.append(table)
+    interest_by_day, stories, television = (np.array([table[day] for day in days]) for table in tables)
+    return [interest_by_day, stories, television * SENTENCES]
+
+
+def hourly(daily: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A daily series at the middle of each hour, linear between noons."""
+    days = np.arange(len(daily)) * DAY + DAY / 2
+    out: NDArray[np.float64] = np.interp(np.arange(len(daily) * DAY) + 0.5, days, daily)
+    return out
+
+
+# -------------------------------------------------------------------------------------------------------------- the signals
+
+
+@kernel
+def surprise(count, hours, past, past_hours, expected):
+    """How much more `count` in so many hours is than the past's rate allows, in [0, 1]: a two-sample Poisson deviance.
+
+    It is divided by what real counts vary beyond Poisson's, so that one threshold serves any volume.
+    """
+    rate = (count + past) / (hours + past_hours)
+    if count <= hours * rate:
+        return 0.0
+    deviance = count * math.log(count / (hours * rate)) + past * math.log(past / (past_hours * rate))
+    return min(1.0, deviance / (1.0 + SPREAD * expected) / SCALE)
+
+
+def daily_surprise(counts: NDArray[np.float64]) -> list[float]:
+    """The surprise in each day's count."""
+    out: list[float] = []
+    seen, span = 0.0, 0.0
+    keep = math.exp(-DAY / MEMORY)
+    for count in counts.tolist():
+        rate = (seen + 0.5) / (span + 2.0)
+        out.append(surprise(count, DAY, 2.0 * seen + 0.5, 2.0 * span + 2.0, DAY * rate) if span >= WARM else 0.0)
+        # winsorised: a burst enters the baseline with at most twice the rate known, or the next one would pass unseen
+        entering = count / DAY if span <= WARM else min(count / DAY, 2.0 * (rate + 1.0 / (span + 2.0)))
+        seen = seen * keep + entering * MEMORY * (1.0 - keep)
+        span = span * keep + MEMORY * (1.0 - keep)
+    return out
+
+
+def alarms_of(counts: NDArray[np.float64]) -> list[float]:
+    """What each day's first request hears of a storm: the day before, if that is the first of some days with a crossing."""
+    levels = [0.0, 0.0, *daily_surprise(counts)[:-1]]
+    return [now if now >= LOUD > then else 0.0 for then, now in itertools.pairwise(levels)]
+
+
+@kernel
+def waited(word, i):
+    """The i-th waiting time of a Poisson process of rate 1."""
+    return -math.log(1.0 - unit(at(word, i)))
+
+
+@kernel
+def said(j, level):
+    """Signal j at this level, as part of a segment's `signal`: its bit, and how loud it is further up."""
+    return (1 << j) | (int(level * FULL + 0.5) << (SIGNALS + BITS * j))
+
+
+@Entry
+def arrive(word, requests, mass, news, opened, alarms):
+    """Walk through all requests; returns how many lines of `alarms` (round, signal) were written.
+
+    `mass[h]` is the share of requests expected before hour h; `news[j, day]` is what a day's first request hears of a news signal;
+    `opened[h]` becomes the round of the first request of hour h.
+    """
+    total = 0.0
+    for i in range(requests + 1):
+        total += waited(word, i)
+    hour, day, passed, before, crossed = 0, -1, 0.0, 0.0, -2.0 * LATCH
+    fast, seen, span = 0.0, 0.0, 0.0
+    written = 0
+    for i in range(requests):
+        # waiting times ÷ their sum are sorted uniform numbers, and so quantiles of the request's time
+        passed += waited(word, i)
+        quantile = passed / total
+        while hour + 1 < len(opened) and mass[hour + 1] <= quantile:
+            hour += 1
+        now = hour + min(1.0, (quantile - mass[hour]) / (mass[hour + 1] - mass[hour]))
+        if opened[hour] == 0:
+            opened[hour] = i + 1
+        rate = (seen + 0.5) / (span + 2.0)
+        window = min(max(4.0 / rate, 2.0), 24.0)  # wider when traffic is low
+        fast = fast * math.exp(-(now - before) / window) + 1.0
+        heard = 0
+        if span >= WARM:
+            level = surprise(2.0 * fast - 1.0, 2.0 * window, 2.0 * seen + 0.5, 2.0 * span + 2.0, 2.0 * window * rate)
+            if level >= LOUD:
+                if now - crossed > LATCH:
+                    heard |= said(VOLUME, level)
+                crossed = now  # every crossing renews the latch
+        if hour // DAY != day:
+            day = hour // DAY
+            for j in range(len(news)):
+                if news[j, day] > 0.0:
+                    heard |= said(STORIES + j, news[j, day])
+        if heard != 0:
+            alarms[written, 0] = i + 1
+            alarms[written, 1] = heard
+            written += 1
+        most = 2.0 * (rate + 1.0 / (span + 2.0))
+        keep = math.exp(-(now - before) / MEMORY)
+        seen = seen * keep + (1.0 if span <= WARM or fast / window <= most else most * window / fast)
+        span = span * keep + MEMORY * (1.0 - keep)
+        before = now
+    return written
+
+
+# ------------------------------------------------------------------------------------------------------------- the instance
+
+
+def histories(chances: NDArray[np.float64], opened: NDArray[np.int64], alarms: dict[int, int]) -> list[Line]:
+    """The query's lines: one for each hour that has requests, and one for each alarm in between."""
+    hours = {int(opened[hour]): hour for hour in range(len(opened)) if opened[hour] > 0}
+    out: list[Line] = []
+    leader: int | None = None
+    for since in sorted({*hours, *alarms}):
+        now = chances[hours[since]].tolist() if since in hours else out[-1].chances
+        top = [arm for arm, chance in enumerate(now) if chance == max(now)]
+        event = leader is not None and leader not in top
+        if event or (leader is None and len(top) == 1):
+            leader = top[0]
+        out.append(Line(since, now, event, since in alarms))
+    return out
+
+
+@world.register(Hurricane)
+def _(spec: Hurricane, seed: int) -> World:
+    interest, *news = recorded()
+    total = interest.sum(axis=1)
+    shares = np.full(interest.shape, 1.0 / len(STORMS))
+    np.divide(interest, total[:, None], out=shares, where=total[:, None] > 0.0)
+    chances = spec.floor + (spec.ceiling - spec.floor) * np.stack([hourly(share) for share in shares.T], axis=1)
+    rates = hourly(total) + spec.background
+    mass = np.concatenate([[0.0], np.cumsum(rates / rates.sum())])
+    known = np.array([np.max([alarms_of(counts) for counts in table.T], axis=0) for table in news])
+    opened = np.zeros(len(rates), np.int64)
+    alarms = np.zeros((int(len(rates) / LATCH) + 2 + len(interest), 2), np.int64)  # at most one in 12 hours, and one a day
+    walk = arrive.fitting(spec.impressions)
+    count = walk(np.uint64(split(seed, "requests")), spec.impressions, mass, known, opened, alarms)
+    heard = {int(since): int(signal) for since, signal in alarms[:count]}
+    lines = histories(chances, opened, heard)
+    drawn = assemble(
+        spec, seed, arms=len(STORMS), features=SIGNALS, histories=[lines], schedule=np.zeros(spec.impressions, np.int32)
+    )
+    drawn.segments["signal"] = [heard.get(line.since, 0) for line in lines]
+    return drawn
+
+
+@context.register(Hurricane)
+def _(spec, scene, place, told, x):
+    word = at(place.contexts, place.t)
+    for j in range(SIGNALS):
+        word = wrap_add(word, GOLDEN)
+        x[j] = QUIET * unit(mix(word))
+        if (place.signal >> j) & 1:
+            x[j] = ((place.signal >> (SIGNALS + BITS * j)) & FULL) / FULL

@@ -1,0 +1,56 @@
+"""What the tests of `Shifts` share: every round of a drawn instance, laid out as arrays."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from swerve import Shifts
+from swerve.core.spec import pack
+from swerve.environments import world
+from swerve.environments.contract import advance, chance, context
+
+#: Every query shifts, 2,000 rounds each. All tests keep to 9–16 features and at most 8 results: one compilation for all.
+SMALL = Shifts(queries=20, impressions=40_000, shifting=1.0)
+
+
+@numba.njit
+def walk(params, scene, segments, places, query, told, signal, chances, xs):
+    """The environment's own part of every round of a query."""
+    for t in range(len(told)):
+        place = places[query]
+        told[t] = advance(params[0], scene[0], segments, place)
+        signal[t] = place.signal
+        context(params[0], scene[0], place, told[t], xs[t])
+        for arm in range(chances.shape[1]):
+            chances[t, arm] = chance(params[0], scene[0], segments, place, arm)
+
+
+class Rounds:
+    """All rounds of a query: `told`, `signal`, `chances`, `xs`, round t being line t − 1; `at(flags)`: where they are set."""
+
+    def __init__(self, instance, query):
+        rounds = int(instance.rounds[query])
+        self.told, self.signal = np.zeros(rounds, np.int64), np.zeros(rounds, np.int64)
+        self.chances, self.xs = np.zeros((rounds, instance.arms)), np.full((rounds, instance.features), np.nan)
+        walk(
+            pack(instance.spec), instance.scene, instance.segments, instance.places.copy(), query, self.told, self.signal,
+            self.chances, self.xs,
+        )  # fmt: skip
+
+    @staticmethod
+    def at(flags):
+        return (np.flatnonzero(flags) + 1).tolist()
+
+
+def rounds_of(spec, seed=0):
+    """Every query's rounds, and the instance they are of."""
+    instance = world(spec, seed)
+    return [Rounds(instance, query) for query in range(instance.queries)], instance
+
+
+#: All that can be wrong with signals at once.
+EVERYTHING = {
+    "silent": 0.3, "spurious": 0.05, "poison": 0.05, "poisoned": 2, "drift": 0.1, "season": 700, "correlation": 0.4, "relevant": 4,
+    "lead": 30, "lag": 30, "glide": 20, "bursting": 0.5, "shifting": 0.5, "burst_every": 100,
+}  # fmt: skip

@@ -1,0 +1,32 @@
+"""Contexts of `Shifts` from their documented keys, and a query's rounds from its lines: plain Python, round by round."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from twins.splitmix import GAMMA, MASK, as_unit, finish, named, word
+
+
+def edge(spec: Any, scene: Any, t: int, j: int) -> float:
+    """Where the box of quiet contexts ends in a query's t-th round."""
+    swing = spec.drift * math.sin(2 * math.pi * (t / spec.season + float(scene["phase"][j])))
+    return float(scene["edge"][j]) + swing
+
+
+def context(spec: Any, seed: int, query: int, t: int, told: int, signal: int, scene: Any) -> list[float]:
+    """Quiet, a signal, something that looks like one, or poison."""
+    key = word(named(seed, "contexts", query), t)
+    d = spec.features
+    units = [as_unit(finish((key + (j + 1) * GAMMA) & MASK)) for j in range(d + 2)]
+    common = as_unit(finish((2 * key) & MASK))
+    mixed = [spec.correlation * common + (1 - spec.correlation) * u for u in units[:d]]
+    x = [m * edge(spec, scene, t, j) for j, m in enumerate(mixed)]
+    luck, far = units[d], units[d + 1]
+    if signal or (not told and luck < spec.spurious):
+        which = int(as_unit(key) * (spec.relevant or d))
+        outside = edge(spec, scene, t, which) + spec.margin
+        x[which] = min(1.0, outside + far * (1 - outside))
+    elif not told and luck >= 1 - spec.poison:
+        x[int(as_unit(key) * spec.poisoned)] = 1.0
+    return x
