@@ -10,23 +10,27 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from swerve.bandits import UCB1
+from swerve.bandits import UCB1, Thompson
 from swerve.bench import hulls, kernels, peers, reference, rows, timing
 from swerve.core.errors import SwerveError
+from swerve.environments import workload
+from swerve.policies import Swerve
 from swerve.simulate import simulate
 
 Fleet = kernels.Fleet  # some tests put a spy in its place
 CHANCES = [0.1, 0.3, 0.25, 0.55, 0.5]
 MASK = (1 << 64) - 1
-TINY = kernels.Effort(repeats=2, rounds=2_000, pairs=40, batches=2, batch=6, starts=1, colds=1)
+TINY = kernels.Effort(repeats=2, rounds=2_000, pairs=40, batches=2, batch=6, starts=1, colds=1, queries=1)
 NAMES = {
     "ucb1-loop",
     "bwc-traffic-d10",
     "bwc-traffic-d40",
     "step-api",
     "batch-api",
+    "swerve-clear",
     "state-ucb1",
     "state-bwc",
+    "state-swerve",
     "start-cached",
     "hull-predict-d10-n300",
 }
@@ -38,12 +42,16 @@ BESIDE = {
     "ts-loop",
     "klucb-loop",
     "exp3s-loop",
+    "swerve-clear-noisy",
+    "swerve-clear-no-contexts",
     "step-api-separate",
     "peer-pymab",
     "peer-river",
     "peer-mabwiser",
     "cold-compile",
     "cold-compile-hull",
+    "start-cached-swerve",
+    "cold-compile-swerve",
     "hull-nnls-d10-n300",
 }
 
@@ -212,6 +220,7 @@ def check_rows(got):
         assert isinstance(table[name]["ok"], bool)
     assert table["state-ucb1"]["ok"]
     assert table["state-bwc"]["ok"]
+    assert table["state-swerve"]["ok"]
     assert table["naive-c-loop"]["ratio"] == 1.0
     assert table["cold-compile"]["value"] > table["start-cached"]["value"]
 
@@ -219,10 +228,11 @@ def check_rows(got):
 def test_a_whole_run(monkeypatch):
     """Everything but what takes long to compile: one bandit stands in for all, and new processes are not started."""
     simulated, starts, said = kernels.simulated, [], []
-    monkeypatch.setattr(kernels, "simulated", lambda name, policy, traffic: simulated(name, UCB1(), kernels.one_query(500)))
+    monkeypatch.setattr(kernels, "simulated", lambda name, *_: simulated(name, UCB1(), kernels.one_query(500)))
     monkeypatch.setattr(kernels, "first_decision", lambda cache, policy="": starts.append(cache.name) or 4.0 / len(starts))
     check_rows(kernels.run_kernels(effort=TINY, progress=said.append))
-    assert starts == ["cache-0", "cache-hull", "cache-0"]  # the last finds what the first compiled
+    # the last two find what the first of their name compiled
+    assert starts == ["cache-0", "cache-hull", "cache-swerve", "cache-0", "cache-swerve"]
     assert "loops beside C 2/2" in said
 
 
@@ -279,9 +289,45 @@ def test_a_batch_is_a_decision_and_its_reward_per_row(monkeypatch):
 
 
 def test_state_is_what_a_fleet_holds():
-    ucb1, bwc = kernels.state_rows()
+    ucb1, bwc, swerve = kernels.state_rows()
     assert ucb1.value == Fleet(UCB1(), queries=1, arms=8).table.nbytes
     assert bwc.value == Fleet(kernels.paper_policy(), queries=1, arms=8, features=8).table.nbytes
+    assert swerve.value == Fleet(Swerve(), queries=1, arms=8, features=8).table.nbytes
+
+
+def test_swerve_is_measured_beside_thompson_sampling_on_the_same_traffic(monkeypatch):
+    made = []
+
+    def spy(name, policy, environment, see=None):
+        made.append((name, type(policy), environment, see))
+        return timing.Contender(name, 1, lambda: lambda: None)
+
+    monkeypatch.setattr(kernels, "simulated", spy)
+    got = kernels.swerve_rows(kernels.QUICK._replace(repeats=3), lambda text: None)
+    for line, (yardstick, own) in zip(got, zip(made[::2], made[1::2], strict=True), strict=True):
+        assert yardstick[2] == own[2]
+        assert (own[1], own[3]) == (Swerve, None)  # contexts are drawn because it reads them
+        assert yardstick[1] is Thompson
+        assert line.name == own[0]
+    assert [yardstick[3] for yardstick in made[::2]] == [True, True, False]
+    assert made[0][2] == workload("clear", 0.1, queries=10, impressions=300_000)
+    assert made[2][2] == workload("clear-noisy", 0.5, queries=10, impressions=300_000)
+    assert [line.ok is None for line in got] == [False, True, True]
+
+
+def test_contexts_are_drawn_for_who_reads_them_unless_told_otherwise(monkeypatch):
+    seen = []
+
+    class Spy(kernels.Session):
+        def play(self, until):
+            seen.append(self.see)
+            super().play(until)
+
+    monkeypatch.setattr(kernels, "Session", Spy)
+    traffic = kernels.traffic(600, 3)
+    runs = [kernels.simulated("x", UCB1(), traffic, see).prepare()()[0] for see in (None, True, False)]
+    assert seen == [False, True, False]
+    assert runs[0] == runs[1] == runs[2]  # contexts cost time, and change nothing for who does not read them
 
 
 def test_a_failing_start_is_said_in_one_line(monkeypatch, tmp_path):

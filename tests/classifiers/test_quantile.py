@@ -181,8 +181,8 @@ def test_one_context_in_a_hundred_hides_no_event(where, far):
 
 def test_more_than_the_outer_share_is_usual():
     """The other side of it: what 5 % of the contexts do is no event."""
-    contexts = draws("uniform", 30_000)
-    contexts[::20] = 3.0
+    contexts = draws("uniform", LONG)
+    contexts[10::20] = 3.0
     learner = settled(contexts)
     assert not learner.predict([3.0])
     assert settled(contexts, outer=0.06, inner=0.2).predict([3.0])
@@ -211,7 +211,25 @@ def test_with_hardly_a_warm_up_the_first_context_is_the_whole_range():
     learner = settled(np.array([[0.4]]), warm=1)
     assert not learner.predict([0.4])
     assert learner.predict([0.41])
-    assert not settled(np.array([[0.4]]), warm=1, margin=0.1).predict([0.41])
+    assert learner.predict([0.39])
+    near = settled(np.array([[-0.4]]), warm=1, margin=0.1)
+    assert [near.predict([x]) for x in (-0.51, -0.49, -0.31, -0.29)] == [True, False, False, True]
+
+
+def test_writers_who_start_together_measure_nothing_from_zero():
+    """Both fill a delta before anything is known: how far their features lie from 0 is no deviation."""
+    learner = Learner(QuantileBox(), d=1)
+    deltas = [Learner(QuantileBox(), d=1).pools[1:] for _ in range(2)]
+    for seed, delta in enumerate(deltas):
+        for x in draws("uniform", 20, seed=seed) + 1000.0:
+            absorb(learner.classifier, learner.pools[0], delta[0], x)
+    for delta in deltas:
+        merge(learner.classifier, learner.pools[0], delta[0])
+    assert learner.pools[0].seen == 40
+    assert learner.pools[0].middle[0] == pytest.approx(1000.5, abs=0.2)
+    shown(learner, draws("uniform", 5000, seed=5) + 1000.0)
+    assert learner.pools[0].high[0] < 1003.0
+    assert learner.pools[0].low[0] > 998.0
 
 
 def test_a_million_contexts_need_no_more_room_and_leave_the_box_as_good():

@@ -92,6 +92,11 @@ def test_json_rows_have_the_promised_keys_and_the_figures_of_the_library():
     ]  # fmt: skip
 
 
+def test_the_policies_that_are_played_by_default_are_known_and_the_bars_need_no_more():
+    assert cli.DEFAULT_POLICIES[0] == "swerve"
+    assert {ORACLE, *RIVALS} <= set(cli.DEFAULT_POLICIES) <= set(POLICIES)
+
+
 def test_brackets_with_commas_survive_a_list():
     rows = json_rows(
         "-w", "clear", "-f", "0.5", "-p", "ts(a=1, b=2),ucb1", "-p", "Oracle(Thompson(a=2, b=3)), ts", "--against", "ts"

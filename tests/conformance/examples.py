@@ -42,7 +42,7 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
     "GLR": lambda: [cls_named("GLR")(0.9, 1, 6), cls_named("GLR")(0.9, 3, 12)],
     "BOCPD": lambda: [cls_named("BOCPD")(0.9, 1, 6)],
     "MUCB": lambda: [cls_named("MUCB")(12, 3.0)],
-    "Split": lambda: [cls_named("Split")(0.01, 1.0, 6), cls_named("Split")(0.001, 0.5, 9, 1)],
+    "Split": lambda: [cls_named("Split")(0.01, 1.0, 6)],
     "SWUCB": lambda: [cls_named("SWUCB")(40)],
     "SWTS": lambda: [cls_named("SWTS")(40)],
     "DUCB": lambda: [cls_named("DUCB")(0.9)],

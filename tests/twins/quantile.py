@@ -30,7 +30,12 @@ class Feature:
         share = 1 / min(self.seen, 2048)
         self.deviation = (1 - share) * self.deviation + share * abs(value - self.average)
         self.average = (1 - share) * self.average + share * value
-        step = max(8 / 2048, 8 / self.seen**0.9) * self.deviation
+        if self.seen <= 16:
+            self.pairs = {
+                side: (Quantile(self.outer, side, self.average), Quantile(self.inner, side, self.average)) for side in (-1, 1)
+            }
+            return
+        step = max(8 / 2048, 8 / (self.seen + 64) ** 0.9) * self.deviation
         for pair in self.pairs.values():
             for quantile in pair:
                 quantile.follow(value, step)

@@ -24,19 +24,21 @@ from swerve.core.errors import SwerveError
 from swerve.core.fleet import Fleet
 from swerve.core.spec import Spec
 from swerve.core.tables import row_dtype
-from swerve.environments import Traffic
+from swerve.environments import Traffic, workload
 from swerve.environments.contract import world
-from swerve.policies import BWC, Oracle
+from swerve.policies import BWC, Oracle, Swerve
 from swerve.simulate import Session
 
 PER_QUERY = 30_000  # rounds of a query in the paper's experiments
 BATCH = 1_000
 Progress = Callable[[str], None]
 
-#: A new process up to its first decision, with the paper's own policy: the largest to compile and to load.
+PAPERS, WITH_HULL, OURS = "BWC(Testable(UCB1()), Rectangle())", "BWC(Testable(UCB1()), Hull())", "Swerve()"
+
+#: A new process up to its first decision.
 FIRST_DECISION = """
-from swerve import BWC, Fleet, Rectangle, Testable, UCB1
-Fleet(BWC(Testable(UCB1()), Rectangle()), queries=1, arms=5, features=8).select(0, x=[0.25] * 8)
+from swerve import BWC, Fleet, Hull, Rectangle, Swerve, Testable, UCB1
+Fleet({policy}, queries=1, arms=5, features=8).select(0, x=[0.25] * 8)
 """
 
 
@@ -50,10 +52,11 @@ class Effort(NamedTuple):
     batch: int = 60
     starts: int = 5
     colds: int = 3
+    queries: int = 100  # of the workloads that Swerve plays
 
 
 FULL = Effort()
-QUICK = Effort(repeats=7, rounds=300_000, pairs=5_000, batches=9, batch=30, starts=3, colds=1)
+QUICK = Effort(repeats=7, rounds=300_000, pairs=5_000, batches=9, batch=30, starts=3, colds=1, queries=10)
 
 
 def run_kernels(quick: bool = False, progress: Progress | None = None, effort: Effort | None = None) -> list[Row]:
@@ -65,6 +68,7 @@ def run_kernels(quick: bool = False, progress: Progress | None = None, effort: E
         return [
             *loop_rows(reference, effort, say),
             *bandit_rows(effort, say),
+            *swerve_rows(effort, say),
             *api_rows(effort, say),
             *state_rows(),
             *start_rows(Path(folder), effort, say),
@@ -87,13 +91,18 @@ def traffic(rounds: int, features: int) -> Traffic:
     return Traffic(queries=max(1, rounds // PER_QUERY), impressions=rounds, results=ARMS, features=features)
 
 
-def simulated(name: str, policy: Spec, environment: Traffic) -> Contender:
-    """A whole run in the simulation's own compiled loop; drawing the problem and making the tables is set-up."""
+def simulated(name: str, policy: Spec, environment: Spec, see: bool | None = None) -> Contender:
+    """A whole run in the simulation's own compiled loop; drawing the problem and making the tables is set-up.
+
+    `see` says whether contexts are drawn; by default they are for a policy that reads them.
+    """
     drawn = world(environment, 0)
     rounds = len(drawn.schedule)
 
     def prepare() -> Callable[[], object]:
         session = Session(policy, drawn)
+        if see is not None:
+            session.see = see
 
         def run() -> object:
             session.play(rounds)
@@ -205,6 +214,24 @@ def bandit_rows(effort: Effort, say: Progress) -> list[Row]:
     return [nanoseconds(name, pairs, "ns/round", "UCB1 loop") for name, pairs in measured.items()]
 
 
+def swerve_rows(effort: Effort, say: Progress) -> list[Row]:
+    """Swerve in the same loop, each beside Thompson sampling on the same instance.
+
+    The fair yardstick draws the contexts too, which Thompson sampling does not read: they are the traffic, not the policy.
+    """
+    rows = []
+    for name, load, fraction, see, reference in (
+        ("swerve-clear", "clear", 0.1, True, "TS loop with contexts"),
+        ("swerve-clear-noisy", "clear-noisy", 0.5, True, "TS loop with contexts"),
+        ("swerve-clear-no-contexts", "clear", 0.1, False, "TS loop without contexts"),
+    ):
+        environment = workload(load, fraction, queries=effort.queries, impressions=effort.queries * PER_QUERY)
+        yardstick, own = simulated("ts", Thompson(), environment, see), simulated(name, Swerve(), environment)
+        tick = counted(say, f"{name} beside Thompson sampling", effort.repeats)
+        rows.append(nanoseconds(name, interleave(yardstick, [own], effort.repeats, tick=tick)[name], "ns/round", reference))
+    return rows
+
+
 def api_rows(effort: Effort, say: Progress) -> list[Row]:
     """Calls from Python, in pairs of a decision and its reward per second, each beside the fastest peer there is."""
     there = peers.installed(effort.pairs)
@@ -231,17 +258,18 @@ def state_rows() -> list[Row]:
     return [
         against_bar("state-ucb1", row_dtype(UCB1(), 8, 0).itemsize, "B", "8 arms"),
         against_bar("state-bwc", row_dtype(paper_policy(), 8, 8).itemsize, "B", "8 arms, 8 features"),
+        against_bar("state-swerve", row_dtype(Swerve(), 8, 8).itemsize, "B", "8 arms, 8 features"),
     ]
 
 
-def first_decision(cache: Path, policy: str = "Rectangle") -> float:
+def first_decision(cache: Path, policy: str = PAPERS) -> float:
     """Seconds from the start of a new process to the end of it, with one decision between."""
     source = Path(__file__).parents[2]  # the very package that is measured, installed or not
     path = os.pathsep.join([str(source), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "SWERVE_CACHE_DIR": str(cache), "PYTHONPATH": path}
     begun = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-c", FIRST_DECISION.replace("Rectangle", policy)],
+        [sys.executable, "-c", FIRST_DECISION.format(policy=policy)],
         env=environment,
         capture_output=True,
         text=True,
@@ -259,13 +287,19 @@ def start_rows(folder: Path, effort: Effort, say: Progress) -> list[Row]:
     say("a start without compiled code")
     cold = [first_decision(folder / f"cache-{number}") for number in range(effort.colds)]
     say("a start without compiled code, hull")
-    hull = first_decision(folder / "cache-hull", "Hull")
+    hull = first_decision(folder / "cache-hull", WITH_HULL)
+    say("a start without compiled code, Swerve")
+    ours = first_decision(folder / "cache-swerve", OURS)
     say("starts with compiled code")
     warm = [first_decision(folder / "cache-0") for _ in range(effort.starts)]
+    ours_warm = [first_decision(folder / "cache-swerve", OURS) for _ in range(effort.starts)]
+    start, start_ours = statistics.median(warm), statistics.median(ours_warm)
     return [
-        against_bar("start-cached", statistics.median(warm), "s", "new process, import, first decision of BWC"),
+        against_bar("start-cached", start, "s", "new process, import, first decision of BWC"),
         against_bar("cold-compile", statistics.median(cold), "s", "the same with nothing compiled"),
         row("cold-compile-hull", hull, "s", "cold-compile", hull / statistics.median(cold), "the same with Hull, once"),
+        row("start-cached-swerve", start_ours, "s", "start-cached", start_ours / start, "the same with Swerve"),
+        row("cold-compile-swerve", ours, "s", "cold-compile", ours / statistics.median(cold), "the same with Swerve, once"),
     ]
 
 

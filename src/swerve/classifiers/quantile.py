@@ -10,6 +10,8 @@ from swerve.core.spec import Natural, NonNegative, Range, Spec
 STEP = 8.0  # of the search for a quantile, in mean absolute deviations, divided by the contexts seen to the power of 0.9
 LONG = 2048.0  # contexts after which the steps shrink no more and averages forget: the box can drift
 LONG_STEP = STEP / LONG
+HEADSTART = 64.0  # contexts that the steps are shorter for: a long first step outwards takes thousands of contexts to come back
+FIRST = 16.0  # contexts whose average is where the search begins
 LARGEST = 1e100  # features beyond are refused: their deviations could add up to no number, and a box that is no number stays so
 TINY = 1e-200  # instead of the spread of a feature that has never varied
 
@@ -144,10 +146,16 @@ def _(spec, pool, delta):
         return 0
     pool.seen += n
     weight = min(n / min(pool.seen, LONG), 1.0)
-    steps = max(LONG_STEP, STEP / pool.seen**0.9) if pool.seen < 1e6 else LONG_STEP
+    steps = max(LONG_STEP, STEP / (pool.seen + HEADSTART) ** 0.9) if pool.seen < 1e6 else LONG_STEP
     for j in range(pool.d):
         pool.middle[j] += (delta.middle[j] / n - pool.middle[j]) * weight
         pool.spread[j] += (delta.spread[j] / n - pool.spread[j]) * weight
+        if pool.seen <= FIRST:  # steps in deviations are worth nothing before there is a deviation
+            pool.low_outer[j] = pool.middle[j]
+            pool.low_inner[j] = pool.middle[j]
+            pool.high_inner[j] = pool.middle[j]
+            pool.high_outer[j] = pool.middle[j]
+            continue
         step = steps * pool.spread[j]
         pool.low_outer[j] -= step * (delta.low_outer[j] - spec.outer * n)
         pool.low_inner[j] -= step * (delta.low_inner[j] - spec.inner * n)

@@ -131,6 +131,14 @@ load_option = click.option(
 )
 
 
+def need_plots(what: str) -> None:
+    """Refuse `what` at once where plots cannot be drawn, before hours are spent on what they would show."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise SwerveError(f"{what} needs the package matplotlib; install Swerve with its extra `report`") from None
+
+
 def plain(value: Any) -> Any:
     """`value` for JSON: numbers that JSON does not know become null."""
     if isinstance(value, dict):

@@ -19,6 +19,7 @@ from swerve.cli.common import (
     figures,
     json_option,
     load_option,
+    need_plots,
     number,
     progress_bar,
     threads_option,
@@ -94,10 +95,7 @@ def picture(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path |
         raise SwerveError(f"--plot {path} is not allowed; the FILE must end in {' or '.join(PICTURES)}")
     if not path.parent.is_dir():
         raise NotADirectoryError(f"--plot {path} cannot be written: there is no folder {path.parent}")
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise SwerveError("--plot needs the package matplotlib; install Swerve with its extra `report`") from None
+    need_plots("--plot")
     return path
 
 

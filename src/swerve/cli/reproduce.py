@@ -11,7 +11,18 @@ from typing import Any
 
 import click
 
-from swerve.cli.common import console, errors, figures, json_option, number, progress_bar, seed_option, threads_option, write_json
+from swerve.cli.common import (
+    console,
+    errors,
+    figures,
+    json_option,
+    need_plots,
+    number,
+    progress_bar,
+    seed_option,
+    threads_option,
+    write_json,
+)
 from swerve.core.errors import SwerveError
 from swerve.experiments import EXPERIMENTS, Cell, Experiment, lower_bounds, run, total_rounds
 from swerve.experiments.analysis import agreements, breakdown
@@ -62,7 +73,7 @@ def command(
     Theorems 5 and 6. all: everything. Runs are kept in --out as they end: interrupt it and call again.
     """
     if report is not None:
-        need_plots()
+        need_plots("--report")
     if impressions is not None and what == "lower-bounds":
         raise SwerveError("--impressions is not allowed with lower-bounds; its settings are horizons of their own")
     start = time.perf_counter()
@@ -98,14 +109,6 @@ def command(
         line = shlex.join(["swerve", *sys.argv[1:]])
         page = writer.write(report, cells, growths, command=line, seed=seed, runs=count, seconds=seconds)
         errors.print(f"report: {page}")
-
-
-def need_plots() -> None:
-    """Refuse `--report` at once where plots cannot be drawn."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise SwerveError("--report needs the package matplotlib; install Swerve with its extra `report`") from None
 
 
 def tuned(experiment: Experiment, with_exp3s: bool) -> Experiment:

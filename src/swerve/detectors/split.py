@@ -11,6 +11,8 @@ from swerve.detectors.counts import over_suffixes, take_in
 from swerve.detectors.glr import surely_below
 from swerve.detectors.suffixes import MOST_LEVELS, suffix
 
+FEW = 4  # plays before a split that are needed to speak of a change
+
 
 @over_suffixes
 class Split(Spec):
@@ -21,7 +23,7 @@ class Split(Spec):
     BF = B(1 + r, 1 + m − r) · B(1 + s − r, 1 + n − m − s + r) / B(1 + s, 1 + n − s);
     alarm ⇔ hazard · m · BF > odds for some suffix.
 
-    Suffixes have 2^k to 2^(k+1) − 1 plays, one for each k in [2, `levels`); each is looked at `often` times (a power of 2) while
+    Suffixes have 2^k to 2^(k+1) − 1 plays, at least 4 plays before them, one for each k in [2, `levels`); each is looked at `often` times (a power of 2) while
     it doubles. `evidence` is the highest ln(hazard · m · BF / odds) + bonus if that is positive, and the suffix it belongs to;
     `onset` is the suffix of the highest m · BF, whatever its size.
 
@@ -66,11 +68,11 @@ def _(spec, row, arm, bonus):
         if n * spec.often & ((1 << k) - 1) != 0:
             break  # neither does any longer suffix have enough new plays to be looked at
         m, r = suffix(row, arm, k, n, s)
-        if m >= n:
+        if n - m < FEW:  # a change right after the start is none: there was nothing before it
             break
         bar = math.log(spec.odds / spec.hazard / m) - bonus
         if bar > 0.0 and surely_below(n, s, m, r, bar):
-            continue  # BF < exp(gain) at every split, by brute force up to 110 plays: the screen hides no alarm
+            continue  # BF < exp(gain) at every split (tried: all records of up to 110 clicks), so this hides no alarm
         score = log_bayes(n, s, m, r) - bar
         if score > top:
             top, plays, total = score, m, r

@@ -67,7 +67,7 @@ PLACE = record_dtype(
         ("t", "i8"),  # rounds this query has had
         ("segment", "i8"),  # which line of `segments` holds now
         ("ahead", "i8"),  # the round of the next line
-        ("signal", "i8"),  # whether this round's context announces an event: not every event is announced in its own round
+        ("signal", "i8"),  # what this round's context announces, 0 for nothing: not every event is announced in its own round
         ("clicks", "u8"),  # stream of click uniforms, one per round
         ("contexts", "u8"),  # stream of contexts
     ]
@@ -147,12 +147,15 @@ class World:
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """From round `since` of a query on: its click probabilities, whether that round is an event, and whether it is announced."""
+    """From round `since` of a query on: its click probabilities, whether that round is an event, and what it announces.
+
+    `signal` is 0 when nothing is announced; what other numbers mean is up to the environment's `context`.
+    """
 
     since: int
     chances: list[float]
     event: bool = True
-    signal: bool = True
+    signal: int = 1
 
 
 def segment_dtype(arms: int) -> np.dtype[Any]:
@@ -199,7 +202,8 @@ def assemble(
                 raise SwerveError(f"query {query}, round {entry.since}: {len(entry.chances)} click probabilities for {arms} arms")
             segments[line]["since"] = entry.since
             segments[line]["until"] = lines[number + 1].since if number + 1 < len(lines) else NEVER
-            segments[line]["event"], segments[line]["signal"] = entry.event and number > 0, entry.signal and number > 0
+            if number > 0:  # in its first round a query has nothing to differ from
+                segments[line]["event"], segments[line]["signal"] = entry.event, entry.signal
             segments[line]["chance"][:arms] = entry.chances
             segments[line]["best"] = max(entry.chances)
             owner[line] = query

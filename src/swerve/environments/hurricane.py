@@ -269,7 +269,7 @@ def histories(chances: NDArray[np.float64], opened: NDArray[np.int64], alarms: d
         event = leader is not None and leader not in top
         if event or (leader is None and len(top) == 1):
             leader = top[0]
-        out.append(Line(since, now, event, since in alarms))
+        out.append(Line(since, now, event, alarms.get(since, 0)))
     return out
 
 
@@ -289,11 +289,8 @@ def _(spec: Hurricane, seed: int) -> World:
     count = walk(np.uint64(split(seed, "requests")), spec.impressions, mass, known, opened, alarms)
     heard = {int(since): int(signal) for since, signal in alarms[:count]}
     lines = histories(chances, opened, heard)
-    drawn = assemble(
-        spec, seed, arms=len(STORMS), features=SIGNALS, histories=[lines], schedule=np.zeros(spec.impressions, np.int32)
-    )
-    drawn.segments["signal"] = [heard.get(line.since, 0) for line in lines]
-    return drawn
+    schedule = np.zeros(spec.impressions, np.int32)
+    return assemble(spec, seed, arms=len(STORMS), features=SIGNALS, histories=[lines], schedule=schedule)
 
 
 @context.register(Hurricane)

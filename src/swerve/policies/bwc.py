@@ -9,6 +9,7 @@ from swerve.core.contract import (
     LABEL_TRUE,
     LEARNT,
     RESTARTED,
+    absorb,
     begin,
     begin_pool,
     clear,
@@ -155,6 +156,8 @@ def _(spec, row, pool, delta, now):
 @observe.register(BWC)
 def _(spec, row, pool, delta, x, told, now):
     report = observe(spec.bandit, row.bandit, pool.bandit, delta.bandit, x, told, now)
+    if absorb(spec.classifier, pool.classifier, delta.classifier, x):  # a classifier that needs no labels; SafeCl takes nothing
+        report |= LEARNT
     if row.phase % 2 == 1:
         return report
     report |= CONSULTED

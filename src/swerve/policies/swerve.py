@@ -99,7 +99,7 @@ class Swerve(Spec):
     soon: Natural = 200
     wait: Natural = 1000
     apart: Natural = 20  # rounds that a test lasts at least; more by a factor 1 + thin / (chance that the new alarm is true)
-    thin: NonNegative = 0.02
+    thin: NonNegative = 0.05
     swift: Natural = 40  # a fall found within so many rounds came with its alarm; if most do, alarms are acted on at once
     convinced: Gap = 0.9  # P(event) from which an alarm counts as true
     worth: Probability = 0.0075  # P(an arm has overtaken unseen) from which it is looked at

@@ -1,0 +1,477 @@
+"""The change test: its posterior against every case written out, its Bayes factors, its decisions, and the sets that are drawn."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import stats
+from twins.change import Arm, Cases, log_marginal
+
+from swerve import Blind, ChangeTest, Never, Swerve, SwerveError
+from swerve.core.contract import begin, begin_pool, select
+from swerve.core.rng import split
+from swerve.core.spec import pack
+from swerve.core.tables import bit, full_mask, nested, pool_dtype, row_dtype
+from swerve.policies import change
+from swerve.policies import swerve as policy_file
+from swerve.policies.change import (
+    MOST,
+    SURE,
+    begin_change,
+    change_layout,
+    count_click,
+    count_play,
+    decide_changed,
+    decide_unchanged,
+    event_odds,
+    share_changed,
+    split_off,
+    still_better,
+    suspicion,
+    unseen_rise,
+    verdict,
+)
+
+SPEC = ChangeTest()
+ROOM = 8
+
+
+def fresh(records, spec=SPEC, room=ROOM):
+    """A row whose arms have these (clicks, skips) behind them."""
+    row = np.zeros(1, nested(change_layout(room)))[0]
+    for arm in range(room):
+        change.forget(spec, row, arm)
+    for arm, (clicks, skips) in enumerate(records):
+        row.old_plays[arm] = clicks + skips
+        row.old_total[arm] = clicks
+        change.rescale(spec, row, arm)
+    return row
+
+
+def play(row, arm, value, spec=SPEC):
+    count_play(spec, row, arm)
+    if value > 0.0:
+        count_click(spec, row, arm, value)
+
+
+def arms_of(row, n, spec=SPEC):
+    """The arms of a row as the twin has them."""
+    return [
+        Arm(
+            (float(row.old_total[arm]), float(row.old_plays[arm] - row.old_total[arm])),
+            (float(row.new_total[arm]), float(row.new_plays[arm] - row.new_total[arm])),
+            float(row.given[arm]),
+            float(row.anyway[arm]),
+            float(change.slab(row, arm)),
+            spec.a,
+            spec.b,
+        )
+        for arm in range(n)
+    ]
+
+
+def cases_of(row, n, spec=SPEC):
+    return Cases(arms_of(row, n, spec), float(row.odds), row.found != 0)
+
+
+@st.composite
+def under_way(draw, most=6):
+    """An open test of up to 6 arms: old records, some suspicion from before, new plays in any order, an arm known or not."""
+    spec = ChangeTest(a=draw(st.sampled_from([1.0, 0.5, 2.0])), b=draw(st.sampled_from([1.0, 3.0])))
+    n = draw(st.integers(1, most))
+    row = fresh([(draw(st.integers(0, 40)), draw(st.integers(1, 40))) for _ in range(n)], spec)
+    falls, rises = draw(st.floats(0.001, 0.5)), draw(st.floats(0.001, 0.45))
+    begin_change(spec, row, False, 0.0, falls, rises, 0.995)
+    for arm in range(n):
+        row.anyway[arm] = draw(st.sampled_from([0.0, 0.0, 0.01, 0.3]))
+        row.given[arm] = 1.0 - (1.0 - row.given[arm]) * (1.0 - row.anyway[arm])
+    row.found = draw(st.sampled_from([0, 0, 1]))
+    for arm, click in draw(st.lists(st.tuples(st.integers(0, n - 1), st.booleans()), max_size=25)):
+        play(row, arm, float(click), spec)
+    assume(all(10.0 / MOST < row.factor[arm] < MOST / 10.0 for arm in range(n)))
+    return spec, n, row
+
+
+# ---------------------------------------------------------------- Bayes factors
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.permutations([0.0] * 6 + [1.0] * 5), st.booleans(), st.randoms())
+def test_the_factor_is_the_closed_form_in_any_order(clicks, skips, values, late, dice):
+    """Clicks may come right after their plays or later: the factor knows only what was counted."""
+    row = fresh([(clicks, skips), (3, 1)])
+    begin_change(SPEC, row, False, 0.0, 0.1, 0.05, 0.995)
+    owed = 0
+    for value in values:
+        count_play(SPEC, row, 0)
+        owed += value > 0.0
+        while owed and not (late and dice.random() < 0.5):
+            count_click(SPEC, row, 0, 1.0)
+            owed -= 1
+    for _ in range(owed):
+        count_click(SPEC, row, 0, 1.0)
+    assert (row.new_plays[0], row.new_total[0]) == (11, 5.0)
+    assert row.factor[0] == pytest.approx(arms_of(row, 1)[0].factor, rel=1e-9)
+
+
+def test_the_closed_form_is_a_ratio_of_two_forecasts():
+    """The twin's marginal itself, against the product of the chances of one play after the other."""
+    chance, clicks, skips = 1.0, 0, 0
+    for value in (1, 0, 0, 1, 1, 0, 1):
+        chance *= (2.5 + clicks if value else 0.7 + skips) / (3.2 + clicks + skips)
+        clicks, skips = clicks + value, skips + 1 - value
+    assert log_marginal(clicks, skips, 2.5, 0.7) == pytest.approx(math.log(chance), abs=1e-12)
+
+
+@pytest.mark.parametrize("value", [0.25, 0.5, 0.9])
+def test_part_of_a_click_counts_about_as_a_click_with_that_chance(value):
+    """No closed form holds for it: the factor lies between those of a click and of a skip, about at the average."""
+    factors = []
+    for earned in (0.0, value, 1.0):
+        row = fresh([(30, 10)])
+        begin_change(SPEC, row, False, 0.0, 0.1, 0.05, 0.995)
+        for before in (1.0, 0.0, 0.0):
+            play(row, 0, before)
+        play(row, 0, earned)
+        factors.append(float(row.factor[0]))
+    skip, part, click = factors
+    assert part == pytest.approx(value * click + (1.0 - value) * skip, rel=0.02)
+    assert click < part < skip
+
+
+def test_a_click_for_a_play_before_the_test_goes_to_the_old_record():
+    row = fresh([(30, 10)])
+    begin_change(SPEC, row, False, 0.0, 0.1, 0.05, 0.995)
+    count_click(SPEC, row, 0, 1.0)
+    assert (row.old_total[0], row.new_total[0], row.factor[0]) == (31.0, 0.0, 1.0)
+    play(row, 0, 1.0)
+    count_click(SPEC, row, 0, 1.0)
+    assert (row.old_total[0], row.new_total[0]) == (32.0, 1.0)
+    for _ in range(50):
+        count_click(SPEC, row, 0, 1.0)
+    assert (row.old_total[0], row.new_total[0]) == (40.0, 1.0)  # however often it is told: no play earns more than 1
+
+
+def test_factors_stay_within_their_bounds():
+    row = fresh([(1000, 0), (0, 1000)])
+    begin_change(SPEC, row, False, 0.0, 0.1, 0.05, 0.995)
+    for _ in range(500):
+        play(row, 0, 0.0)
+        play(row, 1, 0.0)
+    assert row.factor[0] == MOST
+    assert 1.0 / MOST <= row.factor[1] < 1.0
+    for _ in range(500):
+        play(row, 1, 1.0)
+    assert row.factor[1] == MOST
+    assert np.isfinite(row.factor).all()
+
+
+# ---------------------------------------------------------------- the posterior
+
+
+@given(under_way())
+def test_the_posterior_is_the_enumeration_of_all_cases(test):
+    spec, n, row = test
+    cases = cases_of(row, n, spec)
+    odds, none = event_odds(row)
+    exact = cases.odds()
+    assert odds == pytest.approx(min(max(exact, 1.0 / SURE if row.found else 0.0), SURE), rel=1e-6, abs=1e-12)
+    happened = cases.chance(True)
+    for arm in range(n):
+        # `share_changed` takes arms as independent: that an event changes at least one is in `none`
+        share = share_changed(row, arm, row.given[arm])
+        assert share / (1.0 - none) * happened == pytest.approx(cases.chance(True, (arm,)), rel=1e-6, abs=1e-12)
+        stale = share_changed(row, arm, row.anyway[arm]) * (1.0 - happened)
+        assert stale == pytest.approx(cases.chance(False, (arm,)), rel=1e-6, abs=1e-12)
+    if row.found == 0:
+        assert none == pytest.approx(math.prod(1.0 - share_changed(row, arm, row.given[arm]) for arm in range(n)), rel=1e-9)
+    else:
+        assert none == 0.0
+
+
+@given(under_way())
+def test_a_suspicion_is_exact_once_an_arm_is_known_and_never_too_high(test):
+    spec, n, row = test
+    cases = cases_of(row, n, spec)
+    odds, none = event_odds(row)
+    assume(1.0 / SURE < odds < SURE)
+    for arm in range(n):
+        exact = cases.chance(inside=(arm,))
+        if row.found:
+            assert suspicion(row, arm, odds) == pytest.approx(exact, rel=1e-6, abs=1e-12)
+        else:  # it leaves out that an event changes at least one arm: too low by the factor 1 − none at most
+            assert exact * (1.0 - none) - 1e-12 <= suspicion(row, arm, odds) <= exact + 1e-12
+
+
+@given(under_way())
+def test_what_is_looked_at_is_the_chance_that_an_arm_has_risen_unseen(test):
+    """An event that left the leader alone and changed this arm, or no event and an old suspicion: the arm's share in `select`."""
+    spec, n, row = test
+    odds, none = event_odds(row)
+    assume(odds > 0.0 and (row.found or odds < SURE))
+    assume(not row.found or 1.0 / SURE < odds < SURE)
+    policy = Swerve(test=spec, worth=0.0, prompt=0.0)
+    leader = int(row.leader)
+    rise = odds / (1.0 + odds) * (1.0 - share_changed(row, leader, row.given[leader])) / (1.0 - none)
+    cases = cases_of(row, n, spec)
+    for arm in range(n):
+        share = policy_file.worth_a_look(policy, row, arm, odds, rise)
+        exact = 0.0 if arm == leader else cases.chance(True, (arm,), (leader,)) + cases.chance(False, (arm,))
+        assert share == pytest.approx(exact, rel=1e-6, abs=1e-12)
+
+
+def test_a_query_without_a_record_cannot_have_changed():
+    row = fresh([])
+    begin_change(SPEC, row, False, 0.0, 0.3, 0.3, 0.995)
+    assert event_odds(row) == (0.0, 0.0)
+    assert row.given.tolist() == [0.0] * ROOM
+
+
+@pytest.mark.parametrize("clicks", [0, 1, 3, 9, 40])
+@pytest.mark.parametrize("top", [0.02, 0.3, 0.9, 1.0 - 1e-6])
+def test_what_is_left_of_a_suspicion_is_a_ratio_of_tails(clicks, top):
+    row = fresh([(10, 10)])
+    row.top = top
+    for plays in (clicks, min(clicks + 1, 40), 40):
+        row.new_plays[0], row.new_total[0] = plays, float(clicks)
+        exact = min(1.0, stats.beta.sf(top, 1 + clicks, 1 + plays - clicks) / (1.0 - top))
+        assert still_better(SPEC, row, 0) == pytest.approx(exact, rel=1e-6, abs=1e-300)
+
+
+def test_after_many_plays_the_average_says_what_is_left_of_a_suspicion():
+    row = fresh([(10, 10)])
+    row.top, row.new_plays[0] = 0.5, 41
+    row.new_total[0] = 20.0
+    assert still_better(SPEC, row, 0) == 0.0
+    row.new_total[0] = 21.0
+    assert still_better(SPEC, row, 0) == 1.0
+
+
+def test_a_rise_is_unseen_until_somebody_looks():
+    row = fresh([(80, 20), (10, 90), (20, 80)])
+    begin_change(SPEC, row, False, 0.0, 0.1, 0.05, 0.995)
+    for _ in range(30):
+        play(row, 0, 1.0)
+    assert unseen_rise(SPEC, row) == pytest.approx(1.0)  # the leader's clicks say nothing about it
+    for arm, one_in in ((1, 10), (2, 5)):
+        before = unseen_rise(SPEC, row)
+        for t in range(60):
+            play(row, arm, float(t % one_in == 0))
+        assert unseen_rise(SPEC, row) < 0.7 * before
+    assert unseen_rise(SPEC, row) < 0.2
+    cases = cases_of(row, 3)
+    some, none = [cases.chance(True, outside=(0,)), cases.chance(True, outside=(0, 1, 2))]
+    prior = Cases([Arm(arm.old, (0.0, 0.0), arm.given, 0.0, arm.slab) for arm in arms_of(row, 3)], float(row.odds))
+    exact = (some - none) / prior.chance(True, outside=(0,)) / (cases.chance(False) / prior.chance(False))
+    assert unseen_rise(SPEC, row) == pytest.approx(exact)
+
+
+# ---------------------------------------------------------------- slabs
+
+
+@given(st.floats(0.005, 0.995), st.floats(0.05, 0.95), st.floats(0.05, 0.95))
+def test_slabs_follow_the_leader(level, fall, upset):
+    """A changed leader has `fall` times its mean on average; any other changed arm is better than it with probability `upset`."""
+    spec = ChangeTest(fall=fall, upset=upset)
+    row = fresh([(int(10_000 * level), 10_000 - int(10_000 * level)), (0, 50)], spec)
+    assume(row.old_total[0] > 0)
+    begin_change(spec, row, False, 0.0, 0.1, 0.05, 0.995)
+    assert row.leader == 0
+    assert spec.a / (spec.a + row.fall) == pytest.approx(fall * row.top)
+    assert stats.beta.sf(row.top, 1.0, row.rise) == pytest.approx(upset, rel=1e-9)
+
+
+# ---------------------------------------------------------------- decisions
+
+
+@given(under_way(), st.data())
+def test_an_arm_decided_unchanged_leaves_the_rest_as_it_was(test, data):
+    spec, n, row = test
+    assume(n > 1)
+    cases = cases_of(row, n, spec)
+    arm = data.draw(st.integers(0, n - 1))
+    others = [other for other in range(n) if other != arm]
+    exact = cases.odds(outside=(arm,))
+    plays, total = change.plays_in(row, arm), change.total_in(row, arm)
+    decide_unchanged(row, arm)
+    odds, none = event_odds(row)
+    assume(10.0 / SURE < row.odds < SURE / 10.0 and 10.0 / SURE < exact < SURE / 10.0)
+    assert odds == pytest.approx(exact, rel=1e-6)
+    for other in others:
+        share = share_changed(row, other, row.given[other]) / (1.0 - none) * odds / (1.0 + odds)
+        assert share == pytest.approx(cases.chance(True, (other,), (arm,)) / cases.chance(outside=(arm,)), rel=1e-6, abs=1e-12)
+    assert row.stayed == bit(arm)
+    assert (row.old_plays[arm], row.old_total[arm], row.new_plays[arm], row.given[arm]) == (plays, total, 0, 0.0)
+
+
+@given(under_way(), st.data())
+def test_an_arm_decided_changed_leaves_the_rest_as_it_was(test, data):
+    spec, n, row = test
+    arm = data.draw(st.integers(0, n - 1))
+    others = [other for other in range(n) if other != arm]
+    cases = cases_of(row, n, spec)
+    exact = cases.odds(inside=(arm,))
+    doubtful = row.anyway[arm] > 0.0
+    plays, total = int(row.new_plays[arm]), float(row.new_total[arm])
+    decide_changed(spec, row, arm, 0, 0.0)
+    odds, none = event_odds(row)
+    assert (row.found, row.moved, none) == (1, bit(arm), 0.0)
+    assert (row.old_plays[arm], row.old_total[arm], row.new_plays[arm], row.given[arm]) == (plays, total, 0, 0.0)
+    if not doubtful:
+        assert exact == math.inf
+        assert odds > 100.0  # up to 6 arms: see decide_changed
+    else:
+        assume(10.0 / SURE < row.odds < SURE / 10.0 and 10.0 / SURE < exact < SURE / 10.0)
+        assert odds == pytest.approx(exact, rel=1e-6)
+        for other in others:
+            share = share_changed(row, other, row.given[other]) * odds / (1.0 + odds)
+            assert share == pytest.approx(cases.chance(True, (other, arm)) / cases.chance(inside=(arm,)), rel=1e-6, abs=1e-12)
+
+
+def test_an_arm_that_changed_later_than_suspected_keeps_only_what_came_since():
+    row = fresh([(80, 20), (10, 90)])
+    begin_change(SPEC, row, False, 0.0, 0.1, 0.05, 0.995)
+    for value in [1.0] * 20 + [0.0] * 30:
+        play(row, 0, value)
+    decide_changed(SPEC, row, 0, 32, 2.0)
+    assert (row.old_plays[0], row.old_total[0], row.new_plays[0]) == (32, 2.0, 0)
+
+
+def test_verdicts_wait_for_proof():
+    row = fresh([(800, 200), (100, 900)])
+    begin_change(SPEC, row, False, 0.0, 0.4, 0.05, 0.995)
+    assert verdict(SPEC, row, 0) == 0
+    assert verdict(SPEC, row, 5) == 0  # an arm that was never there
+    needed = 0
+    while verdict(SPEC, row, 0) == 0:
+        play(row, 0, 0.0)
+        needed += 1
+    assert verdict(SPEC, row, 0) == 1
+    assert suspicion(row, 0, event_odds(row)[0]) > SPEC.sure
+    assert 2 <= needed <= 8
+    needed = 0
+    while verdict(SPEC, row, 1) == 0:
+        play(row, 1, float(needed % 10 == 3))
+        needed += 1
+    assert verdict(SPEC, row, 1) == -1
+    row.anyway[1] = 0.05  # an old suspicion is not settled by this event's odds
+    assert verdict(SPEC, row, 1) == 0
+
+
+# ---------------------------------------------------------------- one test after the other
+
+
+@given(under_way())
+def test_the_next_test_takes_over_what_was_learnt_and_the_suspicion_that_is_left(test):
+    spec, n, row = test
+    odds, _ = event_odds(row)
+    suspicions = [suspicion(row, arm, odds) for arm in range(n)]
+    both = [(change.plays_in(row, arm), change.total_in(row, arm)) for arm in range(n)]
+    since = [(int(row.new_plays[arm]), float(row.new_total[arm])) for arm in range(n)]
+    before = row.copy()
+    dropped = begin_change(spec, row, True, odds, 0.1, 0.05, 0.995)
+    before.top = row.top
+    for arm in range(n):
+        kept = (row.old_plays[arm], row.old_total[arm])
+        if suspicions[arm] > 0.5:
+            assert dropped >> arm & 1
+            assert kept == since[arm]
+            assert row.anyway[arm] == 0.0
+        else:
+            assert not dropped >> arm & 1
+            assert kept == both[arm]
+            left = suspicions[arm] * still_better(spec, before, arm)
+            assert row.anyway[arm] == pytest.approx(left if left >= change.LEAST else 0.0)
+        assert (row.new_plays[arm], row.factor[arm]) == (0, 1.0)
+        assert row.given[arm] >= row.anyway[arm]
+    assert (row.found, row.moved, row.stayed) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("odds", [0.5, 3.0, 200.0])
+def test_what_the_net_has_caught_begins_with_the_odds_that_it_is_given(odds):
+    row = fresh([(700, 300), (100, 900), (100, 900)])
+    begin_change(SPEC, row, False, 0.0, 0.5, 0.0, 0.995)
+    row.old_total[0] -= 15.0
+    split_off(SPEC, row, 0, 40, 5.0, odds)
+    assert (row.old_plays[0], row.old_total[0], row.new_plays[0], row.new_total[0]) == (960, 680.0, 40, 5.0)
+    assert event_odds(row)[0] == pytest.approx(odds, rel=0.1)
+    assert share_changed(row, 0, row.given[0]) > 0.99
+
+
+# ---------------------------------------------------------------- what is drawn
+
+
+def drawn_sets(monkeypatch, row, n, draws):
+    """The sets of changed arms that `select` draws from one state: a changed arm's sampler is asked without its old record."""
+    policy = Swerve(classifier=Never(), net=Blind())
+    table, pools = np.zeros(1, row_dtype(policy, ROOM, 1)), np.zeros(1, pool_dtype(policy, 1))
+    begin(policy, table[0], np.uint64(split(3, "sets")))
+    begin_pool(policy, pools[0], 1)
+    table[0].test = row
+    table[0].open, table[0].hasty = 1, 1
+    sizes: list[float] = []
+
+    def noted(word, a, b, *scales):
+        sizes.append(float(a + b))
+        return 0.5, word
+
+    monkeypatch.setattr(policy_file, "beta", noted)
+    seen: Counter[frozenset[int]] = Counter()
+    for _ in range(draws):
+        sizes.clear()
+        select(policy, table[0], pools[0], full_mask(n), 0.0)
+        seen[frozenset(arm for arm in range(n) if sizes[arm] < row.old_plays[arm])] += 1
+    return seen
+
+
+@pytest.mark.parametrize("found", [0, 1])
+def test_a_bold_test_plays_on_sets_drawn_from_the_posterior(monkeypatch, found):
+    n, dice = 4, random.Random(5)
+    row = fresh([(160, 40), (40, 160), (50, 150), (60, 140)])
+    begin_change(SPEC, row, False, 0.0, 0.3, 0.25, 0.995)
+    row.anyway[1], row.anyway[2] = 0.3, 0.1
+    row.found = found
+    for arm, chance in ((0, 0.65), (1, 0.3), (2, 0.4)):
+        for _ in range(3):
+            play(row, arm, float(dice.random() < chance))
+    assert event_odds(row)[0] >= 1.0
+    cases = cases_of(row, n).sets()
+    draws = 4000
+    seen = drawn_sets(monkeypatch, row, n, draws)
+    assert set(seen) <= set(cases)
+    likely = sorted((which for which in cases if cases[which] * draws >= 5.0), key=sorted)
+    rare = 1.0 - sum(cases[which] for which in likely)
+    observed = [seen[which] for which in likely] + [draws - sum(seen[which] for which in likely)]
+    expected = [cases[which] * draws for which in likely] + [rare * draws]
+    if expected[-1] < 5.0:
+        observed, expected = [*observed[:-2], sum(observed[-2:])], [*expected[:-2], sum(expected[-2:])]
+    assert len(expected) > 8
+    assert stats.chisquare(observed, expected).pvalue > 0.01
+
+
+def test_the_sets_are_drawn_from_what_the_record_says(monkeypatch):
+    """The check above can fail: with other clicks the sets are others."""
+    row = fresh([(160, 40), (40, 160), (50, 150), (60, 140)])
+    begin_change(SPEC, row, False, 0.0, 0.3, 0.25, 0.995)
+    for _ in range(12):
+        play(row, 0, 0.0)
+    seen = drawn_sets(monkeypatch, row, 4, 300)
+    assert sum(count for which, count in seen.items() if 0 in which) > 295
+
+
+@pytest.mark.parametrize(
+    ("named", "words"), [({"a": 0.0}, "a must"), ({"others": 1.0}, "others"), ({"fall": 0.0}, "fall"), ({"sure": 1.0}, "sure")]
+)
+def test_what_could_not_work_is_refused(named, words):
+    with pytest.raises(SwerveError, match=words):
+        ChangeTest(**named)
+
+
+def test_the_spec_packs_to_numbers():
+    packed = pack(SPEC)[0]
+    assert (packed.a, packed.upset, packed.proof) == (1.0, 0.25, 5.0)
