@@ -18,7 +18,7 @@ $(VENV)/.dev: requirements/dev.txt pyproject.toml tools/setup
 	tools/setup "$(PYTHON)" $(VENV) requirements/dev.txt
 	@touch $@ $(VENV)/.demo
 
-demo: $(VENV)/.demo  ## set up and run the head-to-head of ORA, BWC and UCB1
+demo: $(VENV)/.demo  ## set up and run the head-to-head
 	$(BIN)/swerve demo
 
 test: $(VENV)/.dev  ## set up and run the default tests

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
 import json
 import os
@@ -63,6 +64,19 @@ def test_the_example_of_the_readme_runs(tmp_path):
     assert len([line for line in example.splitlines() if line.strip()]) <= 10
     (tmp_path / "example.py").write_text(example, encoding="utf-8")
     assert re.search(r"regret [\d,]+, missed events [\d.]+", run(sys.executable, "example.py", cwd=tmp_path))
+
+
+def test_the_readme_lists_every_command():
+    from swerve.cli import COMMANDS
+
+    listed = re.findall(r"^swerve (\w+)", (ROOT / "README.md").read_text(encoding="utf-8"), re.M)
+    assert sorted(listed) == sorted(COMMANDS)
+
+
+def test_the_session_of_the_page_on_our_policy_runs():
+    failed, tried = doctest.testfile(str(ROOT / "docs" / "beyond.md"), module_relative=False)
+    assert tried >= 3
+    assert failed == 0
 
 
 @pytest.mark.parametrize("page", ["policies.md", "simulate.md", "experiments.md"])

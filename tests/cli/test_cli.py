@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -135,10 +136,17 @@ def test_bounds_refuses_a_horizon_that_is_too_short():
         CliRunner().invoke(app, ["bounds", "--horizon", "1000"], catch_exceptions=False)
 
 
-def test_demo_plays_all_three():
+def test_demo_plays_all_five():
     rows = json.loads(invoke("demo", "--runs", "1", "--json"))
     regret = {row["name"]: row["mean"] for row in rows}
     assert regret["ora"] < regret["bwc"] < regret["ucb1"]
+    assert list(regret) == ["swerve", "oracle-ts", "ora", "bwc", "ucb1"]
+    assert regret["swerve"] < 1.1 * regret["oracle-ts"] < regret["ora"]
+
+
+def test_demo_ends_with_what_noticing_is_worth():
+    out = " ".join(invoke("demo", "--runs", "1").split())
+    assert re.search(r"BWC wins back [\d,]+ \(\d+%\), with no labels\. Swerve loses [\d,]+ in all, \d\.\d\d × what", out)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,12 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
         cls_named("Restarting")(UCB1(), cls_named("CUSUM")(5, 0.05, 1.0), "arm"),
         cls_named("Restarting")(BWC(Testable(UCB1(), L), swerve.Told()), cls_named("CUSUM")(5, 0.05, 1.0)),
     ],
+    "Swerve": lambda: [  # tests, verdicts and suspicions must happen within a test's few rounds
+        cls_named("Swerve")(
+            examples_of(cls_named("QuantileBox"))[0], examples_of(cls_named("Split"))[0], soon=12, wait=40, apart=4
+        ),
+        cls_named("Swerve")(swerve.Rectangle(margin=0.2), cls_named("Blind")(), soon=12, wait=40, apart=4),
+    ],
     "Forced": lambda: [
         cls_named("Forced")(UCB1(), 0.3, growing=True),
         cls_named("Forced")(Thompson(), 0.3, "random"),

@@ -13,7 +13,7 @@ COMMANDS = {
     "bench": "how fast, how small: the kernels beside plain C and other libraries",
     "bounds": "what the paper proves for a problem, and what BWC measures on it",
     "compare": "policies beside each other on the workloads, with paired differences",
-    "demo": "ORA, BWC and UCB1 head to head on shifting search traffic",
+    "demo": "Swerve, BWC, oracles and UCB1 head to head on shifting search traffic",
     "list": "policies, building blocks and environments, with their parameters",
     "reproduce": "the paper's experiments, our figures beside the printed ones",
     "simulate": "play policies in an environment and report their regret",

@@ -1,4 +1,4 @@
-"""ORA, BWC and UCB1 on the same shifting traffic, side by side."""
+"""Policies on the same shifting traffic, side by side."""
 
 from __future__ import annotations
 

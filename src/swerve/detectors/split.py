@@ -23,8 +23,8 @@ class Split(Spec):
     BF = B(1 + r, 1 + m − r) · B(1 + s − r, 1 + n − m − s + r) / B(1 + s, 1 + n − s);
     alarm ⇔ hazard · m · BF > odds for some suffix.
 
-    Suffixes have 2^k to 2^(k+1) − 1 plays, at least 4 plays before them, one for each k in [2, `levels`); each is looked at `often` times (a power of 2) while
-    it doubles. `evidence` is the highest ln(hazard · m · BF / odds) + bonus if that is positive, and the suffix it belongs to;
+    Suffixes have 2^k to 2^(k+1) − 1 plays, with at least 4 plays before them, one for each k in [2, `levels`); each is looked
+    at `often` times (a power of 2) while it doubles. `evidence` is the highest ln(hazard · m · BF / odds) + bonus if that is positive, and the suffix it belongs to;
     `onset` is the suffix of the highest m · BF, whatever its size.
 
     Source: the Bayes factor is that of Fearnhead and Liu (JRSS B 69, 2007), as in `BOCPD`; the constant hazard is that of Adams

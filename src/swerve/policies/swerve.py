@@ -84,7 +84,7 @@ class Swerve(Spec):
     Without alarms and without a net (`net=Blind()`) this is `Thompson`, draw for draw. With a safe classifier (`Rectangle`)
     contexts are fed back only when the clicks spoke against an event, as in the paper's BWC.
 
-    Source: this library; docs/beyond.md derives it. Paper: Discussion, the questions left open.
+    Source: this library; docs/beyond.md derives it. Paper: Future Work, the questions left open.
 
     >>> from swerve import Fleet
     >>> fleet = Fleet(Swerve(), queries=1, arms=3, features=2, seed=7)
