@@ -256,17 +256,26 @@ def test_an_arm_decided_changed_leaves_the_rest_as_it_was(test, data):
     plays, total = int(row.new_plays[arm]), float(row.new_total[arm])
     decide_changed(spec, row, arm, 0, 0.0)
     odds, none = event_odds(row)
-    assert (row.found, row.moved, none) == (1, bit(arm), 0.0)
+    assert (row.found, row.moved, none) == (1 if doubtful else change.CERTAIN, bit(arm), 0.0)
     assert (row.old_plays[arm], row.old_total[arm], row.new_plays[arm], row.given[arm]) == (plays, total, 0, 0.0)
     if not doubtful:
         assert exact == math.inf
-        assert odds > 100.0  # up to 6 arms: see decide_changed
+        assert odds == SURE
     else:
         assume(10.0 / SURE < row.odds < SURE / 10.0 and 10.0 / SURE < exact < SURE / 10.0)
         assert odds == pytest.approx(exact, rel=1e-6)
         for other in others:
             share = share_changed(row, other, row.given[other]) * odds / (1.0 + odds)
             assert share == pytest.approx(cases.chance(True, (other, arm)) / cases.chance(inside=(arm,)), rel=1e-6, abs=1e-12)
+
+
+def test_a_proven_event_stays_proven_however_many_arms_did_not_change():
+    row = fresh([(800, 200)] + [(100, 900)] * 31, room=32)
+    begin_change(SPEC, row, False, 0.0, 0.1, 0.05, 0.995)
+    decide_changed(SPEC, row, 0, 0, 0.0)
+    for arm in range(1, 32):
+        decide_unchanged(row, arm)
+    assert event_odds(row) == (SURE, 0.0)
 
 
 def test_an_arm_that_changed_later_than_suspected_keeps_only_what_came_since():

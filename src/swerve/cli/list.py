@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from swerve.cli.common import console, json_option, load_option, write_json
-from swerve.core.contract import predict, select
+from swerve.core.contract import predict, select, watch
 from swerve.core.parse import spec_classes
 from swerve.core.spec import Spec, base_of, field_types
-from swerve.environments import environments
+from swerve.environments import RECORDED, WORKLOADS, environments
 from swerve.policies import POLICIES
 
 #: Below this many columns three columns of text cannot be read side by side.
@@ -45,28 +45,33 @@ def catalog() -> list[dict[str, Any]]:
         defaults = {key: p.default for key, p in list(inspect.signature(maker).parameters.items())[1:]}
         rows.append({"kind": "policy", "name": name, "about": summary(maker), "parameters": defaults})
     for name, cls in spec_classes().items():
-        for kind, verb in (("building block", select), ("classifier", predict)):
+        for kind, verb in (("building block", select), ("classifier", predict), ("detector", watch)):
             if any(base in verb.implementations for base in cls.__mro__):
                 fields = {key: field["default"] for key, field in parameters(cls).items()}
                 rows.append({"kind": kind, "name": name, "about": summary(cls), "parameters": fields})
     for name, cls in environments().items():
         fields = {key: field["default"] for key, field in parameters(cls).items()}
         rows.append({"kind": "environment", "name": name, "about": summary(cls), "parameters": fields})
+    for name, settings in WORKLOADS.items():
+        what = "Hurricane" if name in RECORDED else "Shifts"
+        rows.append({"kind": "workload", "name": name, "about": f"{what} with", "parameters": settings})
     return rows
 
 
 @click.command("list")
-@click.option("--all", "everything", is_flag=True, help="Building blocks and classifiers too, for compositions of your own.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Building blocks, classifiers and detectors too, for compositions of your own."
+)
 @load_option
 @json_option
 def command(everything: bool, json_to: str | None) -> None:
-    """Policies and environments by name, with their parameters and defaults."""
+    """Policies, environments and workloads by name, with their parameters and defaults."""
     rows = catalog()
     if write_json(json_to, [{**row, "parameters": {k: _shown(v) for k, v in row["parameters"].items()}} for row in rows]):
         return
     headings = {"policy": "policies"}
-    for kind in ("policy", "building block", "classifier", "environment"):
-        if kind in ("building block", "classifier") and not everything:
+    for kind in ("policy", "building block", "classifier", "detector", "environment", "workload"):
+        if kind in ("building block", "classifier", "detector") and not everything:
             continue
         if console.width < NARROW:
             console.print(f"[bold underline]{headings.get(kind, kind + 's')}[/bold underline]")

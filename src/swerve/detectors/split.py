@@ -11,6 +11,7 @@ from swerve.detectors.counts import over_suffixes, take_in
 from swerve.detectors.glr import surely_below
 from swerve.detectors.suffixes import MOST_LEVELS, suffix
 
+HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 FEW = 4  # plays before a split that are needed to speak of a change
 
 
@@ -24,8 +25,8 @@ class Split(Spec):
     alarm ⇔ hazard · m · BF > odds for some suffix.
 
     Suffixes have 2^k to 2^(k+1) − 1 plays, with at least 4 plays before them, one for each k in [2, `levels`); each is looked
-    at `often` times (a power of 2) while it doubles. `evidence` is the highest ln(hazard · m · BF / odds) + bonus if that is positive, and the suffix it belongs to;
-    `onset` is the suffix of the highest m · BF, whatever its size.
+    at `often` times (a power of 2) while it doubles. `evidence` is the highest ln(hazard · m · BF / odds) + bonus if that is
+    positive, and the suffix it belongs to; `onset` is the suffix of the highest m · BF, whatever its size.
 
     Source: the Bayes factor is that of Fearnhead and Liu (JRSS B 69, 2007), as in `BOCPD`; the constant hazard is that of Adams
     and MacKay, "Bayesian online changepoint detection" (arXiv 0710.3742, 2007).
@@ -48,9 +49,21 @@ class Split(Spec):
 
 
 @kernel
+def log_gamma(x):
+    """ln Γ(x) for x > 0, to 10⁻¹² (Stirling's series). `math.lgamma` rounds one way in Python and another when compiled."""
+    product = 1.0
+    while x < 10.0:
+        product *= x
+        x += 1.0
+    y = 1.0 / (x * x)
+    series = (1.0 / 12.0 - y * (1.0 / 360.0 - y * (1.0 / 1260.0 - y / 1680.0))) / x
+    return (x - 0.5) * math.log(x) - x + HALF_LOG_TWO_PI + series - math.log(product)
+
+
+@kernel
 def log_beta(a, b):
     """ln B(a, b)."""
-    return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+    return log_gamma(a) + log_gamma(b) - log_gamma(a + b)
 
 
 @kernel

@@ -54,7 +54,12 @@ class Watcher:
         return (np.flatnonzero(self._take(np.full(rewards.shape, arm), rewards)) + 1).tolist()
 
     def _take(self, arms: ArrayLike, values: ArrayLike) -> NDArray[np.bool_]:
-        places, rewards = np.asarray(arms, np.int64), np.ascontiguousarray(table_of("values", values), np.float64)
+        places, rewards = np.asarray(arms), np.ascontiguousarray(table_of("values", values), np.float64)
+        if rewards.ndim != 1:
+            raise SwerveError("values must be one line of rewards, one for each play")
+        if places.dtype.kind not in "iu":
+            raise SwerveError(f"arm = {arms!r} is not allowed; arm must be a whole number")
+        places = places.astype(np.int64)
         if places.size and (places.min() < 0 or places.max() >= self.arms):
             raise SwerveError(f"arm must be in [0, {self.arms - 1}]")
         if not ((rewards >= 0.0) & (rewards <= 1.0)).all():

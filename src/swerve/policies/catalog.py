@@ -11,7 +11,7 @@ from typing import NamedTuple
 from swerve.bandits import DTS, DUCB, EXP3S, KLUCB, SWTS, SWUCB, UCB1, ExploreFirst, Forced, Testable, Thompson
 from swerve.classifiers import Hull, Rectangle
 from swerve.core.contract import select
-from swerve.core.errors import SwerveError
+from swerve.core.errors import SwerveError, whole
 from swerve.core.parse import parse
 from swerve.core.spec import Spec
 from swerve.detectors import BOCPD, CUSUM, GLR, MUCB
@@ -102,7 +102,7 @@ def bwc_explore_first(problem: Problem, length: int = 200, epsilon: float = 0.3,
 
 
 def glr_ts(problem: Problem, every: int = 1, scope: str = "all") -> Spec:
-    """Thompson sampling started over when a GLR test says so: the best here that ignores contexts."""
+    """Thompson sampling started over when a GLR test says so."""
     return Restarting(Thompson(), GLR.tuned(problem.horizon, every), scope)
 
 
@@ -149,12 +149,14 @@ def glr_klucb_theory(problem: Problem) -> Spec:
 
 def cusum_ucb_theory(problem: Problem, shifts: int = 1) -> Spec:
     """CUSUM-UCB as published: h = ln(T/Υ), random forced exploration at rate √(Υ/T · ln(T/Υ)), the arm alone starts over."""
+    shifts = whole("shifts", shifts, 1, problem.horizon)
     rate = math.sqrt(shifts / problem.horizon * math.log(problem.horizon / shifts))
     return Restarting(Forced(UCB1(), min(1.0, rate), order="random"), CUSUM.tuned(problem.horizon, shifts), scope="arm")
 
 
 def mucb_theory(problem: Problem, shifts: int = 1, window: int = 200) -> Spec:
     """M-UCB as published: forced exploration in turn at rate √(Υ K (2b + 3√w) / (2T))."""
+    shifts = whole("shifts", shifts, 1, problem.horizon)
     detector = MUCB.tuned(problem.arms, problem.horizon, window)
     rate = math.sqrt(shifts * problem.arms * (2.0 * detector.threshold + 3.0 * math.sqrt(window)) / (2.0 * problem.horizon))
     return Restarting(Forced(UCB1(), min(1.0, rate)), detector)

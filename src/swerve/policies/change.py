@@ -17,10 +17,10 @@ The kernels work on a row with the fields of `change_layout`; tests compare them
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 from swerve.core.rng import gamma_scale
-from swerve.core.spec import Gap, Positive, Spec
+from swerve.core.spec import Gap, Positive, Range, Spec
 from swerve.core.tables import bit
 from swerve.core.verbs import kernel
 from swerve.detectors.split import log_bayes
@@ -30,16 +30,17 @@ TOP = 1e200  # and products of them below this
 SURE = 1e6  # odds within [1/SURE, SURE]
 FEW = 40  # plays up to which the tail of a Beta is summed exactly
 LEAST = 1e-5  # a suspicion below this is not carried over
+CERTAIN = 2
 CAUGHT = 0.95  # how likely the arm that the net has caught has changed, if anything has
 
 
 class ChangeTest(Spec):
     """What is expected of an event, and when an arm is decided about.
 
-    Beta(a, b) is the prior of an arm's click probability. Given an event, each arm but the leader has changed with probability
-    `others`; a changed leader has a mean of `fall` times what it had, and a changed other arm is better than the leader was with
-    probability `upset`. An arm is decided to have changed when P(changed) > `sure` and its own clicks say so by a Bayes factor
-    of `proof`, and to be unchanged when P(changed | event) < 1 − `sure`.
+    Beta(a, b) is the prior of an arm's click probability (`upset` is exact for a = 1). Given an event, each arm but the leader
+    has changed with probability `others`; a changed leader has a mean of `fall` times what it had, and a changed other arm is
+    better than the leader was with probability `upset`. An arm is decided to have changed when P(changed) > `sure` and its own
+    clicks say so by a Bayes factor of `proof`, and to be unchanged when P(changed | event) < 1 − `sure`.
     """
 
     a: Positive = 1.0
@@ -47,7 +48,7 @@ class ChangeTest(Spec):
     others: Gap = 0.5
     fall: Gap = 0.5
     upset: Gap = 0.25
-    sure: Gap = 0.95
+    sure: Annotated[float, Range(0.5, 1.0, open_low=True, open_high=True)] = 0.95
     proof: Positive = 5.0
 
 
@@ -60,7 +61,7 @@ def change_layout(arms: int) -> list[tuple[Any, ...]]:
         ("top", "f8"),  # and its click probability
         ("fall", "f8"),  # slabs: a changed leader is a Beta(a, fall), any other changed arm a Beta(a, rise)
         ("rise", "f8"),
-        ("found", "i8"),  # whether an arm is known to have changed
+        ("found", "i8"),  # 1 when an arm is known to have changed, CERTAIN when that proves an event
         ("moved", "i8"),  # the arms decided to have changed (mask)
         ("stayed", "i8"),  # and those decided not to have
         ("old_plays", "i8", arms),
@@ -194,6 +195,8 @@ def event_odds(row):
             with_event = min(with_event * likelihood(row, arm, row.given[arm]), TOP)
             without = min(without * likelihood(row, arm, row.anyway[arm]), TOP)
             prior_none *= 1.0 - row.given[arm]
+    if row.found == CERTAIN:
+        return SURE, 0.0
     if row.found != 0:
         return clipped(row.odds * with_event / without, SURE), 0.0
     none = prior_none / with_event
@@ -217,7 +220,8 @@ def still_better(spec, row, arm):
         return 1.0
     if n > FEW:
         return 1.0 if s > row.top * n else 0.0
-    term = (1.0 - row.top) ** (n + 1)  # the tail of a Beta(1 + s, 1 + n − s) is that of a binomial
+    # the tail of a Beta(1 + s, 1 + n − s) is that of a binomial; a whole exponent would round differently when compiled
+    term = (1.0 - row.top) ** float(n + 1)
     tail = term
     for i in range(int(s)):
         term *= (n + 1 - i) / (i + 1.0) * row.top / (1.0 - row.top)
@@ -326,9 +330,10 @@ def decide_changed(spec, row, arm, plays, total):
     if row.anyway[arm] > 0.0:
         some = 1.0 if row.found != 0 else 1.0 - prior_none(row)
         row.odds = clipped(row.odds * row.given[arm] / row.anyway[arm] / some, SURE)
-    else:
+        row.found = max(row.found, 1)
+    else:  # only an event can have changed it: nothing that other arms do takes that back
         row.odds = SURE
-    row.found = 1
+        row.found = CERTAIN
     row.moved |= bit(arm)
     if 0 < plays < row.new_plays[arm]:  # it changed later than suspected
         row.new_plays[arm] = plays

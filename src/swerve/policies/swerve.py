@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from swerve.classifiers.quantile import QuantileBox
 from swerve.core.contract import (
     ALARM,
@@ -35,7 +37,7 @@ from swerve.core.contract import (
     show,
     testing,
 )
-from swerve.core.rng import GOLDEN, beta, gamma_scale, mix, unit, wrap_add
+from swerve.core.rng import GOLDEN, at, beta, gamma_scale, mix, unit, wrap_add
 from swerve.core.spec import Gap, Natural, NonNegative, Positive, Probability, Spec
 from swerve.core.tables import bit, has, nested
 from swerve.core.verbs import kernel
@@ -68,6 +70,8 @@ from swerve.policies.trust import (
     trust_layout,
     trust_pool_layout,
 )
+
+EIGHTH = np.uint64(61)  # a word shifted by so much is 0 one time in eight
 
 
 class Swerve(Spec):
@@ -262,7 +266,8 @@ def _(spec, row, pool, delta, x, told, now):
             row.caught = 0
             for j in range(min(len(x), row.alarm.shape[0])):
                 row.alarm[j] = x[j]
-    if row.t & 7 == 0 and absorb(spec.classifier, pool.classifier, delta.classifier, x):  # one context in eight is plenty
+    # one context in eight is plenty, chosen at random: every eighth would see one hour of the day only
+    if at(row.rng, row.t) >> EIGHTH == 0 and absorb(spec.classifier, pool.classifier, delta.classifier, x):
         report |= LEARNT
     return report
 

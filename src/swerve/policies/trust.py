@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from swerve.core.spec import Gap, Positive, Probability, Spec
+from swerve.core.spec import Gap, Positive, Spec
 from swerve.core.verbs import kernel
 
 
@@ -29,8 +29,12 @@ class Trust(Spec):
     per_signal: Positive = 8.0
     per_query: Positive = 0.1
     memory: Gap = 0.999
-    most: Probability = 0.995
+    most: Gap = 0.995
     after: Positive = 0.2  # changes that come only some time after their alarm, per alarm, before any was seen
+
+    def check(self) -> None:
+        if self.falls + self.rises >= self.trials:
+            self.refuse("trials", f"> falls + rises = {self.falls + self.rises:g}: they are how many of the trials were true")
 
 
 def trust_layout() -> list[tuple[Any, ...]]:
