@@ -222,3 +222,14 @@ def test_an_arm_with_100_million_plays(chance, alarm):
 def test_what_could_not_work_is_refused(named, words):
     with pytest.raises(SwerveError, match=rf"{words} = .* is not allowed"):
         Swerve(**named)
+
+
+@pytest.mark.parametrize("period", [8, 24])
+def test_contexts_that_come_in_a_rhythm_are_all_learnt(period):
+    """Every eighth context would be one hour of the day; the busy hours, an eighth of all, are beyond both quantiles' reach then."""
+    fleet = Fleet(Swerve(), queries=1, arms=3, features=1, seed=5)
+    dice = np.random.default_rng(0)
+    for t in range(16_000):
+        busy = t % period >= period - period // 8
+        fleet.select(0, x=[0.5 + 0.02 * dice.random() + busy], now=float(t))
+    assert fleet.pools["classifier"]["high"][0][0] > 1.5  # the busy hours are usual
