@@ -226,7 +226,7 @@ def test_what_could_not_work_is_refused(named, words):
 
 @pytest.mark.parametrize("period", [8, 24])
 def test_contexts_that_come_in_a_rhythm_are_all_learnt(period):
-    """Every eighth context would be one hour of the day; the busy hours, an eighth of all, are beyond both quantiles' reach then."""
+    """Every eighth context would be one hour of the day, and the busy hours, an eighth of all, might never be among them."""
     fleet = Fleet(Swerve(), queries=1, arms=3, features=1, seed=5)
     dice = np.random.default_rng(0)
     for t in range(16_000):
