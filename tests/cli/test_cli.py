@@ -100,7 +100,7 @@ def test_list_shows_policies_environments_and_with_all_the_parts():
     assert "Rectangle" not in invoke("list").split("environments")[0].replace("safe rectangle", "").split("list --all")[0]
     assert "Rectangle" in invoke("list", "--all")
     rows = json.loads(invoke("list", "--json"))
-    assert {row["kind"] for row in rows} == {"policy", "building block", "classifier", "environment"}
+    assert {row["kind"] for row in rows} == {"policy", "building block", "classifier", "detector", "environment", "workload"}
     traffic = next(row for row in rows if row["name"] == "traffic")
     assert traffic["parameters"]["queries"] == 100
 
