@@ -94,6 +94,13 @@ class Spec:
     def check(self) -> None:
         """Refuse combinations of fields that no single range excludes. Raise `SpecError` with `refuse`."""
 
+    def ordered(self, *names: str) -> None:
+        """Refuse a range, given as two fields NAME_low and NAME_high, that is upside down."""
+        for name in names:
+            low, high = getattr(self, f"{name}_low"), getattr(self, f"{name}_high")
+            if low > high:
+                self.refuse(f"{name}_low", f"≤ {name}_high = {high}")
+
     def refuse(self, field: str, allowed: str) -> typing.NoReturn:
         """Raise the one-line error for `field`: its value, and what would be right."""
         raise SpecError(type(self).__name__, field, getattr(self, field), allowed)

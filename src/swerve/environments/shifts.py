@@ -84,14 +84,7 @@ class Shifts(Spec):
     exponent: NonNegative = 1.0
 
     def check(self) -> None:
-        for low, high in (
-            ("events_low", "events_high"),
-            ("best_low", "best_high"),
-            ("other_low", "other_high"),
-            ("edge_low", "edge_high"),
-        ):
-            if getattr(self, low) > getattr(self, high):
-                self.refuse(low, f"≤ {high} = {getattr(self, high)}")
+        self.ordered("events", "best", "other", "edge")
         if self.edge_high + self.drift + self.margin > 1.0:
             self.refuse("edge_high", f"≤ 1 − margin − drift = {1.0 - self.margin - self.drift:g}, or a signal has no room")
         if self.drift > self.edge_low:

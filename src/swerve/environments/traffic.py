@@ -57,14 +57,7 @@ class Traffic(Spec):
     exponent: NonNegative = 1.0
 
     def check(self) -> None:
-        for low, high in (
-            ("events_low", "events_high"),
-            ("best_low", "best_high"),
-            ("other_low", "other_high"),
-            ("edge_low", "edge_high"),
-        ):
-            if getattr(self, low) > getattr(self, high):
-                self.refuse(low, f"≤ {high} = {getattr(self, high)}")
+        self.ordered("events", "best", "other", "edge")
         if self.edge_high + self.margin > 1.0:
             self.refuse("edge_high", f"≤ 1 − margin = {1.0 - self.margin:g}, or an event's context has no room")
         if self.oracle == "hyperplane" and self.features == 1 and self.edge_low < self.margin:
