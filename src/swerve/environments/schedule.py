@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from swerve.core.engine import Entry
 from swerve.core.errors import SwerveError
-from swerve.core.rng import at, split
+from swerve.core.rng import Stream, at, split
 
 ORDERS = ("sequential", "uniform", "zipf")
 
@@ -46,3 +46,15 @@ def arrange(shares: NDArray[np.int64], order: str, seed: int) -> NDArray[np.int3
     if order != "sequential":
         shuffle.bind()(schedule, np.uint64(split(seed, "order")))
     return schedule
+
+
+def event_rounds(what: str, remedy: str, stream: Stream, rounds: int, low: int, high: int, apart: int) -> list[int]:
+    """The rounds of k ~ U{low … high} events of a query: uniform over the sets that keep `apart` rounds between them."""
+    k = stream.integer(low, high)
+    room = rounds - 1 - k * (apart - 1)  # k places on a line shortened by the gaps, then spread out again
+    if room < k:
+        raise SwerveError(
+            f"{what}: {k} events at least {apart} rounds apart do not fit into the {rounds} rounds of a query; "
+            f"lower {remedy}, or raise impressions"
+        )
+    return [2 + place + (i + 1) * (apart - 1) for i, place in enumerate(sorted(stream.choose(room, k)))]

@@ -12,7 +12,7 @@ from swerve.core.spec import Choice, Count, Natural, NonNegative, Positive, Prob
 from swerve.core.tables import CAPACITIES, capacity
 from swerve.core.verbs import kernel
 from swerve.environments.contract import Line, World, assemble, context, world
-from swerve.environments.schedule import ORDERS, arrange, traffic_shares
+from swerve.environments.schedule import ORDERS, arrange, event_rounds, traffic_shares
 
 MOVES = ("all", "one", "return")
 TRIES = 100_000
@@ -186,17 +186,12 @@ def glided(spec: Shifts, start: int, former: list[float], target: list[float]) -
 
 def draw_history(spec: Shifts, stream: Stream, rounds: int, shifts: bool, bursts: bool) -> list[Line]:
     """What happens to a query, line by line: changes, and signals that come at a time of their own."""
+    apart = max(1, spec.minimum_distance, spec.glide)
     starts: list[int] = []
     if shifts:
-        k = stream.integer(spec.events_low, spec.events_high)
-        apart = max(1, spec.minimum_distance, spec.glide)
-        room = rounds - 1 - k * (apart - 1)  # k places on a line shortened by the gaps, then spread out again
-        if room < k:
-            raise SwerveError(
-                f"Shifts: {k} events at least {apart} rounds apart do not fit into the {rounds} rounds of a query; "
-                "lower events_high, glide or minimum_distance, or raise impressions"
-            )
-        starts = [2 + place + (i + 1) * (apart - 1) for i, place in enumerate(sorted(stream.choose(room, k)))]
+        starts = event_rounds(
+            "Shifts", "events_high, glide or minimum_distance", stream, rounds, spec.events_low, spec.events_high, apart
+        )
     intents = draw_intents(spec, stream, len(starts))
     lines = {1: Line(1, intents[0], False, False)}
     signals = []

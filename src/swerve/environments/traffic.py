@@ -11,7 +11,7 @@ from swerve.core.spec import Choice, Count, Natural, NonNegative, Positive, Prob
 from swerve.core.tables import CAPACITIES, capacity
 from swerve.core.verbs import kernel
 from swerve.environments.contract import World, assemble, context, world
-from swerve.environments.schedule import ORDERS, arrange, traffic_shares
+from swerve.environments.schedule import ORDERS, arrange, event_rounds, traffic_shares
 
 ORACLES = ("rectangle", "hyperplane")
 HYPERPLANE = ORACLES.index("hyperplane")
@@ -104,18 +104,12 @@ def draw_chances(spec: Traffic, stream: Stream, former: list[float] | None) -> l
 
 def draw_history(spec: Traffic, stream: Stream, rounds: int, shifts: bool) -> list[tuple[int, list[float]]]:
     """When a query's click probabilities change, and to what."""
+    apart = max(1, spec.minimum_distance)
     starts: list[int] = []
     if shifts:
-        k = stream.integer(spec.events_low, spec.events_high)
-        apart = max(1, spec.minimum_distance)
-        # k sorted places on a line shortened by the gaps, then spread out again: uniform over all admissible k-sets
-        room = rounds - 1 - k * (apart - 1)
-        if room < k:
-            raise SwerveError(
-                f"Traffic: {k} events at least {apart} rounds apart do not fit into the {rounds} rounds of a query; "
-                "lower events_high or minimum_distance, or raise impressions"
-            )
-        starts = [2 + place + (i + 1) * (apart - 1) for i, place in enumerate(sorted(stream.choose(room, k)))]
+        starts = event_rounds(
+            "Traffic", "events_high or minimum_distance", stream, rounds, spec.events_low, spec.events_high, apart
+        )
     history = [(1, draw_chances(spec, stream, None))]
     for start in starts:
         history.append((start, draw_chances(spec, stream, history[-1][1])))
