@@ -1,0 +1,23 @@
+"""The store: what the service learnt, durable; one protocol, one file per engine."""
+
+from swerve.store.layouts import convert, copy_fields, describe, layout_id, layout_of, step
+from swerve.store.protocol import Batch, Conflict, Damaged, InUse, Row, Store, StoreError
+from swerve.store.urls import open_store, store_path
+
+__all__ = [
+    "Batch",
+    "Conflict",
+    "Damaged",
+    "InUse",
+    "Row",
+    "Store",
+    "StoreError",
+    "convert",
+    "copy_fields",
+    "describe",
+    "layout_id",
+    "layout_of",
+    "open_store",
+    "step",
+    "store_path",
+]

@@ -1,0 +1,318 @@
+"""The contract that every engine keeps."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from store.rows import key, newer, row
+
+from swerve.core.errors import SwerveError
+from swerve.store import Batch, Conflict, Row, Store, StoreError, open_store
+from swerve.store.protocol import Damaged
+
+
+def test_every_engine_is_a_store(store):
+    assert isinstance(store, Store)
+
+
+def test_rows_come_back_in_the_order_of_the_keys_and_none_for_a_stranger(store):
+    store.commit(Batch([row(i) for i in range(5)]))
+    assert store.load([key(3), key(99), key(0)]) == [row(3), None, row(0)]
+    assert store.load([]) == []
+    assert store.load([key(1), key(1)]) == [row(1), row(1)]
+
+
+def test_many_rows_in_one_batch_and_one_load(store):
+    """More than fits into one statement of any engine."""
+    rows = [row(i) for i in range(1203)]
+    store.commit(Batch(rows, [(i, i % 3) for i in range(1203)]))
+    store.commit(Batch([newer(old, record=b"second") for old in rows]))
+    assert {found.record for found in store.load([old.key for old in rows])} == {b"second"}
+    assert store.outcomes(list(range(2000))) == {i: i % 3 for i in range(1203)}
+    assert store.count() == 1203
+
+
+def test_a_newer_version_replaces_everything(store):
+    store.commit(Batch([row(1)]))
+    second = Row(key(1), 2, 7, 20_001, 9, 1.5e9, b"", b"\x00" * 30)
+    store.commit(Batch([second]))
+    assert store.load([key(1)]) == [second]
+    assert store.count() == 1
+
+
+def test_what_is_committed_is_there_when_the_store_is_opened_again(url):
+    first = open_store(url)
+    first.commit(Batch([row(1)], [(1 << 40 | 5, 2)], {"classifier": b"abc"}))
+    first.close()
+    second = open_store(url)
+    assert second.load([key(1)]) == [row(1)]
+    assert second.outcomes([1 << 40 | 5, 6]) == {1 << 40 | 5: 2}
+    assert second.groups() == {("classifier", "0"): b"abc"}
+    assert second.count() == 1
+    second.close()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "stored"),
+    [(row(1, version=1), {1: 1}), (row(1, version=3), {1: 1}), (row(1, version=9), {1: 1}), (row(2, version=2), {2: 0})],
+    ids=["again", "skipped", "far ahead", "never there"],
+)
+def test_a_row_that_is_not_as_expected_is_a_conflict_and_nothing_is_written(store, wrong, stored):
+    store.commit(Batch([row(1)], [(7, 1)], {"g": b"old"}))
+    with pytest.raises(Conflict) as caught:
+        store.commit(Batch([row(5), wrong], [(8, 1)], {"g": b"new"}))
+    assert caught.value.versions == {key(number): version for number, version in stored.items()}
+    assert caught.value.keys == tuple(key(number) for number in stored)
+    assert caught.value.used == {}
+    assert not caught.value.uncertain
+    assert store.load([key(1), key(2), key(5)]) == [row(1), None, None]
+    assert store.outcomes([7, 8]) == {7: 1}
+    assert store.groups() == {("g", "0"): b"old"}
+    assert store.count() == 1
+
+
+def test_a_decision_used_before_is_a_conflict_and_nothing_is_written(store):
+    store.commit(Batch([row(1)], [(7, 1)]))
+    with pytest.raises(Conflict, match="decision 7 was used before, with outcome 1") as caught:
+        store.commit(Batch([newer(row(1))], [(6, 0), (7, 0)]))
+    assert caught.value.used == {7: 1}
+    assert caught.value.versions == {}
+    assert store.load([key(1)]) == [row(1)]
+    assert store.outcomes([6, 7]) == {7: 1}
+
+
+def test_after_a_conflict_the_right_batch_is_taken(store):
+    store.commit(Batch([row(1)]))
+    with pytest.raises(Conflict):
+        store.commit(Batch([row(1, version=5)]))
+    store.commit(Batch([row(1, version=2)]))
+    assert store.load([key(1)]) == [row(1, version=2)]
+
+
+def test_a_batch_tried_again_after_it_landed_shows_its_own_versions(store):
+    """What an uncertain commit comes to: the caller sees its own write and can tell it from another's."""
+    batch = Batch([row(1)], [(7, 2)])
+    store.commit(batch)
+    with pytest.raises(Conflict) as caught:
+        store.commit(batch)
+    assert caught.value.versions == {key(1): 1}
+    assert caught.value.used == dict(batch.used)
+    assert store.load(caught.value.keys) == batch.rows
+
+
+@pytest.mark.parametrize("batch", [Batch([row(1), row(1)]), Batch([], [(3, 1), (3, 1)]), Batch([row(2, 2), row(2, 2)])])
+def test_a_batch_that_names_something_twice_is_refused(store, batch):
+    store.commit(Batch([row(2)]))
+    with pytest.raises(SwerveError, match="twice"):
+        store.commit(batch)
+    assert store.count() == 1
+    assert store.outcomes([3]) == {}
+
+
+def test_an_empty_batch_is_no_trouble(store):
+    store.commit(Batch())
+    assert store.count() == 0
+
+
+def test_each_worker_keeps_its_own_groups(url):
+    for worker in ("a", "b"):
+        store = open_store(url, worker=worker)
+        store.commit(Batch(groups={"classifier": f"of {worker}".encode(), "season": b"s"}))
+        store.commit(Batch(groups={"season": f"later, {worker}".encode()}))
+        store.close()
+    store = open_store(url, worker="c")
+    assert store.groups() == {
+        ("classifier", "a"): b"of a", ("season", "a"): b"later, a", ("classifier", "b"): b"of b", ("season", "b"): b"later, b",
+    }  # fmt: skip
+    store.close()
+
+
+def test_scan_by_traffic_and_by_shift(store):
+    store.commit(Batch([row(i, level=i % 4, shifted=1e9 + i if i % 3 == 0 else 0.0) for i in range(12)]))
+    busy = store.scan("traffic", 5)
+    assert [found.level for found in busy] == [3, 3, 3, 2, 2]
+    assert store.scan("shifted", 10) == [row(i, level=i % 4, shifted=1e9 + i) for i in (9, 6, 3, 0)]
+    store.commit(Batch([newer(row(9, level=1, shifted=1e9 + 9), shifted=0.0), newer(row(1, level=1), shifted=2e9, level=5)]))
+    assert [found.key for found in store.scan("shifted", 2)] == [key(1), key(6)]
+    assert store.scan("traffic", 1)[0].key == key(1)
+    assert store.scan("shifted", 0) == []
+
+
+def test_scan_refuses_an_order_that_it_does_not_know(store):
+    with pytest.raises(SwerveError, match="order = 'alphabet' is not allowed; order must be one of traffic, shifted"):
+        store.scan("alphabet", 1)
+
+
+def test_expire_takes_the_oldest_first_and_no_more_than_asked(store):
+    store.commit(Batch([row(i, day=100 + i) for i in range(10)], [(i, 1) for i in range(10)]))
+    assert store.expire(106, 4, limit=2) == (2, 2)
+    assert store.load([key(i) for i in range(3)]) == [None, None, row(2, day=102)]
+    assert store.outcomes(list(range(10))) == dict.fromkeys(range(2, 10), 1)
+    assert store.expire(106, 4) == (4, 2)
+    assert store.expire(106, 4) == (0, 0)
+    assert store.count() == 4
+
+
+def test_a_row_seen_again_does_not_expire(store):
+    store.commit(Batch([row(1, day=100), row(2, day=100)]))
+    store.commit(Batch([newer(row(1, day=100), day=200)]))
+    assert store.expire(150, 0) == (1, 0)
+    assert [found is None for found in store.load([key(1), key(2)])] == [False, True]
+
+
+def test_an_expired_row_is_a_conflict_for_who_remembers_it_and_can_begin_anew(store):
+    store.commit(Batch([row(1, day=100)]))
+    store.expire(101, 0)
+    with pytest.raises(Conflict) as caught:
+        store.commit(Batch([row(1, version=2)]))
+    assert caught.value.versions == {key(1): 0}
+    store.commit(Batch([row(1)]))
+    assert store.load([key(1)]) == [row(1)]
+
+
+def test_epochs_only_grow(url):
+    seen = [0]
+    for above in (0, 0, 41, 0):
+        store = open_store(url)
+        seen.append(store.begin_epoch(above))
+        store.close()
+    assert seen == sorted(set(seen))
+    assert seen[3] == 42
+
+
+def test_layouts_have_ids_that_stay(url):
+    store = open_store(url)
+    first, second = store.add_layout("one"), store.add_layout("two")
+    assert store.add_layout("one") == first != second
+    store.close()
+    store = open_store(url)
+    assert store.layouts() == {first: "one", second: "two"}
+    store.close()
+
+
+def test_probe_says_nothing_while_all_is_well_and_leaves_nothing(store):
+    store.commit(Batch([row(1)]))
+    for _ in range(3):
+        store.probe()
+    assert store.count() == 1
+    assert store.load([key(1)]) == [row(1)]
+
+
+def test_a_closed_store_says_so_and_can_be_closed_twice(store):
+    store.close()
+    store.close()
+    for call in (lambda: store.load([key(1)]), lambda: store.commit(Batch([row(1)])), store.probe, store.begin_epoch):
+        with pytest.raises(StoreError, match="closed") as caught:
+            call()
+        assert caught.value.kind == "gone"
+
+
+def test_reopen_finds_the_same_store(store):
+    store.commit(Batch([row(1)]))
+    assert store.reopen() is True
+    assert store.load([key(1)]) == [row(1)]
+    store.commit(Batch([row(1, version=2)]))
+    assert store.count() == 1
+
+
+def test_readers_and_a_writer_at_once_see_whole_batches_only(store):
+    """Each batch writes two rows with the same version: a reader never finds them apart in one load."""
+    store.commit(Batch([row(1), row(2)]))
+    stop, seen, trouble = threading.Event(), [], []
+
+    def read() -> None:
+        try:
+            while not stop.is_set():
+                one, two = store.load([key(1), key(2)])
+                seen.append((one.version, two.version))
+                store.scan("traffic", 2)
+                store.outcomes([1, 2, 3])
+        except Exception as error:
+            trouble.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for version in range(2, 120):
+        store.commit(Batch([row(1, version), row(2, version)], [(version, 1)]))
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not trouble
+    assert all(one == two for one, two in seen)
+    assert len(set(seen)) > 1
+
+
+def test_writers_in_many_threads_lose_nothing(store):
+    def write(number: int) -> None:
+        for version in range(1, 21):
+            store.commit(Batch([row(number, version)], [(number * 100 + version, 1)]))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.load([key(i) for i in range(4)]) == [row(i, 20) for i in range(4)]
+    assert len(store.outcomes([i * 100 + v for i in range(4) for v in range(1, 21)])) == 80
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("commit"), st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4)), max_size=4, unique_by=lambda x: x[0])
+        ),
+        st.tuples(st.just("expire"), st.integers(0, 4)),
+        st.tuples(st.just("reopen"), st.none()),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(steps=steps)
+def test_any_sequence_agrees_with_a_dictionary(engine, steps, tmp_path_factory):
+    """The plainest store there is beside the real one: the same rows, the same conflicts."""
+    store = open_store(engine(tmp_path_factory.mktemp("any")))
+    model: dict[bytes, Row] = {}
+    for what, detail in steps:
+        if what == "commit":
+            rows = [row(number, version, day=version) for number, version in detail]
+            wrong = {r.key for r in rows if (model[r.key].version if r.key in model else 0) != r.version - 1}
+            if wrong:
+                with pytest.raises(Conflict) as caught:
+                    store.commit(Batch(rows))
+                assert set(caught.value.keys) == wrong
+            else:
+                store.commit(Batch(rows))
+                model |= {r.key: r for r in rows}
+        elif what == "expire":
+            old = [k for k, r in model.items() if r.day < detail]
+            assert store.expire(detail, 0) == (len(old), 0)
+            for k in old:
+                del model[k]
+        else:
+            store.reopen()
+        assert store.load([key(i) for i in range(6)]) == [model.get(key(i)) for i in range(6)]
+        assert store.count() == len(model)
+    store.close()
+
+
+def test_the_checksum_covers_every_field():
+    first = row(1)
+    changes = {"key": key(2), "version": 2, "layout": 2, "day": 1, "level": 1, "shifted": 1.0, "record": b"x", "names": b"other"}
+    others = [replace(first, **{name: value}) for name, value in changes.items()]
+    assert first.checksum() == row(1).checksum()
+    assert len({first.checksum(), *(other.checksum() for other in others)}) == 9
+
+
+def test_errors_say_what_and_whom():
+    conflict = Conflict({key(i): i for i in range(5)}, {})
+    assert "and 2 more" in str(conflict)
+    assert conflict.kind == "conflict"
+    damaged = Damaged(key(1), 4, "unreadable")
+    assert (damaged.kind, damaged.key, damaged.keys, damaged.version) == ("corrupt", key(1), (key(1),), 4)

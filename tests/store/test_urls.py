@@ -1,0 +1,51 @@
+"""Addresses of stores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from swerve.core.errors import SwerveError
+from swerve.store import open_store, store_path
+
+
+def test_relative_and_absolute():
+    assert store_path("sqlite:///swerve.db") == Path("swerve.db")
+    assert store_path("sqlite:///a b/ü?.db") == Path("a b/ü?.db")  # a name is a name: nothing in it is decoded
+    assert store_path("sqlite:////srv/x.db") == Path("/srv/x.db")
+
+
+def test_a_relative_store_stays_where_it_was_opened(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    store = open_store("sqlite:///swerve.db")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    store.probe()
+    assert store.reopen() is True
+    store.close()
+    assert (tmp_path / "swerve.db").is_file()
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("swerve.db", r"a store must be sqlite:///relative/path\.db or sqlite:////absolute/path\.db"),
+        ("sqlite://swerve.db", "a store must be"),
+        ("sqlite:///", "a store must be"),
+        ("sqlite:///folder/", "a store must be"),
+        ("sqlite:///:memory:", "a store must be"),
+        ("", "a store must be"),
+        ("sqlit:///x.db", r"there is no engine 'sqlit'; did you mean 'sqlite'\? \(known: sqlite\)"),
+        ("redis://host/0", r"there is no engine 'redis' \(known: sqlite\)"),
+        ("sqlite:////", "a store must be"),
+    ],
+)
+def test_others_are_refused(url, said):
+    with pytest.raises(SwerveError, match=said):
+        open_store(url)
+
+
+def test_a_folder_is_refused(tmp_path):
+    with pytest.raises(SwerveError, match="it is a folder; name a file in it"):
+        open_store(f"sqlite:///{tmp_path}")
