@@ -12,6 +12,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from swerve.version import __version__
+
 if TYPE_CHECKING:
     from swerve.bandits import (
         DTS,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
         guesses,
     )
     from swerve.classifiers import Always, Finite, Hull, Learner, Matrix, Never, QuantileBox, Rectangle, Told
+    from swerve.client import AsyncClient, Client
     from swerve.core.errors import SpecError, SwerveError
     from swerve.core.fleet import Decision, Decisions, Fleet
     from swerve.core.spec import Spec
@@ -45,13 +48,16 @@ if TYPE_CHECKING:
         world,
     )
     from swerve.policies import BWC, ChangeTest, Oracle, Restarting, Swerve, Trust, policy
+    from swerve.signals import Senses
     from swerve.simulate import Results, simulate
 
-__version__ = "0.1.0"
 
 #: Name → the package that holds it, imported when the name is first used: `swerve --help` need not wait for Numba.
 _WHERE = {
     "Always": "swerve.classifiers",
+    "AsyncClient": "swerve.client",
+    "Client": "swerve.client",
+    "Senses": "swerve.signals",
     "Blind": "swerve.detectors",
     "BOCPD": "swerve.detectors",
     "BWC": "swerve.policies",
@@ -120,8 +126,10 @@ __all__ = [
     "SWUCB",
     "UCB1",
     "Always",
+    "AsyncClient",
     "Blind",
     "ChangeTest",
+    "Client",
     "Decision",
     "Decisions",
     "ExploreFirst",
@@ -141,6 +149,7 @@ __all__ = [
     "Rectangle",
     "Restarting",
     "Results",
+    "Senses",
     "Shifts",
     "SingleEvent",
     "Spec",
@@ -155,6 +164,7 @@ __all__ = [
     "Trust",
     "Watcher",
     "World",
+    "__version__",
     "environment",
     "guesses",
     "policy",

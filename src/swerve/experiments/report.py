@@ -14,12 +14,12 @@ from typing import Any
 import numba
 import numpy as np
 
-from swerve import __version__
 from swerve.experiments import EXPERIMENTS, plots
 from swerve.experiments.analysis import agreements, breakdown, linearity
 from swerve.experiments.contract import Cell
 from swerve.experiments.lower_bounds import FAMILIES, Growth
 from swerve.experiments.tables import POLICIES
+from swerve.version import __version__
 
 STYLE = """
 :root { color-scheme: light dark; --line: #d5d5d5; --soft: #666; --good: #1b7f4a; --bad: #b5342c; }

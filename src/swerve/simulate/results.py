@@ -107,7 +107,7 @@ def write_run(folder: Path, plan: Plan, run: Run) -> Path:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from swerve import __version__
+    from swerve.version import __version__
 
     about = {**plan.as_text(), "seed": run.seed, "counts": run.counts, "facts": run.facts, "version": __version__}
     table = pa.table({"round": run.rounds, "regret": run.regret, "clicks": run.clicks})
