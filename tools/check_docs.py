@@ -73,7 +73,30 @@ def parameters() -> str:
     return "\n".join(out)
 
 
-GENERATED = {"cli.md": ("commands", commands), "parameters.md": ("parameters", parameters)}
+def configuration() -> str:
+    """Every field of the service's configuration: section by section."""
+    from swerve.cli.config import toml
+    from swerve.service.config import all_fields
+    from swerve.service.sections import sections
+
+    out: list[str] = []
+    section = ""
+    for field in all_fields():
+        if field.section != section:
+            section = field.section
+            title = f"[{section}]" if section in sections() else f"[[{section}]]"
+            about = inspect.getdoc(sections()[section]) if section in sections() else "One table for each key."
+            out.append(f"\n### `{title}`\n\n{about}\n\n| name | default | allowed | meaning |\n|---|---|---|---|")
+        default = "–" if field.default is None else f"`{toml(field.default)}`"
+        out.append(f"| `{field.name}` | {default} | {field.allowed} | {field.meaning} |")
+    return "\n".join(out).lstrip()
+
+
+GENERATED = {
+    "cli.md": ("commands", commands),
+    "configuration.md": ("configuration", configuration),
+    "parameters.md": ("parameters", parameters),
+}
 
 
 def generated(page: str) -> str:

@@ -1,0 +1,111 @@
+"""`swerve config`: is a configuration of the service right, and what does it come to?"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import click
+
+from swerve.cli.common import json_option, need_service, write_json
+
+need_service("`swerve config`")
+
+import msgspec  # noqa: E402
+
+from swerve.service.config import ConfigError, all_fields, load, policy_of, senses_of, signal_names  # noqa: E402
+from swerve.service.sections import Config  # noqa: E402
+
+
+@click.group("config")
+def command() -> None:
+    """The configuration of `swerve serve`: a TOML file (docs/configuration.md has every field)."""
+
+
+@command.command("check")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@json_option
+def check(file: Path, json_to: str | None) -> None:
+    """Say everything that is wrong with FILE, with the lines; the exit status is 0 if it can be used and 1 if not.
+
+    The environment counts as it does for the service, and nothing is started or written.
+    """
+    try:
+        config = load(file)
+    except ConfigError as error:
+        found = [{"line": one.line, "key": one.key, "message": one.message} for one in error.troubles]
+        if not write_json(json_to, {"file": str(file), "ok": False, "errors": found}):
+            click.echo("\n".join(error.lines()))
+        raise click.exceptions.Exit(1) from None
+    if not write_json(json_to, {"file": str(file), "ok": True, "errors": []}):
+        signals = ", ".join(signal_names(config)) or "none"
+        click.echo(f"{file}: right. Policy {policy_of(config)}; signals {signals}; store {config.store.url}")
+
+
+@command.command("show")
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@json_option
+def show(file: Path | None, json_to: str | None) -> None:
+    """The configuration in effect as TOML: FILE (else what SWERVE_CONFIG names), the environment, and the defaults.
+
+    It is itself a configuration file, but for API keys: their hashes are left out.
+    """
+    config = load(file)
+    if not write_json(json_to, effective(config)):
+        click.echo(as_toml(config), nl=False)
+
+
+def effective(config: Config) -> dict[str, Any]:
+    """Every field with its value, section by section; of API keys no hashes."""
+    out: dict[str, Any] = msgspec.to_builtins(config)
+    del out["signals"]["tuning"]
+    out["signals"] |= dataclasses.asdict(senses_of(config))
+    out["security"]["api_keys"] = [{"name": key.name, "scopes": list(key.scopes)} for key in config.security.api_keys]
+    return out
+
+
+def as_toml(config: Config) -> str:
+    """`effective` as a commented TOML file."""
+    values = effective(config)
+    lines: list[str] = []
+    section = ""
+    for field in all_fields():
+        if field.section not in values:  # the fields of one API key: shown with it
+            continue
+        if field.section != section:
+            section = field.section
+            lines += ["", f"[{section}]"]
+        lines += textwrap.wrap(field.meaning, 110, initial_indent="# ", subsequent_indent="# ")
+        value = values[section][field.name]
+        if field.name == "api_keys":
+            lines += [f"# API key {toml(key['name'])} (hash not shown), scopes = {toml(key['scopes'])}" for key in value] or [
+                "# api_keys: none"
+            ]
+        elif value is None:
+            lines.append(f"# {field.name} = (not set)")
+        elif isinstance(value, dict) and value:  # as one line: a table of its own would take in the fields that follow
+            lines.append(f"{field.name} = {{ {', '.join(f'{toml_key(k)} = {toml(v)}' for k, v in value.items())} }}")
+        else:
+            lines.append(f"{field.name} = {toml(value)}")
+    return "\n".join(lines[1:]) + "\n"
+
+
+def toml(value: Any) -> str:
+    """A value as TOML writes it.
+
+    >>> toml([True, 1, 2.5, 'a"b', {}])
+    '[true, 1, 2.5, "a\\\\"b", {}]'
+    """
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml, value))}]"
+    # JSON's texts, numbers and truth values are TOML's, but for DEL
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def toml_key(name: str) -> str:
+    """A key, in quotes where it needs them."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml(name)

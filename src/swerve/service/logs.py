@@ -1,0 +1,139 @@
+"""Structured logs on standard error: JSON objects or plain lines, with the request's id and never with a query's text.
+
+Exceptions are written with their places in the code. Their messages are written only where we or the operating system made
+them: other messages may quote what a caller sent.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import re
+import sys
+import time
+import traceback
+from contextvars import ContextVar
+from typing import Any, TextIO
+
+import msgspec
+
+from swerve.core.errors import SwerveError
+from swerve.service.sections import Log
+
+#: The id of the request that is being answered, "" outside of requests.
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+
+log = logging.getLogger("swerve")
+access_log = logging.getLogger("swerve.access")
+
+#: What every record has by itself; all else was given with `extra` and is written.
+STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
+#: An id that a caller sends is taken over if it is short and plain, so that it can be looked for and cannot forge log lines.
+GOOD_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+BARE = re.compile(r"[^\s\"'=]+")
+
+_start = os.urandom(5).hex()
+_count = itertools.count(1)
+
+
+def new_id(sent: str | None = None) -> str:
+    """The id of a request: what the caller sent, if that can be used, else one that no other request has."""
+    if sent is not None and GOOD_ID.fullmatch(sent):
+        return sent
+    return f"{_start}-{next(_count):x}"
+
+
+def setup(config: Log, stream: TextIO | None = None) -> None:
+    """Send all logs, the web server's too, to standard error in the configured form."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonLines() if config.format == "json" else TextLines())
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        if isinstance(old.formatter, Lines):  # a second set-up takes the place of the first
+            root.removeHandler(old)
+    root.addHandler(handler)
+    log.setLevel(config.level.upper())
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.asgi"):
+        theirs = logging.getLogger(name)
+        theirs.handlers.clear()
+        theirs.propagate = True
+        theirs.setLevel(max(logging.WARNING, log.level))  # what it says of its start we say ourselves
+    theirs = logging.getLogger("uvicorn.access")  # it would write the path, and with it the query
+    theirs.handlers.clear()
+    theirs.propagate = False
+    access_log.setLevel({"errors": logging.WARNING, "all": logging.INFO, "none": logging.CRITICAL + 1}[config.access])
+
+
+def access(route: str, method: str, status: int, seconds: float, caller: str = "") -> None:
+    """Log one answered request, by the name of its route: the path may hold a query."""
+    level = logging.INFO if status < 400 else logging.WARNING if status < 500 else logging.ERROR
+    if access_log.isEnabledFor(level):
+        extra = {"route": route, "method": method, "status": status, "ms": round(seconds * 1e3, 3)}
+        access_log.log(level, "request", extra={**extra, "key": caller} if caller else extra)
+
+
+class Lines(logging.Formatter):
+    """A record as one line."""
+
+    def fields(self, record: logging.LogRecord) -> dict[str, Any]:
+        """What there is to say, the most important first."""
+        seconds, rest = divmod(record.created, 1.0)
+        out: dict[str, Any] = {
+            "at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(rest * 1e3):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if current := request_id.get():
+            out["request"] = current
+        out |= {name: value for name, value in vars(record).items() if name not in STANDARD}
+        if record.exc_info and record.exc_info[1] is not None:
+            out["error"] = told(record.exc_info[1])
+        return out
+
+
+class JsonLines(Lines):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = self.fields(record)
+        try:
+            return msgspec.json.encode(said, enc_hook=repr).decode()
+        except (UnicodeEncodeError, OverflowError):  # half a surrogate pair, a number beyond 64 bits
+            return json.dumps(said, default=repr)
+
+
+class TextLines(Lines):
+    """Time, level, message, then `name=value`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = self.fields(record)
+        head = f"{said.pop('at')} {said.pop('level').upper():7} {one_line(said.pop('message'))}"
+        del said["logger"]
+        return " ".join([head, *(f"{name}={quoted(value)}" for name, value in said.items())])
+
+
+def told(error: BaseException) -> str:
+    """An exception and what caused it: types and places; messages only where they are our own."""
+    parts: list[str] = []
+    current: BaseException | None = error
+    while current is not None and len(parts) < 5:
+        places = [f"{os.path.basename(f.filename)}:{f.lineno} {f.name}" for f in traceback.extract_tb(current.__traceback__)[-8:]]
+        ours = isinstance(current, SwerveError | OSError)
+        message = f": {current}" if ours else ""
+        parts.append(f"{type(current).__name__}{message} [{' < '.join(reversed(places))}]")
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+    return " from ".join(parts)
+
+
+def one_line(text: str) -> str:
+    """A text without line breaks and control characters: nobody forges a second line."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def quoted(value: Any) -> str:
+    """A value for a text line, in quotes where it needs them."""
+    text = str(value)
+    return text if BARE.fullmatch(text) and text.isprintable() else f'"{one_line(text.replace(chr(34), chr(39)))}"'

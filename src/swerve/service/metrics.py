@@ -1,0 +1,188 @@
+"""Metrics in the text format that Prometheus reads, kept as plain numbers: counting costs an addition.
+
+Each number has one thread that writes it, or is only ever added to under the interpreter's lock; a reader may see a histogram
+whose sum is one observation ahead of its count, which the next scrape puts right.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+#: Upper bounds of the latency buckets, in seconds: fine around the deadline of 20 ms.
+LATENCIES = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.25, 1.0, 5.0)
+#: Upper bounds of the buckets for the rows of one commit.
+SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
+
+
+class Number:
+    """A counter or a gauge: `metric.value += 1`."""
+
+    __slots__ = ("value",)
+    kind = "gauge"
+
+    def __init__(self) -> None:
+        self.value: float = 0
+
+    def samples(self, name: str, labels: str) -> Iterator[str]:
+        """The lines of the exposition."""
+        yield f"{name}{braced(labels)} {written(self.value)}"
+
+
+class Counter(Number):
+    """A number that only grows."""
+
+    __slots__ = ()
+    kind = "counter"
+
+
+class Gauge(Number):
+    """A number that rises and falls, set as it changes or asked for when somebody looks."""
+
+    __slots__ = ("ask",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ask: Callable[[], float] | None = None
+
+    def samples(self, name: str, labels: str) -> Iterator[str]:
+        if self.ask is not None:
+            self.value = self.ask()
+        yield from super().samples(name, labels)
+
+
+class Histogram:
+    """How often values fell below each bound."""
+
+    __slots__ = ("bounds", "counts", "total")
+    kind = "histogram"
+
+    def __init__(self, bounds: tuple[float, ...] = LATENCIES) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def samples(self, name: str, labels: str) -> Iterator[str]:
+        """Cumulative buckets, sum and count."""
+        below = 0
+        before = f"{labels}," if labels else ""
+        for bound, count in zip((*map(written, self.bounds), "+Inf"), self.counts, strict=True):
+            below += count
+            yield f'{name}_bucket{{{before}le="{bound}"}} {below}'
+        yield f"{name}_sum{braced(labels)} {written(self.total)}"
+        yield f"{name}_count{braced(labels)} {below}"
+
+
+M = TypeVar("M", bound=Number | Histogram)
+
+
+class Family(Generic[M]):
+    """Metrics of one name, by the values of their labels: `family("rank", "2xx").value += 1`.
+
+    The values come from us and never from a caller, so there are only ever a few.
+    """
+
+    def __init__(self, make: Callable[[], M], *labels: str) -> None:
+        self.make, self.labels = make, labels
+        self.members: dict[tuple[str, ...], M] = {}
+
+    def __call__(self, *values: str) -> M:
+        member = self.members.get(values)
+        if member is None:
+            if len(values) != len(self.labels):
+                raise TypeError(f"this metric has the labels {', '.join(self.labels)}, not {len(values)} of them")
+            member = self.members[values] = self.make()
+        return member
+
+
+class Metrics:
+    """Everything that the service counts."""
+
+    def __init__(self) -> None:
+        self.families: dict[str, tuple[str, str, Family[Any]]] = {}
+        count, level, spread = self._counter, self._gauge, self._histogram
+
+        self.info = level("build_info", "Always 1: what is running.", "version", "policy", "store")
+        self.started = level("start_time_seconds", "When the service started, in unix seconds.")()
+        self.ready = level("ready", "1 while the service answers as it should, 0 while it starts, drains or is degraded.")()
+
+        self.requests = count("requests_total", "Requests answered.", "route", "status")
+        self.rank_seconds = spread("rank_seconds", "Time from the start of a rank request to its answer.", LATENCIES)
+        self.feedback_seconds = spread("feedback_seconds", "Time from the start of a feedback request to its answer.", LATENCIES)
+
+        self.decisions = count("decisions_total", "Rankings decided, without degraded ones.")()
+        self.explored = count("explored_total", "Rankings whose top was not the best known.")()
+        self.degraded = count("degraded_total", "Rankings answered in the given order.", "reason")
+        self.feedback = count("feedback_total", "Feedback accepted.", "outcome")
+        self.refused = count("feedback_refused_total", "Feedback refused.", "reason")
+        self.alarms = count("alarms_total", "Alarms that opened a new phase.", "signal")
+        self.restarts = count("restarts_total", "Times that a query's bandit started over.")()
+        self.new_queries = count("new_queries_total", "Queries seen for the first time.")()
+        self.evicted = count("evicted_arms_total", "Candidates that gave their place to a new one.")()
+
+        self.cache_hits = count("cache_hits_total", "Queries found in memory.")()
+        self.cache_misses = count("cache_misses_total", "Queries that had to be looked for in the store.")()
+        self.cache_rows = level("cache_rows", "Queries in memory.")()
+        self.pending_rows = level("pending_rows", "Queries whose changes are not written yet.")()
+        self.stored_rows = level("stored_rows", "Queries in the store, about.")()
+
+        self.commits = count("commits_total", "Batches committed.")()
+        self.committed_rows = count("committed_rows_total", "Rows committed.")()
+        self.commit_rows = spread("commit_rows", "Rows of one commit.", SIZES)
+        self.commit_seconds = spread("commit_seconds", "Time of one commit.", LATENCIES)
+        self.store_errors = count("store_errors_total", "What the store could not do.", "kind")
+        self.expired_rows = count("expired_rows_total", "Idle queries that were forgotten.")()
+
+    def _counter(self, name: str, about: str, *labels: str) -> Family[Counter]:
+        family = Family(Counter, *labels)
+        self.families[f"swerve_{name}"] = ("counter", about, family)
+        return family
+
+    def _gauge(self, name: str, about: str, *labels: str) -> Family[Gauge]:
+        family = Family(Gauge, *labels)
+        self.families[f"swerve_{name}"] = ("gauge", about, family)
+        return family
+
+    def _histogram(self, name: str, about: str, bounds: tuple[float, ...]) -> Histogram:
+        family = Family(lambda: Histogram(bounds))
+        self.families[f"swerve_{name}"] = ("histogram", about, family)
+        return family()
+
+    def request(self, route: str, status: int) -> None:
+        """Count one answer of a route, by the class of its status."""
+        self.requests(route, CLASSES[status // 100]).value += 1
+
+    def render(self) -> bytes:
+        """The exposition."""
+        out: list[str] = []
+        for name, (kind, about, family) in self.families.items():
+            out.append(f"# HELP {name} {about}\n# TYPE {name} {kind}")
+            for values, member in list(family.members.items()):
+                labels = ",".join(f'{label}="{escaped(value)}"' for label, value in zip(family.labels, values, strict=True))
+                out += member.samples(name, labels)
+        return ("\n".join(out) + "\n").encode()
+
+
+#: Status // 100 → its class, ready made: this is done for every request.
+CLASSES = tuple(f"{hundred}xx" for hundred in range(6))
+
+
+def escaped(value: str) -> str:
+    """A label's value, inside its quotes."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def braced(labels: str) -> str:
+    return f"{{{labels}}}" if labels else ""
+
+
+def written(value: float) -> str:
+    """A number so that it is read back exactly."""
+    return str(value) if isinstance(value, int) else repr(float(value))

@@ -1,0 +1,243 @@
+"""The service's own description: OpenAPI 3.1, made of the schemas and the configuration's limits, and a page to read and try it."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import importlib.resources
+import inspect
+import re
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from swerve.service import schemas
+from swerve.service.config import Config
+from swerve.service.tokens import LENGTH
+from swerve.version import __version__
+
+JSON = "application/json"
+Json = dict[str, Any]
+_REF = "#/components/schemas/"
+
+TROUBLES = {
+    400: "The body is not JSON.",
+    401: "No API key, or one that is not known.",
+    403: "The API key lacks the scope; or the decision token is forged.",
+    404: "The query is not known.",
+    413: "The body is larger than `limits.body_bytes`.",
+    415: "The body is not declared as application/json.",
+    422: "The body or a parameter has another shape, or is beyond a limit.",
+    503: "The store cannot be used now, or the service is starting or stopping. Try again after `Retry-After` seconds.",
+}
+
+
+class Route(NamedTuple):
+    """One operation: what it takes, what it gives, who may call it, and how it can fail."""
+
+    method: Literal["get", "post"]
+    path: str
+    name: str
+    summary: str
+    scope: Literal["rank", "feedback", "read"] | None
+    request: type[msgspec.Struct] | None = None
+    response: type[msgspec.Struct] | None = None
+    troubles: tuple[int, ...] = ()
+    many: bool = False
+    media: str = JSON
+
+
+_BODY = (400, 401, 403, 413, 415, 422)
+_READ = (401, 403, 422, 503)
+#: All that the service answers, in the order of the page.
+ROUTES = (
+    Route("post", "/v1/rank", "rank", "Rank a query's candidates", "rank", schemas.RankRequest, schemas.RankResponse, _BODY),
+    Route(
+        "post", "/v1/rank/batch", "rank_batch", "Rank several queries; each entry is answered or refused by itself", "rank",
+        schemas.RankRequest, schemas.RankResponse, _BODY, True,
+    ),
+    Route(
+        "post", "/v1/feedback", "feedback", "Say what was clicked; answered when it is durable, a repeat counts once", "feedback",
+        schemas.FeedbackRequest, schemas.FeedbackResponse, (*_BODY, 503),
+    ),
+    Route(
+        "post", "/v1/feedback/batch", "feedback_batch", "Say what was clicked, several at once", "feedback",
+        schemas.FeedbackRequest, schemas.FeedbackResponse, (*_BODY, 503), True,
+    ),
+    Route(
+        "get", "/v1/queries", "queries", "Queries with the most traffic, or shifted last", "read",
+        schemas.ListRequest, schemas.QueryList, _READ,
+    ),
+    Route("get", "/v1/queries/{query}", "query", "Explain a query's state", "read", None, schemas.QueryState, (*_READ, 404)),
+    Route(
+        "post", "/v1/queries/{query}/shift", "shift", "Say that a query's intent has shifted: it starts afresh", "feedback",
+        None, schemas.ShiftResponse, (*_READ, 404),
+    ),
+    Route("get", "/healthz", "healthz", "Is the process alive?", None, None, schemas.Health),
+    Route("get", "/readyz", "readyz", "Can it serve now?", None, None, schemas.Health),
+    Route("get", "/metrics", "metrics", "Figures for Prometheus", "read", None, None, (401, 403), media="text/plain"),
+    Route("get", "/openapi.json", "openapi", "This description", None),
+    Route("get", "/docs", "docs", "The page to read and try it", None, media="text/html"),
+)  # fmt: skip
+
+_DECISION = "AQABAgMEBQYHCAkKCwwNDg8BgAAAAAAAAAAAADhavdlBBwAAAAABAACH1hLRB_cQO5xEv3I5Fgj2Dfxj"
+_RANK = {
+    "query": "hurricane",
+    "candidates": ["team-page", {"id": "storm-warning", "published_at": "2024-09-26T14:00:00Z"}],
+    "session": "s-81",
+}
+_RANKED = {
+    "decision": _DECISION,
+    "ranking": ["storm-warning", "team-page"],
+    "explored": False,
+    "probability": 0.75,
+    "phase": 2,
+    "degraded": False,
+}
+_CLICK = {"decision": _DECISION, "clicked": "storm-warning"}
+#: Operation → an example of its request and of its answer.
+EXAMPLES: dict[str, tuple[Any, Any]] = {
+    "rank": (_RANK, _RANKED),
+    "rank_batch": ([_RANK], [_RANKED]),
+    "feedback": (_CLICK, {"status": "learned"}),
+    "feedback_batch": ([_CLICK], [{"status": "learned"}]),
+    "shift": (None, {"phase": 3}),
+    "healthz": (None, {"status": "ok"}),
+    "readyz": (None, {"status": "ok"}),
+}
+
+
+def document(config: Config | None = None) -> Json:
+    """The OpenAPI document of a service with this configuration."""
+    config = config or Config()
+    shown = [route for route in ROUTES if config.server.docs or route.name not in ("openapi", "docs")]
+    types = [kind for route in shown for kind in (route.request, route.response) if kind is not None]
+    _, components = msgspec.json.schema_components([*types, schemas.Problem], ref_template=_REF + "{name}")
+    for component in components.values():
+        component["description"] = inspect.cleandoc(component["description"])
+    listing = components.pop("ListRequest")
+    _narrow(components, config)
+    paths: Json = {}
+    for route in shown:
+        paths.setdefault(route.path, {})[route.method] = _operation(route, config, listing)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Swerve",
+            "version": __version__,
+            "summary": "Adaptive ranking behind a search box.",
+            "description": "Rank a query's candidates, send what was clicked. A path asked with another method answers 405.",
+            "license": {"name": "MIT", "identifier": "MIT"},
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "responses": {str(status): _trouble(status) for status in TROUBLES},
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "An API key of `swerve keys new`."}},
+        },
+    }
+
+
+def _narrow(components: Json, config: Config) -> None:
+    """Write into the schemas what `schemas.check` refuses."""
+    limits = config.limits
+    text = {"minLength": 1, "pattern": r"^[^\u0000]*$"}
+    rank, feedback = components["RankRequest"]["properties"], components["FeedbackRequest"]["properties"]
+    name = {**text, "maxLength": limits.id_chars}
+    rank["query"] |= _query(config)
+    rank["candidates"] |= {"minItems": 1, "maxItems": limits.candidates, "uniqueItems": True}
+    rank["candidates"]["items"]["anyOf"][0] |= name
+    components["Candidate"]["properties"]["id"] |= name
+    rank["session"]["anyOf"][0] |= {**text, "maxLength": limits.session_chars}
+    numbers = rank["signals"]["anyOf"][0]
+    numbers["properties"] = {number: {"type": "number"} for number in config.signals.numbers}
+    numbers["additionalProperties"] = False
+    feedback["decision"] |= {"minLength": LENGTH, "maxLength": LENGTH, "pattern": "^[A-Za-z0-9_-]*$"}
+    feedback["clicked"]["anyOf"][0] |= name
+
+
+def _query(config: Config) -> Json:
+    return {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": config.limits.query_chars,
+        "pattern": r"^[^\u0000]*[^\u0000\s][^\u0000]*$",
+    }
+
+
+def _operation(route: Route, config: Config, listing: Json) -> Json:
+    operation: Json = {"operationId": route.name, "summary": route.summary, "tags": [_tag(route)]}
+    asked, answered = EXAMPLES.get(route.name, (None, None))
+    parameters: list[Json] = []
+    if "{query}" in route.path:
+        about = "The text of the query, percent-encoded (also its slashes); or `key:` and its key, as the list gives it."
+        parameters.append({"name": "query", "in": "path", "required": True, "description": about, "schema": _query(config)})
+    if route.request is schemas.ListRequest:
+        parameters += [{"name": name, "in": "query", "schema": kind} for name, kind in listing["properties"].items()]
+    elif route.request is not None:
+        body = _ref(route.request)
+        if route.many:
+            body = {"type": "array", "items": body, "maxItems": config.limits.batch}
+        operation["requestBody"] = {"required": True, "content": {JSON: _content(body, asked)}}
+    if parameters:
+        operation["parameters"] = parameters
+    schema = _ref(route.response) if route.response is not None else {"type": "object" if route.media == JSON else "string"}
+    if route.many:
+        schema = {"type": "array", "items": {"anyOf": [schema, _ref(schemas.Problem)]}}
+    answers: Json = {"200": {"description": route.summary, "content": {route.media: _content(schema, answered)}}}
+    if route.name == "readyz":
+        answers["503"] = {"description": "Not now.", "content": {JSON: {"schema": schema}}}
+    for status in sorted(route.troubles):
+        answers[str(status)] = {"$ref": f"#/components/responses/{status}"}
+    operation["responses"] = answers
+    # without keys in the configuration none is asked for
+    operation["security"] = [{"key": []}] if route.scope and config.security.api_keys else []
+    if route.scope:
+        operation["description"] = f"Scope of the API key: `{route.scope}`."
+    return operation
+
+
+def _ref(kind: type[msgspec.Struct]) -> Json:
+    return {"$ref": _REF + kind.__name__}
+
+
+def _tag(route: Route) -> str:
+    if route.path.startswith("/v1/queries"):
+        return "state"
+    return "decisions" if route.path.startswith("/v1/") else "service"
+
+
+def _content(schema: Json, example: Any) -> Json:
+    return {"schema": schema} if example is None else {"schema": schema, "example": example}
+
+
+def _trouble(status: int) -> Json:
+    answer: Json = {
+        "description": TROUBLES[status],
+        "content": {JSON: {"schema": _ref(schemas.Problem)}},
+    }
+    if status == 503:
+        answer["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 0}}}
+    return answer
+
+
+@functools.cache
+def docs_page() -> str:
+    """One HTML page that reads `openapi.json` beside it, and nothing else from anywhere."""
+    return importlib.resources.files("swerve.service").joinpath("docs.html").read_text(encoding="utf-8")
+
+
+@functools.cache
+def docs_policy() -> str:
+    """The Content-Security-Policy to send with the page: its own script and style, requests to its own service."""
+    page = docs_page()
+    script, style = (_hash(page, tag) for tag in ("script", "style"))
+    rules = ["default-src 'none'", f"script-src {script}", f"style-src {style}", "connect-src 'self'", "img-src data:"]
+    return "; ".join([*rules, "base-uri 'none'", "frame-ancestors 'none'"])
+
+
+def _hash(page: str, tag: str) -> str:
+    inside = re.search(f"<{tag}>(.*?)</{tag}>", page, re.S)
+    assert inside is not None
+    return f"'sha256-{base64.b64encode(hashlib.sha256(inside[1].encode()).digest()).decode()}'"

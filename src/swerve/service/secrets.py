@@ -1,0 +1,260 @@
+"""Secrets: the keys that sign tokens and hide queries, and the API keys of callers.
+
+Token keys and the query key lie in a file of mode 0600, made at the first start, or come from the environment. They are never
+printed. Of API keys the configuration holds hashes only.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import ipaddress
+import json
+import os
+import secrets as randomness
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from swerve.core.errors import SwerveError
+from swerve.service.fields import FieldsError
+from swerve.service.sections import SCOPES, ApiKey, Config, Scope
+from swerve.store import store_path
+
+#: Bytes of the keys that we make, and what BLAKE2b, which uses them, takes at most.
+KEY, LONGEST = 32, 64
+#: What an API key begins with, so that people and scanners of leaked secrets recognise one.
+PREFIX = "swerve_"
+
+
+class SecretsError(SwerveError):
+    """Secrets that are missing, unreadable, or readable by others."""
+
+
+class Denied(SwerveError):  # noqa: N818 - it names what happened to the caller
+    """A caller without a good key: 401 when nobody knows it, 403 when it is good for something else."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message = status, code, message
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Secrets:
+    """Token keys, the newest first, and the query key. A new query key loses all state: no row is found under it."""
+
+    token_keys: tuple[bytes, ...]
+    query_key: bytes
+
+    def __repr__(self) -> str:
+        return f"Secrets({len(self.token_keys)} token keys, a query key)"
+
+
+def decode_key(name: str, text: str) -> bytes:
+    """A key from its text, hexadecimal or base64. Errors name it, and never show it."""
+    text = text.strip()
+    try:
+        if len(text) % 2 == 0 and set(text.lower()) <= set("0123456789abcdef"):
+            key = bytes.fromhex(text)
+        else:
+            plain = text.rstrip("=").translate(str.maketrans("-_", "+/"))
+            key = base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise SecretsError(f"{name} cannot be read; it must be {KEY} to {LONGEST} random bytes, as hexadecimal or base64") from None
+    if not KEY <= len(key) <= LONGEST:
+        raise SecretsError(f"{name} has {len(key)} bytes; it must have {KEY} to {LONGEST}, as hexadecimal or base64")
+    return key
+
+
+def secrets_path(config: Config) -> Path:
+    """Where the secrets of a configuration lie: where it says, else beside the database."""
+    return Path(config.security.secrets) if config.security.secrets else beside(config.store.url)
+
+
+def beside(store_url: str) -> Path:
+    """The file of secrets beside a store.
+
+    >>> beside("sqlite:///state/swerve.db").as_posix()
+    'state/swerve.db.secrets'
+    """
+    database = store_path(store_url)
+    return database.with_name(f"{database.name}.secrets")
+
+
+def load_secrets(path: Path | None, environ: Mapping[str, str] | None = None) -> Secrets:
+    """The secrets of the environment and, for what is missing there, of the file, which is made if there is none."""
+    environ = os.environ if environ is None else environ
+    new, old, query = (environ.get(name, "") for name in ("SWERVE_TOKEN_KEY", "SWERVE_TOKEN_KEY_OLD", "SWERVE_QUERY_KEY"))
+    if old and not new:
+        raise SecretsError("SWERVE_TOKEN_KEY_OLD is set without SWERVE_TOKEN_KEY; set both, or neither")
+    tokens = [(name, text) for name, text in (("SWERVE_TOKEN_KEY", new), ("SWERVE_TOKEN_KEY_OLD", old)) if text]
+    token_keys = tuple(decode_key(name, text) for name, text in tokens)
+    query_key = decode_key("SWERVE_QUERY_KEY", query) if query else b""
+    if token_keys and query_key:
+        return Secrets(token_keys, query_key)
+    if path is None:
+        raise SecretsError("there is no file of secrets; set SWERVE_TOKEN_KEY and SWERVE_QUERY_KEY")
+    try:
+        kept = read_file(path) if path.exists() else create_file(path)
+    except OSError as error:
+        raise SecretsError(f"the secrets {path} cannot be read or made: {error.strerror or error}") from None
+    return Secrets(token_keys or kept.token_keys, query_key or kept.query_key)
+
+
+def read_file(path: Path) -> Secrets:
+    """The file's secrets; refused when others can read it."""
+    with path.open("rb") as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if not stat.S_ISREG(mode):
+            raise SecretsError(f"the secrets {path} are no plain file")
+        if mode & 0o077:
+            raise SecretsError(f"the secrets {path} can be read by others (mode {stat.S_IMODE(mode):04o}); run: chmod 600 {path}")
+        data = file.read(65536)
+    try:
+        kept = json.loads(data)
+        tokens, query = kept["token_keys"], kept["query_key"]
+        if not isinstance(tokens, list) or not 1 <= len(tokens) <= 2 or not isinstance(query, str):
+            raise ValueError
+        token_keys = tuple(decode_key(f"a token key in {path}", str(text)) for text in tokens)
+        return Secrets(token_keys, decode_key(f"the query key in {path}", query))
+    except SecretsError:
+        raise
+    except (ValueError, KeyError, TypeError):
+        raise SecretsError(
+            f"the secrets {path} cannot be read; they must be as Swerve wrote them: bring them back from a backup "
+            "(without the file new keys are made, and a new query key loses the state)"
+        ) from None
+
+
+def create_file(path: Path) -> Secrets:
+    """Make new secrets; when another process is quicker, its secrets are taken."""
+    made = Secrets((randomness.token_bytes(KEY),), randomness.token_bytes(KEY))
+    part = write_part(path, made)
+    try:
+        os.link(part, path)  # whole or not at all, and never over a file that is there
+    except FileExistsError:
+        return read_file(path)
+    finally:
+        part.unlink()
+    sync_folder(path.parent)
+    return made
+
+
+def put_back(path: Path, kept: Secrets) -> None:
+    """Write the secrets again where their file has gone with its folder: without them the next start could read nothing."""
+    if not path.exists():
+        part = write_part(path, kept)
+        part.replace(path)
+        sync_folder(path.parent)
+
+
+def rotate(path: Path) -> Secrets:
+    """Put a new token key before the newest, and drop the one before that. The query key stays."""
+    if not path.exists():
+        raise SecretsError(f"there are no secrets {path} to rotate; the first start of the service makes them")
+    kept = read_file(path)
+    made = Secrets((randomness.token_bytes(KEY), kept.token_keys[0]), kept.query_key)
+    part = write_part(path, made)
+    part.replace(path)
+    sync_folder(path.parent)
+    return made
+
+
+def write_part(path: Path, made: Secrets) -> Path:
+    """The secrets in a file of their own beside `path`, on disk before it takes its place."""
+    part = path.with_name(f"{path.name}.{randomness.token_hex(8)}")
+    data = {"token_keys": [key.hex() for key in made.token_keys], "query_key": made.query_key.hex()}
+    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        json.dump(data, file, indent=2)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    return part
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a new name in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# API keys ------------------------------------------------------------------------------------------------------------------------
+
+
+class NewKey(NamedTuple):
+    """A key as it is shown once, and the entry that the configuration keeps of it."""
+
+    text: str
+    entry: ApiKey
+
+
+def digest_of(text: str) -> bytes:
+    """What is kept of an API key.
+
+    Plain SHA-256: a slow hash makes guessing costly where people choose passwords; of 256 random bits nobody guesses one.
+    """
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def new_key(name: str, scopes: Sequence[Scope] = SCOPES) -> NewKey:
+    """A new random API key."""
+    text = PREFIX + randomness.token_urlsafe(KEY)
+    return NewKey(text, ApiKey(name, f"sha256:{digest_of(text).hex()}", tuple(scopes)))
+
+
+class ApiKeys:
+    """Checks what callers present. Without any key configured everybody may do everything."""
+
+    def __init__(self, entries: Sequence[ApiKey]) -> None:
+        self.entries = [(bytes.fromhex(entry.hash.removeprefix("sha256:")), entry) for entry in entries]
+        self.known: dict[bytes, ApiKey] = {}  # digests that were good before: no more than there are entries
+
+    def check(self, presented: str | None, scope: Scope) -> str:
+        """The name of the key that was presented, if it is good for this scope; raises `Denied`."""
+        if not self.entries:
+            return ""
+        if not presented:
+            raise Denied(401, "no_key", "an API key is needed; send it as `Authorization: Bearer KEY`")
+        digest = digest_of(presented)
+        entry = self.known.get(digest) or self.find(digest)
+        if entry is None:
+            raise Denied(401, "unknown_key", "this API key is not known here")
+        if scope not in entry.scopes:
+            raise Denied(403, "scope", f"the API key {entry.name!r} has no scope {scope!r}; it has {', '.join(entry.scopes)}")
+        return entry.name
+
+    def find(self, digest: bytes) -> ApiKey | None:
+        """The entry of a digest; takes equally long wherever it is, and if it is nowhere."""
+        found = None
+        for kept, entry in self.entries:
+            if hmac.compare_digest(kept, digest):
+                found = entry
+        if found is not None:
+            self.known[digest] = found
+        return found
+
+
+def loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def may_bind(host: str, config: Config) -> None:
+    """Refuse an address that others can reach while no API key is asked for."""
+    if not loopback(host) and not config.security.api_keys:
+        raise FieldsError(
+            ("server", "host"),
+            f"server.host = {host!r} is not allowed without an API key: anybody could rank and teach; make a key with "
+            "`swerve keys new NAME` and put what it prints into the configuration, "
+            "or stay on this machine with `swerve serve --host 127.0.0.1`",
+        )
