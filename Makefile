@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check format bench pins clean
+.PHONY: help demo test test-slow check format bench bench-service pins clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,9 @@ format: $(VENV)/.dev  ## put the sources into shape
 bench: $(VENV)/.dev  ## the speed and memory of the kernels
 	tools/system-packages gcc
 	$(BIN)/swerve bench kernels
+
+bench-service: $(VENV)/.dev  ## the speed, memory and disk of the HTTP service
+	$(BIN)/swerve bench service
 
 pins: $(VENV)/.dev  ## resolve the pinned requirements anew
 	tools/pin

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         environment,
         world,
     )
-    from swerve.policies import BWC, ChangeTest, Oracle, Restarting, Swerve, Trust, policy
+    from swerve.policies import BWC, ChangeTest, Oracle, Patient, Restarting, Swerve, Trust, policy
     from swerve.signals import Senses
     from swerve.simulate import Results, simulate
 
@@ -85,6 +85,7 @@ _WHERE = {
     "MUCB": "swerve.detectors",
     "Never": "swerve.classifiers",
     "Oracle": "swerve.policies",
+    "Patient": "swerve.policies",
     "OutsideClass": "swerve.environments",
     "policy": "swerve.policies",
     "QuantileBox": "swerve.classifiers",
@@ -145,6 +146,7 @@ __all__ = [
     "Never",
     "Oracle",
     "OutsideClass",
+    "Patient",
     "QuantileBox",
     "Rectangle",
     "Restarting",

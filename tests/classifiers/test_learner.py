@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from swerve import Finite, Learner, Matrix, Rectangle, SwerveError
+from swerve import Finite, Learner, Matrix, Never, Rectangle, SwerveError
 
 
 def test_a_copy_goes_its_own_way():
@@ -56,8 +56,17 @@ def test_bad_contexts_are_refused_by_every_verb(x, words):
     assert box.pools.tobytes() == before
 
 
-def test_a_classifier_that_cannot_tell_blames_the_first_feature():
-    assert Learner(Rectangle(), d=3).blame([0.1, 0.2, 0.9]) == 0
+def test_a_classifier_that_cannot_tell_blames_the_largest_feature():
+    assert Learner(Rectangle(), d=3).blame([0.1, 0.9, 0.2]) == 1
+    assert Learner(Never(), d=3).blame([0.1, 0.2, 0.9]) == 2
+
+
+def test_a_rectangle_blames_the_feature_farthest_outside():
+    learner = Learner(Rectangle(), d=3)
+    learner.learn([0.1, 0.2, 0.3])
+    learner.learn([0.2, 0.9, 0.4])
+    assert learner.blame([0.5, 1.0, 0.35]) == 0
+    assert learner.blame([0.15, 0.5, -0.4]) == 2
 
 
 @pytest.mark.parametrize("x", [-1.0, 3.0, 0.5])

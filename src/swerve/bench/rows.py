@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 
@@ -58,9 +59,11 @@ class Row(NamedTuple):
         return self._asdict()
 
 
-def row(name: str, value: float | None, unit: str, reference: str, ratio: float | None, note: str = "") -> Row:
+def row(
+    name: str, value: float | None, unit: str, reference: str, ratio: float | None, note: str = "", bars: Mapping[str, Bar] = BARS
+) -> Row:
     """A row with its bar, if it has one."""
-    bar = BARS.get(name)
+    bar = bars.get(name)
     if bar is None:
         return Row(name, value, unit, reference, ratio, "", None, note)
     number, text = (ratio, f"× {reference}") if bar.of == "ratio" else (value, unit)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from swerve.core.contract import begin_pool, clear, domain, learn, merge, pool_layout, predict
+import math
+
+from swerve.core.contract import begin_pool, blame, clear, domain, learn, merge, pool_layout, predict
 from swerve.core.spec import Positive, Spec
 
 ROUNDING = 1.0 + 1e-9  # a context computed to lie on the ball's surface has not left it
@@ -49,6 +51,16 @@ def _(spec, pool, delta, x, told):
     for j in range(pool.d):  # no early exit: quiet contexts need every feature anyway, and this way the loop is straight
         far |= (x[j] - pool.high[j] >= spec.margin) | (pool.low[j] - x[j] >= spec.margin)
     return far
+
+
+@blame.register(Rectangle)
+def _(spec, pool, x):
+    worst, which = -math.inf, 0
+    for j in range(pool.d):
+        excess = max(x[j] - pool.high[j], pool.low[j] - x[j]) if pool.known != 0 else x[j]
+        if excess > worst:
+            worst, which = excess, j
+    return which
 
 
 @learn.register(Rectangle)

@@ -10,12 +10,17 @@ import click
 
 #: Command → the module of this package that holds it, and the line that `swerve --help` shows.
 COMMANDS = {
+    "backup": "a copy of the store, checked, while the service runs",
     "bench": "how fast, how small: the kernels beside plain C and other libraries",
     "bounds": "what the paper proves for a problem, and what BWC measures on it",
     "compare": "policies beside each other on the workloads, with paired differences",
+    "config": "check the service's configuration, or show it with its defaults",
     "demo": "Swerve, BWC, oracles and UCB1 head to head on shifting search traffic",
+    "keys": "make an API key for the service, or a new key for its tokens",
     "list": "policies, building blocks and environments, with their parameters",
+    "replay": "recorded requests through the ranker again, compared with what was shown",
     "reproduce": "the paper's experiments, our figures beside the printed ones",
+    "serve": "rank and learn behind a search box: the HTTP service",
     "simulate": "play policies in an environment and report their regret",
 }
 

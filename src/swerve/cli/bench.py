@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from swerve.bench import run_kernels
-from swerve.cli.common import console, errors, figures, json_option, number, write_json
+from swerve.bench import Row, run_kernels
+from swerve.cli.common import console, errors, figures, json_option, need_service, number, write_json
 
 
 @click.group("bench")
@@ -31,10 +32,77 @@ def kernels(quick: bool, json_to: str | None) -> None:
     ) as bars:  # fmt: skip
         task = bars.add_task("benchmark", total=None)
         rows = run_kernels(quick=quick, progress=lambda what: bars.update(task, description=what))
+    report("kernels", rows, json_to)
+
+
+@command.command("signals")
+@click.option("--quick", is_flag=True, help="Fewer queries and weeks: a first look.")
+@click.option(
+    "--data", type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Folder of recorded series, in place of the variable SWERVE_DATA.",
+)  # fmt: skip
+@json_option
+def signals(quick: bool, data: Path | None, json_to: str | None) -> None:
+    """What the signals hear: false alarms, bursts found, delay, alarms per burst, with a policy behind them, cost and size.
+
+    Traffic is made up and seeded, at 1 to 1,000 requests an hour; with --data, real series with labelled bursts as well.
+    """
+    from swerve.bench.signals import measure
+
+    with Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
+        console=errors, transient=True, disable=not errors.is_terminal,
+    ) as bars:  # fmt: skip
+        task = bars.add_task("signals", total=None)
+        lines = measure(quick, data, lambda what: bars.update(task, description=what))
+    if write_json(json_to, [line.as_dict() for line in lines]):
+        return
+    for columns in dict.fromkeys(line.columns for line in lines):
+        table = figures("signals", "what", *columns, "", "note")
+        for line in lines:
+            if line.columns == columns:
+                table.add_row(line.name, *(number(value) for value in line.values), line.unit, line.note)
+        console.print(table)
+
+
+@command.command("service")
+@click.option("--quick", is_flag=True, help="Fewer queries, shorter turns, no large store: about a minute.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Length of one turn.  [default: 3; quick: 1]")
+@click.option("--queries", type=click.IntRange(1), help="Queries that are asked.  [default: 100000; quick: 20000]")
+@click.option("--rounds", type=click.IntRange(1), help="Turns of each server.  [default: 9; quick: 3]")
+@click.option(
+    "--store", metavar="DIR", type=click.Path(path_type=Path), help="Folder to make stores in.  [default: the temporary files']"
+)
+@json_option
+def service(
+    quick: bool, seconds: float | None, queries: int | None, rounds: int | None, store: Path | None, json_to: str | None
+) -> None:
+    """The HTTP service beside an echo of the same stack and payload, under load from a process of its own, in turns.
+
+    Requests per second and decisions per second are better when they are higher, latency, memory, disk and restart when they are
+    lower. The whole run also fills a store with a million queries, which takes some minutes and about 4 GB of disk.
+    """
+    need_service("swerve bench service")
+    from swerve.bench.service import run_service
+
+    with Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
+        console=errors, transient=True, disable=not errors.is_terminal,
+    ) as bars:  # fmt: skip
+        task = bars.add_task("service", total=None)
+        rows = run_service(
+            quick=quick, seconds=seconds, queries=queries, rounds=rounds, store=store,
+            progress=lambda what: bars.update(task, description=what),
+        )  # fmt: skip
+    report("service", rows, json_to)
+
+
+def report(title: str, rows: list[Row], json_to: str | None) -> None:
+    """A benchmark's rows as a table or as JSON; exit status 1 when a bar in the table is missed."""
     data: list[dict[str, Any]] = [row.as_dict() for row in rows]
     if write_json(json_to, data):
         return
-    table = figures("kernels", "what", "value", "ratio", "to", "bar", "")
+    table = figures(title, "what", "value", "ratio", "to", "bar", "")
     table.columns[0].no_wrap = True  # names that one copies
     table.columns[3].no_wrap = False
     for row in data:

@@ -139,6 +139,16 @@ def need_plots(what: str) -> None:
         raise SwerveError(f"{what} needs the package matplotlib; install Swerve with its extra `report`") from None
 
 
+def need_service(what: str = "the service") -> None:
+    """Refuse `what` where its packages are not installed."""
+    try:
+        import msgspec  # noqa: F401
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise SwerveError(f"{what} needs the package {error.name}; install Swerve with its extra `service`") from None
+
+
 def plain(value: Any) -> Any:
     """`value` for JSON: numbers that JSON does not know become null."""
     if isinstance(value, dict):

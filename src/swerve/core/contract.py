@@ -61,6 +61,15 @@ def _anywhere(spec, pool, x):
     return finite
 
 
+@kernel
+def _largest(spec, pool, x):
+    which = 0
+    for j in range(1, len(x)):
+        if x[j] > x[which]:
+            which = j
+    return which
+
+
 # ---------------------------------------------------------------- layouts (Python only)
 layout = Verb("layout", "Fields of a query's row for this many arms and features: `layout(spec, arms, features)`.", _no_fields)
 pool_layout = Verb("pool_layout", "Fields of a group's row for this many features: `pool_layout(spec, features)`.", _no_fields)
@@ -117,7 +126,9 @@ absorb = Verb(
     "Put a context whose label nobody knows into the delta; 1 if there is something to fold: `absorb(spec, pool, delta, x)`.",
     _nothing,
 )
-blame = Verb("blame", "The feature that makes this context positive, 0 where that has no answer: `blame(spec, pool, x)`.", _nothing)
+blame = Verb(
+    "blame", "The feature that makes this context positive, the largest where that has no answer: `blame(spec, pool, x)`.", _largest
+)
 learn = Verb("learn", "Put a false-labelled context into the delta: `learn(spec, delta, x)`.", _nothing)
 merge = Verb("merge", "Join what `delta` has learnt into `pool`: `merge(spec, pool, delta)`.", _nothing)
 clear = Verb("clear", "Empty a delta after it was folded in: `clear(spec, delta)`.", _nothing)

@@ -76,16 +76,23 @@ def fold(spec, pools, group, writer, report):
 
 
 @inlined
-def decide(spec, row, pools, group, writer, x, told, available, now):
-    """One round up to the show: settle, observe, select, show. Returns the arm and what happened."""
+def consider(spec, row, pools, group, writer, x, told, now):
+    """One round up to the choice: settle, observe. Returns what happened."""
     report = settle(spec, row, pools[group], pools[writer], now)
     fold(spec, pools, group, writer, report)
     seen = observe(spec, row, pools[group], pools[writer], x, told, now)
     fold(spec, pools, group, writer, seen)
+    return report | seen
+
+
+@inlined
+def decide(spec, row, pools, group, writer, x, told, available, now):
+    """One round up to the show: settle, observe, select, show. Returns the arm and what happened."""
+    report = consider(spec, row, pools, group, writer, x, told, now)
     arm = select(spec, row, pools[group], available, now)
     if arm >= 0:
         show(spec, row, arm, now)
-    return arm, report | seen
+    return arm, report
 
 
 @kernel

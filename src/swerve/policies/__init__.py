@@ -4,8 +4,9 @@ from swerve.policies.bwc import BWC
 from swerve.policies.catalog import POLICIES, Problem, policy
 from swerve.policies.change import ChangeTest
 from swerve.policies.oracle import Oracle
+from swerve.policies.patient import Patient
 from swerve.policies.restarting import Restarting
 from swerve.policies.swerve import Swerve
 from swerve.policies.trust import Trust
 
-__all__ = ["BWC", "POLICIES", "ChangeTest", "Oracle", "Problem", "Restarting", "Swerve", "Trust", "policy"]
+__all__ = ["BWC", "POLICIES", "ChangeTest", "Oracle", "Patient", "Problem", "Restarting", "Swerve", "Trust", "policy"]

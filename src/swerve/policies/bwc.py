@@ -12,6 +12,7 @@ from swerve.core.contract import (
     absorb,
     begin,
     begin_pool,
+    blame,
     clear,
     domain,
     evict,
@@ -199,6 +200,11 @@ def _(spec, delta):
     clear(spec.classifier, delta.classifier)
     clear(spec.bandit, delta.bandit)
     return 0
+
+
+@blame.register(BWC)
+def _(spec, pool, x):
+    return blame(spec.classifier, pool.classifier, x)
 
 
 @reads_context.register(BWC)

@@ -361,6 +361,11 @@ def _(spec, row, arm):
     return plays_in(row.test, arm)
 
 
+@blame.register(Swerve)
+def _(spec, pool, x):
+    return blame(spec.classifier, pool.classifier, x)
+
+
 @reads_context.register(Swerve)
 def _(spec):
     return True

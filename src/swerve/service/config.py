@@ -13,7 +13,7 @@ import msgspec
 from swerve.core.contract import reads_context, test_length
 from swerve.core.errors import SpecError, SwerveError, shown
 from swerve.core.spec import Spec, base_of, coerced, field_types, walk
-from swerve.policies import BWC, policy
+from swerve.policies import BWC, Patient, Swerve, policy
 from swerve.service.fields import Field, FieldsError, Reader, described
 from swerve.service.secrets import may_bind
 from swerve.service.sections import (
@@ -227,6 +227,8 @@ def policy_of(config: Config) -> Spec:
             raise FieldsError(("policy", "test_length"), message)
         spec = rebuilt(spec, lambda part: {"length": length} if part in testable else {})
     spec = rebuilt(spec, lambda part: {"grace": config.policy.grace_seconds} if isinstance(part, BWC) and not part.grace else {})
+    if isinstance(spec, Swerve) and config.policy.grace_seconds:
+        spec = Patient(spec, config.policy.grace_seconds)
     if reads_context(spec) and not signal_names(config):
         message = f"signals.use = [] is not allowed; the policy {shown(text)} reads contexts: name a signal or a number"
         raise FieldsError(("signals", "use"), message)

@@ -15,6 +15,8 @@ Kind = Literal["volume", "abandonment", "reformulation", "age", "new"]
 Scope = Literal["rank", "feedback", "read"]
 #: The signals that are computed from the traffic, in the order of their kinds in `swerve.signals`.
 KINDS: tuple[Kind, ...] = ("volume", "abandonment", "reformulation", "age", "new")
+#: What the policy sees unless told otherwise; docs/signals.md says why not all.
+USED: tuple[Kind, ...] = ("volume", "abandonment", "reformulation")
 SCOPES: tuple[Scope, ...] = ("rank", "feedback", "read")
 
 
@@ -54,7 +56,7 @@ class Policy(Section, frozen=True):
         int, within(0, 1_000_000, "L, the plays of a test, for policies over a testable bandit; 0 leaves the policy's own.")
     ] = 0
     grace_seconds: Annotated[
-        float, within(0, DAY, "How long BWC waits for late clicks before it judges a test, where its text gives no grace itself.")
+        float, within(0, DAY, "How long Swerve and BWC wait for late clicks before they judge: most clicks have come by then.")
     ] = 10.0
     arms: Annotated[int, within(2, 64, "Candidates that are remembered for each query.")] = 64
     forget_days: Annotated[
@@ -72,7 +74,7 @@ class Policy(Section, frozen=True):
 class Signals(Section, frozen=True):
     """Which signals make the context, and how they are computed. The context has `use` first, then `numbers`."""
 
-    use: Annotated[tuple[Kind, ...], about("Signals computed from the traffic, in this order.")] = KINDS
+    use: Annotated[tuple[Kind, ...], about("Signals computed from the traffic that the policy sees, in this order.")] = USED
     numbers: Annotated[
         dict[Annotated[str, about("", pattern=NAME, allowed=NAMED)], Literal["count", "raw"]],
         about(

@@ -1,0 +1,83 @@
+"""The yardstick of the service's benchmark: a server of the same stack that decodes the same requests and answers alike.
+
+`starlette` is what one would write with the service's packages: a route, a decoder, an answer, and nothing between them.
+`bare` leaves the framework out: what the web server and the decoder cost alone.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from typing import Any
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from swerve.service.schemas import FeedbackRequest, FeedbackResponse, RankRequest, RankResponse
+from swerve.service.server import loop_factory
+from swerve.service.tokens import LENGTH
+
+_rank = msgspec.json.Decoder(RankRequest)
+_ranks = msgspec.json.Decoder(list[RankRequest])
+_feedback = msgspec.json.Decoder(FeedbackRequest)
+_encode = msgspec.json.Encoder().encode
+TOKEN = "a" * LENGTH
+LEARNED = FeedbackResponse("learned")
+
+
+def response(request: RankRequest) -> RankResponse:
+    """An answer as large as the service's."""
+    return RankResponse(TOKEN, request.ids(), False, 0.75, 3, False)
+
+
+def answer(path: str, body: bytes) -> bytes:
+    """What is sent back for a body."""
+    if path == "/v1/rank":
+        return _encode(response(_rank.decode(body)))
+    if path == "/v1/feedback":
+        _feedback.decode(body)
+        return _encode(LEARNED)
+    return _encode([response(request) for request in _ranks.decode(body)])
+
+
+async def endpoint(request: Request) -> Response:
+    """A route of the framework."""
+    return Response(answer(request.url.path, await request.body()), media_type="application/json")
+
+
+def framed() -> Starlette:
+    """With the framework."""
+    return Starlette(routes=[Route(path, endpoint, methods=["POST"]) for path in ("/v1/rank", "/v1/rank/batch", "/v1/feedback")])
+
+
+async def bare(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """Without it."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    content = answer(scope["path"], body)
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(content))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": content})
+
+
+def main(kind: str) -> None:
+    """Serve on any free port of the loopback until told to stop, with the loop and the parser that the service takes."""
+    import asyncio
+
+    sock = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    app: Any = framed() if kind == "starlette" else bare
+    config = uvicorn.Config(app, lifespan="off", access_log=False, log_config=None, server_header=False)
+    print(f"ready: http://127.0.0.1:{sock.getsockname()[1]}", flush=True)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(uvicorn.Server(config).serve(sockets=[sock]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

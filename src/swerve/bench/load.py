@@ -1,0 +1,142 @@
+"""A bounded load of HTTP requests from one process: keep-alive connections, requests made beforehand, as little work as can be.
+
+A closed loop sends the next request of a connection when the one before is answered: it measures throughput. At a rate, requests
+are due at even distances whatever the answers do, and a latency counts from when its request was due: a server that falls behind
+is not spared the requests that it kept waiting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import time
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from swerve.core.errors import SwerveError
+
+HOST = "127.0.0.1"
+PATIENCE = 30.0  # seconds without any answer: the server hangs
+HEAD_END, LENGTH, OK, DEGRADED = b"\r\n\r\n", b"content-length:", b"HTTP/1.1 200", b'"degraded":true'
+
+
+class Turn(NamedTuple):
+    """What one stretch of load came to."""
+
+    answers: int
+    seconds: float
+    p50: float  # seconds
+    p99: float
+    cpu: float  # of a core, that the load itself took
+    degraded: int
+
+    @property
+    def rate(self) -> float:
+        """Answers per second."""
+        return self.answers / self.seconds
+
+
+class Connection:
+    """One keep-alive connection."""
+
+    __slots__ = ("buffer", "due", "socket", "whole")
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection((HOST, port), timeout=PATIENCE)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.buffer = b""
+        self.whole = -1  # bytes of the answer under way, once its head is there
+        self.due = 0.0
+
+    def receive(self) -> bytes | None:
+        """Read what has come; the answer once it is whole."""
+        data = self.socket.recv(1 << 18)
+        if not data:
+            raise SwerveError("the server closed a connection in the middle of the load")
+        if self.buffer:
+            data = self.buffer + data
+        if self.whole < 0:
+            end = data.find(HEAD_END)
+            if end < 0:
+                self.buffer = data
+                return None
+            at = data.find(LENGTH, 0, end)
+            if at < 0:
+                raise SwerveError(f"the server gave no content-length: {data[:end]!r}")
+            stop = data.find(b"\r", at)
+            self.whole = end + 4 + int(data[at + len(LENGTH) : stop])
+        if len(data) < self.whole:
+            self.buffer = data
+            return None
+        self.buffer, self.whole = b"", -1
+        return data
+
+    def call(self, request: bytes) -> bytes:
+        """Send one request and wait for its body."""
+        self.socket.sendall(request)
+        answer = None
+        while answer is None:
+            answer = self.receive()
+        return checked(answer).partition(HEAD_END)[2]
+
+
+def checked(answer: bytes) -> bytes:
+    """The answer, unless it is a refusal."""
+    if not answer.startswith(OK):
+        raise SwerveError(f"the server refused a request of the load: {answer[:400].decode('latin-1')}")
+    return answer
+
+
+def drive(port: int, requests: Iterable[bytes], connections: int, seconds: float, rate: float | None = None) -> Turn:
+    """Send `requests` for so long, or until there are no more; a closed loop, or `rate` of them a second."""
+    with contextlib.ExitStack() as stack:
+        lines = [Connection(port) for _ in range(connections)]
+        for line in lines:
+            stack.enter_context(line.socket)
+        return _drive({line.socket.fileno(): line for line in lines}, iter(requests), seconds, rate)
+
+
+def _drive(lines: dict[int, Connection], requests: Iterator[bytes], seconds: float, rate: float | None) -> Turn:
+    idle, busy = list(lines.values()), set[int]()
+    latencies = array("d")
+    degraded = sent = 0
+    clock, wait = time.perf_counter, select.select
+    begun, cpu = clock(), time.process_time()
+    ends, now, last = begun + seconds, begun, begun
+    more = True
+    while True:
+        while more and idle and (rate is None or begun + sent / rate <= now):
+            request = next(requests, None) if now < ends else None
+            if request is None:
+                more = False
+                break
+            line = idle.pop()
+            line.due = now if rate is None else begun + sent / rate
+            line.socket.sendall(request)
+            busy.add(line.socket.fileno())
+            sent += 1
+        if not busy and not more:
+            break
+        # to the microsecond, which polling in milliseconds would not give
+        pause = PATIENCE if rate is None or not more or not idle else max(begun + sent / rate - clock(), 0.0)
+        ready = wait(busy, (), (), pause)[0]
+        now = clock()
+        for number in ready:
+            line = lines[number]
+            answer = line.receive()
+            if answer is not None:
+                degraded += DEGRADED in checked(answer)
+                latencies.append(now - line.due)
+                busy.discard(number)
+                idle.append(line)
+                last = now
+        if not ready and busy and now - last > PATIENCE:
+            raise SwerveError(f"the server has not answered for {PATIENCE:g} seconds")
+    took = max(now - begun, 1e-9)
+    share = (time.process_time() - cpu) / took
+    p50, p99 = np.quantile(latencies, (0.5, 0.99)).tolist() if latencies else (0.0, 0.0)
+    return Turn(len(latencies), took, p50, p99, share, degraded)

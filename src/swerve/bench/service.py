@@ -1,0 +1,291 @@
+"""The service's benchmark: `rank` and `feedback` over HTTP beside an echo of the same stack, and a store of a million queries.
+
+Echo and service take turns under the same load, so that a slow moment of the machine slows both; a row's ratio is the median over
+the rounds. The load comes from a process of its own. Before an echo's turn the service has written everything it had to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import sqlite3
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from swerve.bench import traffic
+from swerve.bench.load import Connection, Turn
+from swerve.bench.rows import Bar, Row, row
+from swerve.bench.servers import Server, echo, service
+from swerve.bench.timing import Pairs
+from swerve.core.errors import SwerveError
+
+BARS = {
+    "rank": Bar("≥", 0.7),
+    "rank-p99": Bar("≤", 2.0),
+    "feedback": Bar("≥", 0.5),
+    "rank-batch": Bar("≥", 10.0),
+    "memory": Bar("≤", 1000.0, "value"),
+    "disk": Bar("≤", 1.3),
+    "restart": Bar("<", 5.0, "value"),
+}
+#: The default configuration, but for what a benchmark must set: the numbers that its requests carry, and no limit on new queries.
+NUMBERS = "\n".join(f'{name} = "count"' for name in traffic.SIGNALS)
+CONFIG = f"[signals.numbers]\n{NUMBERS}\n\n[limits]\nnew_queries_per_minute = 1000000000\n"
+CONNECTIONS = 32
+BATCH_CONNECTIONS = 4  # each keeps a hundred decisions waiting
+SUPPLY = 15_000  # decisions a second, at most, that wait for their feedback turn
+ARMS = 8  # candidates of the queries in the large store
+MB = 1e6
+
+Progress = Callable[[str], None]
+#: A server, a function of `swerve.bench.traffic`, and what that takes beside the port.
+Contender = tuple[Any, ...]
+
+
+class Effort(NamedTuple):
+    """How much is measured."""
+
+    rounds: int = 9
+    seconds: float = 3.0
+    queries: int = 100_000
+    stored: int = 1_000_000  # queries of the large store; 0 leaves it out
+    restarts: int = 3
+
+
+QUICK = Effort(rounds=3, seconds=1.0, queries=20_000, stored=0)
+
+
+class Load:
+    """The process that the load comes from."""
+
+    def __init__(self, queries: int, candidates: int) -> None:
+        spawn = multiprocessing.get_context("spawn")  # no copy of what this process holds
+        self.pool = ProcessPoolExecutor(1, spawn, traffic.begin, (queries, candidates))
+
+    def __enter__(self) -> Load:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.pool.shutdown()
+
+    def run(self, what: Callable[..., Any], *args: object) -> Any:
+        """Call a function of `swerve.bench.traffic` there."""
+        try:
+            return self.pool.submit(what, *args).result()
+        except BrokenProcessPool as error:
+            raise SwerveError("the process that sends the load ended; is there memory enough?") from error
+
+
+class Duel(NamedTuple):
+    """Turns of the yardstick and of the service, in pairs."""
+
+    reference: list[Turn]
+    own: list[Turn]
+
+    def ratio(self, of: Callable[[Turn], float]) -> float:
+        """The median of own ÷ reference over the rounds."""
+        return Pairs([of(turn) for turn in self.reference], [of(turn) for turn in self.own]).ratio
+
+    def median(self, of: Callable[[Turn], float]) -> float:
+        """The service's median."""
+        return statistics.median(of(turn) for turn in self.own)
+
+    def reference_median(self, of: Callable[[Turn], float]) -> float:
+        """The yardstick's median."""
+        return statistics.median(of(turn) for turn in self.reference)
+
+
+def rate(turn: Turn) -> float:
+    """Answers per second."""
+    return turn.rate
+
+
+def p99(turn: Turn) -> float:
+    """The latency that 99 of 100 answers have, in milliseconds."""
+    return turn.p99 * 1e3
+
+
+def run_service(
+    *,
+    quick: bool = False,
+    seconds: float | None = None,
+    queries: int | None = None,
+    rounds: int | None = None,
+    store: Path | None = None,
+    effort: Effort | None = None,
+    progress: Progress = lambda what: None,
+) -> list[Row]:
+    """All rows; `store` is the folder that stores are made in, for a while (default: the system's for temporary files)."""
+    chosen = effort or (QUICK if quick else Effort())
+    given: dict[str, Any] = {"seconds": seconds, "queries": queries, "rounds": rounds}
+    chosen = chosen._replace(**{name: value for name, value in given.items() if value is not None})
+    if store is not None and not store.is_dir():
+        raise NotADirectoryError(f"--store {store} cannot be used: there is no such folder")
+    with tempfile.TemporaryDirectory(prefix="swerve-bench-", dir=store) as made:
+        folder = Path(made)
+        rows = speed(folder, chosen, progress)
+        if chosen.stored:
+            (folder / "large").mkdir()
+            rows += large(folder / "large", chosen, progress)
+    return rows
+
+
+# speed ----------------------------------------------------------------------------------------------------------------------------
+
+
+class Bench:
+    """The servers, the load, and turns between them."""
+
+    def __init__(self, own: Server, framed: Server, bare: Server, load: Load, effort: Effort, progress: Progress) -> None:
+        self.own, self.framed, self.bare, self.load = own, framed, bare, load
+        self.effort, self.progress = effort, progress
+        self.busiest = 0.0  # the load's share of a core
+
+    def turn(self, server: Server, what: Callable[..., Turn], *args: object) -> Turn:
+        """One turn of one server, after the service has written everything."""
+        self.own.settle()
+        out: Turn = self.load.run(what, server.port, *args)
+        self.busiest = max(self.busiest, out.cpu)
+        return out
+
+    def rounds(self, name: str, *contenders: Contender, before: Callable[[], None] = lambda: None) -> list[list[Turn]]:
+        """The turns of each contender, who take them one after the other; those of the first round are not counted."""
+        turns: list[list[Turn]] = [[] for _ in contenders]
+        for number in range(self.effort.rounds + 1):
+            self.progress(f"{name}: round {number} of {self.effort.rounds}" if number else f"{name}: warming up")
+            before()
+            for own, contender in zip(turns, contenders, strict=True):
+                own.append(self.turn(*contender))
+        return [own[1:] for own in turns]
+
+
+@contextlib.contextmanager
+def opened(folder: Path, effort: Effort, progress: Progress) -> Iterator[Bench]:
+    """Everything running, and each query asked once."""
+    progress("starting the servers; what is not compiled yet is compiled")
+    with (
+        service(folder, CONFIG) as own,
+        echo("starlette", folder) as framed,
+        echo("bare", folder) as bare,
+        Load(effort.queries, candidates=10) as load,
+    ):
+        own.ready()
+        progress(f"asking each of {effort.queries:,} queries once")
+        load.run(traffic.fill, own.port, 0, effort.queries)
+        own.settle()
+        yield Bench(own, framed, bare, load, effort, progress)
+
+
+def speed(folder: Path, effort: Effort, progress: Progress) -> list[Row]:
+    """Throughput and latency."""
+    with opened(folder, effort, progress) as bench:
+        once = CONNECTIONS, effort.seconds
+        framed, own, plain = bench.rounds("rank", *((at, traffic.rank_turn, *once) for at in (bench.framed, bench.own, bench.bare)))
+        single, bare = Duel(framed, own), Duel(plain, own)
+        half = single.median(rate) / 2
+        paced = Duel(
+            *bench.rounds("rank at half the load", *((at, traffic.rank_turn, *once, half) for at in (bench.framed, bench.own)))
+        )
+        batches = Duel(
+            *bench.rounds(
+                "batches", (bench.own, traffic.rank_turn, *once), (bench.own, traffic.batch_turn, BATCH_CONNECTIONS, effort.seconds)
+            )
+        )
+
+        def supply() -> None:
+            bench.load.run(traffic.decide, bench.own.port, int(SUPPLY * effort.seconds))
+
+        feedback = Duel(
+            *bench.rounds("feedback", *((at, traffic.feedback_turn, *once) for at in (bench.framed, bench.own)), before=supply)
+        )
+        wrong = sum(turn.degraded for duel in (single, paced, batches) for turn in duel.own)
+        asked = sum(turn.answers for duel in (single, paced, batches) for turn in duel.own)
+        said = f"{CONNECTIONS} connections; {wrong:,} of {asked:,} answers held a degraded ranking, in all turns of rank"
+        own50, echo50 = paced.median(lambda turn: turn.p50) * 1e3, paced.reference_median(lambda turn: turn.p50) * 1e3
+        return [
+            line("rank", single.median(rate), "requests/s", "echo", single.ratio(rate), said),
+            line("rank-bare", single.median(rate), "requests/s", "bare echo", bare.ratio(rate)),
+            line("rank-p99", paced.median(p99), "ms", "echo", paced.ratio(p99), f"{half:,.0f} requests/s; median {own50:.2f} ms"),
+            line("feedback", feedback.median(rate), "requests/s", "echo", feedback.ratio(rate), f"{CONNECTIONS} connections"),
+            line(
+                "rank-batch", batches.median(rate) * traffic.BATCH, "decisions/s", "single requests",
+                batches.ratio(rate) * traffic.BATCH, f"batches of {traffic.BATCH}, {BATCH_CONNECTIONS} connections",
+            ),
+            line("echo-rank", single.reference_median(rate), "requests/s"),
+            line("echo-rank-bare", bare.reference_median(rate), "requests/s", note="without the framework"),
+            line("echo-p99", paced.reference_median(p99), "ms", note=f"{half:,.0f} requests/s; median {echo50:.2f} ms"),
+            line("echo-feedback", feedback.reference_median(rate), "requests/s"),
+            line("load-cpu", bench.busiest, "cores", note="what the load itself took, at most: near 1 it would be the limit"),
+        ]  # fmt: skip
+
+
+def line(name: str, value: float | None, unit: str, reference: str = "", ratio: float | None = None, note: str = "") -> Row:
+    """A row with its bar, if it has one."""
+    return row(name, value, unit, reference, ratio, note, BARS)
+
+
+# a large store --------------------------------------------------------------------------------------------------------------------
+
+
+def large(folder: Path, effort: Effort, progress: Progress) -> list[Row]:
+    """Memory, disk and restart with many queries, all of them asked over HTTP."""
+    with service(folder, CONFIG) as own, Load(effort.stored, ARMS) as load:
+        own.ready()
+        step = max(effort.stored // 100, 1000)
+        for start in range(0, effort.stored, step):
+            progress(f"a store of {effort.stored:,} queries: {start / effort.stored:.0%}")
+            load.run(traffic.fill, own.port, start, min(start + step, effort.stored))
+        own.settle(patience=600.0)
+        memory, cached = own.memory(), own.metric("swerve_cache_rows")
+    count, records, names = contents(folder / "swerve.db")
+    if count != effort.stored:
+        raise SwerveError(f"the store holds {count:,} queries; {effort.stored:,} were asked")
+    disk = sum(file.stat().st_size for file in folder.glob("swerve.db*"))
+    starts = []
+    for number in range(effort.restarts):
+        progress(f"restart {number + 1} of {effort.restarts}")
+        starts.append(restart(folder, effort))
+    note = f"{effort.stored:,} queries of {ARMS} candidates in the store, {cached:,.0f} of them in memory"
+    if memory is not None:
+        note += f"; at most {memory.peak / MB:,.0f} MB so far"
+    resident = None if memory is None else memory.now / MB
+    ratio = None if resident is None else resident / BARS["memory"].limit
+    longest = f"from exec to the first ranking that is not degraded, compiled code on disk; longest {max(starts):.2f} s"
+    took = statistics.median(starts)
+    return [
+        line("memory", resident, "MB", "bar 1000 MB", ratio, note),
+        line(
+            "disk",
+            disk / MB,
+            "MB",
+            "records' bytes",
+            disk / records,
+            f"records {records / MB:,.0f} MB, ids of candidates {names / MB:,.0f} MB",
+        ),
+        line("restart", took, "s", "bar 5 s", took / BARS["restart"].limit, longest),
+    ]
+
+
+def contents(file: Path) -> tuple[int, int, int]:
+    """Rows of a store that nobody has open, bytes of their records, and of what lies beside them."""
+    with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as opened:
+        count, records, names = opened.execute("SELECT count(*), sum(length(record)), sum(length(names)) FROM rows").fetchone()
+    return count, records, names
+
+
+def restart(folder: Path, effort: Effort) -> float:
+    """Seconds from the start of the process to the first ranking that is not the given order."""
+    request = traffic.post(traffic.RANK, traffic.Traffic(effort.stored, ARMS).entry(effort.stored // 2, 0))
+    with service(folder, CONFIG) as own:
+        line = Connection(own.port)
+        while b'"degraded":true' in line.call(request):
+            time.sleep(0.01)
+        took = time.perf_counter() - own.started
+        line.socket.close()
+    return took

@@ -1,0 +1,152 @@
+"""The traffic of the service's benchmark, and the process that sends it.
+
+The functions at the end run in a process of the load's own, one after the other, over one `Traffic` that `begin` makes there.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from swerve.bench.load import HEAD_END, HOST, Connection, Turn, drive
+from swerve.core.errors import SwerveError
+
+#: The numbers that go with each request; the server's configuration names them.
+SIGNALS = ("news", "posts", "views", "errors")
+RANK, RANK_BATCH, FEEDBACK = "/v1/rank", "/v1/rank/batch", "/v1/feedback"
+DRAWN = 200_000  # requests before the sequence of queries begins again
+LATER = 1001  # requests from the first query of a session to its second; odd, for the first one to be no second itself
+BATCH = 100
+TRIES = 1000
+
+
+def post(path: str, body: bytes) -> bytes:
+    """A request as it goes over the wire."""
+    head = f"POST {path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def batch_of(entries: Sequence[bytes]) -> bytes:
+    """Several requests as one."""
+    return post(RANK_BATCH, b"[" + b",".join(entries) + b"]")
+
+
+class Traffic:
+    """Requests for `queries` queries, the k-th most frequent asked 1/k as often as the first.
+
+    One request in four is of a session that has asked before: where that was another query, it is a reformulation.
+
+    >>> traffic = Traffic(3, candidates=2)
+    >>> sessions = [request[-10:-2] for request in itertools.islice(traffic.requests(), 1004)]
+    >>> sessions[2], sessions[1003], len(set(sessions))
+    (b'00000002', b'00000002', 1003)
+    """
+
+    def __init__(self, queries: int, candidates: int = 10, seed: int = 0) -> None:
+        self.queries, self.candidates = queries, candidates
+        rng = np.random.default_rng(seed)
+        weights = 1.0 / np.arange(1.0, queries + 1.0)
+        self.numbers = rng.integers(0, 100, (queries, len(SIGNALS)))
+        self.drawn = itertools.cycle(rng.choice(queries, DRAWN, p=weights / weights.sum()).tolist())
+        self.sessions = itertools.count()
+        self.heads: dict[int, bytes] = {}
+
+    def entry(self, query: int, session: int) -> bytes:
+        """The JSON of one request."""
+        ids = ",".join(f'"doc-{query:06d}-{place:02d}"' for place in range(self.candidates))
+        numbers = ",".join(f'"{name}":{value}.0' for name, value in zip(SIGNALS, self.numbers[query], strict=True))
+        text = f'{{"query":"what is {query:06d}","candidates":[{ids}],"signals":{{{numbers}}},"session":"s{session:08x}"}}'
+        return text.encode()
+
+    def session(self) -> int:
+        """The session of the next request."""
+        count = next(self.sessions) & 0xFFFFFFFF
+        return count - LATER if count % 4 == 3 and count > LATER else count
+
+    def requests(self) -> Iterator[bytes]:
+        """The next requests on the wire, without end. All but the session is made once for each query."""
+        heads = self.heads
+        while True:
+            query = next(self.drawn)
+            head = heads.get(query)
+            if head is None:
+                head = heads[query] = post(RANK, self.entry(query, 0))[:-10]
+            yield head + b'%08x"}' % self.session()
+
+    def batches(self) -> Iterator[bytes]:
+        """The next requests, so many at a time."""
+        entries = (request.partition(HEAD_END)[2] for request in self.requests())
+        while True:
+            yield batch_of(list(itertools.islice(entries, BATCH)))
+
+
+# in the load's process ------------------------------------------------------------------------------------------------------------
+
+_traffic: Traffic
+_feedback: list[bytes]
+
+
+def begin(queries: int, candidates: int) -> None:
+    """Make everything that requests have in common, so that no turn pays for it."""
+    global _traffic, _feedback
+    _traffic = Traffic(queries, candidates)
+    _feedback = []
+    for _ in zip(range(DRAWN), _traffic.requests(), strict=False):
+        pass
+    gc.collect()
+    gc.freeze()
+    gc.disable()  # what a turn makes has no cycles
+
+
+def fill(port: int, start: int, stop: int, batch: int = BATCH) -> int:
+    """Ask each query from `start` to `stop` once, and again until it was decided; how many had to be asked again."""
+    line, again = Connection(port), 0
+    for first in range(start, stop, batch):
+        wanted = list(range(first, min(first + batch, stop)))
+        for _ in range(TRIES):
+            entries = [_traffic.entry(query, _traffic.session()) for query in wanted]
+            answers: list[dict[str, Any]] = json.loads(line.call(batch_of(entries)))
+            wanted = [query for query, answer in zip(wanted, answers, strict=True) if answer["degraded"]]
+            again += len(wanted)
+            if not wanted:
+                break
+            time.sleep(0.01)  # for the rows to be loaded, or written to make room
+        else:
+            raise SwerveError(f"the service gave the given order {TRIES} times for {len(wanted)} queries of the load")
+    line.socket.close()
+    return again
+
+
+def rank_turn(port: int, connections: int, seconds: float, rate: float | None = None) -> Turn:
+    """`rank`, one query a request."""
+    return drive(port, _traffic.requests(), connections, seconds, rate)
+
+
+def batch_turn(port: int, connections: int, seconds: float) -> Turn:
+    """`rank` in batches: the answers of the turn are batches."""
+    return drive(port, _traffic.batches(), connections, seconds)
+
+
+def decide(port: int, count: int) -> int:
+    """Have decisions made, and keep a feedback for each: every second one a click on what was on top."""
+    line = Connection(port)
+    _feedback.clear()
+    batches = _traffic.batches()
+    while len(_feedback) < count:
+        for answer in json.loads(line.call(next(batches))):
+            if not answer["degraded"]:
+                clicked = answer["ranking"][0] if len(_feedback) % 2 else None
+                _feedback.append(post(FEEDBACK, json.dumps({"decision": answer["decision"], "clicked": clicked}).encode()))
+    line.socket.close()
+    return len(_feedback)
+
+
+def feedback_turn(port: int, connections: int, seconds: float) -> Turn:
+    """The feedback that was kept, each once."""
+    return drive(port, _feedback, connections, seconds)

@@ -1,0 +1,34 @@
+"""`swerve serve`: the HTTP service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from swerve.cli.common import need_service
+
+
+@click.command()
+@click.option("--host", help="Address to listen on; anything but the loopback needs an API key.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes any free one.  [default: 8350]")
+@click.option("--store", metavar="URL", help="The store, such as sqlite:///PATH.  [default: sqlite:///swerve.db]")
+@click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Configuration in TOML (docs/configuration.md); SWERVE_CONFIG names a default.",
+)
+def command(host: str | None, port: int | None, store: str | None, config_file: Path | None) -> None:
+    """Serve `rank` and `feedback` over HTTP, with durable state.
+
+    Options win over the environment, the environment over the file. Ctrl-C or SIGTERM ends in order: requests under way are
+    answered and everything is written.
+    """
+    need_service()
+    from swerve.service.config import load
+    from swerve.service.server import serve
+
+    given = {"server.host": host, "server.port": port, "store.url": store}
+    serve(load(config_file, {name: value for name, value in given.items() if value is not None}), click.echo)

@@ -1,0 +1,233 @@
+"""The routes: HTTP in, HTTP out. What they do is the service's; who may call them and how they fail is decided here, once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.applications import Starlette
+from starlette.convertors import PathConvertor, register_url_convertor
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from swerve.service import logs, openapi
+from swerve.service.limits import ClientGone, read_body
+from swerve.service.metrics import CONTENT_TYPE, Histogram
+from swerve.service.people import People
+from swerve.service.schemas import (
+    Error,
+    Health,
+    Problem,
+    Refused,
+    check,
+    check_query,
+    encode,
+    read_feedback,
+    read_feedbacks,
+    read_list,
+    read_rank,
+    read_ranks,
+)
+from swerve.service.secrets import ApiKeys, Denied
+from swerve.service.service import Service, Unavailable
+
+log = logging.getLogger("swerve.service")
+
+JSON = b"application/json"
+RETRY_AFTER = b"1"
+
+Scope = dict[str, Any]
+#: What a route gives: a status, a body, and the body's type.
+Answer = tuple[int, bytes, bytes]
+Handler = Callable[[Scope, bytes], Awaitable[Answer]]
+
+
+def problem(status: int, code: str, message: str, field: str | None = None) -> Answer:
+    """The answer to a request that was refused or could not be served."""
+    return status, encode(Problem(Error(code, message, field, logs.request_id.get() or None))), JSON
+
+
+UNAVAILABLE = "unavailable", "the store cannot be written now; send it again"
+AWAY = Problem(Error(*UNAVAILABLE))
+
+
+class Endpoint:
+    """One route as an ASGI application: the key, the body, the handler, the answer; counted, timed and logged."""
+
+    def __init__(self, service: Service, keys: ApiKeys, route: openapi.Route, handler: Handler, seconds: Histogram | None) -> None:
+        self.service, self.keys, self.route, self.handler, self.seconds = service, keys, route, handler, seconds
+        self.reads = route.method == "post" and route.request is not None
+        self.limit = service.config.limits.body_bytes
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        started = time.perf_counter()
+        sent_id = presented = kind = None
+        for name, value in scope["headers"]:
+            if name == b"authorization":
+                presented = value
+            elif name == b"content-type":
+                kind = value
+            elif name == b"x-request-id":
+                sent_id = value
+        identity = logs.new_id(None if sent_id is None else sent_id.decode("latin-1"))
+        logs.request_id.set(identity)
+        caller = ""
+        try:
+            if self.route.scope is not None:
+                caller = self.keys.check(bearer(presented), self.route.scope)
+            if self.reads:
+                if kind is None or kind.split(b";")[0].strip().lower() != JSON:
+                    raise Refused(415, "not_json", "the body must be declared with Content-Type: application/json")
+                body = await read_body(scope["headers"], receive, self.limit)
+            else:
+                body = b""
+            status, content, media = await self.handler(scope, body)
+        except (Refused, Denied) as refused:
+            status, content, media = problem(refused.status, refused.code, refused.message, getattr(refused, "field", None))
+        except Unavailable:
+            status, content, media = problem(503, *UNAVAILABLE)
+        except ClientGone:
+            return
+        except Exception:
+            log.exception("a request failed")
+            status, content, media = problem(500, "internal", "a defect of the service; its log has more under this id")
+        headers = [(b"content-type", media), (b"content-length", b"%d" % len(content)), (b"x-request-id", identity.encode())]
+        if status == 503:
+            headers.append((b"retry-after", RETRY_AFTER))
+        elif status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
+        if media.startswith(b"text/html"):
+            headers.append((b"content-security-policy", openapi.docs_policy().encode()))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+        took = time.perf_counter() - started
+        self.service.metrics.request(self.route.name, status)
+        if self.seconds is not None:
+            self.seconds.observe(took)
+        logs.access(self.route.name, scope["method"], status, took, caller)
+
+
+def bearer(header: bytes | None) -> str | None:
+    """The key of an Authorization header."""
+    if header is None:
+        return None
+    scheme, _, key = header.decode("latin-1").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else None
+
+
+class Handlers:
+    """What each route does, by the name it has in the OpenAPI document."""
+
+    def __init__(self, service: Service) -> None:
+        self.service, self.limits = service, service.config.limits
+        self.people = People(service)
+
+    async def rank(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(await self.service.rank(read_rank(body))), JSON
+
+    async def rank_batch(self, scope: Scope, body: bytes) -> Answer:
+        answers = await self.service.rank_many(read_ranks(body, self.limits))
+        return 200, encode([refusal(answer) if isinstance(answer, Refused) else answer for answer in answers]), JSON
+
+    async def feedback(self, scope: Scope, body: bytes) -> Answer:
+        request = read_feedback(body)
+        check(request, self.limits)
+        return 200, encode(await self.service.feedback(request)), JSON
+
+    async def feedback_batch(self, scope: Scope, body: bytes) -> Answer:
+        answers = await asyncio.gather(*(self._one(entry) for entry in read_feedbacks(body, self.limits)))
+        if answers and all(answer is AWAY for answer in answers):
+            raise Unavailable
+        return 200, encode(answers), JSON
+
+    async def _one(self, entry: Any) -> Any:
+        try:
+            if isinstance(entry, Refused):
+                raise entry
+            check(entry, self.limits)
+            return await self.service.feedback(entry)
+        except Refused as refused:
+            return refusal(refused)
+        except Unavailable:
+            return AWAY
+
+    async def queries(self, scope: Scope, body: bytes) -> Answer:
+        asked = read_list(dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)))
+        return 200, encode(await self.people.queries(asked.order, asked.limit)), JSON
+
+    async def query(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(await self.people.explain(self._text(scope))), JSON
+
+    async def shift(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(await self.people.shift(self._text(scope))), JSON
+
+    def _text(self, scope: Scope) -> str:
+        text: str = scope["path_params"]["query"]
+        check_query(text, self.limits)
+        return text
+
+    async def healthz(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(Health("ok")), JSON
+
+    async def readyz(self, scope: Scope, body: bytes) -> Answer:
+        if self.service.stopping:
+            return 503, encode(Health("stopping")), JSON
+        trouble = self.service.trouble()
+        if trouble is None:
+            return 200, encode(Health("ok")), JSON
+        return 503, encode(Health("starting" if trouble == "starting" else "unavailable", trouble)), JSON
+
+    async def metrics(self, scope: Scope, body: bytes) -> Answer:
+        return 200, self.service.metrics.render(), CONTENT_TYPE.encode()
+
+    async def openapi(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(openapi.document(self.service.config)), JSON
+
+    async def docs(self, scope: Scope, body: bytes) -> Answer:
+        return 200, openapi.docs_page().encode(), b"text/html; charset=utf-8"
+
+
+def refusal(refused: Refused) -> Problem:
+    """An entry of a batch that was refused."""
+    return Problem(Error(refused.code, refused.message, refused.field))
+
+
+async def not_found(request: Request, error: Exception) -> Response:
+    """What no route answers, in the form of all other troubles."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    logs.request_id.set(logs.new_id(request.headers.get("x-request-id")))
+    words = {404: ("not_found", "there is no such path; /docs has all of them"), 405: ("method", "this path takes another method")}
+    status, content, _ = problem(status, *words.get(status, ("refused", "the request was refused")))
+    headers = dict(getattr(error, "headers", None) or {})
+    return Response(content, status, headers, media_type="application/json")
+
+
+class TextConvertor(PathConvertor):
+    """A query in the path: with slashes, as `path`, and with line breaks."""
+
+    regex = r"[\s\S]*"
+
+
+register_url_convertor("text", TextConvertor())
+
+
+def make_app(service: Service) -> Starlette:
+    """The ASGI application of a service."""
+    keys, handlers, metrics = ApiKeys(service.config.security.api_keys), Handlers(service), service.metrics
+    timed = {"rank": metrics.rank_seconds, "feedback": metrics.feedback_seconds}
+    routes = []
+    for route in openapi.ROUTES:
+        if route.name in ("openapi", "docs") and not service.config.server.docs:
+            continue
+        endpoint = Endpoint(service, keys, route, getattr(handlers, route.name), timed.get(route.name))
+        path = route.path.replace("{query}", "{query:text}")
+        routes.append(Route(path, endpoint, methods=[route.method.upper()], name=route.name))
+    # plain paths as they are listed, the busiest first; then those with a query, which may hold slashes, the longest first
+    routes.sort(key=lambda route: len(route.path) * -("{" in route.path))
+    return Starlette(routes=routes, exception_handlers={HTTPException: not_found})

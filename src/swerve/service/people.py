@@ -1,0 +1,73 @@
+"""What people ask of a service: what it knows of a query, which are busy or have shifted, and to take their word for a shift."""
+
+from __future__ import annotations
+
+from swerve.service.explain import state_of, summary_of, text_in
+from swerve.service.rows import Place
+from swerve.service.schemas import QueryList, QueryState, Refused, ShiftResponse, normalise
+from swerve.service.service import Service, Unavailable
+from swerve.store.protocol import Damaged, Order, StoreError
+
+WAIT = 1.0  # seconds that a person waits for a row
+
+
+class People:
+    """Questions and orders about single queries."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.ranker = service.ranker
+
+    async def find(self, text: str) -> Place:
+        """A query that has been asked before, by its text or, with `key:` before it, by its key."""
+        key = bytes.fromhex(text[4:]) if is_key(text) else self.ranker.key_of(normalise(text))
+        if key not in self.ranker.rows.places:
+            try:
+                row = await self.service.loader.load(key, WAIT)
+            except StoreError:
+                raise Unavailable from None
+            if row is None and key not in self.ranker.rows.places:
+                raise Refused(404, "unknown_query", "this query has not been asked, or not for long")
+        place = self.ranker.rows.get(key)
+        if place is None:
+            if row is None or isinstance(row, Damaged):
+                raise Refused(404, "damaged", "the record of this query cannot be read")
+            place = self.service.layouts.restore(row)
+        if place is None:
+            raise Unavailable
+        return place
+
+    async def explain(self, text: str) -> QueryState:
+        """All that is known of a query."""
+        return state_of(await self.find(text), self.ranker, self.service.names)
+
+    async def shift(self, text: str) -> ShiftResponse:
+        """An operator says that this query has shifted; returns when that is durable."""
+        if self.service.committer.away is not None or not self.service.ready or self.service.stopping:
+            raise Unavailable
+        place = await self.find(text)
+        now = self.service.clock.now()
+        phase = self.ranker.shift(place, now)
+        if self.service.recorder is not None:
+            self.service.recorder.shifted(place.key, now)
+        await self.service.durable(self.service.committer.now(place))
+        return ShiftResponse(phase)
+
+    async def queries(self, order: Order, limit: int) -> QueryList:
+        """The queries with the most traffic, or those that shifted last: of the store, brought up to date from memory."""
+        try:
+            rows = await self.service.loader.ask(self.service.store.scan, order, limit)
+        except StoreError:
+            raise Unavailable from None
+        listed = []
+        for row in rows:
+            place = self.ranker.rows.get(row.key)
+            record, query = (self.service.layouts.view(row), text_in(row.names)) if place is None else (place.record, place.query)
+            listed.append(summary_of(row.key, record, query, self.ranker))
+        by = (lambda line: -(line.shifted or 0.0)) if order == "shifted" else (lambda line: -float(line.requests))
+        return QueryList(order, sorted(listed, key=by))
+
+
+def is_key(text: str) -> bool:
+    """Whether a text is `key:` and 32 hexadecimal digits."""
+    return len(text) == 36 and text.startswith("key:") and set(text[4:]) <= set("0123456789abcdef")

@@ -1,0 +1,399 @@
+"""Decisions for queries: what the service does between a request and its answer, without a network, a thread or a clock.
+
+The same object serves live, replays a recording (`swerve replay`) and runs in tests: time is an argument, randomness is state, and
+a sequence of calls gives the same rankings and the same record bytes every time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from swerve.core import engine, rng
+from swerve.core.spec import Spec, pack, walk
+from swerve.core.tables import nested, pool_dtype
+from swerve.service import kernels
+from swerve.service.rows import Place, Rows, Shelf, short
+from swerve.service.schemas import RankRequest
+from swerve.service.sessions import Sessions
+from swerve.service.tokens import Ticket
+from swerve.signals import Senses, begin_season, season_layout
+from swerve.store.layouts import describe
+
+#: A start has so many decision ids of its own; the ids of a later start are larger.
+EPOCH = 40
+
+
+class Settings(NamedTuple):
+    """What a ranker must know; `swerve.service.config` makes it of a configuration."""
+
+    policy: Spec
+    senses: Senses
+    plan: tuple[int, ...]  # signals by code, see `swerve.signals`
+    numbers: tuple[str, ...]  # names of what the caller may send
+    arms: int = 64
+    forget: float = 7 * 86_400.0
+    reformulation: float = 60.0
+    draws: int = 4
+    budget: int = 512 << 20
+    seed: int | None = None
+    keep_text: bool = False
+
+
+class Decided(msgspec.Struct, gc=False):
+    """A ranking: the order to show, and all that its feedback needs."""
+
+    ranking: list[str]
+    key: bytes
+    code: int  # arm, generation and phase in one number, as tokens carry it
+    top: int  # a short hash of the candidate on top
+    number: int  # of the decision
+    chance: float
+    explored: bool
+    phase: int
+    report: int  # what happened to the policy, see `swerve.core.contract`
+    signal: int  # that raised an alarm
+
+
+#: A request on its way: row, candidates, mask, arms, the newest candidate's date, the caller's numbers, whether it has a session.
+Asked = tuple[Place, list[str], int, list[int], float, dict[str, float] | None, bool]
+
+
+def kind_of(policy: Spec) -> str:
+    """The classes that a policy is made of.
+
+    >>> from swerve import BWC, UCB1, Rectangle, Testable
+    >>> kind_of(BWC(Testable(UCB1(), length=50), Rectangle()))
+    'BWC Testable UCB1 Rectangle'
+    """
+    return " ".join(type(part).__name__ for part in walk(policy))
+
+
+def shared_name(settings: Settings, record: np.dtype[Any]) -> str:
+    """What the pooled record is kept under: one of another policy, or about other signals, means something else."""
+    meaning = f"{kind_of(settings.policy)} {settings.plan} {settings.numbers} {describe(record)}"
+    return "policy " + hashlib.blake2b(meaning.encode(), digest_size=8).hexdigest()
+
+
+def picker(names: tuple[str, ...]) -> Callable[[dict[str, float]], Any]:
+    """A function that takes the values of these names out of a table; faster than asking for each."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda given: [given[name] for name in names]
+
+
+class Ranker:
+    """The queries in memory, and what can be done with them."""
+
+    def __init__(self, settings: Settings, query_key: bytes, epoch: int = 1) -> None:
+        self.settings = settings
+        self.query_key = query_key
+        self._keyed = hashlib.blake2b(key=query_key, digest_size=16)
+        self.epoch = epoch
+        self.issued = 0
+        self.features = len(settings.plan)
+        self.names = settings.numbers
+        self.rows = Rows(settings.policy, settings.arms, self.features, len(settings.numbers), settings.budget)
+        self.sessions = Sessions(settings.reformulation)
+        self.params, self.senses = pack(settings.policy), pack(settings.senses)
+        self.pools = np.zeros(2, pool_dtype(settings.policy, self.features))
+        engine.begin_pools.plain(self.params, self.pools, self.features)
+        self.seasons = np.zeros(1, nested(season_layout()))
+        begin_season(self.senses[0], self.seasons[0], 0.0)
+        self.unwritten: deque[tuple[float, Place]] = deque()  # rows that changed, and since when
+        self.shared_name = shared_name(settings, self.pools.dtype)
+        self.learnt = False  # whether what all queries share has changed since it was last written
+        self.plan = np.array(settings.plan, np.int64)
+        self.x = np.zeros(self.features)
+        self.wins = np.zeros(64)
+        self._pick = picker(settings.numbers)
+        self._none = [math.nan] * len(settings.numbers)
+        self.one, self.many = self._arrays(1), self._arrays(128)
+        specs = (settings.policy, settings.senses)
+        self._begin = kernels.begin_row.bind(*specs)
+        self._rank = kernels.rank_many.bind(*specs)
+        self._credit = kernels.credit_one.bind(*specs)
+        self._left = kernels.left_one.bind(settings.senses)
+        self._shift = kernels.shift_one.bind(settings.policy)
+        self._vacate = kernels.vacate_one.bind(settings.policy)
+
+    def compile(self, shelf: Shelf) -> None:
+        """Compile (or load) everything for one capacity, by one request to a row that nobody sees."""
+        ids = [str(arm) for arm in range(2)]
+        place = Place(b"", shelf, shelf.take() or 0)
+        self._begin(self.params, self.senses, shelf.table, place.index, np.uint64(1), 0.0)
+        before = self.pools.copy(), self.seasons.copy(), self.issued
+        self.rank([(place, RankRequest("", list(ids)))], 0.0)
+        self._credit(self.params, self.senses, shelf.table, place.index, 0, 0, 0, 0, 0, 0.0, 0.0)
+        self._left(self.senses, shelf.table, place.index, 0.0, 0.0)
+        self._shift(self.params, shelf.table, place.index, 0.0)
+        self._vacate(self.params, shelf.table, place.index, 0)
+        self.pools[:], self.seasons[:], self.issued = before
+        self.unwritten.clear()
+        self.learnt = False
+        shelf.give(place.index)
+
+    # ------------------------------------------------------------------ what all queries share
+    def shared(self, now: float) -> dict[str, bytes]:
+        """What the queries have learnt together, and the time, as records for the store."""
+        return {self.shared_name: self.pools[:1].tobytes(), "season": self.seasons.tobytes(), "clock": struct.pack("<d", now)}
+
+    def share(self, records: Mapping[str, bytes]) -> None:
+        """Take up what an earlier start had learnt."""
+        for name, table in ((self.shared_name, self.pools[:1]), ("season", self.seasons)):
+            if len(records.get(name, b"")) == table.nbytes:
+                table[:] = np.frombuffer(records[name], table.dtype)
+
+    # ------------------------------------------------------------------ queries
+    def key_of(self, text: str) -> bytes:
+        """The key that a normalised query is kept under."""
+        state = self._keyed.copy()  # half the time of keying it anew
+        state.update(text.encode())
+        return state.digest()
+
+    def word_of(self, text: str | None, key: bytes) -> int:
+        """The random stream of a query. Without a seed it comes from the keyed hash: the record tells nothing about the text."""
+        seed = self.settings.seed
+        if seed is None or text is None:
+            secret = hashlib.blake2b(key, key=self.query_key, digest_size=8, person=b"swerve stream")
+            return int.from_bytes(secret.digest(), "little")
+        return rng.split(seed, "policy", text)
+
+    def fresh(self, key: bytes, text: str | None, arms: int, now: float) -> Place | None:
+        """A query that nobody has asked before; None when there is no room."""
+        place = self.rows.add(key, arms)
+        if place is not None:
+            self._begin(self.params, self.senses, place.shelf.table, place.index, np.uint64(self.word_of(text, key)), now)
+            if self.settings.keep_text:
+                place.query = text
+        return place
+
+    def blank(self, shelf: Shelf, key: bytes) -> bytes:
+        """The record of a fresh query, as bytes."""
+        shelf.scratch_words[0] = 0
+        self._begin(self.params, self.senses, shelf.scratch, 0, np.uint64(self.word_of(None, key)), 0.0)
+        return shelf.scratch.tobytes()
+
+    def restore(self, key: bytes, record: bytes, names: bytes, version: int, arms: int) -> Place | None:
+        """A query from the store, its record in the current layout of this capacity; None when there is no room."""
+        place = self.rows.add(key, arms)
+        if place is not None:
+            place.shelf.words[place.index] = np.frombuffer(record, np.uint64)
+            place.rename(names)
+            self.rows.recount(place)
+            place.version = version
+        return place
+
+    def mark(self, place: Place, now: float) -> None:
+        """The row has changed: it is to be written."""
+        if not place.dirty:
+            place.dirty = True
+            self.unwritten.append((now, place))
+
+    # ------------------------------------------------------------------ rank
+    def rank(self, requests: Sequence[tuple[Place, RankRequest]], now: float) -> list[Decided | None]:
+        """Decide for each request, in order. None: the request cannot be decided (more new candidates than there is room for).
+
+        Requests whose rows lie in one table are decided by one compiled call, as long as nothing has to happen in between.
+        """
+        out: list[Decided | None] = []
+        run: list[Asked] = []
+        shelf: Shelf | None = None
+        for place, request in requests:
+            ids: list[str]
+            if request.candidates == place.last:  # most requests repeat the candidates of the one before, and say no dates
+                ids, published = place.last, math.nan
+            else:
+                ids, published = request.ids(), request.newest()
+                if run and any(candidate not in place.arms for candidate in ids):
+                    out += self._decide(run, now)  # a place may change hands: what came before must be decided before
+                    run = []
+                if not self._admit(place, ids, now):
+                    out += [*self._decide(run, now), None] if run else [None]
+                    run = []
+                    continue
+            if run and place.shelf is not shelf:
+                out += self._decide(run, now)
+                run = []
+            shelf = place.shelf
+            if request.session is not None:
+                before = self.sessions.moved(request.session, place.key, now)
+                if before is not None and before[0] in self.rows.places:
+                    if run:
+                        out += self._decide(run, now)
+                        run = []
+                    left = self.rows.places[before[0]]
+                    self._left(self.senses, left.shelf.table, left.index, before[1], now)
+                    self.mark(left, now)
+            run.append((place, ids, place.mask, place.offer, published, request.signals, request.session is not None))
+        return out + self._decide(run, now) if run else out
+
+    def _decide(self, run: list[Asked], now: float) -> list[Decided | None]:
+        """Decide for requests whose rows lie in the same table."""
+        count = len(run)
+        asked = self.one if count == 1 else self._room_for(count)
+        rows, numbers, published, sessions, offers, answers = asked
+        if count == 1:
+            ((place, _, mask, _, newest, given, session),) = run
+            rows[0], offers[0], published[0], sessions[0] = place.index, mask, newest, session
+            if self.names:
+                numbers[0] = self._given(given)
+        else:
+            places, _, masks, _, newests, givens, with_session = zip(*run, strict=True)
+            rows[:] = [place.index for place in places]
+            offers[:], published[:], sessions[:] = masks, newests, with_session
+            if self.names:
+                numbers[:] = [self._given(given) for given in givens]
+        shelf = run[0][0].shelf
+        self._rank(
+            self.params, self.senses, shelf.table, rows, shelf.words, shelf.scratch, shelf.scratch_words, shelf.streams, shelf.size,
+            self.pools, self.seasons, self.plan, numbers, published, sessions, offers, now, self.settings.draws, self.wins, self.x,
+            answers,
+        )  # fmt: skip
+        self.learnt = True
+        out: list[Decided | None] = []
+        number = self.epoch << EPOCH | self.issued
+        for (place, ids, _, offer, _, _, _), answer in zip(run, answers.tolist(), strict=True):
+            arm, generation, phase, chance, explored, report, signal = answer
+            if arm < 0:
+                out.append(None)
+                continue
+            at = offer.index(arm)
+            top = ids[at]
+            number += 1
+            if not place.dirty:
+                place.dirty = True
+                self.unwritten.append((now, place))
+            out.append(
+                Decided(
+                    ids if at == 0 else [top, *ids[:at], *ids[at + 1 :]],
+                    place.key,
+                    arm | generation << 6 | phase << 14,
+                    place.shorts[arm],
+                    number,
+                    chance,
+                    explored != 0,
+                    phase,
+                    report,
+                    signal,
+                )
+            )
+        self.issued = number & (1 << EPOCH) - 1
+        return out
+
+    def _given(self, given: dict[str, float] | None) -> Sequence[float]:
+        """The numbers that the caller sent, in the order of the configuration."""
+        if not given:
+            return self._none
+        try:
+            picked: Sequence[float] = self._pick(given)
+            return picked
+        except KeyError:
+            return [given.get(name, math.nan) for name in self.names]
+
+    def _room_for(self, count: int) -> Any:
+        """Arrays for so many requests."""
+        if len(self.many[0]) < count:
+            self.many = self._arrays(max(count, 128))
+        return tuple(array[:count] for array in self.many)
+
+    def _arrays(self, count: int) -> Any:
+        return (
+            np.zeros(count, np.int64),  # rows
+            np.full((count, len(self.settings.numbers)), np.nan),
+            np.zeros(count),  # when the newest candidate was published
+            np.zeros(count, np.int64),  # whether there is a session
+            np.zeros(count, np.int64),  # what is on offer
+            np.zeros(count, kernels.answers_dtype()),
+        )
+
+    # ------------------------------------------------------------------ candidates
+    def _admit(self, place: Place, ids: list[str], now: float) -> bool:
+        """Give every candidate an arm and note what is on offer; False when there are too many."""
+        arms = place.arms
+        missing = [candidate for candidate in ids if candidate not in arms]
+        if missing:
+            if len(ids) > self.settings.arms:
+                return False
+            present = {arms[candidate] for candidate in ids if candidate in arms}
+            young = not arms  # the query's first candidates are not news
+            for candidate in missing:
+                arm = self._free_arm(place, present, now)
+                if arm is None:
+                    return False
+                place.name(arm, candidate)
+                present.add(arm)
+                if not young:
+                    place.shelf.floats[place.index, place.shelf.at["first"] + arm] = now
+            self.rows.recount(place)
+        place.last, place.offer = ids, [place.arms[candidate] for candidate in ids]
+        mask = 0
+        for arm in place.offer:
+            mask |= 1 << arm
+        place.mask = mask - (1 << 64) if mask >= 1 << 63 else mask
+        return True
+
+    def _free_arm(self, place: Place, present: set[int], now: float) -> int | None:
+        """A place for a new candidate: a free one; else that of a candidate not offered for long; else a larger record; else that
+        of the one offered longest ago, but never one of `present`."""
+        room = min(place.shelf.arms, self.settings.arms)
+        for arm in range(len(place.ids)):
+            if place.ids[arm] is None:
+                return arm
+        if len(place.ids) < room:
+            return len(place.ids)
+        first = place.shelf.at["offered"]
+        offered = place.shelf.floats[place.index, first : first + room]
+        others = [arm for arm in range(room) if arm not in present]
+        stalest = min(others, key=lambda arm: float(offered[arm]), default=None)
+        if stalest is not None and now - float(offered[stalest]) > self.settings.forget:
+            return self._vacated(place, stalest)
+        if place.shelf.arms < self.settings.arms and self.rows.grow(place, lambda shelf, index: self._begin_at(shelf, index, now)):
+            return len(place.ids)
+        return None if stalest is None else self._vacated(place, stalest)
+
+    def _begin_at(self, shelf: Shelf, index: int, now: float) -> None:
+        self._begin(self.params, self.senses, shelf.table, index, np.uint64(0), now)
+
+    def _vacated(self, place: Place, arm: int) -> int:
+        self._vacate(self.params, place.shelf.table, place.index, arm)
+        return arm
+
+    # ------------------------------------------------------------------ feedback, shifts
+    def feedback(self, place: Place, ticket: Ticket, clicked: str | None, now: float) -> int:
+        """Feedback for a decision of this query, which was not used before; what became of it (`kernels.LEARNED` or `LATE`)."""
+        arm = ticket.place if ticket.place < len(place.ids) else -1
+        if arm >= 0 and (place.ids[arm] is None or place.shorts[arm] != ticket.top):
+            arm = -1
+        top = clicked is not None and short(clicked) == ticket.top
+        generation = ticket.generation
+        if clicked is not None and top and arm < 0:
+            # the place is another's by now, or a crash has undone what gave it: the click still counts for the candidate
+            arm, generation = place.arms.get(clicked, -1), -1
+            if arm < 0:
+                spare = self._free_arm(place, set(place.arms.values()), now)  # nobody has to go for it
+                if spare is not None:
+                    place.name(spare, clicked)
+                    self.rows.recount(place)
+                    arm = spare
+        self.mark(place, now)
+        return int(
+            self._credit(
+                self.params, self.senses, place.shelf.table, place.index, arm, generation, ticket.phase, 1 if top else 0,
+                0 if clicked is None else 1, ticket.at, now,
+            )
+        )  # fmt: skip
+
+    def shift(self, place: Place, now: float) -> int:
+        """Somebody who knows says that this query has shifted: it starts over. The new phase."""
+        self._shift(self.params, place.shelf.table, place.index, now)
+        self.mark(place, now)
+        return int(place.record.ledger.phase)

@@ -1,0 +1,89 @@
+"""Recording requests, so that what a service did can be done again: `swerve replay` gives the same rankings and the same bytes.
+
+A recording is a file of JSON lines. It holds query texts, so it is made with mode 0600. The first line is the configuration.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+
+from swerve.service.ranker import Decided, Ranker
+from swerve.service.schemas import RankRequest
+from swerve.service.sections import Config
+
+
+class Head(msgspec.Struct, tag="swerve"):
+    """What the requests were served with."""
+
+    config: dict[str, Any]
+    epoch: int
+    issued: int
+    shared: dict[str, bytes]
+    format: int = 1
+
+
+class Ranked(msgspec.Struct, tag="rank"):
+    """A request that was decided: when, and under which number."""
+
+    now: float
+    number: int
+    top: str
+    request: RankRequest
+
+
+class Answered(msgspec.Struct, tag="feedback"):
+    """Feedback for a decision, the first one."""
+
+    now: float
+    number: int
+    clicked: str | None
+
+
+class Shifted(msgspec.Struct, tag="shift"):
+    """An operator's word about a query."""
+
+    now: float
+    key: str
+
+
+Line = Head | Ranked | Answered | Shifted
+
+
+def as_table(config: Config) -> dict[str, Any]:
+    """The configuration as the tables that it would be read from, without the keys of callers."""
+    tables: dict[str, Any] = msgspec.to_builtins(config)
+    tables["security"].pop("api_keys", None)
+    tables["signals"] |= tables["signals"].pop("tuning")
+    return {name: {key: value for key, value in table.items() if value is not None} for name, table in tables.items()}
+
+
+class Recorder:
+    """Appends to a recording."""
+
+    def __init__(self, config: Config, ranker: Ranker) -> None:
+        handle = os.open(config.log.record, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._file = open(handle, "ab", buffering=1 << 16)  # noqa: SIM115 - closed by `close`
+        self._encode = msgspec.json.Encoder().encode
+        self._write(Head(as_table(config), ranker.epoch, ranker.issued, ranker.shared(0.0)))
+
+    def _write(self, line: Line) -> None:
+        self._file.write(self._encode(line) + b"\n")
+
+    def ranked(self, request: RankRequest, decided: Decided, now: float) -> None:
+        """A request was decided."""
+        self._write(Ranked(now, decided.number, decided.ranking[0], request))
+
+    def answered(self, number: int, clicked: str | None, now: float) -> None:
+        """Feedback was taken."""
+        self._write(Answered(now, number, clicked))
+
+    def shifted(self, key: bytes, now: float) -> None:
+        """An operator spoke."""
+        self._write(Shifted(now, key.hex()))
+
+    def close(self) -> None:
+        """Finish the file."""
+        self._file.close()

@@ -1,0 +1,59 @@
+"""Records as the store keeps them: which layout they have, and how one of an older layout becomes a row of today.
+
+A layout's description names the policy's classes. When another policy is configured, totals, signals and names are kept and the
+policy's part starts fresh; when the same policy gets other hyper-parameters, everything is kept.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from swerve.core.spec import Spec
+from swerve.service.ranker import Ranker, kind_of
+from swerve.service.rows import Place, Shelf
+from swerve.store.layouts import convert, describe, layout_id, layout_of
+from swerve.store.protocol import Row, Store
+
+#: Raised when a field of the record changes its meaning and keeps its name; see docs/store.md.
+FORM = 1
+
+
+def description(shelf: Shelf, policy: Spec) -> str:
+    """The layout of a shelf's records."""
+    return re.sub(r'\["policy",', f'["policy {kind_of(policy)}",', describe(shelf.dtype, FORM), count=1)
+
+
+class Layouts:
+    """The layouts that a store holds records in."""
+
+    def __init__(self, store: Store, ranker: Ranker) -> None:
+        self.ranker = ranker
+        self.texts = {shelf.arms: description(shelf, ranker.settings.policy) for shelf in ranker.rows.shelves}
+        self.ids = {arms: layout_id(store, text) for arms, text in self.texts.items()}
+        self.known = store.layouts()
+
+    def restore(self, row: Row) -> Place | None:
+        """A stored row as a row in memory; None when there is no room."""
+        shelf, record = self.today(row)
+        place = self.ranker.restore(row.key, record, row.names, row.version, shelf.arms)
+        if place is not None and len(place.ids) > shelf.arms:  # fewer arms are configured now
+            for candidate in place.ids[shelf.arms :]:
+                if candidate is not None:
+                    del place.arms[candidate]
+            del place.ids[shelf.arms :], place.shorts[shelf.arms :]
+        return place
+
+    def view(self, row: Row) -> Any:
+        """A stored row as a record to look at."""
+        shelf, record = self.today(row)
+        return np.frombuffer(record, shelf.dtype)[0]
+
+    def today(self, row: Row) -> tuple[Shelf, bytes]:
+        """A stored record in the current layout of its capacity."""
+        text = self.known[row.layout]
+        shelf = self.ranker.rows.shelf_for(layout_of(text)[0]["ledger"]["plays"].shape[0])
+        wanted = self.texts[shelf.arms]
+        return shelf, row.record if text == wanted else convert(row.record, text, wanted, self.ranker.blank(shelf, row.key))

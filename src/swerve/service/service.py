@@ -1,0 +1,398 @@
+"""The service behind the routes: finds rows, decides, writes, and gives the caller's own order when it cannot.
+
+All state lives on one event loop. A row that is not in memory is read by the loader within the request's deadline; writing is the
+committer's. Nothing here speaks HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from swerve.core.contract import ALARM, RESTARTED
+from swerve.service.clock import Clock
+from swerve.service.committer import Away, Committer, Written
+from swerve.service.config import Config, plan_of, policy_of, senses_of, signal_names
+from swerve.service.kernels import LEARNED
+from swerve.service.limits import NewQueries
+from swerve.service.loader import Loader
+from swerve.service.metrics import Metrics
+from swerve.service.ranker import Decided, Ranker, Settings
+from swerve.service.record import Recorder
+from swerve.service.records import Layouts
+from swerve.service.rows import Place
+from swerve.service.schemas import (
+    FeedbackRequest,
+    FeedbackResponse,
+    RankRequest,
+    RankResponse,
+    Refused,
+    check_candidates,
+    check_query,
+    check_rest,
+    normalise,
+)
+from swerve.service.secrets import Secrets
+from swerve.service.tokens import Forged, Ticket, Tokens
+from swerve.store.protocol import Damaged, Store, StoreError
+
+log = logging.getLogger("swerve.service")
+
+MOST_KEYS = 50_000  # texts whose key is remembered
+WAIT = 1.0  # seconds that a person, or feedback, waits for a row
+TICK = 5.0  # seconds between looks at the clock
+
+ANSWERS = {"learned": FeedbackResponse("learned"), "late": FeedbackResponse("late"), "expired": FeedbackResponse("expired")}
+
+
+#: One of a batch: where it stands there, its key, and itself.
+Entry = tuple[int, bytes, RankRequest]
+
+
+def settings_of(config: Config) -> Settings:
+    """What the ranker must know of a configuration."""
+    return Settings(
+        policy=policy_of(config),
+        senses=senses_of(config),
+        plan=plan_of(config),
+        numbers=tuple(config.signals.numbers),
+        arms=config.policy.arms,
+        forget=config.policy.forget_days * 86_400.0,
+        reformulation=config.feedback.reformulation_seconds,
+        draws=config.policy.probability_draws,
+        budget=config.store.cache_mb << 20,
+        seed=config.policy.seed,
+        keep_text=config.store.store_queries,
+    )
+
+
+class Unavailable(Exception):  # noqa: N818 - what happened, not what went wrong
+    """It cannot be made durable, or read, now: 503, to be sent again."""
+
+
+class Service:
+    """One store's queries, served. `restored` is called, in a thread, when another store was found where ours was."""
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        secrets: Secrets,
+        *,
+        clock: Clock | None = None,
+        restored: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.config, self.store = config, store
+        self.metrics = Metrics()
+        self.names = signal_names(config)
+        self.numbers = frozenset(config.signals.numbers)
+        kept = shared_of(store)
+        self.clock = clock or Clock(struct.unpack("<d", kept["clock"])[0] if "clock" in kept else 0.0)
+        self.ranker = Ranker(settings_of(config), secrets.query_key, store.begin_epoch())
+        self.ranker.share(kept)
+        self.tokens = Tokens(secrets.token_keys)
+        self.layouts = Layouts(store, self.ranker)
+        self.fresh = NewQueries(config.limits.new_queries_per_minute, self.clock.now())
+        self.recorder = Recorder(config, self.ranker) if config.log.record else None
+        self.restored = restored
+        self.ready = False  # whether all capacities are compiled
+        self.stopping = False
+        self.deadline = config.server.deadline_ms / 1000.0
+        self.committer = Committer(
+            store,
+            self.ranker,
+            self.layouts.ids,
+            self.metrics,
+            self.clock.now,
+            flush=config.store.flush_seconds,
+            window=config.feedback.window_seconds,
+            idle=config.store.idle_days * 86_400.0,
+            moved=self._moved,
+        )
+        self.loader = Loader(store, self.metrics, self.committer.suspect)
+        self._keys: dict[str, bytes] = {}
+        self._ticking: asyncio.Task[None] | None = None
+        self.metrics.cache_rows.ask = lambda: len(self.ranker.rows)
+        self.metrics.pending_rows.ask = lambda: len(self.ranker.unwritten)
+        self.metrics.ready.ask = lambda: float(self.trouble() is None and not self.stopping)
+
+    # ------------------------------------------------------------------ life
+    async def start(self) -> None:
+        """Compile what serves requests, then be ready; until then every ranking is the given order."""
+        loop = asyncio.get_running_loop()
+        self._ticking = loop.create_task(self._tick(), name="swerve-clock")
+        compiled: asyncio.Future[None] = loop.create_future()
+
+        def compile_all() -> None:
+            trouble: Exception | None = None
+            try:
+                for shelf in self.ranker.rows.shelves:
+                    self.ranker.compile(shelf)
+            except Exception as error:
+                trouble = error
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(settle, trouble)
+
+        def settle(trouble: Exception | None) -> None:
+            if not compiled.done():
+                compiled.set_result(None) if trouble is None else compiled.set_exception(trouble)
+
+        # a daemon: who stops the service while it compiles need not wait for the end of that
+        threading.Thread(target=compile_all, name="swerve-compiler", daemon=True).start()
+        await compiled
+        self.committer.start()  # not before: compiling leaves traces that nobody is to keep
+        self.ready = True
+
+    async def stop(self) -> bool:
+        """Write everything and let go of the store; whether everything could be written."""
+        self.stopping = True
+        if self._ticking is not None:
+            self._ticking.cancel()
+        written = await self.committer.stop(self.config.server.drain_seconds)
+        self.loader.stop()
+        if self.recorder is not None:
+            self.recorder.close()
+        self.store.close()
+        return written
+
+    async def _tick(self) -> None:
+        gc.set_threshold(20_000, 20, 50)
+        while True:
+            gc.collect()
+            gc.freeze()  # rows live long: looking through all of them again and again would take tens of milliseconds each time
+            self.clock.check()
+            try:
+                self.metrics.stored_rows.value = await self.loader.ask(self.store.count)
+            except StoreError as error:
+                if error.kind not in ("corrupt", "locked"):
+                    self.committer.suspect(error)
+            await asyncio.sleep(TICK)
+
+    def trouble(self) -> str | None:
+        """Why rankings are the given order at present, if they are."""
+        if not self.ready:
+            return "starting"
+        return f"store {self.committer.away}" if self.committer.away else None
+
+    def _moved(self) -> Callable[[], None]:
+        """In the writer's thread, when another store lies where ours was: read it; what is returned is done on the event loop."""
+        self.restored()
+        layouts, kept = Layouts(self.store, self.ranker), shared_of(self.store)
+
+        def take_up() -> None:
+            self.layouts, self.committer.layouts = layouts, layouts.ids
+            self.ranker.share(kept)
+
+        return take_up
+
+    # ------------------------------------------------------------------ rank
+    async def rank(self, request: RankRequest) -> RankResponse:
+        """The order to show for one request. Raises `Refused`."""
+        key = self._key(request)
+        place = self.ranker.rows.get(key)
+        self._check(request, place)
+        if not self.ready or self.committer.away is not None:
+            return self._given(request, "store" if self.ready else "starting")
+        try:
+            if place is None:
+                self.metrics.cache_misses.value += 1
+                found = await self._fetch(key, normalise(request.query), len(request.candidates))
+                if isinstance(found, str):
+                    return self._given(request, found)
+                place = found
+            else:
+                self.metrics.cache_hits.value += 1
+            self.ranker.rows.touch(key)
+            now = self.clock.now()
+            return self._response(request, self.ranker.rank(((place, request),), now)[0], now)
+        except Exception:  # search must not break because of a defect of ours
+            log.exception("a ranking failed")
+            return self._given(request, "internal")
+
+    async def rank_many(self, entries: Sequence[RankRequest | Refused]) -> list[RankResponse | Refused]:
+        """`rank` for each, in order, with one load for all that are not in memory and few compiled calls."""
+        rows, out = self.ranker.rows, list[Any](entries)
+        asked: list[Entry] = []
+        missing: dict[bytes, RankRequest] = {}
+        for at, request in enumerate(entries):
+            if isinstance(request, RankRequest):
+                try:
+                    key = self._key(request)
+                    place = rows.get(key)
+                    self._check(request, place)
+                except Refused as refused:
+                    out[at] = refused
+                    continue
+                asked.append((at, key, request))
+                if place is None:
+                    missing.setdefault(key, request)
+                else:
+                    rows.touch(key)
+        if not self.ready or self.committer.away is not None:
+            for at, _, request in asked:
+                out[at] = self._given(request, "store" if self.ready else "starting")
+            return out
+        self.metrics.cache_misses.value += len(missing)
+        self.metrics.cache_hits.value += len(asked) - len(missing)
+        try:
+            await self._rank_all(asked, missing, out)
+        except Exception:
+            log.exception("a batch of rankings failed")
+            for at, _, request in asked:
+                if out[at] is request:
+                    out[at] = self._given(request, "internal")
+        return out
+
+    async def _rank_all(
+        self, asked: list[tuple[int, bytes, RankRequest]], missing: dict[bytes, RankRequest], out: list[Any]
+    ) -> None:
+        trouble: dict[bytes, str] = {}
+        if missing:
+            within = self.deadline * 0.75 * max(1.0, len(missing) / 100)  # a batch has the time of its hundreds
+            fetches = (self._fetch(key, normalise(new.query), len(new.candidates), within) for key, new in missing.items())
+            found = await asyncio.gather(*fetches)
+            trouble = {key: why for key, why in zip(missing, found, strict=True) if isinstance(why, str)}
+        now = self.clock.now()
+        ready = []
+        for at, key, request in asked:
+            place = self.ranker.rows.get(key)
+            if place is None:  # not loaded, or let go again to make room for another of this batch
+                out[at] = self._given(request, trouble.get(key, "memory"))
+            else:
+                ready.append((at, place, request))
+        decisions = self.ranker.rank([(place, request) for _, place, request in ready], now)
+        for (at, _, request), decided in zip(ready, decisions, strict=True):
+            out[at] = self._response(request, decided, now)
+
+    def _key(self, request: RankRequest) -> bytes:
+        """The key of a query, checked; those asked lately are remembered by their text as it came."""
+        key = self._keys.get(request.query)
+        if key is None:
+            check_query(request.query, self.config.limits)
+            key = self.ranker.key_of(normalise(request.query))
+            if len(self._keys) >= MOST_KEYS:
+                self._keys.clear()
+            self._keys[request.query] = key
+        return key
+
+    def _check(self, request: RankRequest, place: Place | None) -> None:
+        """Refuse what cannot be; candidates that were good the last time are good."""
+        if place is None or not place.last or request.candidates != place.last:
+            check_candidates(request, self.config.limits)
+        check_rest(request, self.config.limits, self.numbers)
+
+    def _response(self, request: RankRequest, decided: Decided | None, now: float) -> RankResponse:
+        if decided is None:
+            return self._given(request, "candidates")
+        if self.recorder is not None:
+            self.recorder.ranked(request, decided, now)
+        metrics = self.metrics
+        metrics.decisions.value += 1
+        metrics.explored.value += decided.explored
+        if decided.report & (ALARM | RESTARTED):
+            self._happened(decided)
+        token = self.tokens.sign(decided.key, decided.code, now, decided.number, decided.top)
+        chance = round(decided.chance, 6) if self.ranker.settings.draws else None
+        return RankResponse(token, decided.ranking, decided.explored, chance, decided.phase, False)
+
+    def _happened(self, decided: Decided) -> None:
+        if decided.report & RESTARTED:
+            self.metrics.restarts.value += 1
+        if decided.report & ALARM:
+            signal = self.names[decided.signal] if self.names else "none"
+            self.metrics.alarms(signal).value += 1
+            log.info("alarm", extra={"query": decided.key.hex(), "signal": signal, "phase": decided.phase})
+
+    def _given(self, request: RankRequest, reason: str) -> RankResponse:
+        """The order that the caller gave."""
+        self.metrics.degraded(reason).value += 1
+        return RankResponse(None, request.ids(), False, None, None, True)
+
+    async def _fetch(self, key: bytes, text: str | None, arms: int, within: float | None = None) -> Place | str:
+        """A row that is not in memory, from the store or fresh; or why there is none in time."""
+        try:
+            row = await self.loader.load(key, self.deadline * 0.75 if within is None else within)
+        except StoreError as error:
+            return "deadline" if error.kind == "slow" else "store"
+        place = self.ranker.rows.get(key)
+        if place is not None:  # somebody else was waiting for it too
+            return place
+        if isinstance(row, Damaged):
+            self.metrics.store_errors("corrupt").value += 1
+            return "store"
+        now = self.clock.now()
+        if row is not None:
+            return self.layouts.restore(row) or "memory"
+        if not self.fresh.allow(now):
+            return "limit"
+        self.metrics.new_queries.value += 1
+        return self.ranker.fresh(key, text, arms, now) or "memory"
+
+    # ------------------------------------------------------------------ feedback
+    async def feedback(self, request: FeedbackRequest) -> FeedbackResponse:
+        """What became of a decision; returns when it is durable. Raises `Refused` for a forged token, `Unavailable` for now."""
+        try:
+            ticket = self.tokens.read(request.decision)
+        except Forged as forged:
+            self.metrics.refused("forged").value += 1
+            raise Refused(403, "forged", str(forged), "decision") from None
+        now = self.clock.now()
+        if now - ticket.at > self.config.feedback.window_seconds:
+            return self._answer("expired")
+        if self.committer.away is not None or self.stopping or not self.ready:
+            raise Unavailable
+        used = self.committer.used
+        outcome = used.get(ticket.number) or (0 if used.ours(ticket.number) else await self._earlier(ticket))
+        place = self.ranker.rows.get(ticket.key)
+        if place is None and not outcome:
+            found = await self._fetch(ticket.key, None, 1, WAIT)
+            if isinstance(found, str):
+                raise Unavailable
+            place = found
+            outcome = self.committer.used.get(ticket.number)  # its repeat may have been quicker
+        waiting: Written | None
+        if outcome or place is None:
+            self.metrics.feedback("repeat").value += 1
+            waiting = self.committer.again(ticket.number)
+        else:
+            outcome = self.ranker.feedback(place, ticket, request.clicked, now)
+            if self.recorder is not None:
+                self.recorder.answered(ticket.number, request.clicked, now)
+            waiting = self.committer.durable(place, ticket.number, outcome)
+        if waiting is not None:
+            await self.durable(waiting)
+        return self._answer("learned" if outcome == LEARNED else "late")
+
+    async def durable(self, waiting: Written) -> None:
+        """Wait for a batch; raises `Unavailable` when it, or this row of it, could not be written."""
+        try:
+            written = await waiting
+        except Away:
+            raise Unavailable from None
+        if not written:
+            raise Unavailable
+
+    async def _earlier(self, ticket: Ticket) -> int:
+        """The outcome of a decision that an earlier start issued: asked of the store, then remembered."""
+        try:
+            known = await self.loader.ask(self.store.outcomes, [ticket.number])
+        except StoreError:
+            raise Unavailable from None
+        outcome = self.committer.used.get(ticket.number) or known.get(ticket.number, 0)
+        if outcome:
+            self.committer.used.put(ticket.number, outcome, self.clock.now())
+        return outcome
+
+    def _answer(self, status: str) -> FeedbackResponse:
+        self.metrics.feedback(status).value += 1
+        return ANSWERS[status]
+
+
+def shared_of(store: Store) -> dict[str, bytes]:
+    """What all queries of a store have learnt together."""
+    return {name: record for (name, _), record in store.groups().items()}

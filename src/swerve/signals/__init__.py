@@ -1,0 +1,23 @@
+"""Signals: what a query's traffic says about a shift of its intent, as surprises in [0, 1]."""
+
+from swerve.signals.season import begin_season, season_layout
+from swerve.signals.senses import ABANDONMENT, AGE, COUNT, NEW, RAW, REFORMULATION, VOLUME, Senses, senses_layout
+from swerve.signals.traffic import answered, begin_senses, reformulated, sense
+
+__all__ = [
+    "ABANDONMENT",
+    "AGE",
+    "COUNT",
+    "NEW",
+    "RAW",
+    "REFORMULATION",
+    "VOLUME",
+    "Senses",
+    "answered",
+    "begin_season",
+    "begin_senses",
+    "reformulated",
+    "season_layout",
+    "sense",
+    "senses_layout",
+]

@@ -1,0 +1,75 @@
+"""How much more a count is than its own past allows: for requests, and for counts that the caller sends."""
+
+from __future__ import annotations
+
+import math
+
+from swerve.core.verbs import kernel
+
+LARGEST = 1e12  # counts beyond are taken for this: squares of them must stay numbers
+
+
+@kernel
+def surprise(spec, count, hours, past, past_hours, expected):
+    """A two-sample Poisson deviance in [0, 1]: `count` in so many hours beside the past's.
+
+    It is divided by what real counts vary beyond Poisson's, so that one threshold serves any volume.
+    """
+    rate = (count + past) / (hours + past_hours)
+    if count <= hours * rate:
+        return 0.0
+    deviance = count * math.log(count / (hours * rate)) + past * math.log(past / (past_hours * rate))
+    return min(1.0, deviance / (1.0 + spec.spread * expected) / spec.scale)
+
+
+@kernel
+def volume(spec, row, du):
+    """One more request, `du` hours of the season's clock after the last: its surprise, and its weight in the baseline."""
+    rate = (row.slow + 0.5) / (row.span + 2.0)
+    window = min(max(spec.window_requests / rate, spec.window_low), spec.window_high)
+    row.fast = row.fast * math.exp(-du / window) + 1.0
+    level, weight = 0.0, 1.0
+    if row.span >= spec.warm:
+        # a sum that decays varies half as much as a count: twice the sum is close to Poisson
+        past, past_hours = 2.0 * row.slow + 0.5, 2.0 * row.span + 2.0
+        level = surprise(spec, 2.0 * row.fast - 1.0, 2.0 * window, past, past_hours, 2.0 * window * rate)
+    if row.span > spec.warm:
+        # winsorised, never frozen: a burst would hide the next one, and a lasting rise must become normal
+        weight = min(1.0, spec.winsor * (rate + 1.0 / (row.span + 2.0)) * window / row.fast)
+    keep = math.exp(-du / spec.memory)
+    row.slow = row.slow * keep + weight
+    row.span = row.span * keep + spec.memory * (1.0 - keep)
+    return level, weight
+
+
+@kernel
+def busyness(spec, row):
+    """Requests an hour of late, on the season's clock."""
+    rate = (row.slow + 0.5) / (row.span + 2.0)
+    return row.fast / min(max(spec.window_requests / rate, spec.window_low), spec.window_high)
+
+
+@kernel
+def number(spec, row, i, value, du):
+    """The surprise in a count that comes with each request, such as the articles of the last hour: NaN when it did not come.
+
+    It is a level, which holds until another is sent: what enters the baseline is level × time, however many requests repeat it.
+    """
+    level = 0.0
+    before = row.number[i]
+    if math.isnan(value):
+        value = before
+    else:
+        value = min(max(value, 0.0), LARGEST)
+        if row.number_span[i] >= spec.warm:
+            past, past_hours = row.number_slow[i] + 0.5, row.number_span[i] + 2.0
+            level = surprise(spec, value, 1.0, past, past_hours, past / past_hours)
+    if not math.isnan(before):
+        rate = (row.number_slow[i] + 0.5) / (row.number_span[i] + 2.0)
+        if row.number_span[i] > spec.warm:
+            before = min(before, spec.winsor * (rate + 1.0 / (row.number_span[i] + 2.0)))
+        keep = math.exp(-du / spec.memory)
+        row.number_slow[i] = row.number_slow[i] * keep + before * spec.memory * (1.0 - keep)
+        row.number_span[i] = row.number_span[i] * keep + spec.memory * (1.0 - keep)
+    row.number[i] = value
+    return level

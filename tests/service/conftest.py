@@ -1,0 +1,35 @@
+"""What the tests of the running service share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from service.running import Http, Running, running
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Running]:
+    """A small service that the tests of a module share; `CONFIG` in the module changes its configuration."""
+    folder: Path = tmp_path_factory.mktemp("served")
+    with running(folder, getattr(request.module, "CONFIG", None)) as service:
+        yield service
+
+
+@pytest.fixture
+def client(served: Running) -> Iterator[Http]:
+    """A connection to it."""
+    made = served.client(getattr(served, "key", ""))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def unharmed(served: Running) -> Iterator[None]:
+    """Afterwards the service is there, ready, and has met no defect."""
+    yield
+    made = served.client()
+    assert made.call("GET", "/readyz").status == 200
+    assert not made.rank("after all", ["a", "b"]).json["degraded"]
+    assert '"level":"error"' not in served.stderr(), served.stderr()[-3000:]

@@ -1,0 +1,178 @@
+"""Time never runs back: a wall clock that jumps, and one that is behind what the store has seen."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+import time
+
+import pytest
+
+from swerve.service.clock import Clock
+from swerve.service.config import Config, Policy, Signals, Store
+from swerve.service.people import People
+from swerve.service.schemas import FeedbackRequest, RankRequest
+from swerve.service.secrets import Secrets
+from swerve.service.service import Service
+from swerve.store import Batch, open_store
+
+HOUR = 3600.0
+SECRETS = Secrets((b"t" * 32,), b"q" * 32)
+CANDIDATES = ["a", "b", "c"]
+
+
+class Hands:
+    """A wall clock and a monotonic one, both turned by hand."""
+
+    def __init__(self, wall: float = 1.8e9, ticks: float = 50.0) -> None:
+        self.wall, self.ticks = wall, ticks
+
+    def clock(self, earliest: float = 0.0) -> Clock:
+        return Clock(earliest, wall=lambda: self.wall, ticks=lambda: self.ticks)
+
+    def go(self, seconds: float) -> None:
+        self.wall += seconds
+        self.ticks += seconds
+
+
+@pytest.fixture
+def hands():
+    return Hands()
+
+
+def test_a_wall_clock_that_jumps_back_is_not_followed(hands, caplog):
+    caplog.set_level(logging.WARNING, "swerve.service")
+    clock = hands.clock()
+    start = clock.now()
+    hands.wall -= HOUR
+    for _ in range(3):
+        hands.go(1.0)
+        clock.check()
+    assert clock.now() == start + 3.0
+    assert clock.behind == HOUR
+    assert [record.getMessage() for record in caplog.records] == ["the wall clock is 3600 s behind: time goes on as before"]
+
+
+def test_a_wall_clock_that_jumps_ahead_is_followed(hands, caplog):
+    caplog.set_level(logging.WARNING, "swerve.service")
+    clock = hands.clock()
+    start = clock.now()
+    hands.wall += HOUR
+    hands.go(1.0)
+    assert clock.now() == start + 1.0
+    clock.check()
+    assert clock.now() == start + HOUR + 1.0
+    assert clock.behind == 0.0
+    hands.wall -= HOUR  # and back again
+    clock.check()
+    assert clock.now() == start + HOUR + 1.0
+    assert len(caplog.records) == 2
+
+
+def test_a_start_is_no_earlier_than_what_the_store_has_seen(hands):
+    assert hands.clock(earliest=hands.wall + HOUR).now() == hands.wall + HOUR
+    assert hands.clock(earliest=hands.wall - HOUR).now() == hands.wall
+
+
+def over(folder, hands: Hands | None = None) -> Service:
+    config = Config(
+        store=Store(url=f"sqlite:///{folder}/swerve.db", cache_mb=4),
+        policy=Policy(spec="ts", arms=8),
+        signals=Signals(numbers={"news": "count", "given": "raw"}),  # as the running services have it: compiled once
+    )
+    clock = hands.clock() if hands is not None else None
+    return Service(config, open_store(config.store.url), SECRETS, clock=clock)
+
+
+async def ranked(service: Service, query: str = "q"):
+    answer = await service.rank(RankRequest(query, CANDIDATES))
+    assert not answer.degraded
+    return answer
+
+
+def test_the_service_goes_on_through_a_jump_back_of_an_hour(tmp_path, hands):
+    """Decisions of before and after it are credited, and their window ends when it should."""
+
+    async def live() -> None:
+        service = over(tmp_path, hands)
+        await service.start()
+        early = await ranked(service)
+        unused = await ranked(service)
+        hands.wall -= HOUR
+        hands.go(2.0)
+        service.clock.check()
+        late = await ranked(service)
+        for answer in (early, late, early):
+            assert (await service.feedback(FeedbackRequest(answer.decision, answer.ranking[0]))).status == "learned"
+        for number in range(50):
+            hands.go(30.0)
+            await ranked(service, f"new {number}")  # the permits for new queries flow as before
+        state = await People(service).explain("q")
+        assert state.seen - state.created == 2.0
+        assert sum(arm.clicks for arm in state.arms) == 2
+        assert all(0.0 <= value <= 1.0 for value in state.signals.values())
+        hands.go(301.0)  # half an hour has passed, whatever the wall says
+        assert (await service.feedback(FeedbackRequest(unused.decision, unused.ranking[0]))).status == "expired"
+        assert sum(arm.clicks for arm in (await People(service).explain("q")).arms) == 2
+        assert await service.stop()
+
+    asyncio.run(live())
+
+
+def test_after_a_restart_with_the_clock_an_hour_back_time_goes_on(tmp_path):
+    """The last start saw a time that this machine's clock reaches in an hour."""
+    ahead = time.time() + HOUR
+
+    async def first() -> str:
+        service = over(tmp_path, Hands(wall=ahead))
+        await service.start()
+        token = (await ranked(service)).decision
+        assert token is not None
+        assert await service.stop()
+        return token
+
+    async def second(token: str) -> None:
+        service = over(tmp_path)
+        await service.start()
+        assert 0.0 <= service.clock.now() - ahead < 60.0
+        before = (await People(service).explain("q")).seen
+        again = await ranked(service)
+        assert (await People(service).explain("q")).seen >= before
+        for decision in (token, again.decision):
+            assert (await service.feedback(FeedbackRequest(decision, "a"))).status == "learned"
+        assert await service.stop()
+
+    asyncio.run(second(asyncio.run(first())))
+
+
+def test_the_time_is_written_with_the_rest(tmp_path, hands):
+    """So that a kill, which says no goodbye, leaves it behind too."""
+
+    async def live() -> None:
+        service = over(tmp_path, hands)
+        await service.start()
+        hands.go(100.0)
+        answer = await ranked(service)
+        await service.feedback(FeedbackRequest(answer.decision, None))
+        (kept,) = (record for (name, _), record in service.store.groups().items() if name == "clock")
+        assert struct.unpack("<d", kept) == (hands.wall,)
+        await service.stop()
+
+    asyncio.run(live())
+
+
+def test_a_clock_that_cannot_be_right_is_not_taken_from_the_store(tmp_path):
+    """Nonsense in the record must not keep the service from starting."""
+    store = open_store(f"sqlite:///{tmp_path}/swerve.db")
+    store.commit(Batch(groups={"clock": struct.pack("<d", float("nan"))}))
+    store.close()
+
+    async def live() -> None:
+        service = over(tmp_path)
+        await service.start()
+        await ranked(service)
+        assert abs(service.clock.now() - time.time()) < 60.0
+        await service.stop()
+
+    asyncio.run(live())

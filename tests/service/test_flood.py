@@ -1,0 +1,126 @@
+"""More queries than there is memory for: it stays within bounds, and what is beyond them gets the given order."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from service.running import Running, running, until
+
+MEGABYTE = 1 << 20
+#: Beside the cache: SQLite's own caches (24 MB), rows that wait to be written, requests and answers under way.
+MARGIN = 64 * MEGABYTE
+
+
+class Watch(threading.Thread):
+    """The largest size that the process had."""
+
+    def __init__(self, service: Running) -> None:
+        super().__init__(daemon=True)
+        self.service, self.over = service, threading.Event()
+        self.before = self.most = service.memory()
+
+    def run(self) -> None:
+        while not self.over.wait(0.05):
+            self.most = max(self.most, self.service.memory())
+
+    def end(self) -> int:
+        """Stop watching; by how much it grew at most."""
+        self.over.set()
+        self.join()
+        return self.most - self.before
+
+
+def flood(service: Running, first: int, count: int, candidates: list[str], at_once: int = 500) -> dict[str, int]:
+    """Distinct queries in batches; how many were decided and how many got the given order."""
+    client = service.client()
+    seen = {"decided": 0, "given": 0}
+    for start in range(first, first + count, at_once):
+        asked = [{"query": f"flood {n}", "candidates": candidates} for n in range(start, start + at_once)]
+        answer = client.call("POST", "/v1/rank/batch", asked)
+        assert answer.status == 200
+        for line in answer.json:
+            seen["given" if line["degraded"] else "decided"] += 1
+            assert not line["degraded"] or line["ranking"] == candidates
+    return seen
+
+
+def reasons(service: Running) -> dict[str, float]:
+    """How often the given order was given, by reason."""
+    text = service.client().call("GET", "/metrics").body.decode()
+    lines = [line for line in text.splitlines() if line.startswith("swerve_degraded_total{")]
+    return {line.split('"')[1]: float(line.split()[-1]) for line in lines}
+
+
+def test_beyond_the_limit_of_new_queries_the_given_order_is_given(tmp_path):
+    limit = 300
+    changes = {"limits": {"new_queries_per_minute": limit}, "store": {"cache_mb": 4}, "server": {"deadline_ms": 2000.0}}
+    with running(tmp_path, changes) as service:
+        started = time.perf_counter()
+        seen = flood(service, 0, 2000, ["a", "b", "c"])
+        flowed = limit * (time.perf_counter() - started) / 60.0
+        assert limit <= seen["decided"] <= limit + flowed + 1
+        assert reasons(service) == {"limit": float(seen["given"])}
+        # who was there before is served as before
+        client = service.client()
+        assert not client.rank("flood 0", ["a", "b", "c"]).json["degraded"]
+        assert client.rank("flood 1999", ["a", "b", "c"]).json["degraded"]
+        assert client.query("flood 1999").status == 404
+
+
+def test_memory_stays_within_its_bounds_when_rows_do_not_fit(tmp_path):
+    """A cache of 2 MB, and queries for many times as much: all are written, and found again."""
+    changes = {"store": {"cache_mb": 2, "flush_seconds": 0.1}, "server": {"deadline_ms": 2000.0}}
+    with running(tmp_path, changes) as service:
+        flood(service, 10**6, 500, ["a", "b"])
+        watch = Watch(service)
+        watch.start()
+        seen = {"decided": 0, "given": 0}
+        for start in range(0, 6000, 500):
+            for name, count in flood(service, start, 500, [f"candidate {n}" for n in range(6)]).items():
+                seen[name] += count
+        grown = watch.end()
+        assert grown < 2 * MEGABYTE + MARGIN
+        assert set(reasons(service)) <= {"memory"}  # while more is unwritten than fits
+        assert seen["decided"] > 1000  # many more than fit
+        client = service.client()
+        until(lambda: not client.rank("another one", ["a", "b"]).json["degraded"])
+        found = sum(client.query(f"flood {n}").status == 200 for n in range(0, 6000, 60))
+        assert abs(found - 100 * seen["decided"] / 6000) < 25
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_distinct_queries_in_a_minute_do_not_exhaust_memory(tmp_path):
+    """The limit at its default: what is above it is given, what is below it is decided as far as the disk keeps up."""
+    with running(tmp_path, {"store": {"cache_mb": 16}}) as service:
+        flood(service, 10**6, 1000, ["a", "b"])
+        watch = Watch(service)
+        watch.start()
+        started = time.perf_counter()
+        seen = flood(service, 0, 100_000, [f"candidate {n}" for n in range(8)])
+        took = time.perf_counter() - started
+        grown = watch.end()
+        print(f"100,000 queries in {took:.1f} s: {seen}, {reasons(service)}, grown by {grown / MEGABYTE:.0f} MB")
+        assert took < 60.0
+        assert grown < 16 * MEGABYTE + MARGIN
+        client = service.client()
+        until(lambda: not client.rank("flood 0", ["a", "b"]).json["degraded"], 60.0)
+        assert client.call("GET", "/readyz").status == 200
+
+
+@pytest.mark.slow
+def test_long_ids_and_every_capacity_stay_within_bounds(tmp_path):
+    """64 candidates with ids of 256 characters weigh more than their record; and each capacity has a table of its own."""
+    changes = {"policy": {"arms": 64}, "store": {"cache_mb": 16, "flush_seconds": 0.1}, "server": {"deadline_ms": 2000.0}}
+    with running(tmp_path, changes) as service:
+        flood(service, 10**7, 500, ["a", "b"])
+        watch = Watch(service)
+        watch.start()
+        for turn, arms in enumerate((8, 16, 32, 64)):
+            ids = [f"{n:03d}" + "x" * 253 for n in range(arms)]
+            for start in range(0, 20_000 if arms < 64 else 6000, 50):
+                flood(service, turn * 10**6 + start, 50, [f"{start}{name}"[:256] for name in ids], at_once=50)
+        grown = watch.end()
+        print(f"grown by {grown / MEGABYTE:.0f} MB; {reasons(service)}")
+        assert grown < 16 * MEGABYTE + MARGIN

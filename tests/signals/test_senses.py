@@ -1,0 +1,38 @@
+"""The hyper-parameters and the size of the state."""
+
+import itertools
+
+import pytest
+from signals.sensing import Query
+
+from swerve import SwerveError
+from swerve.core.tables import nested
+from swerve.signals import Senses, senses_layout
+
+
+def test_the_state_is_small_and_grows_by_four_words_a_number():
+    sizes = [nested(senses_layout(numbers)).itemsize for numbers in range(4)]
+    assert sizes[0] == 224
+    assert {after - before for before, after in itertools.pairwise(sizes)} == {32}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("quiet", 0.6, "< loud = 0.5"),
+        ("rate_fast", 0.9999, "≤ rate_memory = 0.9995"),
+        ("window_low", 30.0, "≤ window_high = 24"),
+        ("odds", 1.0, "> 1"),
+        ("latch_requests", 40_000, "in [0, 30000]"),
+        ("close_after", 0.0, "> 0"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(field, value, allowed):
+    with pytest.raises(SwerveError) as caught:
+        Senses(**{field: value})
+    assert str(caught.value).startswith(f"Senses: {field} = ")
+    assert allowed in str(caught.value)
+
+
+def test_a_fresh_row_has_no_gaps_that_differ():
+    assert Query(numbers=2).row.tobytes() == Query(numbers=2).row.tobytes()
