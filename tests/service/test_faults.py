@@ -25,7 +25,9 @@ SLACK = 0.030
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("faults"), {"store": {"flush_seconds": 0.1}}, COMMAND) as service:
+    with running(
+        tmp_path_factory.mktemp("faults"), {"store": {"flush_seconds": 0.1}, "server": {"deadline_ms": DEADLINE * 1e3}}, COMMAND
+    ) as service:
         yield service
 
 
@@ -45,8 +47,11 @@ def order(service: Running, faults: dict[str, object]) -> None:
 
 
 def decided(client: Http, query: str) -> tuple[str, str]:
-    """A decision, and the candidate on top."""
-    answer = client.rank(query, CANDIDATES).json
+    """A decision, and the candidate on top; the first one may miss its deadline on a busy machine."""
+    for _ in range(5):
+        answer = client.rank(query, CANDIDATES).json
+        if not answer["degraded"]:
+            break
     assert not answer["degraded"], answer
     return answer["decision"], answer["ranking"][0]
 
@@ -168,16 +173,15 @@ def test_a_full_store(served):
     expected = clicked(client, "full")
     token, top = decided(client, "full")
     order(served, {"full": True})
-    acknowledged = []
+    events = []
     for number in range(500):
         answer = client.rank(f"new {number}", CANDIDATES).json
-        if answer["degraded"]:
+        if not answer["degraded"]:
+            events.append((number, answer["decision"], answer["ranking"][0]))
+            if refused(client.feedback(*events[-1][1:])):
+                break
+        elif client.call("GET", "/readyz").status == 503:  # a write of its own was the first to notice
             break
-        said = client.feedback(answer["decision"], answer["ranking"][0])
-        if refused(said):
-            lost = (answer["decision"], answer["ranking"][0], number)
-            break
-        acknowledged.append((number, answer["ranking"][0]))
     else:
         raise AssertionError("it never was full")
     until(lambda: client.rank("full", CANDIDATES).json["degraded"])
@@ -186,12 +190,13 @@ def test_a_full_store(served):
     order(served, {})
     until(lambda: client.call("GET", "/readyz").status == 200)
     assert client.feedback(token, top).json == {"status": "learned"}
-    assert client.feedback(lost[0], lost[1]).json == {"status": "learned"}
+    for _, number, which in events:  # all but the last were acknowledged, and count once
+        assert client.feedback(number, which).json == {"status": "learned"}
     expected[top] = expected.get(top, 0) + 1
     served.kill()
     client = served.start().client()
     assert client.clicks("full") == expected
-    for number, which in (*acknowledged, (lost[2], lost[1])):
+    for number, _, which in events:
         assert client.clicks(f"new {number}") == {which: 1}
 
 

@@ -55,7 +55,7 @@ def reasons(service: Running) -> dict[str, float]:
 
 def test_beyond_the_limit_of_new_queries_the_given_order_is_given(tmp_path):
     limit = 300
-    changes = {"limits": {"new_queries_per_minute": limit}, "store": {"cache_mb": 4}, "server": {"deadline_ms": 2000.0}}
+    changes = {"limits": {"new_queries_per_minute": limit}, "store": {"cache_mb": 4}}
     with running(tmp_path, changes) as service:
         started = time.perf_counter()
         seen = flood(service, 0, 2000, ["a", "b", "c"])
@@ -71,7 +71,7 @@ def test_beyond_the_limit_of_new_queries_the_given_order_is_given(tmp_path):
 
 def test_memory_stays_within_its_bounds_when_rows_do_not_fit(tmp_path):
     """A cache of 2 MB, and queries for many times as much: all are written, and found again."""
-    changes = {"store": {"cache_mb": 2, "flush_seconds": 0.1}, "server": {"deadline_ms": 2000.0}}
+    changes = {"store": {"cache_mb": 2, "flush_seconds": 0.1}}
     with running(tmp_path, changes) as service:
         flood(service, 10**6, 500, ["a", "b"])
         watch = Watch(service)
@@ -88,6 +88,43 @@ def test_memory_stays_within_its_bounds_when_rows_do_not_fit(tmp_path):
         until(lambda: not client.rank("another one", ["a", "b"]).json["degraded"])
         found = sum(client.query(f"flood {n}").status == 200 for n in range(0, 6000, 60))
         assert abs(found - 100 * seen["decided"] / 6000) < 25
+
+
+def asked(name: str, candidates: int) -> dict[str, object]:
+    return {"query": name, "candidates": [f"{name} / {n}" for n in range(candidates)]}
+
+
+def test_rows_that_grow_while_others_make_room_are_not_mixed_up(tmp_path):
+    """In one batch some records outgrow their table and push others out: each keeps its own candidates and its own counts."""
+    changes = {"policy": {"arms": 16}, "store": {"cache_mb": 1, "flush_seconds": 0.1}}
+    with running(tmp_path, changes) as service:
+        client = service.client()
+
+        def batch(names: list[str], candidates: int) -> list[bool]:
+            """Rank each; which were decided. Then wait until that is written, so that the rows can make room."""
+            answer = client.call("POST", "/v1/rank/batch", [asked(name, candidates) for name in names])
+            until(lambda: "swerve_pending_rows 0\n" in client.call("GET", "/metrics").body.decode())
+            return [not line["degraded"] for line in answer.json]
+
+        narrow, wide = [f"narrow {n}" for n in range(600)], [f"wide {n}" for n in range(60)]
+        requests = dict.fromkeys((*narrow, *wide), 0)
+        for names, candidates in (
+            (wide, 12),
+            *((narrow[start : start + 100], 8) for start in range(0, 600, 100)),  # more than fit
+            (wide, 12),  # one that is there already
+            (narrow[500:550] + wide, 12),  # these grow, before the turn of those
+            (wide + narrow[:50], 12),
+        ):
+            for name, done in zip(names, batch(names, candidates), strict=True):
+                requests[name] += done
+        for name, count in requests.items():
+            state = client.query(name)
+            assert state.status == (200 if count else 404), name
+            if count:
+                assert state.json["requests"] == count, name
+                assert sum(arm["plays"] for arm in state.json["arms"]) == count, name
+                assert all(arm["id"].startswith(f"{name} / ") for arm in state.json["arms"]), name
+        assert sum(requests.values()) > 700
 
 
 @pytest.mark.slow
@@ -112,7 +149,7 @@ def test_a_hundred_thousand_distinct_queries_in_a_minute_do_not_exhaust_memory(t
 @pytest.mark.slow
 def test_long_ids_and_every_capacity_stay_within_bounds(tmp_path):
     """64 candidates with ids of 256 characters weigh more than their record; and each capacity has a table of its own."""
-    changes = {"policy": {"arms": 64}, "store": {"cache_mb": 16, "flush_seconds": 0.1}, "server": {"deadline_ms": 2000.0}}
+    changes = {"policy": {"arms": 64}, "store": {"cache_mb": 16, "flush_seconds": 0.1}}
     with running(tmp_path, changes) as service:
         flood(service, 10**7, 500, ["a", "b"])
         watch = Watch(service)

@@ -121,9 +121,11 @@ def test_three_kills_under_load_lose_nothing_and_count_nothing_twice(tmp_path):
 
 
 @pytest.mark.slow
-def test_twenty_kills_under_load_lose_nothing_and_count_nothing_twice(tmp_path):
-    with running(tmp_path) as service:
+@pytest.mark.parametrize("policy", ["ts", "swerve"])
+def test_twenty_kills_under_load_lose_nothing_and_count_nothing_twice(tmp_path, policy):
+    with running(tmp_path, {"policy": {"spec": policy}}) as service:
         ledger = kills(service, 20, seed=2)
+    print(f"{len(ledger.answered)} feedbacks acknowledged, {sum(ledger.clicks.values())} clicks on top")
     assert sum(ledger.clicks.values()) > 1000
 
 

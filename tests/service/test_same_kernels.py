@@ -17,7 +17,8 @@ from swerve.service.config import load
 from swerve.service.ranker import Ranker
 from swerve.service.records import Layouts
 from swerve.service.secrets import load_secrets
-from swerve.service.service import settings_of, shared_of
+from swerve.service.service import shared_of
+from swerve.service.settings import settings_of
 from swerve.simulate.runner import Session
 from swerve.store import open_store
 

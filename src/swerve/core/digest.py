@@ -55,7 +55,9 @@ def classes_of(specs: Iterable[Spec]) -> frozenset[type]:
 @functools.cache
 def _fingerprint(function: Callable[..., Any], classes: frozenset[type]) -> tuple[str, bool]:
     todo: list[Any] = [function, *classes, verbs.Verb, verbs.kernel, verbs.inlined, compiled]  # how it is compiled counts too
-    todo.extend(found for cls in classes for verb in verbs.VERBS if (found := verb.lookup(cls)) is not None)
+    # their own implementations; a default counts where the verb is called: which verbs there are depends on what was imported
+    bases = [base for cls in classes for base in cls.__mro__]
+    todo.extend(verb.implementations[base] for verb in verbs.VERBS for base in bases if base in verb.implementations)
     seen: set[int] = set()
     parts: list[str] = []
     importable = True
@@ -91,9 +93,12 @@ def reached(function: FunctionType, parts: list[str]) -> Iterator[Any]:
     for module in [value for value in bound.values() if isinstance(value, ModuleType)]:
         bound.update(used_of(module, names))
     for name, value in bound.items():
-        if isinstance(value, ModuleType | verbs.Verb):
-            continue  # a module's members were added one by one; verbs are followed through the classes
-        if callable(value):
+        if isinstance(value, ModuleType) or value is verbs.VERBS:
+            continue  # its members were added one by one; all verbs there are, which is no code
+        if isinstance(value, verbs.Verb):  # implementations are followed through the classes
+            if value.default is not None:
+                yield value.default
+        elif callable(value):
             yield value
         elif (shown := text_of(value)) is not None:
             parts.append(f"{function.__qualname__}: {name}={shown}")

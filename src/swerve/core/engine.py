@@ -55,9 +55,13 @@ class Entry:
         """The fingerprint of the code that runs for these specs."""
         return fingerprint(self.plain, specs)
 
-    def bind(self, *specs: Spec) -> Any:
-        """The compiled form for these specs (policy, environment)."""
-        digest = self.digest(*specs)
+    def bind(self, *specs: Spec, variant: str = "") -> Any:
+        """The compiled form for these specs (policy, environment).
+
+        Each `variant` is kept by itself, on disk too: processes that compile the same code for other record types at the same time
+        would write over each other's index otherwise.
+        """
+        digest = self.digest(*specs) + variant
         if digest not in self._by_digest:
             self._by_digest[digest] = compiled(self.plain, digest if from_modules(self.plain, specs) else None)
         return self._by_digest[digest]

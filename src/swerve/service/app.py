@@ -228,6 +228,6 @@ def make_app(service: Service) -> Starlette:
         endpoint = Endpoint(service, keys, route, getattr(handlers, route.name), timed.get(route.name))
         path = route.path.replace("{query}", "{query:text}")
         routes.append(Route(path, endpoint, methods=[route.method.upper()], name=route.name))
-    # plain paths as they are listed, the busiest first; then those with a query, which may hold slashes, the longest first
-    routes.sort(key=lambda route: len(route.path) * -("{" in route.path))
+    # the busiest first; then plain paths; then those with a query, which may hold slashes, the longest first
+    routes.sort(key=lambda route: (route.name not in timed, -len(route.path) if "{" in route.path else -1000))
     return Starlette(routes=routes, exception_handlers={HTTPException: not_found})

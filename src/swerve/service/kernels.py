@@ -103,7 +103,7 @@ def youngest(book, available):
     newest = 0.0
     for arm in range(len(book.first)):
         if has(available, arm):
-            newest = max(newest, book.first[arm])
+            newest = max(newest, float(book.first[arm]))
     return newest if newest > 0.0 else np.nan
 
 
@@ -233,3 +233,16 @@ def vacate_one(params, table, i, arm):
     evict(params[0], table[i].policy, arm)
     table[i].policy.generation[arm] = (np.int64(table[i].policy.generation[arm]) + 1) & 255
     forget_arm(table[i].ledger, arm)
+
+
+class Calls:
+    """All of them, compiled for one policy and one capacity."""
+
+    def __init__(self, policy: Spec, senses: Spec, arms: int) -> None:
+        variant = f"-{arms}"
+        self.begin = begin_row.bind(policy, senses, variant=variant)
+        self.rank = rank_many.bind(policy, senses, variant=variant)
+        self.credit = credit_one.bind(policy, senses, variant=variant)
+        self.left = left_one.bind(senses, variant=variant)
+        self.shift = shift_one.bind(policy, variant=variant)
+        self.vacate = vacate_one.bind(policy, variant=variant)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from swerve.core.contract import ALARM, LABEL_FALSE, LABEL_TRUE, RESTARTED
 from swerve.core.tables import has
 from swerve.core.verbs import kernel
@@ -37,14 +39,14 @@ def ledger_layout(arms: int, features: int) -> list[tuple[Any, ...]]:
         ("drawn", "f8"),  # draws behind `chance`
         ("offer", "i8"),  # the mask they were made for
         ("alarms", "i8"),  # all there have been; the ring holds the last LOG
-        ("alarm_at", "f8", LOG),
-        ("alarm_value", "f8", LOG),
+        ("alarm_at", "u4", LOG),  # times in whole seconds from here on: a row is kept a million times
+        ("alarm_value", "f4", LOG),
         ("alarm_phase", "i4", LOG),
         ("alarm_signal", "i1", LOG),
         ("alarm_verdict", "i1", LOG),
         ("surprise", "f4", features),  # the last context, for whoever asks
-        ("first", "f8", arms),  # when the candidate was first seen; 0 for those that the query began with
-        ("offered", "f8", arms),  # when it was last on offer
+        ("first", "u4", arms),  # when the candidate was first seen; 0 for those that the query began with
+        ("offered", "u4", arms),  # when it was last on offer
         ("plays", "i4", arms),
         ("clicks", "i4", arms),
         ("phase_plays", "i4", arms),
@@ -80,7 +82,7 @@ def log_alarm(book, signal, value, verdict, now):
     if book.alarms > 0 and book.alarm_verdict[(book.alarms - 1) % LOG] == OPEN:
         book.alarm_verdict[(book.alarms - 1) % LOG] = CUT
     place = book.alarms % LOG
-    book.alarm_at[place] = now
+    book.alarm_at[place] = np.int64(now)
     book.alarm_value[place] = value
     book.alarm_phase[place] = book.phase
     book.alarm_signal[place] = signal
@@ -133,7 +135,7 @@ def count_show(book, arm, available, now):
     book.phase_plays[arm] += 1
     for a in range(book.offered.shape[0]):
         if has(available, a):
-            book.offered[a] = now
+            book.offered[a] = np.int64(now)
 
 
 @kernel
@@ -168,8 +170,8 @@ def likeliest(book, available):
 @kernel
 def forget_arm(book, arm):
     """The place goes to another candidate."""
-    book.first[arm] = 0.0
-    book.offered[arm] = 0.0
+    book.first[arm] = 0
+    book.offered[arm] = 0
     book.plays[arm] = 0
     book.clicks[arm] = 0
     book.phase_plays[arm] = 0

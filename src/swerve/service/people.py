@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from swerve.service.explain import state_of, summary_of, text_in
 from swerve.service.rows import Place
-from swerve.service.schemas import QueryList, QueryState, Refused, ShiftResponse, normalise
+from swerve.service.schemas import QueryList, QueryState, Refused, ShiftResponse
 from swerve.service.service import Service, Unavailable
 from swerve.store.protocol import Damaged, Order, StoreError
 
@@ -20,7 +20,7 @@ class People:
 
     async def find(self, text: str) -> Place:
         """A query that has been asked before, by its text or, with `key:` before it, by its key."""
-        key = bytes.fromhex(text[4:]) if is_key(text) else self.ranker.key_of(normalise(text))
+        key = self.ranker.key_from(text)
         if key not in self.ranker.rows.places:
             try:
                 row = await self.service.loader.load(key, WAIT)
@@ -49,7 +49,7 @@ class People:
         now = self.service.clock.now()
         phase = self.ranker.shift(place, now)
         if self.service.recorder is not None:
-            self.service.recorder.shifted(place.key, now)
+            self.service.recorder.shifted(text, now)
         await self.service.durable(self.service.committer.now(place))
         return ShiftResponse(phase)
 
@@ -66,8 +66,3 @@ class People:
             listed.append(summary_of(row.key, record, query, self.ranker))
         by = (lambda line: -(line.shifted or 0.0)) if order == "shifted" else (lambda line: -float(line.requests))
         return QueryList(order, sorted(listed, key=by))
-
-
-def is_key(text: str) -> bool:
-    """Whether a text is `key:` and 32 hexadecimal digits."""
-    return len(text) == 36 and text.startswith("key:") and set(text[4:]) <= set("0123456789abcdef")

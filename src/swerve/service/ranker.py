@@ -12,7 +12,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -22,30 +22,16 @@ from swerve.core.spec import Spec, pack, walk
 from swerve.core.tables import nested, pool_dtype
 from swerve.service import kernels
 from swerve.service.rows import Place, Rows, Shelf, short
-from swerve.service.schemas import RankRequest
+from swerve.service.schemas import RankRequest, normalise
 from swerve.service.sessions import Sessions
+from swerve.service.settings import Settings
 from swerve.service.tokens import Ticket
-from swerve.signals import Senses, begin_season, season_layout
+from swerve.signals import begin_season, season_layout
 from swerve.store.layouts import describe
 
 #: A start has so many decision ids of its own; the ids of a later start are larger.
 EPOCH = 40
-
-
-class Settings(NamedTuple):
-    """What a ranker must know; `swerve.service.config` makes it of a configuration."""
-
-    policy: Spec
-    senses: Senses
-    plan: tuple[int, ...]  # signals by code, see `swerve.signals`
-    numbers: tuple[str, ...]  # names of what the caller may send
-    arms: int = 64
-    forget: float = 7 * 86_400.0
-    reformulation: float = 60.0
-    draws: int = 4
-    budget: int = 512 << 20
-    seed: int | None = None
-    keep_text: bool = False
+HEX = set("0123456789abcdef")
 
 
 class Decided(msgspec.Struct, gc=False):
@@ -101,7 +87,7 @@ class Ranker:
         self.issued = 0
         self.features = len(settings.plan)
         self.names = settings.numbers
-        self.rows = Rows(settings.policy, settings.arms, self.features, len(settings.numbers), settings.budget)
+        self.rows = Rows(settings.policy, settings.senses, settings.arms, self.features, len(settings.numbers), settings.budget)
         self.sessions = Sessions(settings.reformulation)
         self.params, self.senses = pack(settings.policy), pack(settings.senses)
         self.pools = np.zeros(2, pool_dtype(settings.policy, self.features))
@@ -117,25 +103,18 @@ class Ranker:
         self._pick = picker(settings.numbers)
         self._none = [math.nan] * len(settings.numbers)
         self.one, self.many = self._arrays(1), self._arrays(128)
-        specs = (settings.policy, settings.senses)
-        self._begin = kernels.begin_row.bind(*specs)
-        self._rank = kernels.rank_many.bind(*specs)
-        self._credit = kernels.credit_one.bind(*specs)
-        self._left = kernels.left_one.bind(settings.senses)
-        self._shift = kernels.shift_one.bind(settings.policy)
-        self._vacate = kernels.vacate_one.bind(settings.policy)
 
     def compile(self, shelf: Shelf) -> None:
         """Compile (or load) everything for one capacity, by one request to a row that nobody sees."""
         ids = [str(arm) for arm in range(2)]
         place = Place(b"", shelf, shelf.take() or 0)
-        self._begin(self.params, self.senses, shelf.table, place.index, np.uint64(1), 0.0)
+        shelf.calls.begin(self.params, self.senses, shelf.table, place.index, np.uint64(1), 0.0)
         before = self.pools.copy(), self.seasons.copy(), self.issued
         self.rank([(place, RankRequest("", list(ids)))], 0.0)
-        self._credit(self.params, self.senses, shelf.table, place.index, 0, 0, 0, 0, 0, 0.0, 0.0)
-        self._left(self.senses, shelf.table, place.index, 0.0, 0.0)
-        self._shift(self.params, shelf.table, place.index, 0.0)
-        self._vacate(self.params, shelf.table, place.index, 0)
+        shelf.calls.credit(self.params, self.senses, shelf.table, place.index, 0, 0, 0, 0, 0, 0.0, 0.0)
+        shelf.calls.left(self.senses, shelf.table, place.index, 0.0, 0.0)
+        shelf.calls.shift(self.params, shelf.table, place.index, 0.0)
+        shelf.calls.vacate(self.params, shelf.table, place.index, 0)
         self.pools[:], self.seasons[:], self.issued = before
         self.unwritten.clear()
         self.learnt = False
@@ -159,6 +138,12 @@ class Ranker:
         state.update(text.encode())
         return state.digest()
 
+    def key_from(self, text: str) -> bytes:
+        """The key of a query that a person names: by its text or, with `key:` before it, by its key in hexadecimal."""
+        if len(text) == 36 and text.startswith("key:") and set(text[4:]) <= HEX:
+            return bytes.fromhex(text[4:])
+        return self.key_of(normalise(text))
+
     def word_of(self, text: str | None, key: bytes) -> int:
         """The random stream of a query. Without a seed it comes from the keyed hash: the record tells nothing about the text."""
         seed = self.settings.seed
@@ -171,7 +156,7 @@ class Ranker:
         """A query that nobody has asked before; None when there is no room."""
         place = self.rows.add(key, arms)
         if place is not None:
-            self._begin(self.params, self.senses, place.shelf.table, place.index, np.uint64(self.word_of(text, key)), now)
+            self._begin_at(place.shelf, place.index, self.word_of(text, key), now)
             if self.settings.keep_text:
                 place.query = text
         return place
@@ -179,7 +164,7 @@ class Ranker:
     def blank(self, shelf: Shelf, key: bytes) -> bytes:
         """The record of a fresh query, as bytes."""
         shelf.scratch_words[0] = 0
-        self._begin(self.params, self.senses, shelf.scratch, 0, np.uint64(self.word_of(None, key)), 0.0)
+        shelf.calls.begin(self.params, self.senses, shelf.scratch, 0, np.uint64(self.word_of(None, key)), 0.0)
         return shelf.scratch.tobytes()
 
     def restore(self, key: bytes, record: bytes, names: bytes, version: int, arms: int) -> Place | None:
@@ -204,6 +189,17 @@ class Ranker:
 
         Requests whose rows lie in one table are decided by one compiled call, as long as nothing has to happen in between.
         """
+        if len(requests) == 1:
+            return self._in_order(requests, now)
+        for place, _ in requests:
+            place.pinned += 1  # a row that grows must not push out one whose turn comes later
+        try:
+            return self._in_order(requests, now)
+        finally:
+            for place, _ in requests:
+                place.pinned -= 1
+
+    def _in_order(self, requests: Sequence[tuple[Place, RankRequest]], now: float) -> list[Decided | None]:
         out: list[Decided | None] = []
         run: list[Asked] = []
         shelf: Shelf | None = None
@@ -231,7 +227,7 @@ class Ranker:
                         out += self._decide(run, now)
                         run = []
                     left = self.rows.places[before[0]]
-                    self._left(self.senses, left.shelf.table, left.index, before[1], now)
+                    left.shelf.calls.left(self.senses, left.shelf.table, left.index, before[1], now)
                     self.mark(left, now)
             run.append((place, ids, place.mask, place.offer, published, request.signals, request.session is not None))
         return out + self._decide(run, now) if run else out
@@ -253,7 +249,7 @@ class Ranker:
             if self.names:
                 numbers[:] = [self._given(given) for given in givens]
         shelf = run[0][0].shelf
-        self._rank(
+        shelf.calls.rank(
             self.params, self.senses, shelf.table, rows, shelf.words, shelf.scratch, shelf.scratch_words, shelf.streams, shelf.size,
             self.pools, self.seasons, self.plan, numbers, published, sessions, offers, now, self.settings.draws, self.wins, self.x,
             answers,
@@ -332,7 +328,7 @@ class Ranker:
                 place.name(arm, candidate)
                 present.add(arm)
                 if not young:
-                    place.shelf.floats[place.index, place.shelf.at["first"] + arm] = now
+                    place.shelf.of("first", place.index)[arm] = int(now)
             self.rows.recount(place)
         place.last, place.offer = ids, [place.arms[candidate] for candidate in ids]
         mask = 0
@@ -350,21 +346,22 @@ class Ranker:
                 return arm
         if len(place.ids) < room:
             return len(place.ids)
-        first = place.shelf.at["offered"]
-        offered = place.shelf.floats[place.index, first : first + room]
+        offered = place.shelf.of("offered", place.index)
         others = [arm for arm in range(room) if arm not in present]
         stalest = min(others, key=lambda arm: float(offered[arm]), default=None)
         if stalest is not None and now - float(offered[stalest]) > self.settings.forget:
             return self._vacated(place, stalest)
-        if place.shelf.arms < self.settings.arms and self.rows.grow(place, lambda shelf, index: self._begin_at(shelf, index, now)):
+        if place.shelf.arms < self.settings.arms and self.rows.grow(
+            place, lambda shelf, index: self._begin_at(shelf, index, 0, now)
+        ):
             return len(place.ids)
         return None if stalest is None else self._vacated(place, stalest)
 
-    def _begin_at(self, shelf: Shelf, index: int, now: float) -> None:
-        self._begin(self.params, self.senses, shelf.table, index, np.uint64(0), now)
+    def _begin_at(self, shelf: Shelf, index: int, word: int, now: float) -> None:
+        shelf.calls.begin(self.params, self.senses, shelf.table, index, np.uint64(word), now)
 
     def _vacated(self, place: Place, arm: int) -> int:
-        self._vacate(self.params, place.shelf.table, place.index, arm)
+        place.shelf.calls.vacate(self.params, place.shelf.table, place.index, arm)
         return arm
 
     # ------------------------------------------------------------------ feedback, shifts
@@ -386,7 +383,7 @@ class Ranker:
                     arm = spare
         self.mark(place, now)
         return int(
-            self._credit(
+            place.shelf.calls.credit(
                 self.params, self.senses, place.shelf.table, place.index, arm, generation, ticket.phase, 1 if top else 0,
                 0 if clicked is None else 1, ticket.at, now,
             )
@@ -394,6 +391,6 @@ class Ranker:
 
     def shift(self, place: Place, now: float) -> int:
         """Somebody who knows says that this query has shifted: it starts over. The new phase."""
-        self._shift(self.params, place.shelf.table, place.index, now)
+        place.shelf.calls.shift(self.params, place.shelf.table, place.index, now)
         self.mark(place, now)
         return int(place.record.ledger.phase)

@@ -46,7 +46,7 @@ class Shifted(msgspec.Struct, tag="shift"):
     """An operator's word about a query."""
 
     now: float
-    key: str
+    query: str
 
 
 Line = Head | Ranked | Answered | Shifted
@@ -80,9 +80,9 @@ class Recorder:
         """Feedback was taken."""
         self._write(Answered(now, number, clicked))
 
-    def shifted(self, key: bytes, now: float) -> None:
+    def shifted(self, query: str, now: float) -> None:
         """An operator spoke."""
-        self._write(Shifted(now, key.hex()))
+        self._write(Shifted(now, query))
 
     def close(self) -> None:
         """Finish the file."""

@@ -17,8 +17,8 @@ from swerve.service.ranker import Decided, Ranker
 from swerve.service.record import Answered, Head, Line, Ranked, Shifted
 from swerve.service.rows import Place
 from swerve.service.schemas import normalise
-from swerve.service.service import settings_of
 from swerve.service.sessions import Sessions
+from swerve.service.settings import settings_of
 from swerve.service.tokens import Ticket
 from swerve.service.toml import Document
 
@@ -117,7 +117,7 @@ class Replay:
         self.counts.clicks += line.clicked == top
 
     def _shift(self, ranker: Ranker, line: Shifted) -> None:
-        place = ranker.rows.get(bytes.fromhex(line.key))
+        place = ranker.rows.get(ranker.key_from(line.query))
         if place is not None:
             ranker.shift(place, line.now)
 

@@ -14,9 +14,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from swerve.core.spec import Spec
-from swerve.core.tables import CAPACITIES, Table, capacity, full_mask
+from swerve.core.tables import CAPACITIES, Table, capacity
+from swerve.service import kernels
 from swerve.service.kernels import as_words, query_dtype, words_of
 from swerve.store.layouts import copy_fields
 
@@ -103,22 +105,29 @@ class Place:
 class Shelf:
     """The table of one capacity."""
 
-    def __init__(self, policy: Spec, arms: int, features: int, numbers: int, budget: int) -> None:
+    def __init__(self, policy: Spec, senses: Spec, arms: int, features: int, numbers: int, budget: int) -> None:
         self.arms = arms
+        self.calls = kernels.Calls(policy, senses, arms)
         self.dtype = query_dtype(policy, arms, features, numbers)
         self.room = max(budget // self.dtype.itemsize, 64)
         self.table: Table = np.zeros(self.room, self.dtype)
         self.words = as_words(self.table)
         self.numbers = self.words.view(np.int64)
         self.floats = self.words.view(np.float64)
-        self.at = word_offsets(self.dtype)  # a record's own attributes take microseconds
+        self.at = ledger_offsets(self.dtype, 8)  # a record's own attributes take microseconds
+        self._halves = self.words.view(np.uint32)
+        self._half_at = ledger_offsets(self.dtype, 4)
         self.scratch: Table = np.zeros(1, self.dtype)
         self.scratch_words = as_words(self.scratch)
         self.streams = np.array(words_of(self.dtype), np.int64)
         self.size = dict(self.dtype.fields or {})["senses"][1] // 8  # words of the policy's part, which comes first
-        self.full = full_mask(arms)
         self._free: list[int] = []
         self._next = 0
+
+    def of(self, times: str, index: int) -> NDArray[np.uint32]:
+        """`first` or `offered` of a row's arms."""
+        start = self._half_at[times]
+        return self._halves[index, start : start + self.arms]
 
     def take(self) -> int | None:
         """An unused row, zeroed; None when all are used."""
@@ -146,18 +155,20 @@ class Shelf:
         self._free.append(index)
 
 
-def word_offsets(record: np.dtype[Any]) -> dict[str, int]:
-    """Where the ledger's numbers of eight bytes lie in a record, in words; of an array its first."""
+def ledger_offsets(record: np.dtype[Any], size: int) -> dict[str, int]:
+    """Where the ledger's numbers of so many bytes lie in a record, counted in such numbers; of an array its first."""
     ledger, start = dict(record.fields or {})["ledger"][:2]
-    return {name: (start + offset) // 8 for name, (kind, offset, *_) in (ledger.fields or {}).items() if kind.base.itemsize == 8}
+    fields = (ledger.fields or {}).items()
+    return {name: (start + offset) // size for name, (kind, offset, *_) in fields if kind.base.itemsize == size}
 
 
 class Rows:
     """The queries in memory, by key, least recently used first, within a budget of bytes."""
 
-    def __init__(self, policy: Spec, arms: int, features: int, numbers: int, budget: int) -> None:
+    def __init__(self, policy: Spec, senses: Spec, arms: int, features: int, numbers: int, budget: int) -> None:
         self.arms, self.budget, self.extras = arms, budget, 0
-        self.shelves = [Shelf(policy, size, features, numbers, budget) for size in CAPACITIES if size <= capacity("arms", arms)]
+        sizes = [size for size in CAPACITIES if size <= capacity("arms", arms)]
+        self.shelves = [Shelf(policy, senses, size, features, numbers, budget) for size in sizes]
         self.places: OrderedDict[bytes, Place] = OrderedDict()
         self.get = self.places.get
         self.touch = self.places.move_to_end

@@ -17,12 +17,12 @@ from typing import Any
 from swerve.core.contract import ALARM, RESTARTED
 from swerve.service.clock import Clock
 from swerve.service.committer import Away, Committer, Written
-from swerve.service.config import Config, plan_of, policy_of, senses_of, signal_names
+from swerve.service.config import Config, signal_names
 from swerve.service.kernels import LEARNED
 from swerve.service.limits import NewQueries
 from swerve.service.loader import Loader
 from swerve.service.metrics import Metrics
-from swerve.service.ranker import Decided, Ranker, Settings
+from swerve.service.ranker import Decided, Ranker
 from swerve.service.record import Recorder
 from swerve.service.records import Layouts
 from swerve.service.rows import Place
@@ -38,7 +38,9 @@ from swerve.service.schemas import (
     normalise,
 )
 from swerve.service.secrets import Secrets
+from swerve.service.settings import settings_of
 from swerve.service.tokens import Forged, Ticket, Tokens
+from swerve.service.warm import Warming
 from swerve.store.protocol import Damaged, Store, StoreError
 
 log = logging.getLogger("swerve.service")
@@ -52,23 +54,6 @@ ANSWERS = {"learned": FeedbackResponse("learned"), "late": FeedbackResponse("lat
 
 #: One of a batch: where it stands there, its key, and itself.
 Entry = tuple[int, bytes, RankRequest]
-
-
-def settings_of(config: Config) -> Settings:
-    """What the ranker must know of a configuration."""
-    return Settings(
-        policy=policy_of(config),
-        senses=senses_of(config),
-        plan=plan_of(config),
-        numbers=tuple(config.signals.numbers),
-        arms=config.policy.arms,
-        forget=config.policy.forget_days * 86_400.0,
-        reformulation=config.feedback.reformulation_seconds,
-        draws=config.policy.probability_draws,
-        budget=config.store.cache_mb << 20,
-        seed=config.policy.seed,
-        keep_text=config.store.store_queries,
-    )
 
 
 class Unavailable(Exception):  # noqa: N818 - what happened, not what went wrong
@@ -115,6 +100,7 @@ class Service:
             moved=self._moved,
         )
         self.loader = Loader(store, self.metrics, self.committer.suspect)
+        self._warming = Warming(config, self.ranker)
         self._keys: dict[str, bytes] = {}
         self._ticking: asyncio.Task[None] | None = None
         self.metrics.cache_rows.ask = lambda: len(self.ranker.rows)
@@ -131,8 +117,7 @@ class Service:
         def compile_all() -> None:
             trouble: Exception | None = None
             try:
-                for shelf in self.ranker.rows.shelves:
-                    self.ranker.compile(shelf)
+                self._warming.run()
             except Exception as error:
                 trouble = error
             if not loop.is_closed():
@@ -151,6 +136,7 @@ class Service:
     async def stop(self) -> bool:
         """Write everything and let go of the store; whether everything could be written."""
         self.stopping = True
+        self._warming.stop()
         if self._ticking is not None:
             self._ticking.cancel()
         written = await self.committer.stop(self.config.server.drain_seconds)
