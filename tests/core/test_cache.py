@@ -268,3 +268,12 @@ def test_versions_are_part_of_the_name(monkeypatch):
         assert engine.select_one.digest(UCB1()) != before
     finally:
         digest._fingerprint.cache_clear()
+
+
+def test_the_fingerprint_does_not_depend_on_what_else_is_imported():
+    """A service and a simulation share what one of them has compiled."""
+    ask = "from swerve import Thompson; from swerve.core import engine; print(engine.select_one.digest(Thompson()))"
+    codes = (ask, f"import swerve.environments, swerve.simulate, swerve.policies; {ask}")
+    env = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    said = [subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout for code in codes]
+    assert said[0] == said[1] != ""
