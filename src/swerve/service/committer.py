@@ -310,8 +310,9 @@ class Committer:
         for number in [number for number, (_, row) in (self._flying | self._fresh).items() if row is place]:
             self.used.put(number, 0, self.clock())
             self._fresh.pop(number, None)
+        self._urgent.pop(place.key, None)
         place.dirty = False
-        if place.key in self.ranker.rows.places:
+        if self.ranker.rows.get(place.key) is place:
             self.ranker.rows.drop(place)
 
     # ------------------------------------------------------------------ trouble and housekeeping

@@ -107,7 +107,8 @@ class Ranker:
     def compile(self, shelf: Shelf) -> None:
         """Compile (or load) everything for one capacity, by one request to a row that nobody sees."""
         ids = [str(arm) for arm in range(2)]
-        place = Place(b"", shelf, shelf.take() or 0)
+        place = Place(b"")
+        shelf.take(place)
         shelf.calls.begin(self.params, self.senses, shelf.table, place.index, np.uint64(1), 0.0)
         before = self.pools.copy(), self.seasons.copy(), self.issued
         self.rank([(place, RankRequest("", list(ids)))], 0.0)
@@ -118,7 +119,7 @@ class Ranker:
         self.pools[:], self.seasons[:], self.issued = before
         self.unwritten.clear()
         self.learnt = False
-        shelf.give(place.index)
+        shelf.give(place)
 
     # ------------------------------------------------------------------ what all queries share
     def shared(self, now: float) -> dict[str, bytes]:
@@ -156,7 +157,7 @@ class Ranker:
         """A query that nobody has asked before; None when there is no room."""
         place = self.rows.add(key, arms)
         if place is not None:
-            self._begin_at(place.shelf, place.index, self.word_of(text, key), now)
+            self._begin_at(place, self.word_of(text, key), now)
             if self.settings.keep_text:
                 place.query = text
         return place
@@ -351,14 +352,13 @@ class Ranker:
         stalest = min(others, key=lambda arm: float(offered[arm]), default=None)
         if stalest is not None and now - float(offered[stalest]) > self.settings.forget:
             return self._vacated(place, stalest)
-        if place.shelf.arms < self.settings.arms and self.rows.grow(
-            place, lambda shelf, index: self._begin_at(shelf, index, 0, now)
-        ):
+        if place.shelf.arms < self.settings.arms and self.rows.grow(place, lambda row: self._begin_at(row, 0, now)):
             return len(place.ids)
         return None if stalest is None else self._vacated(place, stalest)
 
-    def _begin_at(self, shelf: Shelf, index: int, word: int, now: float) -> None:
-        shelf.calls.begin(self.params, self.senses, shelf.table, index, np.uint64(word), now)
+    def _begin_at(self, place: Place, word: int, now: float) -> None:
+        shelf = place.shelf
+        shelf.calls.begin(self.params, self.senses, shelf.table, place.index, np.uint64(word), now)
 
     def _vacated(self, place: Place, arm: int) -> int:
         place.shelf.calls.vacate(self.params, place.shelf.table, place.index, arm)

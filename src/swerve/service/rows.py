@@ -6,9 +6,10 @@ what is still to be written. Memory for the tables is reserved at once and taken
 
 from __future__ import annotations
 
+import mmap
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -23,6 +24,7 @@ from swerve.service.kernels import as_words, query_dtype, words_of
 from swerve.store.layouts import copy_fields
 
 OVERHEAD = 700  # bytes of Python objects per row, roughly: its key, its place, empty lists
+SPARE = 4 << 20  # bytes of rows that have gone before the system gets them back
 EACH = 110  # and per candidate beside its characters: the text, its places in two lists and a dictionary
 
 
@@ -61,8 +63,11 @@ class Place:
         "version",
     )
 
-    def __init__(self, key: bytes, shelf: Shelf, index: int) -> None:
-        self.key, self.shelf, self.index = key, shelf, index
+    shelf: Shelf  # where its record lies; the shelf says
+    index: int
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
         self.ids: list[str | None] = []  # by arm; None: the place is free
         self.arms: dict[str, int] = {}  # the other way round
         self.shorts: list[int] = []  # by arm, the id's short hash
@@ -103,14 +108,18 @@ class Place:
 
 
 class Shelf:
-    """The table of one capacity."""
+    """The table of one capacity, its rows without holes: the last moves into the place of one that goes.
+
+    Memory for the whole budget is reserved at once; the system gives it when it is used, and gets it back when rows have gone.
+    """
 
     def __init__(self, policy: Spec, senses: Spec, arms: int, features: int, numbers: int, budget: int) -> None:
         self.arms = arms
         self.calls = kernels.Calls(policy, senses, arms)
         self.dtype = query_dtype(policy, arms, features, numbers)
-        self.room = max(budget // self.dtype.itemsize, 64)
-        self.table: Table = np.zeros(self.room, self.dtype)
+        room = max(2 * budget // self.dtype.itemsize, 64)  # more than can be used: the budget is what bounds it
+        self._memory = mmap.mmap(-1, room * self.dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.table: Table = np.frombuffer(self._memory, self.dtype)
         self.words = as_words(self.table)
         self.numbers = self.words.view(np.int64)
         self.floats = self.words.view(np.float64)
@@ -121,38 +130,39 @@ class Shelf:
         self.scratch_words = as_words(self.scratch)
         self.streams = np.array(words_of(self.dtype), np.int64)
         self.size = dict(self.dtype.fields or {})["senses"][1] // 8  # words of the policy's part, which comes first
-        self._free: list[int] = []
-        self._next = 0
+        self._owners: list[Place] = []
+        self._touched = 0  # rows that the system has given memory for
+
+    def __len__(self) -> int:
+        return len(self._owners)
 
     def of(self, times: str, index: int) -> NDArray[np.uint32]:
         """`first` or `offered` of a row's arms."""
         start = self._half_at[times]
         return self._halves[index, start : start + self.arms]
 
-    def take(self) -> int | None:
-        """An unused row, zeroed; None when all are used."""
-        if self._free:
-            index = self._free.pop()
-            self.words[index] = 0
-            return index
-        if self._next < self.room:
-            self._next += 1
-            return self._next - 1
-        return None
+    def take(self, place: Place) -> bool:
+        """Give a query a row here, zeroed; False when all are used."""
+        index = len(self._owners)
+        if index == len(self.table):
+            return False
+        self._owners.append(place)
+        place.shelf, place.index = self, index
+        self.words[index] = 0
+        self._touched = max(self._touched, index + 1)
+        return True
 
-    @property
-    def has_free(self) -> bool:
-        """Whether a row that was used before is free."""
-        return bool(self._free)
-
-    @property
-    def bytes(self) -> int:
-        """What the table has ever taken up; the system does not get it back."""
-        return self._next * self.dtype.itemsize
-
-    def give(self, index: int) -> None:
-        """The row is unused again."""
-        self._free.append(index)
+    def give(self, place: Place) -> None:
+        """The query's row is unused again."""
+        hole, last = place.index, self._owners.pop()
+        if last is not place:
+            self.words[hole] = self.words[last.index]
+            self._owners[hole], last.index = last, hole
+        size = self.dtype.itemsize
+        if (self._touched - len(self._owners)) * size > SPARE:
+            start = -(-len(self._owners) * size // mmap.PAGESIZE) * mmap.PAGESIZE
+            self._memory.madvise(mmap.MADV_DONTNEED, start, self._touched * size - start)
+            self._touched = len(self._owners)
 
 
 def ledger_offsets(record: np.dtype[Any], size: int) -> dict[str, int]:
@@ -188,39 +198,34 @@ class Rows:
 
     @property
     def used(self) -> int:
-        """Bytes in use: what the tables have ever taken up, and what hangs on the rows that are here."""
-        return self.extras + sum(shelf.bytes for shelf in self.shelves)
+        """Bytes in use: records, and what hangs on them."""
+        return self.extras + sum(len(shelf) * shelf.dtype.itemsize for shelf in self.shelves)
 
     def add(self, key: bytes, arms: int) -> Place | None:
         """A place for a query, its record zeroed; None when memory is full of rows that are not written yet."""
-        shelf = self.shelf_for(arms)
-        index = self._take(shelf)
-        if index is None:
+        shelf, place = self.shelf_for(arms), Place(key)
+        if not self._room(shelf.dtype.itemsize + OVERHEAD) or not shelf.take(place):
             return None
-        place = self.places[key] = Place(key, shelf, index)
+        self.places[key] = place
         place.extra = OVERHEAD
         self.extras += OVERHEAD
         return place
 
-    def _take(self, shelf: Shelf) -> int | None:
-        """A row of a shelf, within the budget: others of this shelf make room for it, in the order in which they were used."""
-        if self.used + OVERHEAD + (0 if shelf.has_free else shelf.dtype.itemsize) > self.budget:
-            self._make_room(shelf)
-            # a little more than allowed while writes are under way, and for a capacity that nobody has used yet
-            if self.used + OVERHEAD + shelf.dtype.itemsize > self.budget * 1.05 and not shelf.has_free:
-                return None
-        return shelf.take()
-
-    def _make_room(self, shelf: Shelf) -> None:
-        """Let go of the least recently used rows that are written: one of this shelf gives its record, any what hangs on it."""
+    def _room(self, wanted: int) -> bool:
+        """Whether there is room for so many bytes: the least recently used rows make it, as far as they are written."""
+        over = self.used + wanted - self.budget
+        if over <= 0:
+            return True
         for looked, place in enumerate(list(islice(self.places.values(), 512))):
-            if place.dirty or place.pinned or (place.shelf is not shelf and self.extras <= self.budget / 2):
+            if place.dirty or place.pinned:
                 if looked < 256:  # not now; look elsewhere first next time
                     self.places.move_to_end(place.key)
                 continue
+            over -= place.shelf.dtype.itemsize + place.extra
             self.drop(place)
-            if shelf.has_free and self.used + OVERHEAD <= self.budget * 1.01:
-                return
+            if over <= 0:
+                return True
+        return over <= self.budget // 20  # a little more than allowed, while writes are under way
 
     def recount(self, place: Place) -> None:
         """The candidates of a row have changed: so has what hangs on it."""
@@ -231,7 +236,7 @@ class Rows:
     def drop(self, place: Place) -> None:
         """Forget a row; the store has it."""
         del self.places[place.key]
-        place.shelf.give(place.index)
+        place.shelf.give(place)
         self.extras -= place.extra
 
     def clear(self) -> None:
@@ -239,18 +244,18 @@ class Rows:
         for place in list(self.places.values()):
             self.drop(place)
 
-    def grow(self, place: Place, begin: Any) -> bool:
-        """Move a row to the next larger capacity; False when there is none or no room. `begin(shelf, index)` makes a row fresh."""
-        larger = self.shelf_for(place.shelf.arms + 1)
-        if larger is place.shelf:
+    def grow(self, place: Place, begin: Callable[[Place], None]) -> bool:
+        """Move a row to the next larger capacity; False when there is none or no room. `begin(place)` makes its row a fresh one."""
+        smaller, larger = place.shelf, self.shelf_for(place.shelf.arms + 1)
+        if larger is smaller:
             return False
         place.pinned += 1  # it must not make room for itself
-        index = self._take(larger)
+        room = self._room(larger.dtype.itemsize - smaller.dtype.itemsize) and len(larger) < len(larger.table)
         place.pinned -= 1
-        if index is None:
-            return False
-        begin(larger, index)
-        copy_fields(place.shelf.table[place.index], larger.table[index])
-        place.shelf.give(place.index)
-        place.shelf, place.index = larger, index
-        return True
+        if room:
+            record = smaller.table[place.index : place.index + 1].copy()
+            smaller.give(place)
+            larger.take(place)
+            begin(place)
+            copy_fields(record[0], place.record)
+        return room
