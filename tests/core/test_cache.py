@@ -275,7 +275,5 @@ def test_the_fingerprint_does_not_depend_on_what_else_is_imported():
     ask = "from swerve import Thompson; from swerve.core import engine; print(engine.select_one.digest(Thompson()))"
     codes = (ask, f"import swerve.environments, swerve.simulate, swerve.policies; {ask}")
     env = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    said = [
-        subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout for code in codes
-    ]
-    assert said[0] == said[1] != ""
+    runs = [subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True) for code in codes]
+    assert runs[0].stdout == runs[1].stdout != ""
