@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -26,21 +28,11 @@ def served(tmp_path_factory):
             answer = client.rank(f"query {number}", CANDIDATES).json
             assert client.feedback(answer["decision"], answer["ranking"][0]).status == 200
         assert service.stop() == 0
-        service.start()
-        client = service.client()
-        service.keys = {}  # which key a query has, so that its page can be found
-        for number in range(MANY):
-            before = {line["key"]: line["requests"] for line in listed(client)}
-            client.rank(f"query {number}", CANDIDATES)
-            after = {line["key"]: line["requests"] for line in listed(client)}
-            service.keys[number] = next(bytes.fromhex(key) for key in after if after[key] > before[key])
-        assert service.stop() == 0
+        secrets = json.loads(service.database.with_name("swerve.db.secrets").read_text())
+        query_key = bytes.fromhex(secrets["query_key"])
+        service.keys = {n: hashlib.blake2b(f"query {n}".encode(), key=query_key, digest_size=16).digest() for n in range(MANY)}
         shutil.copy(service.database, service.folder / "good.db")
         yield service.start()
-
-
-def listed(client):
-    return client.call("GET", "/v1/queries?limit=1000").json["queries"]
 
 
 def page_of(service: Running, number: int) -> int:

@@ -217,17 +217,33 @@ class TextConvertor(PathConvertor):
 register_url_convertor("text", TextConvertor())
 
 
-def make_app(service: Service) -> Starlette:
-    """The ASGI application of a service."""
-    keys, handlers, metrics = ApiKeys(service.config.security.api_keys), Handlers(service), service.metrics
-    timed = {"rank": metrics.rank_seconds, "feedback": metrics.feedback_seconds}
-    routes = []
-    for route in openapi.ROUTES:
-        if route.name in ("openapi", "docs") and not service.config.server.docs:
-            continue
-        endpoint = Endpoint(service, keys, route, getattr(handlers, route.name), timed.get(route.name))
-        path = route.path.replace("{query}", "{query:text}")
-        routes.append(Route(path, endpoint, methods=[route.method.upper()], name=route.name))
-    # the busiest first; then plain paths; then those with a query, which may hold slashes, the longest first
-    routes.sort(key=lambda route: (route.name not in timed, -len(route.path) if "{" in route.path else -1000))
-    return Starlette(routes=routes, exception_handlers={HTTPException: not_found})
+class App(Starlette):
+    """The ASGI application of a service.
+
+    The busy routes have plain paths and need nothing that the framework wraps around a handler: they are found here by their path.
+    Everything else, and every other method, goes the usual way.
+    """
+
+    def __init__(self, service: Service, **named: Any) -> None:
+        keys, handlers, metrics = ApiKeys(service.config.security.api_keys), Handlers(service), service.metrics
+        timed = {"rank": metrics.rank_seconds, "feedback": metrics.feedback_seconds}
+        routes = []
+        self.busy: dict[str, Endpoint] = {}
+        for route in openapi.ROUTES:
+            if route.name in ("openapi", "docs") and not service.config.server.docs:
+                continue
+            endpoint = Endpoint(service, keys, route, getattr(handlers, route.name), timed.get(route.name))
+            path = route.path.replace("{query}", "{query:text}")
+            routes.append(Route(path, endpoint, methods=[route.method.upper()], name=route.name))
+            if endpoint.reads:
+                self.busy[path] = endpoint
+        # a query may hold slashes: the longer paths come first
+        routes.sort(key=lambda route: -len(route.path))
+        super().__init__(routes=routes, exception_handlers={HTTPException: not_found}, **named)
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:  # type: ignore[override]
+        if scope["type"] == "http" and scope["method"] == "POST":
+            endpoint = self.busy.get(scope["path"])
+            if endpoint is not None:
+                return await endpoint(scope, receive, send)
+        await super().__call__(scope, receive, send)

@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 
 from swerve.core.errors import SwerveError
 from swerve.service import logs
-from swerve.service.app import make_app
+from swerve.service.app import App
 from swerve.service.config import Config
 from swerve.service.door import Door
 from swerve.service.secrets import load_secrets, may_bind, put_back, secrets_path
@@ -118,7 +118,7 @@ def serve(config: Config, told: Callable[[str], None] = print) -> None:
     metrics.info(__version__, config.policy.spec, config.store.url.partition(":")[0]).value = 1
     metrics.started.value = time.time()
     told(f"swerve {__version__}: {address}  store {config.store.url}  policy {config.policy.spec}")
-    app = make_app(service)
+    app = App(service)
     written: list[bool] = []
     app.router.lifespan_context = lifespan(service, lambda: told(f"ready: {address}"), written.append)
     server = Server(
