@@ -1,0 +1,61 @@
+"""Every alarm can be explained: which signal, how strong, when, and what the test concluded."""
+
+from __future__ import annotations
+
+import numpy as np
+from service.scripted import Script, ranker
+
+from swerve import BWC, UCB1, Rectangle, Testable
+from swerve.service.explain import state_of
+from swerve.signals import RAW
+
+NAMES = ("news", "volume")
+PLAN = (RAW | 0 << 8, RAW | 1 << 8)
+POLICY = BWC(Testable(UCB1(), length=40, epsilon=0.3), Rectangle(margin=0.1))
+
+
+def play(script: Script, rounds: int, best: str, rng: np.random.Generator, news: float = 0.1) -> None:
+    """Requests with a quiet context after a first one with this much news; the best candidate is clicked nearly always."""
+    for t in range(rounds):
+        quiet = 0.1 + 0.02 * rng.random()
+        decided = script.rank("q", ["a", "b", "c"], signals={"news": news if t == 0 else quiet, "volume": quiet})
+        if rng.random() < (0.9 if decided.ranking[0] == best else 0.05):
+            script.click(decided, decided.ranking[0])
+
+
+def test_an_alarm_names_its_signal_and_what_came_of_it():
+    script, rng = Script(ranker(POLICY, plan=PLAN, numbers=NAMES)), np.random.default_rng(3)
+    play(script, 400, "a", rng)  # an untaught rectangle is positive on everything: false alarms teach it what is quiet
+    state = state_of(script.place("q"), script.ranker, NAMES)
+    assert any(alarm.verdict == "false" for alarm in state.alarms)
+    before = state.phases
+
+    play(script, 200, "b", rng, news=0.9)  # the intent shifts, and the news say so
+    state = state_of(script.place("q"), script.ranker, NAMES)
+    newest = next(alarm for alarm in state.alarms if alarm.value is not None and alarm.value > 0.5)
+    assert (newest.signal, newest.verdict) == ("news", "true")
+    assert newest.at >= 1_000_400
+    assert state.phases > before
+    assert state.arms[0].id == "b"
+    assert state.arms[0].plays >= state.arms[0].phase_plays > 0
+    assert sum(arm.plays for arm in state.arms) == state.requests == 600
+    assert sum(arm.clicks for arm in state.arms) > 400
+
+
+def test_an_operators_word_is_an_alarm_too():
+    script = Script(ranker("ts"))
+    script.rank("q", ["a", "b"])
+    script.ranker.shift(script.place("q"), script.now)
+    state = state_of(script.place("q"), script.ranker, ("volume",))
+    assert [(alarm.signal, alarm.verdict, alarm.value) for alarm in state.alarms] == [("operator", "true", None)]
+    assert [arm.phase_plays for arm in state.arms] == [0, 0]
+    assert sum(arm.plays for arm in state.arms) == 1
+
+
+def test_the_log_keeps_the_newest_alarms():
+    script = Script(ranker("ts"))
+    for _ in range(12):
+        script.rank("q", ["a", "b"], step=60.0)
+        script.ranker.shift(script.place("q"), script.now)
+    alarms = state_of(script.place("q"), script.ranker, ("volume",)).alarms
+    assert [alarm.at for alarm in alarms] == [1_000_000 + 60 * n for n in range(12, 4, -1)]
