@@ -20,7 +20,7 @@ def bodies(traffic, count):
 
 def test_requests_are_good_ones():
     for body in bodies(Traffic(50), 200):
-        request = RequestModule.read_rank(body)
+        request = RequestModule.read_rank(body).request()
         assert len(set(request.ids())) == 10
         assert set(request.signals) == set(SIGNALS)
 

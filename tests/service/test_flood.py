@@ -166,4 +166,5 @@ def test_long_ids_and_every_capacity_stay_within_bounds(tmp_path):
         print(f"grown by {grown / MEGABYTE:.0f} MB; decided {shares}; {reasons(service)}")
         # measured: 99 MB, and 92 MB after twice as many turns; the rest is SQLite's, and holes between ids that came and went
         assert grown < 16 * MEGABYTE + 2 * MARGIN
-        assert min(shares.values()) > 0.5  # no capacity is kept out because others were there before
+        # what is not decided waits for the disk; a capacity kept out because others were there before would be near 0.05
+        assert min(shares.values()) > 0.2

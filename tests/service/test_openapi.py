@@ -85,7 +85,7 @@ def test_the_examples_are_what_they_are_examples_of():
         if answered is not None:
             validator(found, operation["responses"]["200"]["content"]["application/json"]["schema"]).validate(answered)
         assert (asked is not None) == ("requestBody" in operation)
-    request = schemas.read_rank(json.dumps(EXAMPLES["rank"][0]).encode())
+    request = schemas.read_rank(json.dumps(EXAMPLES["rank"][0]).encode()).request()
     schemas.check(request, Config().limits)
 
 
@@ -154,7 +154,7 @@ def test_what_the_document_allows_is_what_is_taken(request_, taken):
         return True
 
     text = json.dumps(request_).encode()
-    assert accepted(lambda: schemas.check(schemas.read_rank(text), SMALL.limits, names)) is taken
+    assert accepted(lambda: schemas.check(schemas.read_rank(text).request(), SMALL.limits, names)) is taken
     assert body_of(found, "/v1/rank").is_valid(request_) is taken
     assert body_of(found, "/v1/rank/batch").is_valid([rank(), request_]) is taken
 

@@ -42,6 +42,11 @@ class Small:
 LIMITS = Small()
 
 
+def read_request(text: bytes) -> RankRequest:
+    """A body, its candidates read too."""
+    return read_rank(text).request()
+
+
 def body(**changes) -> bytes:
     return json.dumps({"query": "storm", "candidates": ["a", "b"], **changes}).encode()
 
@@ -65,7 +70,7 @@ def status_of(act, *arguments):
 
 def test_a_full_request():
     dated = [{"id": "b", "published_at": 1.7e9}, {"id": "c", "published_at": "2024-01-01T01:00:00+01:00"}, {"id": "d"}]
-    request = read_rank(body(candidates=["a", *dated], signals={"news": 3}, session="s"))
+    request = read_request(body(candidates=["a", *dated], signals={"news": 3}, session="s"))
     assert request.ids() == ["a", "b", "c", "d"]
     assert request.newest() == 1704067200.0
     assert request.signals == {"news": 3.0}
@@ -74,7 +79,7 @@ def test_a_full_request():
 
 
 def test_without_dates_there_is_no_newest_one():
-    request = read_rank(body())
+    request = read_request(body())
     assert math.isnan(request.newest())
     assert request.signals is None and request.session is None
 
@@ -103,7 +108,7 @@ def test_clicked_must_be_there_and_may_be_null():
     ],
 )
 def test_what_is_not_json_is_400_alone_and_in_a_batch(text):
-    assert refused(read_rank, text).status == 400
+    assert refused(read_request, text).status == 400
     if text:
         assert refused(read_ranks, b"[" + text + b"]", LIMITS).status == 400
         # after an entry of another shape the rest is read one by one: refused as a whole, or that entry
@@ -113,7 +118,7 @@ def test_what_is_not_json_is_400_alone_and_in_a_batch(text):
 
 def test_deep_nesting_is_refused():
     deep = b'{"query":"a","candidates":["a"],"signals":' + b"[" * 200_000
-    assert refused(read_rank, deep).status == 422
+    assert refused(read_request, deep).status == 422
     assert refused(read_ranks, b"[" + deep + b"]", LIMITS).message == "the body is nested too deeply"
 
 
@@ -135,7 +140,7 @@ def test_deep_nesting_is_refused():
     ],
 )
 def test_another_shape_is_422_with_the_field(changes, field, says):
-    trouble = refused(read_rank, body(**changes))
+    trouble = refused(read_request, body(**changes))
     assert (trouble.status, trouble.code, trouble.field) == (422, "invalid", field)
     assert says in trouble.message
     assert field is None or trouble.message.startswith(field)
@@ -147,19 +152,19 @@ def test_a_number_that_overflows_is_422(number):
         b'{"query":"a","candidates":["a"],"signals":{"x":' + number + b"}}",
         b'{"query":"a","candidates":[{"id":"a","published_at":' + number + b"}]}",
     ):
-        assert refused(read_rank, text).status == 422
+        assert refused(read_request, text).status == 422
 
 
 @given(st.binary(max_size=200) | st.text(max_size=100).map(lambda text: body(query=text)))
 def test_any_bytes_are_a_request_or_refused(text):
-    for read in (read_rank, read_feedback):
+    for read in (read_request, read_feedback):
         outcome = status_of(read, text)
         assert outcome in (400, 422) or isinstance(outcome, RankRequest | FeedbackRequest)
 
 
 def test_a_batch_serves_what_is_well_formed():
     first, second, third = read_ranks(b"[" + body() + b"," + body(query=3) + b"," + body() + b"]", LIMITS)
-    assert first == third == RankRequest("storm", ["a", "b"])
+    assert first.request() == third.request() == RankRequest("storm", ["a", "b"])
     assert isinstance(second, Refused) and second.field == "query"
     assert read_feedbacks(b'[{"decision":"d","clicked":null}]', LIMITS) == [FeedbackRequest("d", None)]
     assert read_ranks(b"[]", LIMITS) == []
@@ -202,13 +207,13 @@ def test_the_parameters_of_the_list():
     ],
 )
 def test_what_is_checked(changes, code, field):
-    request = read_rank(body(**changes))
+    request = read_request(body(**changes))
     trouble = refused(check, request, LIMITS, {"news", "views"})
     assert (trouble.status, trouble.code, trouble.field) == (422, code, field)
 
 
 def test_what_is_just_allowed():
-    check(read_rank(body(query="x" * 10, candidates=["x" * 5, "y" * 5, "z" * 5, "w"], session="s" * 6)), LIMITS)
+    check(read_request(body(query="x" * 10, candidates=["x" * 5, "y" * 5, "z" * 5, "w"], session="s" * 6)), LIMITS)
     check(FeedbackRequest("d", "x" * 5), LIMITS)
     check(FeedbackRequest("d", None), LIMITS)
 
@@ -219,7 +224,7 @@ def test_what_was_clicked_is_checked():
 
 
 def test_an_unknown_signal_names_the_known_ones():
-    request = read_rank(body(signals={"newz": 1}))
+    request = read_request(body(signals={"newz": 1}))
     message = refused(check, request, LIMITS, {"news", "views"}).message
     assert "it knows news, views" in message and "did you mean 'news'?" in message
     assert "its configuration names none" in refused(check, request, LIMITS, frozenset()).message

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 log = logging.getLogger("swerve.service")
 
+DAY = 86_400.0
 JUMP = 5.0  # seconds by which the wall clock may differ before somebody is told
 
 
@@ -29,6 +30,7 @@ class Clock:
         self._wall, self._ticks = wall, ticks
         self._offset = max(wall(), earliest) - ticks()
         self.behind = 0.0  # by how much the wall clock is behind this one
+        self.doubtful = False  # whether it has jumped by days: nothing is to be forgotten because of that
 
     def now(self) -> float:
         """The time."""
@@ -40,6 +42,9 @@ class Clock:
         if behind < -JUMP:
             log.warning("the wall clock jumped ahead by %.0f s: following", -behind)
             self._offset -= behind
+            if -behind > DAY:
+                self.doubtful = True
+                log.error("the clock jumped ahead by days: idle queries do not expire until the service is started again")
             behind = 0.0
         elif behind > JUMP and self.behind <= JUMP:
             log.warning("the wall clock is %.0f s behind: time goes on as before", behind)

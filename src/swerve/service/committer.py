@@ -69,7 +69,7 @@ class Committer:
         *,
         flush: float,
         window: float,
-        idle: float,
+        idle: Callable[[], float],
         patience: float = 0.25,
         moved: Callable[[], Callable[[], None]] = lambda: lambda: None,
     ) -> None:
@@ -362,7 +362,7 @@ class Committer:
         below = self._marks[0][1] if now - self._marks[0][0] > self.window else 0
         try:
             rows, ids = await asyncio.get_running_loop().run_in_executor(
-                self._thread, self.store.expire, int((now - self.idle) // DAY), below
+                self._thread, self.store.expire, int(max((now - self.idle()) // DAY, 0.0)), below
             )
         except StoreError as error:
             self.metrics.store_errors(error.kind).value += 1

@@ -44,19 +44,15 @@ def query_dtype(policy: Spec, arms: int, features: int, numbers: int) -> np.dtyp
     )
 
 
-def answers_dtype() -> np.dtype[Any]:
-    """What `rank_many` says about each request."""
-    return record_dtype(
-        [
-            ("arm", "i8"),
-            ("generation", "i8"),
-            ("phase", "i8"),
-            ("chance", "f8"),
-            ("explored", "i8"),
-            ("report", "i8"),
-            ("signal", "i8"),
-        ]
-    )
+#: Numbers that a request is, and is answered with, in `rank_many`.
+ASKS = 9
+
+
+def fixed_of(record: np.dtype[Any], plan: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """What `rank_many` must know of a record, and of the signals."""
+    size = dict(record.fields or {})["senses"][1] // 8  # the policy's part comes first
+    streams = words_of(record)
+    return np.array([size, len(streams), len(plan), *streams, *plan], np.int64)
 
 
 def words_of(record: np.dtype[Any], name: str = "rng", base: int = 0) -> list[int]:
@@ -76,24 +72,26 @@ def as_words(table: Table) -> np.ndarray[Any, np.dtype[np.uint64]]:
 
 
 @kernel
-def draw_wins(spec, words, i, scratch, scratch_words, streams, size, pool, available, now, draws, wins):
+def draw_wins(spec, table, words, i, streams, size, pool, available, now, draws, wins):
     """How often each arm wins `draws` further choices, made on a copy of the row with streams of its own; whether lots were drawn.
 
-    A policy that draws no lots leaves the streams where they are: what it chose it would have chosen again.
+    The copy is the table's last row. A policy that draws no lots leaves the streams where they are: what it chose it would have
+    chosen again.
     """
+    spare = len(table) - 1
     for arm in range(len(wins)):
         wins[arm] = 0.0
     for w in range(size):
-        scratch_words[0, w] = words[i, w]
+        words[spare, w] = words[i, w]
     for k in range(len(streams)):
-        scratch_words[0, streams[k]] = at(words[i, streams[k]] ^ APART, 1)
+        words[spare, streams[k]] = at(words[i, streams[k]] ^ APART, 1)
     for _ in range(draws):
-        arm = select(spec, scratch[0].policy, pool, available, now)
+        arm = select(spec, table[spare].policy, pool, available, now)
         if arm >= 0:
             wins[arm] += 1.0
     lots = False
     for k in range(len(streams)):
-        lots |= scratch_words[0, streams[k]] != at(words[i, streams[k]] ^ APART, 1)
+        lots |= words[spare, streams[k]] != at(words[i, streams[k]] ^ APART, 1)
     return lots
 
 
@@ -116,74 +114,69 @@ def begin_row(params, senses, table, i, word, now):
 
 
 @Entry
-def rank_many(
-    params,
-    senses,
-    table,
-    rows,
-    words,
-    scratch,
-    scratch_words,
-    streams,
-    size,
-    pools,
-    seasons,
-    plan,
-    numbers,
-    published,
-    sessions,
-    offers,
-    now,
-    draws,
-    wins,
-    x,
-    answers,
-):
-    """A ranking for each of `rows`, in order: signals, context, decision, ledger. `pools` holds the group and this writer's delta.
+def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, facts, now, draws):
+    """A ranking for each request, in order: signals, context, decision, ledger. `pools` holds the group and this writer's delta.
 
-    An answer's arm is negative when its context cannot be used or there is nothing to show.
+    Few arguments, because each takes its time in a call from Python; hence what is packed into them:
+
+    `asks[k]`
+        in: the row, the mask on offer, whether there is a session; out: the arm, its generation, the phase, whether it explored,
+        the report, the signal of an alarm. The arm is negative when the context cannot be used or there is nothing to show;
+    `facts[k]`
+        in: when the newest candidate was published; out: the arm's chance; in: the numbers that the caller sent;
+    `fixed`
+        words of the policy's part of a record, number of its streams, number of features, the streams, the plan (see `fixed_of`);
+    `work`
+        room for 64 wins and a context.
     """
     spec = params[0]
-    for k in range(len(rows)):
-        i = rows[k]
+    size, count, d = fixed[0], fixed[1], fixed[2]
+    streams, plan = fixed[3 : 3 + count], fixed[3 + count : 3 + count + d]
+    wins, x = work[:64], work[64 : 64 + d]
+    for k in range(len(asks)):
+        i, offer, session = asks[k, 0], asks[k, 1], asks[k, 2]
         row = table[i]
         book = row.ledger
-        answer = answers[k]
-        offer = offers[k]
-        sense(senses[0], row.senses, seasons[0], plan, numbers[k], published[k], youngest(book, offer), sessions[k], now, x)
-        for j in range(len(plan)):
+        sense(senses[0], row.senses, seasons[0], plan, facts[k, 2:], facts[k, 0], youngest(book, offer), session, now, x)
+        for j in range(d):
             book.surprise[j] = x[j]
         bad = admissible(spec, pools[0], x)
         if bad != 0:
-            answer.arm = bad
+            asks[k, 3] = bad
             continue
         tested = testing(spec, row.policy) != 0
         report = consider(spec, row.policy, pools, 0, 1, x, 0, now)
         more, lots = 0, False
         if draws > 0:  # from the very state that the choice is made in
-            more = draws if book.drawn < ENOUGH_DRAWS or book.offer != offer or report & (ALARM | RESTARTED) else 1
-            lots = draw_wins(spec, words, i, scratch, scratch_words, streams, size, pools[0], offer, now, more, wins)
+            few = book.drawn < ENOUGH_DRAWS or book.offer != offer or report & (ALARM | RESTARTED) != 0
+            if few or book.requests & 3 == 0:
+                more = draws if few else 1
+                lots = draw_wins(spec, table, words, i, streams, size, pools[0], offer, now, more, wins)
+            else:  # the choice itself is a draw too
+                lots = True
+                wins[:] = 0.0
         arm = select(spec, row.policy, pools[0], offer, now)
         if arm < 0:
-            answer.arm = NOTHING_TO_SHOW
+            asks[k, 3] = NOTHING_TO_SHOW
             continue
         signal, value = 0, 0.0
-        if report & ALARM and len(plan) > 0:
+        if report & ALARM and d > 0:
             signal = blame(spec, pools[0], x)
             value = x[signal]
         note(book, report, signal, value, tested, testing(spec, row.policy) != 0, now)
         show(spec, row.policy, arm, now)
         count_show(book, arm, offer, now)
-        answer.chance = 1.0
-        answer.explored = 0
+        chance, explored = 1.0, 0
         if lots:
-            answer.chance = count_draws(book, wins, more, arm, offer)
-            answer.explored = 0 if likeliest(book, offer) == arm else 1
-        answer.arm = arm
-        answer.generation = row.policy.generation[arm]
-        answer.phase = book.phase
-        answer.report = report
-        answer.signal = signal
+            chance = count_draws(book, wins, more, arm, offer)
+            explored = 0 if likeliest(book, offer) == arm else 1
+        asks[k, 3] = arm
+        asks[k, 4] = row.policy.generation[arm]
+        asks[k, 5] = book.phase
+        asks[k, 6] = explored
+        asks[k, 7] = report
+        asks[k, 8] = signal
+        facts[k, 1] = chance
     return 0
 
 

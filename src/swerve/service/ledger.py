@@ -23,7 +23,7 @@ CLICKS, OPERATOR = -1, -2
 OPEN, SHIFT, NO_SHIFT, CUT = 0, 1, 2, 3
 
 MOST_DRAWS = 256.0  # that the running estimate of a candidate's chance looks back over
-ENOUGH_DRAWS = 64.0  # from here on one further draw a request keeps it up to date
+ENOUGH_DRAWS = 48.0  # from here on one further draw, at every fourth request, keeps it up to date
 
 
 def ledger_layout(arms: int, features: int) -> list[tuple[Any, ...]]:
@@ -105,19 +105,20 @@ def conclude(book, verdict, now):
 @kernel
 def note(book, report, signal, value, tested, testing, now):
     """Enter what `settle` and `observe` reported; `tested` and `testing` say whether a test was open before and is now."""
-    labels = LABEL_TRUE | LABEL_FALSE
+    labels, unasked = LABEL_TRUE | LABEL_FALSE, False
     if report & labels:
         conclude(book, SHIFT if report & LABEL_TRUE else NO_SHIFT, now)
     elif report & ALARM == 0:
         if tested and not testing:  # the test ended without a word: nothing had changed, or nobody can say
             conclude(book, CUT if report & RESTARTED else NO_SHIFT, now)
         elif report & RESTARTED and not conclude(book, SHIFT, now):
-            # nobody had called: the clicks themselves told of a change, or gave reason to look for one
-            log_alarm(book, CLICKS, 0.0, OPEN if testing else SHIFT, now)
-            if not testing:
-                book.shifted = now
+            unasked = True
     if report & (ALARM | RESTARTED):
         next_phase(book, now)
+    if unasked:  # nobody had called: the clicks themselves told of a change, or gave reason to look for one
+        log_alarm(book, CLICKS, 0.0, OPEN if testing else SHIFT, now)
+        if not testing:
+            book.shifted = now
     if report & ALARM:
         log_alarm(book, signal, value, OPEN, now)
 

@@ -6,7 +6,7 @@ from swerve.service.explain import state_of, summary_of, text_in
 from swerve.service.rows import Place
 from swerve.service.schemas import QueryList, QueryState, Refused, ShiftResponse
 from swerve.service.service import Service, Unavailable
-from swerve.store.protocol import Damaged, Order, StoreError
+from swerve.store.protocol import Order, StoreError
 
 WAIT = 1.0  # seconds that a person waits for a row
 
@@ -21,21 +21,15 @@ class People:
     async def find(self, text: str) -> Place:
         """A query that has been asked before, by its text or, with `key:` before it, by its key."""
         key = self.ranker.key_from(text)
-        if key not in self.ranker.rows.places:
-            try:
-                row = await self.service.loader.load(key, WAIT)
-            except StoreError:
-                raise Unavailable from None
-            if row is None and key not in self.ranker.rows.places:
-                raise Refused(404, "unknown_query", "this query has not been asked, or not for long")
         place = self.ranker.rows.get(key)
-        if place is None:
-            if row is None or isinstance(row, Damaged):
-                raise Refused(404, "damaged", "the record of this query cannot be read")
-            place = self.service.layouts.restore(row)
-        if place is None:
+        if place is not None:
+            return place
+        found = await self.service.loader.load(key, WAIT)
+        if found == "unknown":
+            raise Refused(404, "unknown_query", "this query has not been asked, or not for long")
+        if isinstance(found, str):
             raise Unavailable
-        return place
+        return found
 
     async def explain(self, text: str) -> QueryState:
         """All that is known of a query."""

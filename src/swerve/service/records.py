@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from swerve.core.spec import Spec
+from swerve.service.ledger import next_phase
 from swerve.service.ranker import Ranker, kind_of
 from swerve.service.rows import Place, Shelf
 from swerve.store.layouts import convert, describe, layout_id, layout_of
@@ -24,6 +25,11 @@ FORM = 1
 def description(shelf: Shelf, policy: Spec) -> str:
     """The layout of a shelf's records."""
     return re.sub(r'\["policy",', f'["policy {kind_of(policy)}",', describe(shelf.dtype, FORM), count=1)
+
+
+def policy_in(text: str) -> str:
+    """The policy's classes in a layout's description."""
+    return text.partition('["policy ')[2].partition('"')[0]
 
 
 class Layouts:
@@ -39,6 +45,9 @@ class Layouts:
         """A stored row as a row in memory; None when there is no room."""
         shelf, record = self.today(row)
         place = self.ranker.restore(row.key, record, row.names, row.version, shelf.arms)
+        if place is not None and policy_in(self.known[row.layout]) != policy_in(self.texts[shelf.arms]):
+            # what was decided before was another policy's
+            next_phase(place.record.ledger, float(place.record.ledger.seen))  # type: ignore[no-untyped-call]
         if place is not None and len(place.ids) > shelf.arms:  # fewer arms are configured now
             for candidate in place.ids[shelf.arms :]:
                 if candidate is not None:

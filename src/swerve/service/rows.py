@@ -6,6 +6,7 @@ what is still to be written. Memory for the tables is reserved at once and taken
 
 from __future__ import annotations
 
+import math
 import mmap
 import zlib
 from collections import OrderedDict
@@ -20,11 +21,13 @@ from numpy.typing import NDArray
 from swerve.core.spec import Spec
 from swerve.core.tables import CAPACITIES, Table, capacity
 from swerve.service import kernels
-from swerve.service.kernels import as_words, query_dtype, words_of
+from swerve.service.kernels import as_words, query_dtype
+from swerve.service.schemas import RankRequest
 from swerve.store.layouts import copy_fields
 
 OVERHEAD = 700  # bytes of Python objects per row, roughly: its key, its place, empty lists
 SPARE = 4 << 20  # bytes of rows that have gone before the system gets them back
+MOST_TEXT = 4096  # characters of candidates, as they were sent, that are remembered
 EACH = 110  # and per candidate beside its characters: the text, its places in two lists and a dictionary
 
 
@@ -57,7 +60,9 @@ class Place:
         "mask",
         "offer",
         "pinned",
+        "published",
         "query",
+        "raw",
         "shelf",
         "shorts",
         "version",
@@ -77,8 +82,15 @@ class Place:
         self.extra = 0  # bytes that hang on it beside the record
         self.pinned = 0  # writes under way: it must stay
         self.last: list[Any] = []  # the candidates of the last request, and what they came to: most requests repeat them
+        self.raw: msgspec.Raw | None = None  # as they were sent, and when the newest of them was published
+        self.published = math.nan
         self.mask = 0
         self.offer: list[int] = []
+
+    def remember(self, raw: msgspec.Raw, request: RankRequest) -> None:
+        """The text of the candidates that the last request had: whoever sends the same again need not be read."""
+        if self.last and len(bytes(raw)) <= MOST_TEXT and request.ids() == self.last:
+            self.raw, self.published = raw.copy(), request.newest()
 
     def name(self, arm: int, candidate: str) -> None:
         """Give an arm to a candidate."""
@@ -89,6 +101,7 @@ class Place:
         if before is not None:
             del self.arms[before]
         self.ids[arm], self.shorts[arm], self.arms[candidate], self.last = candidate, short(candidate), arm, []
+        self.raw = None
 
     def names(self) -> bytes:
         """As the store keeps them."""
@@ -126,10 +139,7 @@ class Shelf:
         self.at = ledger_offsets(self.dtype, 8)  # a record's own attributes take microseconds
         self._halves = self.words.view(np.uint32)
         self._half_at = ledger_offsets(self.dtype, 4)
-        self.scratch: Table = np.zeros(1, self.dtype)
-        self.scratch_words = as_words(self.scratch)
-        self.streams = np.array(words_of(self.dtype), np.int64)
-        self.size = dict(self.dtype.fields or {})["senses"][1] // 8  # words of the policy's part, which comes first
+        self.spare = room - 1  # a row that belongs to no query: room for a copy
         self._owners: list[Place] = []
         self._touched = 0  # rows that the system has given memory for
 
@@ -144,7 +154,7 @@ class Shelf:
     def take(self, place: Place) -> bool:
         """Give a query a row here, zeroed; False when all are used."""
         index = len(self._owners)
-        if index == len(self.table):
+        if index == self.spare:
             return False
         self._owners.append(place)
         place.shelf, place.index = self, index
@@ -229,7 +239,7 @@ class Rows:
 
     def recount(self, place: Place) -> None:
         """The candidates of a row have changed: so has what hangs on it."""
-        extra = OVERHEAD + sum(len(candidate) + EACH for candidate in place.arms)
+        extra = OVERHEAD + sum(2 * len(candidate) + EACH for candidate in place.arms)
         self.extras += extra - place.extra
         place.extra = extra
 
@@ -250,7 +260,7 @@ class Rows:
         if larger is smaller:
             return False
         place.pinned += 1  # it must not make room for itself
-        room = self._room(larger.dtype.itemsize - smaller.dtype.itemsize) and len(larger) < len(larger.table)
+        room = self._room(larger.dtype.itemsize - smaller.dtype.itemsize) and len(larger) < larger.spare
         place.pinned -= 1
         if room:
             record = smaller.table[place.index : place.index + 1].copy()

@@ -72,6 +72,22 @@ class RankRequest(Struct, forbid_unknown_fields=True, gc=False):
         return latest if latest > -math.inf else math.nan
 
 
+class Asked(Struct, forbid_unknown_fields=True, gc=False):
+    """A `RankRequest` as it came, its candidates not read yet: most are those of the request before, which is seen at a glance."""
+
+    query: str
+    candidates: msgspec.Raw
+    signals: dict[str, float] | None = None
+    session: str | None = None
+
+    def request(self) -> RankRequest:
+        """The request with its candidates read; raises `Refused`."""
+        try:
+            return RankRequest(self.query, _candidates.decode(self.candidates), self.signals, self.session)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as trouble:
+            raise _misshapen(trouble, "candidates") from None
+
+
 class FeedbackRequest(Struct, forbid_unknown_fields=True, gc=False):
     """What became of a decision: the id of the candidate that was clicked, or null when none was. `clicked` must be there."""
 
@@ -219,8 +235,9 @@ class Limits(Protocol):
     def batch(self) -> int: ...
 
 
-_rank = msgspec.json.Decoder(RankRequest)
-_ranks = msgspec.json.Decoder(list[RankRequest])
+_candidates = msgspec.json.Decoder(list[str | Candidate])
+_rank = msgspec.json.Decoder(Asked)
+_ranks = msgspec.json.Decoder(list[Asked])
 _feedback = msgspec.json.Decoder(FeedbackRequest)
 _feedbacks = msgspec.json.Decoder(list[FeedbackRequest])
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
@@ -230,7 +247,7 @@ _encoder = msgspec.json.Encoder()
 encode = _encoder.encode
 
 
-def read_rank(body: bytes) -> RankRequest:
+def read_rank(body: bytes) -> Asked:
     """The request in a body of `POST /v1/rank`."""
     return _decode(_rank, body)
 
@@ -240,7 +257,7 @@ def read_feedback(body: bytes) -> FeedbackRequest:
     return _decode(_feedback, body)
 
 
-def read_ranks(body: bytes, limits: Limits) -> list[RankRequest | Refused]:
+def read_ranks(body: bytes, limits: Limits) -> list[Asked | Refused]:
     """The requests in a body of `POST /v1/rank/batch`; in the place of one that has another shape, why it is refused."""
     return _batch(_ranks, _rank, body, limits)
 
@@ -356,11 +373,11 @@ def _batch(
     return entries
 
 
-def _misshapen(trouble: Exception) -> Refused:
-    """The decoder's complaint, in our words where its own are not plain."""
+def _misshapen(trouble: Exception, inside: str = "") -> Refused:
+    """The decoder's complaint, in our words where its own are not plain; `inside` is the field that was read by itself."""
     if isinstance(trouble, msgspec.ValidationError):
         message, _, where = str(trouble).partition(" - at `$")
-        field = where.rstrip("`").lstrip(".") or None
+        field = inside + where.rstrip("`") if inside else where.rstrip("`").lstrip(".") or None
         return Refused(422, "invalid", f"{field}: {message}" if field else message, field)
     if isinstance(trouble, UnicodeDecodeError):
         return Refused(400, "not_json", f"the body is not UTF-8: {trouble.reason}")

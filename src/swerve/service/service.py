@@ -20,13 +20,14 @@ from swerve.service.committer import Away, Committer, Written
 from swerve.service.config import Config, signal_names
 from swerve.service.kernels import LEARNED
 from swerve.service.limits import NewQueries
-from swerve.service.loader import Loader
+from swerve.service.loader import Found, Loader, Wanted
 from swerve.service.metrics import Metrics
 from swerve.service.ranker import Decided, Ranker
 from swerve.service.record import Recorder
 from swerve.service.records import Layouts
 from swerve.service.rows import Place
 from swerve.service.schemas import (
+    Asked,
     FeedbackRequest,
     FeedbackResponse,
     RankRequest,
@@ -96,10 +97,10 @@ class Service:
             self.clock.now,
             flush=config.store.flush_seconds,
             window=config.feedback.window_seconds,
-            idle=config.store.idle_days * 86_400.0,
+            idle=self._idle,
             moved=self._moved,
         )
-        self.loader = Loader(store, self.metrics, self.committer.suspect)
+        self.loader = Loader(store, self.metrics, self._adopt, self.committer.suspect)
         self._warming = Warming(config, self.ranker)
         self._keys: dict[str, bytes] = {}
         self._ticking: asyncio.Task[None] | None = None
@@ -146,6 +147,10 @@ class Service:
         self.store.close()
         return written
 
+    def _idle(self) -> float:
+        """Seconds after which a query that nobody asks is forgotten."""
+        return self.clock.now() if self.clock.doubtful else self.config.store.idle_days * 86_400.0
+
     async def _tick(self) -> None:
         gc.set_threshold(20_000, 20, 50)
         while True:
@@ -177,100 +182,111 @@ class Service:
         return take_up
 
     # ------------------------------------------------------------------ rank
-    async def rank(self, request: RankRequest) -> RankResponse:
+    async def rank(self, asked: Asked) -> RankResponse:
         """The order to show for one request. Raises `Refused`."""
-        key = self._key(request)
-        place = self.ranker.rows.get(key)
-        self._check(request, place)
+        key, place, request = self._read(asked)
         if not self.ready or self.committer.away is not None:
             return self._given(request, "store" if self.ready else "starting")
         try:
             if place is None:
                 self.metrics.cache_misses.value += 1
-                found = await self._fetch(key, normalise(request.query), len(request.candidates))
+                text, arms = normalise(request.query), len(request.candidates)
+                found = await self.loader.load(key, self.deadline * 0.75, begin=True, text=text, arms=arms)
                 if isinstance(found, str):
                     return self._given(request, found)
                 place = found
             else:
                 self.metrics.cache_hits.value += 1
+            if place.query is None and self.ranker.settings.keep_text:
+                place.query = normalise(request.query)
             self.ranker.rows.touch(key)
             now = self.clock.now()
-            return self._response(request, self.ranker.rank(((place, request),), now)[0], now)
+            decided = self.ranker.rank(((place, request),), now)[0]
+            if place.raw is None:
+                place.remember(asked.candidates, request)
+            return self._response(request, decided, now)
         except Exception:  # search must not break because of a defect of ours
             log.exception("a ranking failed")
             return self._given(request, "internal")
 
-    async def rank_many(self, entries: Sequence[RankRequest | Refused]) -> list[RankResponse | Refused]:
+    async def rank_many(self, entries: Sequence[Asked | Refused]) -> list[RankResponse | Refused]:
         """`rank` for each, in order, with one load for all that are not in memory and few compiled calls."""
         rows, out = self.ranker.rows, list[Any](entries)
-        asked: list[Entry] = []
+        read: list[Entry] = []
         missing: dict[bytes, RankRequest] = {}
-        for at, request in enumerate(entries):
-            if isinstance(request, RankRequest):
+        for at, asked in enumerate(entries):
+            if type(asked) is Asked:
                 try:
-                    key = self._key(request)
-                    place = rows.get(key)
-                    self._check(request, place)
+                    key, place, request = self._read(asked)
                 except Refused as refused:
                     out[at] = refused
                     continue
-                asked.append((at, key, request))
+                read.append((at, key, request))
                 if place is None:
                     missing.setdefault(key, request)
                 else:
                     rows.touch(key)
         if not self.ready or self.committer.away is not None:
-            for at, _, request in asked:
+            for at, _, request in read:
                 out[at] = self._given(request, "store" if self.ready else "starting")
             return out
         self.metrics.cache_misses.value += len(missing)
-        self.metrics.cache_hits.value += len(asked) - len(missing)
+        self.metrics.cache_hits.value += len(read) - len(missing)
         try:
-            await self._rank_all(asked, missing, out)
+            await self._rank_all(read, missing, out)
         except Exception:
             log.exception("a batch of rankings failed")
-            for at, _, request in asked:
-                if out[at] is request:
+            for at, _, request in read:
+                if out[at] is entries[at]:
                     out[at] = self._given(request, "internal")
         return out
 
-    async def _rank_all(
-        self, asked: list[tuple[int, bytes, RankRequest]], missing: dict[bytes, RankRequest], out: list[Any]
-    ) -> None:
+    async def _rank_all(self, read: list[Entry], missing: dict[bytes, RankRequest], out: list[Any]) -> None:
         trouble: dict[bytes, str] = {}
         if missing:
             within = self.deadline * 0.75 * max(1.0, len(missing) / 100)  # a batch has the time of its hundreds
-            fetches = (self._fetch(key, normalise(new.query), len(new.candidates), within) for key, new in missing.items())
-            found = await asyncio.gather(*fetches)
+            load = self.loader.load
+            found = await asyncio.gather(
+                *(
+                    load(key, within, begin=True, text=normalise(new.query), arms=len(new.candidates))
+                    for key, new in missing.items()
+                )
+            )
             trouble = {key: why for key, why in zip(missing, found, strict=True) if isinstance(why, str)}
         now = self.clock.now()
-        ready = []
-        for at, key, request in asked:
-            place = self.ranker.rows.get(key)
+        get, where = self.ranker.rows.get, []
+        ready: list[tuple[Place, RankRequest]] = []
+        for at, key, request in read:
+            place = get(key)
             if place is None:  # not loaded, or let go again to make room for another of this batch
                 out[at] = self._given(request, trouble.get(key, "memory"))
             else:
-                ready.append((at, place, request))
-        decisions = self.ranker.rank([(place, request) for _, place, request in ready], now)
-        for (at, _, request), decided in zip(ready, decisions, strict=True):
+                ready.append((place, request))
+                where.append(at)
+            if place is not None and place.query is None and self.ranker.settings.keep_text:
+                place.query = normalise(request.query)
+        for at, (place, request), decided in zip(where, ready, self.ranker.rank(ready, now), strict=True):
+            if place.raw is None:
+                place.remember(out[at].candidates, request)
             out[at] = self._response(request, decided, now)
 
-    def _key(self, request: RankRequest) -> bytes:
-        """The key of a query, checked; those asked lately are remembered by their text as it came."""
-        key = self._keys.get(request.query)
+    def _read(self, asked: Asked) -> tuple[bytes, Place | None, RankRequest]:
+        """The key of a request's query, its row if that is in memory, and the request itself, checked."""
+        key = self._keys.get(asked.query)
         if key is None:
-            check_query(request.query, self.config.limits)
-            key = self.ranker.key_of(normalise(request.query))
+            check_query(asked.query, self.config.limits)
+            key = self.ranker.key_of(normalise(asked.query))
             if len(self._keys) >= MOST_KEYS:
                 self._keys.clear()
-            self._keys[request.query] = key
-        return key
-
-    def _check(self, request: RankRequest, place: Place | None) -> None:
-        """Refuse what cannot be; candidates that were good the last time are good."""
-        if place is None or not place.last or request.candidates != place.last:
+            self._keys[asked.query] = key
+        place = self.ranker.rows.get(key)
+        if place is not None and place.raw == asked.candidates:  # the same as the last time, when they were good
+            request = RankRequest(asked.query, place.last, asked.signals, asked.session)
+        else:
+            request = asked.request()
             check_candidates(request, self.config.limits)
         check_rest(request, self.config.limits, self.numbers)
+        return key, place, request
 
     def _response(self, request: RankRequest, decided: Decided | None, now: float) -> RankResponse:
         if decided is None:
@@ -299,25 +315,30 @@ class Service:
         self.metrics.degraded(reason).value += 1
         return RankResponse(None, request.ids(), False, None, None, True)
 
-    async def _fetch(self, key: bytes, text: str | None, arms: int, within: float | None = None) -> Place | str:
-        """A row that is not in memory, from the store or fresh; or why there is none in time."""
-        try:
-            row = await self.loader.load(key, self.deadline * 0.75 if within is None else within)
-        except StoreError as error:
-            return "deadline" if error.kind == "slow" else "store"
+    def _adopt(self, key: bytes, row: Found, wanted: Wanted) -> Place | str:
+        """A row in memory of what was read from the store, or why not."""
         place = self.ranker.rows.get(key)
-        if place is not None:  # somebody else was waiting for it too
+        if place is not None:
             return place
+        now = self.clock.now()
         if isinstance(row, Damaged):
             self.metrics.store_errors("corrupt").value += 1
-            return "store"
-        now = self.clock.now()
-        if row is not None:
-            return self.layouts.restore(row) or "memory"
-        if not self.fresh.allow(now):
+            if row.version == 0 or not wanted.begin:  # its page cannot be read, nor written
+                return "store"
+            log.error("a damaged record begins anew", extra={"query": key.hex()})
+            place = self.ranker.fresh(key, wanted.text, wanted.arms, now)
+            if place is not None:
+                place.version = row.version
+        elif row is not None:
+            place = self.layouts.restore(row)
+        elif not wanted.begin:
+            return "unknown"
+        elif not self.fresh.allow(now):
             return "limit"
-        self.metrics.new_queries.value += 1
-        return self.ranker.fresh(key, text, arms, now) or "memory"
+        else:
+            self.metrics.new_queries.value += 1
+            place = self.ranker.fresh(key, wanted.text, wanted.arms, now)
+        return place or "memory"
 
     # ------------------------------------------------------------------ feedback
     async def feedback(self, request: FeedbackRequest) -> FeedbackResponse:
@@ -336,7 +357,7 @@ class Service:
         outcome = used.get(ticket.number) or (0 if used.ours(ticket.number) else await self._earlier(ticket))
         place = self.ranker.rows.get(ticket.key)
         if place is None and not outcome:
-            found = await self._fetch(ticket.key, None, 1, WAIT)
+            found = await self.loader.load(ticket.key, WAIT, begin=True)
             if isinstance(found, str):
                 raise Unavailable
             place = found
@@ -380,5 +401,9 @@ class Service:
 
 
 def shared_of(store: Store) -> dict[str, bytes]:
-    """What all queries of a store have learnt together."""
-    return {name: record for (name, _), record in store.groups().items()}
+    """What all queries of a store have learnt together; nothing when that is damaged: then it is learnt again."""
+    try:
+        return {name: record for (name, _), record in store.groups().items()}
+    except Damaged as error:
+        log.error("what all queries had learnt together is damaged and begins anew: %s", error)
+        return {}

@@ -5,6 +5,8 @@ Kept in memory only, bounded, under a hash: a restart forgets it, which costs a 
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 MOST = 50_000
 
 
@@ -20,7 +22,8 @@ class Sessions:
 
     def __init__(self, window: float, most: int = MOST) -> None:
         self.window, self.most = window, most
-        self._last: dict[int, tuple[bytes, float]] = {}  # in the order of the last request
+        # in the order of the last request; of a plain dictionary the first entry is found in linear time once many have gone
+        self._last: OrderedDict[int, tuple[bytes, float]] = OrderedDict()
 
     def moved(self, session: str, key: bytes, now: float) -> tuple[bytes, float] | None:
         """Note the session's request; the query it came from, and when that was asked, if it is another one and recent."""
@@ -28,7 +31,7 @@ class Sessions:
         before = self._last.pop(name, None)
         self._last[name] = (key, now)
         if len(self._last) > self.most:
-            del self._last[next(iter(self._last))]
+            self._last.popitem(last=False)
         if before is None or before[0] == key or now - before[1] > self.window:
             return None
         return before

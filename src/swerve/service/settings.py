@@ -19,7 +19,7 @@ class Settings(NamedTuple):
     arms: int = 64
     forget: float = 7 * 86_400.0
     reformulation: float = 60.0
-    draws: int = 4
+    draws: int = 2
     budget: int = 512 << 20
     seed: int | None = None
     keep_text: bool = False
