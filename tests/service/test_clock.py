@@ -12,7 +12,7 @@ import pytest
 from swerve.service.clock import Clock
 from swerve.service.config import Config, Policy, Signals, Store
 from swerve.service.people import People
-from swerve.service.schemas import FeedbackRequest, RankRequest
+from swerve.service.schemas import FeedbackRequest, RankRequest, encode, read_rank
 from swerve.service.secrets import Secrets
 from swerve.service.service import Service
 from swerve.store import Batch, open_store
@@ -86,7 +86,7 @@ def over(folder, hands: Hands | None = None) -> Service:
 
 
 async def ranked(service: Service, query: str = "q"):
-    answer = await service.rank(RankRequest(query, CANDIDATES))
+    answer = await service.rank(read_rank(encode(RankRequest(query, CANDIDATES))))
     assert not answer.degraded
     return answer
 
@@ -104,7 +104,7 @@ def test_the_service_goes_on_through_a_jump_back_of_an_hour(tmp_path, hands):
         service.clock.check()
         late = await ranked(service)
         for answer in (early, late, early):
-            assert (await service.feedback(FeedbackRequest(answer.decision, answer.ranking[0]))).status == "learned"
+            assert (await service.clicks.feedback(FeedbackRequest(answer.decision, answer.ranking[0]))).status == "learned"
         for number in range(50):
             hands.go(30.0)
             await ranked(service, f"new {number}")  # the permits for new queries flow as before
@@ -113,7 +113,7 @@ def test_the_service_goes_on_through_a_jump_back_of_an_hour(tmp_path, hands):
         assert sum(arm.clicks for arm in state.arms) == 2
         assert all(0.0 <= value <= 1.0 for value in state.signals.values())
         hands.go(301.0)  # half an hour has passed, whatever the wall says
-        assert (await service.feedback(FeedbackRequest(unused.decision, unused.ranking[0]))).status == "expired"
+        assert (await service.clicks.feedback(FeedbackRequest(unused.decision, unused.ranking[0]))).status == "expired"
         assert sum(arm.clicks for arm in (await People(service).explain("q")).arms) == 2
         assert await service.stop()
 
@@ -140,7 +140,7 @@ def test_after_a_restart_with_the_clock_an_hour_back_time_goes_on(tmp_path):
         again = await ranked(service)
         assert (await People(service).explain("q")).seen >= before
         for decision in (token, again.decision):
-            assert (await service.feedback(FeedbackRequest(decision, "a"))).status == "learned"
+            assert (await service.clicks.feedback(FeedbackRequest(decision, "a"))).status == "learned"
         assert await service.stop()
 
     asyncio.run(second(asyncio.run(first())))
@@ -154,7 +154,7 @@ def test_the_time_is_written_with_the_rest(tmp_path, hands):
         await service.start()
         hands.go(100.0)
         answer = await ranked(service)
-        await service.feedback(FeedbackRequest(answer.decision, None))
+        await service.clicks.feedback(FeedbackRequest(answer.decision, None))
         (kept,) = (record for (name, _), record in service.store.groups().items() if name == "clock")
         assert struct.unpack("<d", kept) == (hands.wall,)
         await service.stop()

@@ -54,7 +54,8 @@ def test_without_a_file_there_are_the_defaults(write):
     assert config == Config()
     assert load(write("")) == config
     assert (config.server.host, config.server.port, config.store.url) == ("127.0.0.1", 8350, "sqlite:///swerve.db")
-    assert policy_of(config) == Swerve()
+    assert policy_of(config) == Patient(Swerve(), grace=10.0)
+    assert policy_of(load(write("[policy]\ngrace_seconds = 0"))) == Swerve()
     assert senses_of(config) == Senses()
     assert config.feedback.window_seconds == 1800
 
@@ -146,11 +147,11 @@ def test_what_no_single_range_excludes_is_told_with_its_line(write, text, line):
 
 
 def test_too_many_signals(write):
-    names = "\n".join(f'n{i} = "raw"' for i in range(60))
+    names = "\n".join(f'n{i} = "raw"' for i in range(62))
     assert wrong(write(f"[signals.numbers]\n{names}")) == [
         "swerve.toml:1: signals.use and signals.numbers have 65 entries; there may be 64"
     ]
-    assert len(plan_of(load(write(f"[signals]\nuse = []\n[signals.numbers]\n{names}")))) == 60
+    assert len(plan_of(load(write(f"[signals]\nuse = []\n[signals.numbers]\n{names}")))) == 62
 
 
 def test_the_later_wins_default_file_environment_overrides(write, monkeypatch):

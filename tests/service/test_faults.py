@@ -12,6 +12,7 @@ import resource
 import shutil
 import sqlite3
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,7 @@ def decided(client: Http, query: str) -> tuple[str, str]:
         answer = client.rank(query, CANDIDATES).json
         if not answer["degraded"]:
             break
+        time.sleep(0.2)  # a slow load of the test before may still be under way
     assert not answer["degraded"], answer
     return answer["decision"], answer["ranking"][0]
 

@@ -17,6 +17,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from swerve.service import logs, openapi
+from swerve.service.clicks import Unavailable
+from swerve.service.committer import Written
 from swerve.service.limits import ClientGone, read_body
 from swerve.service.metrics import CONTENT_TYPE, Histogram
 from swerve.service.people import People
@@ -35,7 +37,7 @@ from swerve.service.schemas import (
     read_ranks,
 )
 from swerve.service.secrets import ApiKeys, Denied
-from swerve.service.service import Service, Unavailable
+from swerve.service.service import Service
 
 log = logging.getLogger("swerve.service")
 
@@ -138,7 +140,7 @@ class Handlers:
     async def feedback(self, scope: Scope, body: bytes) -> Answer:
         request = read_feedback(body)
         check(request, self.limits)
-        return 200, encode(await self.service.feedback(request)), JSON
+        return 200, encode(await self.service.clicks.feedback(request)), JSON
 
     async def feedback_batch(self, scope: Scope, body: bytes) -> Answer:
         answers = await asyncio.gather(*(self._one(entry) for entry in read_feedbacks(body, self.limits)))
@@ -151,7 +153,7 @@ class Handlers:
             if isinstance(entry, Refused):
                 raise entry
             check(entry, self.limits)
-            return await self.service.feedback(entry)
+            return await self.service.clicks.feedback(entry)
         except Refused as refused:
             return refusal(refused)
         except Unavailable:
@@ -218,6 +220,10 @@ class TextConvertor(PathConvertor):
 register_url_convertor("text", TextConvertor())
 
 
+#: A status, a body and the request's id.
+Reply = tuple[int, bytes, str]
+
+
 class App(Starlette):
     """The ASGI application of a service.
 
@@ -226,7 +232,8 @@ class App(Starlette):
     """
 
     def __init__(self, service: Service, **named: Any) -> None:
-        keys, handlers, metrics = ApiKeys(service.config.security.api_keys), Handlers(service), service.metrics
+        self.service, self.keys = service, ApiKeys(service.config.security.api_keys)
+        keys, handlers, metrics = self.keys, Handlers(service), service.metrics
         timed = {"rank": metrics.rank_seconds, "feedback": metrics.feedback_seconds}
         routes = []
         self.busy: dict[str, Endpoint] = {}
@@ -241,6 +248,59 @@ class App(Starlette):
         # a query may hold slashes: the longer paths come first
         routes.sort(key=lambda route: -len(route.path))
         super().__init__(routes=routes, exception_handlers={HTTPException: not_found}, **named)
+
+    def at_once(
+        self, path: bytes, headers: list[tuple[bytes, bytes]], body: bytes, later: Callable[[Reply], None]
+    ) -> Reply | tuple[()] | None:
+        """The answer to a `rank` whose row is in memory; for feedback nothing yet, and `later` is called when it is durable.
+
+        `Door` asks before it makes a task of a request. None: it goes through its route, and what is refused is refused there.
+        """
+        started = time.perf_counter()
+        sent_id = presented = kind = None
+        for name, value in headers:
+            if name == b"authorization":
+                presented = value
+            elif name == b"content-type":
+                kind = value
+            elif name == b"x-request-id":
+                sent_id = value
+        if kind != JSON:
+            return None
+        service, route = self.service, "rank" if path == b"/v1/rank" else "feedback"
+        try:
+            caller = self.keys.check(bearer(presented), "rank" if route == "rank" else "feedback")
+            if route == "feedback":
+                request = read_feedback(body)
+                check(request, service.config.limits)
+                waiting = service.clicks.feedback_at_once(request)
+            else:
+                answer = service.rank_at_once(read_rank(body))
+        except (Refused, Denied):
+            return None
+        identity = logs.new_id(None if sent_id is None else sent_id.decode("latin-1"))
+
+        def reply(status: int, content: bytes) -> Reply:
+            took = time.perf_counter() - started
+            service.metrics.request(route, status)
+            (service.metrics.rank_seconds if route == "rank" else service.metrics.feedback_seconds).observe(took)
+            logs.access(route, "POST", status, took, caller)
+            return status, content, identity
+
+        if route == "rank":
+            return None if answer is None else reply(200, encode(answer))
+        if waiting is None:
+            return None
+        response, written = waiting
+
+        def durable(done: Written) -> None:
+            if done.cancelled() or done.exception() is not None or not done.result():
+                later(reply(503, encode(Problem(Error(*UNAVAILABLE, request_id=identity)))))
+            else:
+                later(reply(200, encode(service.clicks.answered(response))))
+
+        written.add_done_callback(durable)
+        return ()
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:  # type: ignore[override]
         if scope["type"] == "http" and scope["method"] == "POST":

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from swerve.service.clicks import Unavailable
 from swerve.service.explain import state_of, summary_of, text_in
 from swerve.service.rows import Place
 from swerve.service.schemas import QueryList, QueryState, Refused, ShiftResponse
-from swerve.service.service import Service, Unavailable
+from swerve.service.service import Service
 from swerve.store.protocol import Order, StoreError
 
 WAIT = 1.0  # seconds that a person waits for a row
@@ -44,7 +45,7 @@ class People:
         phase = self.ranker.shift(place, now)
         if self.service.recorder is not None:
             self.service.recorder.shifted(text, now)
-        await self.service.durable(self.service.committer.now(place))
+        await self.service.clicks.durable(self.service.committer.now(place))
         return ShiftResponse(phase)
 
     async def queries(self, order: Order, limit: int) -> QueryList:

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from swerve.core.contract import ALARM, RESTARTED
+from swerve.service.clicks import Clicks
 from swerve.service.clock import Clock
-from swerve.service.committer import Away, Committer, Written
+from swerve.service.committer import Committer
 from swerve.service.config import Config, signal_names
-from swerve.service.kernels import LEARNED
 from swerve.service.limits import NewQueries
 from swerve.service.loader import Found, Loader, Wanted
 from swerve.service.metrics import Metrics
@@ -28,8 +28,6 @@ from swerve.service.records import Layouts
 from swerve.service.rows import Place
 from swerve.service.schemas import (
     Asked,
-    FeedbackRequest,
-    FeedbackResponse,
     RankRequest,
     RankResponse,
     Refused,
@@ -40,25 +38,18 @@ from swerve.service.schemas import (
 )
 from swerve.service.secrets import Secrets
 from swerve.service.settings import settings_of
-from swerve.service.tokens import Forged, Ticket, Tokens
+from swerve.service.tokens import Tokens
 from swerve.service.warm import Warming
 from swerve.store.protocol import Damaged, Store, StoreError
 
 log = logging.getLogger("swerve.service")
 
 MOST_KEYS = 50_000  # texts whose key is remembered
-WAIT = 1.0  # seconds that a person, or feedback, waits for a row
 TICK = 5.0  # seconds between looks at the clock
-
-ANSWERS = {"learned": FeedbackResponse("learned"), "late": FeedbackResponse("late"), "expired": FeedbackResponse("expired")}
 
 
 #: One of a batch: where it stands there, its key, and itself.
 Entry = tuple[int, bytes, RankRequest]
-
-
-class Unavailable(Exception):  # noqa: N818 - what happened, not what went wrong
-    """It cannot be made durable, or read, now: 503, to be sent again."""
 
 
 class Service:
@@ -101,6 +92,7 @@ class Service:
             moved=self._moved,
         )
         self.loader = Loader(store, self.metrics, self._adopt, self.committer.suspect)
+        self.clicks = Clicks(self)
         self._warming = Warming(config, self.ranker)
         self._keys: dict[str, bytes] = {}
         self._ticking: asyncio.Task[None] | None = None
@@ -182,6 +174,18 @@ class Service:
         return take_up
 
     # ------------------------------------------------------------------ rank
+    def rank_at_once(self, asked: Asked) -> RankResponse | None:
+        """The order to show for a request whose row is in memory; None for others. Raises `Refused`."""
+        key, place, request = self._read(asked)
+        if place is None or not self.ready or self.committer.away is not None:
+            return None
+        self.metrics.cache_hits.value += 1
+        try:
+            return self._decide(key, place, asked, request)
+        except Exception:  # search must not break because of a defect of ours
+            log.exception("a ranking failed")
+            return self._given(request, "internal")
+
     async def rank(self, asked: Asked) -> RankResponse:
         """The order to show for one request. Raises `Refused`."""
         key, place, request = self._read(asked)
@@ -197,17 +201,20 @@ class Service:
                 place = found
             else:
                 self.metrics.cache_hits.value += 1
-            if place.query is None and self.ranker.settings.keep_text:
-                place.query = normalise(request.query)
-            self.ranker.rows.touch(key)
-            now = self.clock.now()
-            decided = self.ranker.rank(((place, request),), now)[0]
-            if place.raw is None:
-                place.remember(asked.candidates, request)
-            return self._response(request, decided, now)
+            return self._decide(key, place, asked, request)
         except Exception:  # search must not break because of a defect of ours
             log.exception("a ranking failed")
             return self._given(request, "internal")
+
+    def _decide(self, key: bytes, place: Place, asked: Asked, request: RankRequest) -> RankResponse:
+        if place.query is None and self.ranker.settings.keep_text:
+            place.query = normalise(request.query)
+        self.ranker.rows.touch(key)
+        now = self.clock.now()
+        decided = self.ranker.rank(((place, request),), now)[0]
+        if place.raw is None:
+            place.remember(asked.candidates, request)
+        return self._response(request, decided, now)
 
     async def rank_many(self, entries: Sequence[Asked | Refused]) -> list[RankResponse | Refused]:
         """`rank` for each, in order, with one load for all that are not in memory and few compiled calls."""
@@ -339,65 +346,6 @@ class Service:
             self.metrics.new_queries.value += 1
             place = self.ranker.fresh(key, wanted.text, wanted.arms, now)
         return place or "memory"
-
-    # ------------------------------------------------------------------ feedback
-    async def feedback(self, request: FeedbackRequest) -> FeedbackResponse:
-        """What became of a decision; returns when it is durable. Raises `Refused` for a forged token, `Unavailable` for now."""
-        try:
-            ticket = self.tokens.read(request.decision)
-        except Forged as forged:
-            self.metrics.refused("forged").value += 1
-            raise Refused(403, "forged", str(forged), "decision") from None
-        now = self.clock.now()
-        if now - ticket.at > self.config.feedback.window_seconds:
-            return self._answer("expired")
-        if self.committer.away is not None or self.stopping or not self.ready:
-            raise Unavailable
-        used = self.committer.used
-        outcome = used.get(ticket.number) or (0 if used.ours(ticket.number) else await self._earlier(ticket))
-        place = self.ranker.rows.get(ticket.key)
-        if place is None and not outcome:
-            found = await self.loader.load(ticket.key, WAIT, begin=True)
-            if isinstance(found, str):
-                raise Unavailable
-            place = found
-            outcome = self.committer.used.get(ticket.number)  # its repeat may have been quicker
-        waiting: Written | None
-        if outcome or place is None:
-            self.metrics.feedback("repeat").value += 1
-            waiting = self.committer.again(ticket.number)
-        else:
-            outcome = self.ranker.feedback(place, ticket, request.clicked, now)
-            if self.recorder is not None:
-                self.recorder.answered(ticket.number, request.clicked, now)
-            waiting = self.committer.durable(place, ticket.number, outcome)
-        if waiting is not None:
-            await self.durable(waiting)
-        return self._answer("learned" if outcome == LEARNED else "late")
-
-    async def durable(self, waiting: Written) -> None:
-        """Wait for a batch; raises `Unavailable` when it, or this row of it, could not be written."""
-        try:
-            written = await waiting
-        except Away:
-            raise Unavailable from None
-        if not written:
-            raise Unavailable
-
-    async def _earlier(self, ticket: Ticket) -> int:
-        """The outcome of a decision that an earlier start issued: asked of the store, then remembered."""
-        try:
-            known = await self.loader.ask(self.store.outcomes, [ticket.number])
-        except StoreError:
-            raise Unavailable from None
-        outcome = self.committer.used.get(ticket.number) or known.get(ticket.number, 0)
-        if outcome:
-            self.committer.used.put(ticket.number, outcome, self.clock.now())
-        return outcome
-
-    def _answer(self, status: str) -> FeedbackResponse:
-        self.metrics.feedback(status).value += 1
-        return ANSWERS[status]
 
 
 def shared_of(store: Store) -> dict[str, bytes]:
