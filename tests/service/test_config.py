@@ -8,7 +8,7 @@ import pytest
 
 from swerve import BWC, UCB1, Rectangle, Testable
 from swerve.bandits import ExploreFirst
-from swerve.policies import Oracle, Swerve
+from swerve.policies import Oracle, Patient, Swerve
 from swerve.service.config import (
     VARIABLES,
     ConfigError,
