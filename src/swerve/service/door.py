@@ -139,7 +139,7 @@ class Door(HttpToolsProtocol):
                 if answer:
                     self._joined.send(self._written(answer))
                     return super().on_response_complete()
-                self.cycle = Pending()  # type: ignore[assignment]
+                self._pending = self.cycle = Pending()  # type: ignore[assignment]
                 return
             self._go_on()
         super().on_message_complete()
@@ -158,7 +158,7 @@ class Door(HttpToolsProtocol):
 
     def _later(self, answer: Answer) -> None:
         """The answer to a request that had to wait for the store."""
-        pending = self.cycle
+        pending = self._pending  # the protocol's own cycle may be that of a request behind it by now
         pending.response_complete = True
         if self.transport.is_closing() or pending.disconnected:
             return

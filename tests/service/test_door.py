@@ -1,0 +1,107 @@
+"""The short way for rank and feedback: requests in one piece or many, one behind the other, are answered in order."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from typing import Any
+
+import pytest
+
+CANDIDATES = ["a", "b", "c"]
+
+
+def message(path: str, body: Any, *more: str) -> bytes:
+    content = json.dumps(body).encode()
+    head = [f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {len(content)}", *more]
+    return "\r\n".join(head).encode() + b"\r\n\r\n" + content
+
+
+def rank(query: str) -> bytes:
+    return message("/v1/rank", {"query": query, "candidates": CANDIDATES})
+
+
+def answers(connection: socket.socket, count: int) -> list[tuple[int, dict[str, str], Any]]:
+    """So many answers from one connection, in the order in which they come; all that it will send."""
+    out = []
+    reader = connection.makefile("rb")
+    for _ in range(count):
+        status = int(reader.readline().split()[1])
+        if status == 100:
+            reader.readline()
+            status = int(reader.readline().split()[1])
+        headers = http.client.parse_headers(reader)
+        body = reader.read(int(headers["Content-Length"]))
+        out.append((status, {name.lower(): value for name, value in headers.items()}, json.loads(body)))
+    return out
+
+
+@pytest.fixture
+def connection(served):
+    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as made:
+        yield made
+
+
+@pytest.fixture
+def decision(client):
+    """A decision for a query that is in memory from now on."""
+    client.rank("door", CANDIDATES)
+    return client.rank("door", CANDIDATES).json
+
+
+def test_the_short_way_answers_as_the_long_one(connection, decision):
+    connection.sendall(rank("door"))
+    connection.sendall(message("/v1/rank", {"query": "door", "candidates": CANDIDATES}, "Expect: 100-continue"))
+    short, long = answers(connection, 2)
+    assert short[0] == long[0] == 200
+    assert short[1].keys() == long[1].keys()
+    assert short[2].keys() == long[2].keys()
+
+
+@pytest.mark.parametrize("size", [1, 7, 60])
+def test_a_request_in_pieces(connection, decision, size):
+    sent = rank("door")
+    for start in range(0, len(sent), size):
+        connection.sendall(sent[start : start + size])
+    ((status, _, body),) = answers(connection, 1)
+    assert (status, body["degraded"]) == (200, False)
+
+
+def test_requests_one_behind_the_other_are_answered_in_order(connection, client, decision):
+    """Feedback waits for the disk; what was sent behind it waits too, whichever way it goes."""
+    tokens = [client.rank("door", CANDIDATES).json for _ in range(6)]
+    sent, expected = b"", []
+    for number, token in enumerate(tokens):
+        sent += message("/v1/feedback", {"decision": token["decision"], "clicked": token["ranking"][0]}, f"X-Request-Id: f{number}")
+        sent += message(
+            "/v1/rank", {"query": f"door {number}", "candidates": CANDIDATES}, f"X-Request-Id: n{number}"
+        )  # not in memory
+        sent += message("/v1/rank", {"query": "door", "candidates": CANDIDATES}, f"X-Request-Id: r{number}")
+        sent += message("/v1/feedback", {"decision": "forged", "clicked": None}, f"X-Request-Id: x{number}")
+        expected += [(f"f{number}", 200), (f"n{number}", 200), (f"r{number}", 200), (f"x{number}", 403)]
+    connection.sendall(sent)
+    found = answers(connection, len(expected))
+    assert [(headers["x-request-id"], status) for status, headers, _ in found] == expected
+    assert all(body == {"status": "learned"} for _, headers, body in found if headers["x-request-id"].startswith("f"))
+    arms = client.query("door").json["arms"]
+    assert sum(arm["clicks"] for arm in arms) >= len(tokens)
+
+
+def test_what_is_refused_is_refused_in_words(connection, decision):
+    for body, status, code in (
+        ({"query": "door", "candidates": []}, 422, "empty"),
+        ({"query": "door", "candidates": ["a", "a"]}, 422, "repeated"),
+        ({"query": "door"}, 422, "invalid"),
+        ({"query": "door", "candidates": CANDIDATES, "signals": {"nobody": 1.0}}, 422, "unknown_signal"),
+    ):
+        connection.sendall(message("/v1/rank", body))
+        ((found, _, said),) = answers(connection, 1)
+        assert (found, said["error"]["code"]) == (status, code)
+
+
+def test_a_caller_that_hangs_up_is_counted_all_the_same(served, client, decision):
+    """Feedback that was read counts, whether or not anybody waits for the answer; its repeat is answered."""
+    with socket.create_connection(("127.0.0.1", served.port), timeout=10) as gone:
+        gone.sendall(message("/v1/feedback", {"decision": decision["decision"], "clicked": decision["ranking"][0]}))
+    assert client.feedback(decision["decision"], decision["ranking"][0]).json == {"status": "learned"}
