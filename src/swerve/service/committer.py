@@ -22,7 +22,7 @@ from swerve.store.protocol import Batch, Conflict, Row, Store, StoreError
 
 log = logging.getLogger("swerve.service")
 
-MOST_ROWS = 256  # that `rank` changed, in one batch: putting them together takes about a millisecond
+MOST_ROWS = 64  # that `rank` changed, in one batch: putting more of them together would keep requests waiting for milliseconds
 FEW_ROWS = 16  # of them in a batch that somebody waits for
 DAY = 86_400.0
 

@@ -328,7 +328,8 @@ class Ranker:
                 if not young:
                     place.shelf.of("first", place.index)[arm] = int(now)
             self.rows.recount(place)
-        place.last, place.raw, place.offer = ids, None, [place.arms[candidate] for candidate in ids]
+        place.raw, place.offer = None, [place.arms[candidate] for candidate in ids]
+        place.last = [place.ids[arm] for arm in place.offer]  # the texts that are kept already, not those of this request
         mask = 0
         for arm in place.offer:
             mask |= 1 << arm

@@ -46,6 +46,7 @@ log = logging.getLogger("swerve.service")
 
 MOST_KEYS = 50_000  # texts whose key is remembered
 TICK = 5.0  # seconds between looks at the clock
+GARBAGE = 120  # of them between full collections of garbage
 
 
 #: One of a batch: where it stands there, its key, and itself.
@@ -145,9 +146,14 @@ class Service:
 
     async def _tick(self) -> None:
         gc.set_threshold(20_000, 20, 50)
+        ticks = 0
         while True:
-            gc.collect()
-            gc.freeze()  # rows live long: looking through all of them again and again would take tens of milliseconds each time
+            # rows live long: to look through all of them for garbage again and again would take a tenth of a second each time
+            if ticks % GARBAGE == GARBAGE - 1:
+                gc.unfreeze()
+                gc.collect()
+            gc.freeze()
+            ticks += 1
             self.clock.check()
             try:
                 self.metrics.stored_rows.value = await self.loader.ask(self.store.count)
