@@ -20,7 +20,7 @@ class Settings(NamedTuple):
     forget: float = 7 * 86_400.0
     reformulation: float = 60.0
     draws: int = 2
-    budget: int = 600 << 20
+    budget: int = 576 << 20
     seed: int | None = None
     keep_text: bool = False
 
