@@ -8,6 +8,7 @@ differs: sending and waiting.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast
 from swerve.exchange import (
     ADDRESS,
     CandidateLike,
-    Deadline,
     Exchange,
     Failure,
     RankArguments,
@@ -26,6 +26,7 @@ from swerve.exchange import (
     Steps,
     SwerveClientError,
 )
+from swerve.waiting import Deadline
 
 if TYPE_CHECKING:
     import httpx
@@ -37,7 +38,7 @@ __all__ = ["AsyncClient", "CandidateLike", "Client", "RankArguments", "Ranking",
 T = TypeVar("T")
 
 
-class _Base:
+class _Base(ABC):
     """What a client is made with.
 
     base_url, api_key: where the service is, and a key of `swerve keys new` when it asks for one. timeout: the seconds that a
@@ -59,8 +60,9 @@ class _Base:
         self._exchange = Exchange(base_url, api_key, timeout, feedback_timeout, retries, breaker_failures, breaker_seconds)
         self._open()
 
+    @abstractmethod
     def _open(self) -> None:
-        raise NotImplementedError
+        """Make the pool of connections."""
 
 
 class Client(_Base):

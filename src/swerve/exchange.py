@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 import random
-import threading
-import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +17,7 @@ from urllib.parse import quote, urlsplit
 
 from swerve.core.errors import SwerveError, shown
 from swerve.version import __version__
+from swerve.waiting import Breaker, Deadline
 
 if TYPE_CHECKING:
     from swerve.service.schemas import Error, QueryState, QuerySummary
@@ -98,45 +97,6 @@ class Failure(NamedTuple):
 
 
 Steps = Generator[Send | float, Reply | Failure | None, T]
-
-
-class Breaker:
-    """After some failures in a row nothing is sent for a while; then one request at a time finds out."""
-
-    def __init__(self, failures: int, pause: float) -> None:
-        self._most, self._pause = failures, pause
-        self._failures, self._until = 0, 0.0
-        self._lock = threading.Lock()
-
-    def closed(self) -> bool:
-        with self._lock:
-            if self._failures < self._most:
-                return True
-            now = time.monotonic()
-            if now < self._until:
-                return False
-            self._until = now + self._pause
-            return True
-
-    def record(self, good: bool) -> None:
-        with self._lock:
-            self._failures = 0 if good else self._failures + 1
-            self._until = time.monotonic() + self._pause
-
-
-class Deadline(dict[str, float]):
-    """Timeouts for httpx that together stay within one deadline: each phase is given what is left."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(pool=seconds)  # not empty: an empty one would mean no timeouts
-        self._end = time.monotonic() + seconds
-
-    def get(self, phase: str, default: Any = None) -> float:
-        return max(self._end - time.monotonic(), 0.001)  # 0 would mean "do not wait at all" to a socket
-
-    @property
-    def over(self) -> bool:
-        return time.monotonic() > self._end
 
 
 class Exchange:

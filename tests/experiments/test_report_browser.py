@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
+from browsing import ARGS, CHROMIUM, sync_api
 
 from swerve.experiments import EXPERIMENTS, lower_bounds, run
 from swerve.experiments.report import write
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-if CHROMIUM is None:
-    pytest.skip("chromium is not installed (tools/system-packages chromium)", allow_module_level=True)
-sync_api = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed (dependency group dev)")
-
-ARGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--no-first-run",
-]  # fmt: skip
 SEEN = "[...document.images].map(i => [i.complete, i.naturalWidth, i.getBoundingClientRect().width])"
 TABLES = "[...document.querySelectorAll('table')].map(t => [t.tHead.rows[0].cells.length, t.tBodies[0].rows.length])"
 WIDTHS = "[document.body.scrollWidth, document.documentElement.scrollWidth, document.documentElement.clientWidth]"

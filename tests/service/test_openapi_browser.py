@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from browsing import ARGS, CHROMIUM, sync_api
 
 from swerve.service.openapi import EXAMPLES, ROUTES, docs_page, docs_policy, document
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-if CHROMIUM is None:
-    pytest.skip("chromium is not installed (tools/system-packages chromium)", allow_module_level=True)
-sync_api = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed (dependency group dev)")
-
-ARGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--no-first-run",
-]  # fmt: skip
 OPEN_ALL = "document.querySelectorAll('details').forEach(d => d.open = true)"
 WIDTHS = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
 #: Names in tables that are cut in the middle: taller than one line.

@@ -213,9 +213,9 @@ def test_what_is_checked(changes, code, field):
 
 
 def test_what_is_just_allowed():
-    check(read_request(body(query="x" * 10, candidates=["x" * 5, "y" * 5, "z" * 5, "w"], session="s" * 6)), LIMITS)
-    check(FeedbackRequest("d", "x" * 5), LIMITS)
-    check(FeedbackRequest("d", None), LIMITS)
+    longest = read_request(body(query="x" * 10, candidates=["x" * 5, "y" * 5, "z" * 5, "w"], session="s" * 6))
+    for request in (longest, FeedbackRequest("d", "x" * 5), FeedbackRequest("d", None)):
+        assert check(request, LIMITS) is None
 
 
 def test_what_was_clicked_is_checked():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -69,20 +69,13 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         started = time.perf_counter()
-        sent_id = presented = kind = None
-        for name, value in scope["headers"]:
-            if name == b"authorization":
-                presented = value
-            elif name == b"content-type":
-                kind = value
-            elif name == b"x-request-id":
-                sent_id = value
-        identity = logs.new_id(None if sent_id is None else sent_id.decode("latin-1"))
+        presented, kind, sent_id = needed(scope["headers"])
+        identity = logs.new_id(sent_id)
         logs.request_id.set(identity)
         caller = ""
         try:
             if self.route.scope is not None:
-                caller = self.keys.check(bearer(presented), self.route.scope)
+                caller = self.keys.check(presented, self.route.scope)
             if self.reads:
                 if kind is None or kind.split(b";")[0].strip().lower() != JSON:
                     raise Refused(415, "not_json", "the body must be declared with Content-Type: application/json")
@@ -115,12 +108,18 @@ class Endpoint:
         logs.access(self.route.name, scope["method"], status, took, caller)
 
 
-def bearer(header: bytes | None) -> str | None:
-    """The key of an Authorization header."""
-    if header is None:
-        return None
-    scheme, _, key = header.decode("latin-1").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else None
+def needed(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str | None, bytes | None, str | None]:
+    """What a request's headers say: the key that is presented, the body's type, the request's id."""
+    key = kind = identity = None
+    for name, value in headers:
+        if name == b"authorization":
+            scheme, _, text = value.decode("latin-1").partition(" ")
+            key = text.strip() if scheme.lower() == "bearer" else None
+        elif name == b"content-type":
+            kind = value
+        elif name == b"x-request-id":
+            identity = value.decode("latin-1")
+    return key, kind, identity
 
 
 class Handlers:
@@ -257,19 +256,12 @@ class App(Starlette):
         `Door` asks before it makes a task of a request. None: it goes through its route, and what is refused is refused there.
         """
         started = time.perf_counter()
-        sent_id = presented = kind = None
-        for name, value in headers:
-            if name == b"authorization":
-                presented = value
-            elif name == b"content-type":
-                kind = value
-            elif name == b"x-request-id":
-                sent_id = value
+        presented, kind, sent_id = needed(headers)
         if kind != JSON:
             return None
         service, route = self.service, "rank" if path == b"/v1/rank" else "feedback"
         try:
-            caller = self.keys.check(bearer(presented), "rank" if route == "rank" else "feedback")
+            caller = self.keys.check(presented, "rank" if route == "rank" else "feedback")
             if route == "feedback":
                 request = read_feedback(body)
                 check(request, service.config.limits)
@@ -278,7 +270,7 @@ class App(Starlette):
                 answer = service.rank_at_once(read_rank(body))
         except (Refused, Denied):
             return None
-        identity = logs.new_id(None if sent_id is None else sent_id.decode("latin-1"))
+        identity = logs.new_id(sent_id)
 
         def reply(status: int, content: bytes) -> Reply:
             took = time.perf_counter() - started

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ from swerve.store.protocol import Batch, Conflict, Row, Store, StoreError
 log = logging.getLogger("swerve.service")
 
 MOST_ROWS = 64  # that `rank` changed, in one batch: putting more of them together would keep requests waiting for milliseconds
+PRESSED_ROWS = 256  # the same, when memory is nearly full and only written rows can make room
 FEW_ROWS = 16  # of them in a batch that somebody waits for
 DAY = 86_400.0
 
@@ -169,6 +171,8 @@ class Committer:
             return self.patience
         if not self.ranker.unwritten:
             return self.flush
+        if self.ranker.pressed:
+            return 0.002
         return min(max(self.ranker.unwritten[0][0] + self.flush - self.clock(), 0.002), self.flush)
 
     async def _write(self) -> bool:
@@ -177,7 +181,7 @@ class Committer:
         self._flying, self._fresh = self._fresh, {}
         urgent = self._urgent | {place.key: place for _, place in self._flying.values()}
         self._urgent = {}
-        places = urgent | self._behind(urgent, FEW_ROWS if waiting else MOST_ROWS)
+        places = urgent | self._behind(urgent, FEW_ROWS if waiting else PRESSED_ROWS if self.ranker.pressed else MOST_ROWS)
         shared = self._shared()
         if not places and not shared:
             done(waiting, frozenset())
@@ -217,9 +221,10 @@ class Committer:
 
     def _behind(self, urgent: dict[bytes, Place], most: int) -> dict[bytes, Place]:
         """Rows that `rank` changed long enough ago, at most so many: those who wait for feedback should not wait for them."""
-        unwritten, due = self.ranker.unwritten, self.clock() - self.flush
+        unwritten = self.ranker.unwritten
+        due = math.inf if self._stopping or self.ranker.pressed else self.clock() - self.flush
         taken: dict[bytes, Place] = {}
-        while unwritten and len(taken) < most and (self._stopping or unwritten[0][0] <= due):
+        while unwritten and len(taken) < most and unwritten[0][0] <= due:
             _, place = unwritten.popleft()
             if place.dirty and place.key not in urgent:
                 taken[place.key] = place

@@ -189,6 +189,11 @@ class Ranker:
             place.dirty = True
             self.unwritten.append((now, place))
 
+    @property
+    def pressed(self) -> bool:
+        """Whether memory is full of rows that are not written: only those that are can make room."""
+        return 2 * len(self.unwritten) > len(self.rows) and self.rows.used > 0.9 * self.rows.budget
+
     # ------------------------------------------------------------------ rank
     def rank(self, requests: Sequence[tuple[Place, RankRequest]], now: float) -> list[Decided | None]:
         """Decide for each request, in order. None: the request cannot be decided (more new candidates than there is room for).
