@@ -277,3 +277,49 @@ def test_the_fingerprint_does_not_depend_on_what_else_is_imported():
     env = {**os.environ, "PYTHONPATH": str(SOURCE)}
     runs = [subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True) for code in codes]
     assert runs[0].stdout == runs[1].stdout != ""
+
+
+RECURSIVE = """
+import numba
+import numpy as np
+from swerve.core.cache import compiled
+
+@numba.njit
+def mark(row, n):  # calls itself: it is never inlined, and keeps its name
+    if n <= 0:
+        return 0
+    row.last += 1.0
+    return 1 + mark(row, n - 1)
+
+def entry(table, n):
+    return mark(table[0], n)
+
+def last(width):
+    table = np.zeros(1, [("first", "f8", width), ("last", "f8")])
+    compiled(entry, f"layout-{width}")(table, 5)
+    return float(table[0]["last"])
+"""
+
+
+def test_code_compiled_by_different_processes_does_not_get_mixed_up(tmp_path):
+    """Numba names compiled functions by numbers of their process: two layouts would have one name, and one layout's code both."""
+    (tmp_path / "mine.py").write_text(RECURSIVE)
+    for width in (3, 12):
+        assert run(f"import mine; print(mine.last({width}))", tmp_path)[0] == ["5.0"]
+    assert run("import mine; print(mine.last(3), mine.last(12))", tmp_path)[0] == ["5.0", "5.0"]
+
+
+def test_processes_give_names_of_their_own(tmp_path):
+    numbers = """
+import os
+from numba.core.bytecode import FunctionIdentity
+import swerve.core.cache
+if os.fork() == 0:
+    print(next(FunctionIdentity._unique_ids), flush=True)
+    os._exit(0)
+os.wait()
+print(next(FunctionIdentity._unique_ids))
+"""
+    given = [int(number) for _ in range(2) for number in run(numbers, tmp_path)[0]]
+    assert len(given) == 4
+    assert min(abs(one - other) for at, one in enumerate(given) for other in given[:at]) > 10_000

@@ -7,6 +7,7 @@ inlined into a few entry points, so each is kept in a folder named by the `finge
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import os
 import shutil
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core.bytecode import FunctionIdentity
 
 log = logging.getLogger("swerve.cache")
 
@@ -25,6 +27,20 @@ STALE_AFTER = 60 * 86_400.0
 
 config: Any = numba.config
 _decorating = threading.Lock()
+
+
+def own_names() -> None:
+    """Let compiled functions get names here that they get in no other process.
+
+    Numba makes these names of numbers that it gives to functions and record types as a process meets them. Code that two processes
+    compiled can so hold two functions of one name; a process that loads both of them from the cache runs one in place of the other,
+    and reads and writes at the offsets of another layout.
+    """
+    FunctionIdentity._unique_ids = itertools.count(int.from_bytes(os.urandom(6)) << 16)
+
+
+own_names()
+os.register_at_fork(after_in_child=own_names)
 
 
 @functools.cache

@@ -24,7 +24,8 @@ from swerve.core import verbs
 from swerve.core.cache import compiled
 from swerve.core.spec import Spec, walk
 
-VERSIONS = f"{numba.__version__} {np.__version__} {platform.python_version()} {platform.machine()}"
+#: What compiled code depends on beside its own; first the form in which it is kept.
+VERSIONS = f"2 {numba.__version__} {np.__version__} {platform.python_version()} {platform.machine()}"
 #: Packages whose version stands for their code, beside the standard library.
 FIXED = {"numba", "numpy", "llvmlite"}
 
