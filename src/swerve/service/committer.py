@@ -25,7 +25,8 @@ log = logging.getLogger("swerve.service")
 
 MOST_ROWS = 64  # that `rank` changed, in one batch: putting more of them together would keep requests waiting for milliseconds
 PRESSED_ROWS = 256  # the same, when memory is nearly full and only written rows can make room
-FEW_ROWS = 16  # of them in a batch that somebody waits for
+FEW_ROWS = 4  # of them at least in a batch that somebody waits for; more of them as long as it stays below
+SHORT = 24  # so many rows: whoever waits, waits for all of them
 DAY = 86_400.0
 
 #: Done when a batch is durable: True, or False for a row that could not be written because its page is damaged. Fails with `Away`.
@@ -181,7 +182,8 @@ class Committer:
         self._flying, self._fresh = self._fresh, {}
         urgent = self._urgent | {place.key: place for _, place in self._flying.values()}
         self._urgent = {}
-        places = urgent | self._behind(urgent, FEW_ROWS if waiting else PRESSED_ROWS if self.ranker.pressed else MOST_ROWS)
+        most = PRESSED_ROWS if self.ranker.pressed else MOST_ROWS
+        places = urgent | self._behind(urgent, max(FEW_ROWS, SHORT - len(urgent)) if waiting else most)
         shared = self._shared()
         if not places and not shared:
             done(waiting, frozenset())

@@ -45,7 +45,9 @@ def query_dtype(policy: Spec, arms: int, features: int, numbers: int) -> np.dtyp
 
 
 #: Numbers that a request is, and is answered with, in `rank_many`.
-ASKS = 9
+ASKS = 10
+#: Facts of a request before the numbers that the caller sent.
+FACTS = 3
 
 
 def fixed_of(record: np.dtype[Any], plan: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -121,9 +123,11 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, f
 
     `asks[k]`
         in: the row, the mask on offer, whether there is a session; out: the arm, its generation, the phase, whether it explored,
-        the report, the signal of an alarm. The arm is negative when the context cannot be used or there is nothing to show;
+        the report, the signal of an alarm; in: the row that the session came from, negative for none. The arm is negative when
+        the context cannot be used or there is nothing to show;
     `facts[k]`
-        in: when the newest candidate was published; out: the arm's chance; in: the numbers that the caller sent;
+        in: when the newest candidate was published; out: the arm's chance; in: when the session had asked the row that it came
+        from, and the numbers that the caller sent;
     `fixed`
         words of the policy's part of a record, number of its streams, number of features, the streams, the plan (see `fixed_of`);
     `work`
@@ -135,9 +139,11 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, f
     wins, x = work[:64], work[64 : 64 + d]
     for k in range(len(asks)):
         i, offer, session = asks[k, 0], asks[k, 1], asks[k, 2]
+        if asks[k, 9] >= 0:
+            reformulated(senses[0], table[asks[k, 9]].senses, facts[k, 2], now)
         row = table[i]
         book = row.ledger
-        sense(senses[0], row.senses, seasons[0], plan, facts[k, 2:], facts[k, 0], youngest(book, offer), session, now, x)
+        sense(senses[0], row.senses, seasons[0], plan, facts[k, FACTS:], facts[k, 0], youngest(book, offer), session, now, x)
         for j in range(d):
             book.surprise[j] = x[j]
         bad = admissible(spec, pools[0], x)

@@ -18,21 +18,20 @@ import msgspec
 import numpy as np
 
 from swerve.core import engine, rng
-from swerve.core.spec import Spec, pack, walk
+from swerve.core.spec import pack
 from swerve.core.tables import nested, pool_dtype
 from swerve.service import kernels
 from swerve.service.rows import Place, Rows, Shelf, short
 from swerve.service.schemas import RankRequest, normalise
 from swerve.service.sessions import Sessions
-from swerve.service.settings import Settings
+from swerve.service.settings import Settings, shared_name
 from swerve.service.tokens import Ticket
 from swerve.signals import begin_season, season_layout
-from swerve.store.layouts import describe
 
 #: A start has so many decision ids of its own; the ids of a later start are larger.
 EPOCH = 40
 HEX = set("0123456789abcdef")
-ASK, ANSWER = struct.Struct("=3q"), struct.Struct(f"={kernels.ASKS}q")
+ANSWER = struct.Struct(f"={kernels.ASKS}q")
 
 
 class Decided(msgspec.Struct, gc=False):
@@ -50,24 +49,9 @@ class Decided(msgspec.Struct, gc=False):
     signal: int  # that raised an alarm
 
 
-#: A request on its way: row, candidates, mask, arms, the newest candidate's date, the caller's numbers, whether it has a session.
-Asked = tuple[Place, list[str], int, list[int], float, dict[str, float] | None, bool]
-
-
-def kind_of(policy: Spec) -> str:
-    """The classes that a policy is made of.
-
-    >>> from swerve import BWC, UCB1, Rectangle, Testable
-    >>> kind_of(BWC(Testable(UCB1(), length=50), Rectangle()))
-    'BWC Testable UCB1 Rectangle'
-    """
-    return " ".join(type(part).__name__ for part in walk(policy))
-
-
-def shared_name(settings: Settings, record: np.dtype[Any]) -> str:
-    """What the pooled record is kept under: one of another policy, or about other signals, means something else."""
-    meaning = f"{kind_of(settings.policy)} {settings.plan} {settings.numbers} {describe(record)}"
-    return "policy " + hashlib.blake2b(meaning.encode(), digest_size=8).hexdigest()
+#: A request on its way: row, candidates, arms, mask, whether it has a session, the newest candidate's date, the caller's numbers,
+#: and the row that the session came from, with the time, when it lies in the same table.
+Asking = tuple[Place, list[str], list[int], int, bool, float, Sequence[float], int, float]
 
 
 def picker(names: tuple[str, ...]) -> Callable[[dict[str, float]], Any]:
@@ -101,7 +85,7 @@ class Ranker:
         self.learnt = False  # whether what all queries share has changed since it was last written
         self.fixed = {shelf.arms: kernels.fixed_of(shelf.dtype, settings.plan) for shelf in self.rows.shelves}
         self.work = np.zeros(64 + self.features)
-        self._fact = struct.Struct(f"={2 + len(settings.numbers)}d")
+        self._fact = struct.Struct(f"={kernels.FACTS + len(settings.numbers)}d")
         self._pick = picker(settings.numbers)
         self._none = [math.nan] * len(settings.numbers)
         self.one, self.many = self._arrays(1), self._arrays(128)
@@ -212,7 +196,7 @@ class Ranker:
 
     def _in_order(self, requests: Sequence[tuple[Place, RankRequest]], now: float) -> list[Decided | None]:
         out: list[Decided | None] = []
-        run: list[Asked] = []
+        run: list[Asking] = []
         shelf: Shelf | None = None
         for place, request in requests:
             ids: list[str]
@@ -231,52 +215,60 @@ class Ranker:
                 out += self._decide(run, now)
                 run = []
             shelf = place.shelf
-            if request.session is not None:
-                before = self.sessions.moved(request.session, place.key, now)
-                if before is not None and before[0] in self.rows.places:
-                    left = self.rows.places[before[0]]
-                    if any(asked[0] is left for asked in run):  # within a row the order matters
-                        out += self._decide(run, now)
-                        run = []
-                    left.shelf.calls.left(self.senses, left.shelf.table, left.index, before[1], now)
-                    self.mark(left, now)
-            run.append((place, ids, place.mask, place.offer, published, request.signals, request.session is not None))
+            run.append(self.asking(place, ids, published, request.signals, request.session, now))
         return out + self._decide(run, now) if run else out
 
-    def _decide(self, run: list[Asked], now: float) -> list[Decided | None]:
-        """Decide for requests whose rows lie in the same table."""
+    def asking(
+        self, place: Place, ids: list[str], published: float, signals: dict[str, float] | None, session: str | None, now: float
+    ) -> Asking:
+        """A request whose candidates have their arms, on its way."""
+        left, when = -1, 0.0
+        if session is not None:
+            before = self.sessions.moved(session, place.key, now)
+            if before is not None and (row := self.rows.get(before[0])) is not None:
+                if row.shelf is place.shelf:
+                    left, when = row.index, before[1]
+                else:
+                    row.shelf.calls.left(self.senses, row.shelf.table, row.index, before[1], now)
+                self.mark(row, now)
+        return place, ids, place.offer, place.mask, session is not None, published, self._given(signals), left, when
+
+    def answers(self, run: list[Asking], now: float) -> tuple[list[Sequence[int]], list[float], int]:
+        """Decide for requests whose rows lie in the same table: the compiled call's words, chances, and the first decision's id."""
         shelf = run[0][0].shelf
         if len(run) == 1:  # packed by hand: half the time of assigning to arrays
-            ((place, _, mask, _, newest, given, session),) = run
+            ((place, _, _, mask, session, newest, given, left, when),) = run
             asks, facts = self.one
-            ASK.pack_into(asks, 0, place.index, mask, session)
-            self._fact.pack_into(facts, 0, newest, 0.0, *self._given(given))
+            ANSWER.pack_into(asks, 0, place.index, mask, session, 0, 0, 0, 0, 0, 0, left)
+            self._fact.pack_into(facts, 0, newest, 0.0, when, *given)
         else:
-            places, _, masks, _, newests, givens, with_session = zip(*run, strict=True)
+            places, _, _, masks, sessions, newests, givens, lefts, whens = zip(*run, strict=True)
             asks, facts = self._room_for(len(run))
             asks[:, 0] = [place.index for place in places]
-            asks[:, 1], asks[:, 2], facts[:, 0] = masks, with_session, newests
+            asks[:, 1], asks[:, 2], asks[:, 9], facts[:, 0], facts[:, 2] = masks, sessions, lefts, newests, whens
             if self.names:
-                facts[:, 2:] = [self._given(given) for given in givens]
+                facts[:, kernels.FACTS :] = givens
         shelf.calls.rank(
             self.params, self.senses, shelf.table, shelf.words, self.fixed[shelf.arms], self.pools, self.seasons, self.work, asks,
             facts, now, self.settings.draws,
         )  # fmt: skip
         self.learnt = True
+        first = (self.epoch << EPOCH | self.issued) + 1
+        self.issued += len(run)
+        return [ANSWER.unpack_from(asks)] if len(run) == 1 else asks.tolist(), facts[:, 1].tolist(), first
+
+    def _decide(self, run: list[Asking], now: float) -> list[Decided | None]:
+        """Decide for requests whose rows lie in the same table."""
+        answers, chances, first = self.answers(run, now)
         out: list[Decided | None] = []
-        number = self.epoch << EPOCH | self.issued
-        answers = [ANSWER.unpack_from(asks)] if len(run) == 1 else asks.tolist()
-        for (place, ids, _, offer, _, _, _), answer, chance in zip(run, answers, facts[:, 1].tolist(), strict=True):
-            _, _, _, arm, generation, phase, explored, report, signal = answer
+        for number, ((place, ids, offer, *_), answer, chance) in enumerate(zip(run, answers, chances, strict=True), first):
+            _, _, _, arm, generation, phase, explored, report, signal, _ = answer
             if arm < 0:
                 out.append(None)
                 continue
             at = offer.index(arm)
             top = ids[at]
-            number += 1
-            if not place.dirty:
-                place.dirty = True
-                self.unwritten.append((now, place))
+            self.mark(place, now)
             out.append(
                 Decided(
                     ids if at == 0 else [top, *ids[:at], *ids[at + 1 :]],
@@ -291,7 +283,6 @@ class Ranker:
                     signal,
                 )
             )
-        self.issued = number & (1 << EPOCH) - 1
         return out
 
     def _given(self, given: dict[str, float] | None) -> Sequence[float]:
@@ -312,7 +303,7 @@ class Ranker:
         return asks[:count], facts[:count]
 
     def _arrays(self, count: int) -> Any:
-        return np.zeros((count, kernels.ASKS), np.int64), np.zeros((count, 2 + len(self.settings.numbers)))
+        return np.zeros((count, kernels.ASKS), np.int64), np.zeros((count, kernels.FACTS + len(self.settings.numbers)))
 
     # ------------------------------------------------------------------ candidates
     def _admit(self, place: Place, ids: list[str], now: float) -> bool:

@@ -13,8 +13,9 @@ import numpy as np
 
 from swerve.core.spec import Spec
 from swerve.service.ledger import next_phase
-from swerve.service.ranker import Ranker, kind_of
+from swerve.service.ranker import Ranker
 from swerve.service.rows import Place, Shelf
+from swerve.service.settings import kind_of
 from swerve.store.layouts import convert, describe, layout_id, layout_of
 from swerve.store.protocol import Row, Store
 

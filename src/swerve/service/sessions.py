@@ -5,13 +5,11 @@ Kept in memory only, bounded, under a hash: a restart forgets it, which costs a 
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 MOST = 50_000
 
 
 class Sessions:
-    """The last query and its time, per session.
+    """The last query and its time, per session; of at least the last `most` / 2 sessions, and of at most `most`.
 
     >>> sessions = Sessions(window=60.0)
     >>> sessions.moved("s", b"jaguar", 0.0), sessions.moved("s", b"jaguar cat", 5.0)
@@ -21,17 +19,20 @@ class Sessions:
     """
 
     def __init__(self, window: float, most: int = MOST) -> None:
-        self.window, self.most = window, most
-        # in the order of the last request; of a plain dictionary the first entry is found in linear time once many have gone
-        self._last: OrderedDict[int, tuple[bytes, float]] = OrderedDict()
+        self.window, self.half = window, most // 2
+        # two tables, the older of which is let go when the younger is full: a third of the time of one in order
+        self._young: dict[int, tuple[bytes, float]] = {}
+        self._old: dict[int, tuple[bytes, float]] = {}
 
     def moved(self, session: str, key: bytes, now: float) -> tuple[bytes, float] | None:
         """Note the session's request; the query it came from, and when that was asked, if it is another one and recent."""
         name = hash(session)
-        before = self._last.pop(name, None)
-        self._last[name] = (key, now)
-        if len(self._last) > self.most:
-            self._last.popitem(last=False)
+        young = self._young
+        before = young.get(name) or self._old.get(name)
+        if len(young) >= self.half and name not in young:
+            self._old, self._young = young, {}
+            young = self._young
+        young[name] = (key, now)
         if before is None or before[0] == key or now - before[1] > self.window:
             return None
         return before

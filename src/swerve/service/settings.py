@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import hashlib
+from typing import Any, NamedTuple
 
-from swerve.core.spec import Spec
+import numpy as np
+
+from swerve.core.spec import Spec, walk
 from swerve.service.config import Config, plan_of, policy_of, senses_of
 from swerve.signals import Senses
+from swerve.store.layouts import describe
 
 
 class Settings(NamedTuple):
@@ -40,3 +44,19 @@ def settings_of(config: Config) -> Settings:
         seed=config.policy.seed,
         keep_text=config.store.store_queries,
     )
+
+
+def kind_of(policy: Spec) -> str:
+    """The classes that a policy is made of.
+
+    >>> from swerve import BWC, UCB1, Rectangle, Testable
+    >>> kind_of(BWC(Testable(UCB1(), length=50), Rectangle()))
+    'BWC Testable UCB1 Rectangle'
+    """
+    return " ".join(type(part).__name__ for part in walk(policy))
+
+
+def shared_name(settings: Settings, record: np.dtype[Any]) -> str:
+    """What the pooled record is kept under: one of another policy, or about other signals, means something else."""
+    meaning = f"{kind_of(settings.policy)} {settings.plan} {settings.numbers} {describe(record)}"
+    return "policy " + hashlib.blake2b(meaning.encode(), digest_size=8).hexdigest()

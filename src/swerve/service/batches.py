@@ -1,0 +1,211 @@
+"""Batches at full speed: one pass over the requests, one compiled call, one pass over the answers.
+
+Most requests of a batch ask for rows that are in memory, with the candidates of the request before. They need nothing that could
+wait, fail or change who holds which arm, and are decided together; all others go the way of single requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from swerve.core.contract import ALARM, RESTARTED
+from swerve.service.ranker import Asking
+from swerve.service.rows import Place
+from swerve.service.schemas import Asked, RankRequest, RankResponse, Refused, normalise
+
+if TYPE_CHECKING:
+    from swerve.service.service import Service
+
+log = logging.getLogger("swerve.service")
+
+#: One of a batch: where it stands there, its key, itself, and itself with its candidates read unless it is a plain one.
+Entry = tuple[int, bytes, Asked, RankRequest | None]
+#: A plain one: where it stands, its row, and itself.
+Easy = tuple[int, Place, Asked]
+#: One that is not, with its candidates read.
+Hard = tuple[int, Place, Asked, RankRequest]
+
+
+class Batches:
+    """Ranks batches of requests."""
+
+    def __init__(self, service: Service) -> None:
+        self.service, self.ranker = service, service.ranker
+        self.longest, self.numbers = service.config.limits.session_chars, service.numbers
+        self.keep_text = service.ranker.settings.keep_text
+        self.rounded = service.ranker.settings.draws > 0
+
+    def plain(self, place: Place, asked: Asked) -> bool:
+        """Whether a request repeats the candidates of the last one for its row, and nothing about it is to be refused."""
+        service = self.service
+        if place.raw != asked.candidates or service.recorder is not None or place.key in service.watched:
+            return False
+        if self.keep_text and place.query is None:
+            return False
+        session, given = asked.session, asked.signals
+        if session is not None and (not 0 < len(session) <= self.longest or "\0" in session):
+            return False
+        return not given or given.keys() <= self.numbers
+
+    def at_once(self, entries: Sequence[Asked | Refused]) -> list[RankResponse | Refused] | None:
+        """`rank` for each, in order, when all of them are plain; else None, and nothing is done."""
+        if not self.service.ready or self.service.committer.away is not None:
+            return None
+        get, keys, plain = self.ranker.rows.get, self.service.keys, self.plain
+        easy: list[Easy] = []
+        for at, asked in enumerate(entries):
+            if type(asked) is not Asked or (key := keys.get(asked.query)) is None:
+                return None
+            place = get(key)
+            if place is None or not plain(place, asked):
+                return None
+            easy.append((at, place, asked))
+        out = list[Any](entries)
+        try:
+            self._rank_easy(easy, self.service.clock.now(), out)
+        except Exception:
+            log.exception("a batch of rankings failed")
+            out = [one if type(one) is RankResponse else self.service.given(one.request(), "internal") for one in out]
+        self.service.metrics.cache_hits.value += len(easy)
+        return out
+
+    async def rank(self, entries: Sequence[Asked | Refused]) -> list[RankResponse | Refused]:
+        """`rank` for each, in order, with one load for all that are not in memory and few compiled calls."""
+        answers = self.at_once(entries)
+        if answers is not None:
+            return answers
+        get, keys, plain, out = self.ranker.rows.get, self.service.keys, self.plain, list[Any](entries)
+        read: list[Entry] = []
+        missing: dict[bytes, RankRequest] = {}
+        for at, asked in enumerate(entries):
+            if type(asked) is not Asked:
+                continue
+            key = keys.get(asked.query)
+            if key is not None and (known := get(key)) is not None and plain(known, asked):
+                read.append((at, key, asked, None))
+                continue
+            try:
+                key, place, new = self.service.read(asked)
+            except Refused as refused:
+                out[at] = refused
+                continue
+            read.append((at, key, asked, new))
+            if place is None:
+                missing.setdefault(key, new)
+            else:
+                self.ranker.rows.touch(key)
+        if not self.service.ready or self.service.committer.away is not None:
+            for at, _, asked, request in read:
+                out[at] = self.service.given(request or asked.request(), "store" if self.service.ready else "starting")
+            return out
+        self.service.metrics.cache_misses.value += len(missing)
+        self.service.metrics.cache_hits.value += len(read) - len(missing)
+        try:
+            trouble = await self._load_all(missing) if missing else {}
+            self._rank_all(read, trouble, out)
+        except Exception:
+            log.exception("a batch of rankings failed")
+            for at, _, asked, request in read:
+                if out[at] is entries[at]:
+                    out[at] = self.service.given(request or asked.request(), "internal")
+        return out
+
+    async def _load_all(self, missing: dict[bytes, RankRequest]) -> dict[bytes, str]:
+        """Bring rows into memory; why not, for those where it failed."""
+        within = self.service.deadline * 0.75 * max(1.0, len(missing) / 100)  # a batch has the time of its hundreds
+        load = self.service.loader.load
+        found = await asyncio.gather(
+            *(load(key, within, begin=True, text=normalise(new.query), arms=len(new.candidates)) for key, new in missing.items())
+        )
+        return {key: why for key, why in zip(missing, found, strict=True) if isinstance(why, str)}
+
+    def _rank_all(self, read: list[Entry], trouble: dict[bytes, str], out: list[Any]) -> None:
+        """Plain requests next to each other are decided together, and so are others; in the order of the batch."""
+        now, get, plain = self.service.clock.now(), self.ranker.rows.get, self.plain
+        easy: list[Easy] = []
+        hard: list[Hard] = []
+        for at, key, asked, request in read:
+            if request is None and hard:
+                self._rank_hard(hard, now, out)
+                hard = []
+            place = get(key)
+            if place is None:  # not loaded, or let go again to make room for another of this batch
+                out[at] = self.service.given(request or asked.request(), trouble.get(key, "memory"))
+            elif request is None and plain(place, asked):  # it was; what came before it may have changed the row
+                easy.append((at, place, asked))
+            else:
+                if easy:
+                    self._rank_easy(easy, now, out)
+                    easy = []
+                hard.append((at, place, asked, request or asked.request()))
+        if easy:
+            self._rank_easy(easy, now, out)
+        if hard:
+            self._rank_hard(hard, now, out)
+
+    def _rank_easy(self, entries: list[Easy], now: float, out: list[Any]) -> None:
+        answers = self._together(entries, now)
+        for (at, _, asked), answer in zip(entries, answers, strict=True):
+            out[at] = self.service.given(asked.request(), "candidates") if answer is None else answer
+
+    def _rank_hard(self, entries: list[Hard], now: float, out: list[Any]) -> None:
+        decisions = self.ranker.rank([(place, request) for _, place, _, request in entries], now)
+        for (at, place, asked, request), decided in zip(entries, decisions, strict=True):
+            if place.query is None and self.ranker.settings.keep_text:
+                place.query = normalise(request.query)
+            if place.raw is None:
+                place.remember(asked.candidates, request)
+            out[at] = self.service.response(request, decided, now)
+
+    def _together(self, entries: Sequence[Easy], now: float) -> list[RankResponse | None]:
+        """The answers to plain requests, in order; None where nothing can be decided."""
+        out: list[RankResponse | None] = []
+        run: list[Asking] = []
+        shelf, asking = None, self.ranker.asking
+        for _, place, asked in entries:
+            if run and place.shelf is not shelf:
+                out += self._decide(run, now)
+                run = []
+            shelf = place.shelf
+            run.append(asking(place, place.last, place.published, asked.signals, asked.session, now))
+        return out + self._decide(run, now) if run else out
+
+    def _decide(self, run: list[Asking], now: float) -> list[RankResponse | None]:
+        """Requests for rows of one table."""
+        ranker, service = self.ranker, self.service
+        answers, chances, first = ranker.answers(run, now)
+        touch, unwritten = ranker.rows.touch, ranker.unwritten
+        parts, made = [], []
+        explorations = 0
+        for number, ((place, ids, offer, *_), answer, chance) in enumerate(zip(run, answers, chances, strict=True), first):
+            _, _, _, arm, generation, phase, explored, report, signal, _ = answer
+            if arm < 0:
+                continue
+            if not place.dirty:  # a row that is to be written stays in memory anyway
+                place.dirty = True
+                unwritten.append((now, place))
+                touch(place.key)
+            if report & (ALARM | RESTARTED):
+                service.happened(place.key, report, signal, phase)
+            explorations += explored
+            at = offer.index(arm)
+            parts.append((place.key, arm | generation << 6 | phase << 14, number, place.shorts[arm]))
+            made.append(
+                (
+                    ids if at == 0 else [ids[at], *ids[:at], *ids[at + 1 :]],
+                    explored != 0,
+                    round(chance, 6) if self.rounded else None,
+                    phase,
+                )
+            )
+        service.metrics.decisions.value += len(made)
+        service.metrics.explored.value += explorations
+        tokens = service.tokens.sign_many(parts, now)
+        good: list[RankResponse | None] = [RankResponse(token, *rest, False) for token, rest in zip(tokens, made, strict=True)]
+        if len(good) == len(run):
+            return good
+        left = iter(good)
+        return [None if answer[3] < 0 else next(left) for answer in answers]
