@@ -1,0 +1,120 @@
+"""The demo's search engine: tantivy over the demo's documents, in memory.
+
+Its order is the "fixed ranking" of the demo: it knows the words of a document and nothing of what people want this hour.
+
+>>> search = Search()
+>>> [document.meaning for document in search.find("hurricane cocktail", limit=2)]
+['cocktail', 'cocktail']
+>>> search.find("irma", known=())  # the storm has no name yet
+[]
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Container, Iterable
+from typing import TYPE_CHECKING
+
+from swerve.core.errors import SwerveError
+from swerve.demo import corpus
+from swerve.demo.corpus import Document
+
+if TYPE_CHECKING:
+    import tantivy
+
+TITLE_WEIGHT = 3.0  # a word in the title says more about a document than one in its text
+COMPLETE = 1_000.0  # far above the BM25 of a real query: who holds every word comes first ("independence day" is not any other day)
+LENGTH = 1_000  # characters of a query that are read, and
+TERMS = 32  # how many different words of them: a longer text costs time and finds nothing better
+REMEMBERED = 1_024  # texts whose ranking is kept: the same few queries come all the time
+HEAP = 15_000_000  # bytes for the writer; the least that tantivy accepts
+ANALYZER = "demo_english"
+
+
+class Search:
+    """Find documents by words, best first: those with every word before those with some, then by BM25 with the title weighing more.
+
+    The user's text is taken apart into words and never read as a query language, so that no text is a syntax error.
+    """
+
+    def __init__(self, documents: Iterable[Document] | None = None) -> None:
+        try:
+            import tantivy
+        except ImportError:
+            raise SwerveError(
+                "the demo's search needs the package tantivy; install Swerve with its extra: pip install swerve[demo]"
+            ) from None
+        self._tantivy = tantivy
+        self._documents = corpus.documents() if documents is None else tuple(documents)
+        self._analyzer = _analyzer()
+        builder = tantivy.SchemaBuilder()
+        builder.add_text_field("title", tokenizer_name=ANALYZER)
+        builder.add_text_field("text", tokenizer_name=ANALYZER)
+        builder.add_unsigned_field("place", fast=True)
+        self._schema = builder.build()
+        index = tantivy.Index(self._schema)
+        index.register_tokenizer(ANALYZER, self._analyzer)
+        writer = index.writer(heap_size=HEAP, num_threads=1)
+        for place, document in enumerate(self._documents):
+            entry = tantivy.Document()
+            entry.add_text("title", document.title)
+            entry.add_text("text", document.text)
+            entry.add_unsigned("place", place)
+            writer.add_document(entry)
+        writer.commit()
+        writer.wait_merging_threads()
+        index.reload()
+        self._searcher = index.searcher()
+        self._ranked = functools.lru_cache(maxsize=REMEMBERED)(self._rank)
+
+    def find(self, text: str, limit: int = 10, known: Container[str] | None = None) -> list[Document]:
+        """The `limit` best documents for `text`, without those whose `published` key is not in `known` (None: all are there)."""
+        if limit < 1:
+            raise SwerveError(f"limit must be at least 1, got {limit}")
+        found: list[Document] = []
+        for document in self._ranked(text[:LENGTH]):
+            if known is None or document.published is None or document.published in known:
+                found.append(document)
+                if len(found) == limit:
+                    break
+        return found
+
+    def _rank(self, text: str) -> tuple[Document, ...]:
+        """All documents with a word of `text`, best first; equally good ones in the order of the corpus."""
+        # half a surrogate pair, as a broken client may send it, cannot be written as UTF-8
+        words = self._analyzer.analyze(text.encode("utf-8", "replace").decode("utf-8"))
+        terms = list(dict.fromkeys(words))[:TERMS]
+        if not terms or not self._documents:
+            return ()
+        query, occur, schema = self._tantivy.Query, self._tantivy.Occur, self._schema
+        anywhere = [
+            query.boolean_query(
+                [
+                    (occur.Should, query.boost_query(query.term_query(schema, "title", term), TITLE_WEIGHT)),
+                    (occur.Should, query.term_query(schema, "text", term)),
+                ]
+            )
+            for term in terms
+        ]
+        complete = query.const_score_query(query.boolean_query([(occur.Must, part) for part in anywhere]), COMPLETE)
+        wanted = query.boolean_query([(occur.Should, part) for part in [*anywhere, complete]])
+        hits = self._searcher.search(wanted, limit=len(self._documents), count=False).hits
+        places = self._searcher.fast_field_values("place", [address for _, address in hits])
+        order = sorted((-score, int(place or 0)) for (score, _), place in zip(hits, places, strict=True))
+        return tuple(self._documents[place] for _, place in order)
+
+
+def _analyzer() -> tantivy.TextAnalyzer:
+    """Text to words: small letters without accents, no "the" or "of", plural and singular alike."""
+    from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
+
+    builder = TextAnalyzerBuilder(Tokenizer.simple())
+    for step in (
+        Filter.remove_long(40),
+        Filter.lowercase(),
+        Filter.ascii_fold(),
+        Filter.stopword("english"),
+        Filter.stemmer("english"),
+    ):
+        builder = builder.filter(step)
+    return builder.build()
