@@ -1,0 +1,202 @@
+"""Scenarios: what a season of searching was like, as data. Who wants what, how many ask, how much is written about it, day by day.
+
+A file of `scenarios/` is one scenario. Its points say what holds from a time on; what a point leaves out stays as it was. Between
+points things stay as they are (`between = "step"`) or go on in a straight line to the next point ("linear").
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import itertools
+import tomllib
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from swerve.core.errors import SwerveError, nearest, shown
+from swerve.demo.corpus import documents, meanings, queries
+
+DAY = 86_400.0
+#: Shares of a query that the scenario says nothing about, and that never change: of its leader, of the next, all others alike.
+LEADER, SECOND = 0.5, 0.2
+#: Stories an hour about a query at rest.
+STORIES = 1.0
+
+
+class Step(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A point as a file has it."""
+
+    at: Any  # a date or a time
+    shares: dict[str, Annotated[float, Meta(ge=0)]] | None = None
+    volume: Annotated[float, Meta(gt=0)] | None = None
+    news: Annotated[float, Meta(ge=0)] | None = None
+    publish: tuple[str, ...] = ()
+
+
+class Asked(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A query as a file has it."""
+
+    text: str
+    per_hour: Annotated[float, Meta(gt=0)]
+    points: Annotated[tuple[Step, ...], Meta(min_length=1)]
+    between: Literal["step", "linear"] = "step"
+
+
+class File(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A scenario as a file has it."""
+
+    name: str
+    title: str
+    story: str
+    begins: Any
+    days: Annotated[float, Meta(gt=0)]
+    background: Annotated[float, Meta(ge=0)]
+    query: tuple[Asked, ...] = ()
+
+
+class Point(NamedTuple):
+    """What holds `at` so many seconds after the beginning: shares of the meanings, volume as a factor, stories an hour."""
+
+    at: float
+    shares: dict[str, float]
+    volume: float
+    news: float
+
+
+class Story(NamedTuple):
+    """One query of a scenario: requests an hour at rest, its points in time, and when which key is published."""
+
+    query: str
+    per_hour: float
+    linear: bool
+    points: tuple[Point, ...]
+    published: tuple[tuple[float, str], ...] = ()
+
+
+class Scenario(NamedTuple):
+    """Some days in the life of a search engine. Times inside it are seconds since `begins` (unix seconds, UTC)."""
+
+    name: str
+    title: str
+    story: str
+    begins: float
+    days: float
+    queries: tuple[Story, ...]
+
+    @property
+    def length(self) -> float:
+        """Seconds from beginning to end."""
+        return self.days * DAY
+
+    def known(self, since: float) -> frozenset[str]:
+        """The keys that are published so many seconds after the beginning."""
+        return frozenset(key for story in self.queries for at, key in story.published if at <= since)
+
+
+def names() -> tuple[str, ...]:
+    """The scenarios there are, in the order in which they are offered."""
+    found = {entry.name.removesuffix(".toml") for entry in _folder().iterdir() if entry.name.endswith(".toml")}
+    first = [name for name in ("hurricane", "independence-day", "tomato", "storm", "quiet") if name in found]
+    return (*first, *sorted(found - set(first)))
+
+
+@functools.lru_cache
+def load(name: str) -> Scenario:
+    """A scenario by its name.
+
+    >>> load("hurricane").title
+    'The hurricanes of 2017'
+    """
+    if name not in names():
+        raise SwerveError(f"there is no scenario {shown(name)}; there are {', '.join(names())}{nearest(name, names())}")
+    return read((_folder() / f"{name}.toml").read_text(encoding="utf-8"), f"{name}.toml")
+
+
+def read(text: str, name: str) -> Scenario:
+    """A scenario from the text of its file; `name` is the file's, for errors."""
+    try:
+        file = msgspec.convert(tomllib.loads(text), File)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise SwerveError(f"{name}: {error}") from None
+    if name != f"{file.name}.toml":
+        raise SwerveError(f"{name}: name = {shown(file.name)} is not allowed; it must be that of the file")
+    begins = _unix(file.begins, name)
+    stories = [_story(asked, begins, file.days * DAY, f"{name}: query {asked.text!r}") for asked in file.query]
+    told = [story.query for story in stories]
+    if len(set(told)) < len(told):
+        raise SwerveError(f"{name}: {', '.join(told)}: each query may be there once")
+    others = [query for query in queries() if query not in told]
+    stories += [_at_rest(query, file.background / len(others)) for query in others if file.background]
+    if not stories:
+        raise SwerveError(f"{name}: nobody asks for anything; background must be > 0 or there must be a [[query]]")
+    return Scenario(file.name, file.title, file.story, begins, file.days, tuple(stories))
+
+
+def _story(asked: Asked, begins: float, length: float, where: str) -> Story:
+    if asked.text not in queries():
+        raise SwerveError(f"{where} is not in the corpus{nearest(asked.text, queries())}")
+    points: list[Point] = []
+    published: list[tuple[float, str]] = []
+    keys = {document.published for document in documents() if document.published is not None}
+    for step in asked.points:
+        at = _unix(step.at, where) - begins
+        before = points[-1] if points else Point(-1.0, {}, 1.0, STORIES)
+        if not points and at != 0.0:
+            raise SwerveError(f"{where}: the first point is at {step.at}; it must be when the scenario begins")
+        if at <= before.at or at >= length:
+            raise SwerveError(f"{where}: the point at {step.at} must come after the one before, and before the scenario's end")
+        if unknown := [key for key in step.publish if key not in keys]:
+            raise SwerveError(f"{where}: nothing in the corpus waits for {shown(unknown[0])} to be published")
+        shares = before.shares if step.shares is None else _shares(asked.text, step.shares, f"{where}, {step.at}")
+        if not shares:
+            raise SwerveError(f"{where}: the first point must have shares")
+        volume = before.volume if step.volume is None else step.volume
+        points.append(Point(at, shares, volume, before.news if step.news is None else step.news))
+        published += [(at, key) for key in step.publish]
+    return Story(asked.text, asked.per_hour, asked.between == "linear", tuple(points), tuple(published))
+
+
+def _shares(query: str, given: dict[str, float], where: str) -> dict[str, float]:
+    """Shares that sum to 1, of every meaning of the query; a file may have them rounded, or in percent."""
+    known = meanings(query)
+    for meaning in given:
+        if meaning not in known:
+            raise SwerveError(f"{where}: nothing in the corpus means {shown(meaning)}; there is {', '.join(known)}")
+    total = sum(given.values())
+    if not (abs(total - 1.0) <= 0.02 or abs(total - 100.0) <= 2.0):
+        raise SwerveError(f"{where}: shares sum to {total:g}; they must sum to 1, or to 100")
+    return {meaning: given.get(meaning, 0.0) / total for meaning in known}
+
+
+def _at_rest(query: str, per_hour: float) -> Story:
+    """A query of the background, with steady shares of what is always there.
+
+    The first meaning of its file leads for every other query, the second one for the rest: a search engine's own order is right for
+    some queries and wrong for others.
+    """
+    always = {document.meaning for document in documents() if document.query == query and document.published is None}
+    ordered = [meaning for meaning in meanings(query) if meaning in always]
+    if queries().index(query) % 2:
+        ordered[:2] = reversed(ordered[:2])
+    rest = (1.0 - LEADER - SECOND) / max(len(ordered) - 2, 1)
+    weights = dict(zip(ordered, [LEADER, SECOND, *itertools.repeat(rest, len(ordered))], strict=False))
+    total = sum(weights.values())
+    shares = {meaning: weights.get(meaning, 0.0) / total for meaning in meanings(query)}
+    return Story(query, per_hour, False, (Point(0.0, shares, 1.0, STORIES),))
+
+
+def _unix(when: Any, where: str) -> float:
+    """A date or time of a file as unix seconds; without a zone it is UTC."""
+    if isinstance(when, datetime.date) and not isinstance(when, datetime.datetime):
+        when = datetime.datetime(when.year, when.month, when.day)
+    if not isinstance(when, datetime.datetime):
+        raise SwerveError(f"{where}: {shown(when)} is no time; it must be like 2017-08-21 or 2017-08-21T18:00:00Z")
+    return (when if when.tzinfo else when.replace(tzinfo=datetime.UTC)).timestamp()
+
+
+def _folder() -> Traversable:
+    return resources.files("swerve.demo") / "scenarios"

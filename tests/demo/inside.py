@@ -1,0 +1,69 @@
+"""The service's own ranker as a client, without a network or a store: time is told, as the demo tells it to the service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from swerve.exchange import RankArguments, Ranking
+from swerve.service.config import resolve
+from swerve.service.ranker import Ranker
+from swerve.service.replay import ticket_of
+from swerve.service.rows import Place
+from swerve.service.schemas import RankRequest, normalise
+from swerve.service.settings import settings_of
+from swerve.service.tokens import Ticket
+from swerve.service.toml import Document
+
+#: A service that knows of news, and decides the same way in every run.
+NEWS: dict[str, Any] = {"signals": {"numbers": {"news": "count"}}, "policy": {"seed": 1}}
+
+
+class Inside:
+    """`rank_many` and `feedback_many` of a client, over a ranker in this process."""
+
+    def __init__(self, **policy: Any) -> None:
+        config = resolve(Document("", {**NEWS, "policy": {**NEWS["policy"], **policy}}, {}))
+        self.ranker = Ranker(settings_of(config), b"a key for tests only, 32 bytes..")
+        self.now = 0.0
+        self.times: list[float] = []
+        self.asked: list[RankArguments] = []
+        self.clicked: list[str] = []
+        self.shown: list[tuple[float, str, str]] = []  # when, which query, what was on top
+        self._tickets: dict[str, tuple[Place, Ticket]] = {}
+
+    def advance(self, now: float) -> None:
+        self.now = now
+        self.times.append(now)
+
+    def rank_many(self, requests: Iterable[RankArguments]) -> list[Ranking]:
+        asked = list(requests)
+        self.asked += asked
+        pairs = []
+        for one in asked:
+            text = normalise(one["query"])
+            key = self.ranker.key_of(text)
+            place = self.ranker.rows.get(key) or self.ranker.fresh(key, text, len(one["candidates"]), self.now)
+            assert place is not None
+            pairs.append((place, RankRequest(text, list(one["candidates"]), one["signals"], one["session"])))
+        out = []
+        for (place, request), decided in zip(pairs, self.ranker.rank(pairs, self.now), strict=True):
+            assert decided is not None
+            self.shown.append((self.now, request.query, decided.ranking[0]))
+            self._tickets[str(decided.number)] = place, ticket_of(decided, self.now)
+            out.append(Ranking(str(decided.number), decided.ranking, phase=decided.phase))
+        return out
+
+    def feedback_many(self, decisions: Iterable[tuple[str | None, str | None]]) -> list[bool]:
+        out = []
+        for decision, clicked in decisions:
+            assert decision is not None and clicked is not None
+            place, ticket = self._tickets.pop(decision)
+            self.clicked.append(clicked)
+            out.append(bool(self.ranker.feedback(place, ticket, clicked, self.now)))
+        return out
+
+    def alarms(self, query: str) -> int:
+        """Alarms that the query's ledger counts."""
+        place = self.ranker.rows.get(self.ranker.key_of(query))
+        return 0 if place is None else int(place.record.ledger.alarms)
