@@ -118,7 +118,7 @@ def problems() -> list[str]:
     for page in GENERATED:
         if (DOCS / page).read_text(encoding="utf-8") != generated(page):
             found.append(f"docs/{page} is out of date; run `python tools/check_docs.py --write`")
-    pages = [*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"]
+    pages = [*DOCS.glob("*.md"), *(ROOT / "examples").glob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"]
     for page_path in pages:
         text = page_path.read_text(encoding="utf-8")
         for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):

@@ -1,0 +1,132 @@
+"""What docs/quickstart.md and docs/operations.md show is true: snippets run, commands are there, metrics exist."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from service.running import SMALL, Running, running
+
+from swerve.cli import app
+from swerve.service.config import load
+from swerve.service.metrics import Metrics
+
+ROOT = Path(__file__).parent.parent
+QUICKSTART, OPERATIONS = ROOT / "docs" / "quickstart.md", ROOT / "docs" / "operations.md"
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """The fenced blocks of a language, "" for those that name none."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.S | re.M)
+    return [text for name, text in fenced if name == language]
+
+
+def commands(page: Path, word: str) -> list[list[str]]:
+    """The command lines of a page that begin with a word."""
+    lines = [line for block in blocks(page, "") for line in block.splitlines()]
+    return [shlex.split(line, comments=True) for line in lines if line.startswith(f"{word} ")]
+
+
+def run(source: str, folder: Path) -> str:
+    (folder / "snippet.py").write_text(source, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "error"}
+    done = subprocess.run(
+        [sys.executable, "snippet.py"], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+LIBRARY, CLIENT, SIGNALS = blocks(QUICKSTART, "python")
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    """A service that knows the number of the page; a policy that the other tests have compiled."""
+    (page,) = (tomllib.loads(block) for block in blocks(QUICKSTART, "toml"))
+    assert page["signals"]["numbers"].items() <= SMALL["signals"]["numbers"].items()
+    with running(tmp_path_factory.mktemp("quickstart")) as started:
+        yield started
+
+
+def at(service: Running, source: str) -> str:
+    assert "http://127.0.0.1:8350" in source
+    return source.replace("http://127.0.0.1:8350", f"http://127.0.0.1:{service.port}")
+
+
+def test_the_library_in_a_loop_follows_a_shift(tmp_path):
+    before, after = ([int(word) for word in found.split()] for found in re.findall(r"\[([\d ]+)\]", run(LIBRARY, tmp_path)))
+    assert before[0] > 80
+    assert after[3] > 80
+
+
+def test_the_configuration_can_be_used(tmp_path):
+    (text,) = blocks(QUICKSTART, "toml")
+    (tmp_path / "swerve.toml").write_text(text, encoding="utf-8")
+    made = load(tmp_path / "swerve.toml")
+    assert (made.policy.arms, made.signals.numbers) == (16, {"news": "count"})
+
+
+def test_the_client_asks_clicks_and_is_told(service, tmp_path):
+    shown, known = run(at(service, CLIENT), tmp_path).splitlines()
+    assert shown.endswith("False")  # not degraded
+    requests, arms = known.split(" ", 1)
+    assert int(requests) >= 1
+    assert sum(clicks for _, _, clicks in ast.literal_eval(arms)) == 1
+
+
+def test_the_numbers_of_a_caller_are_signals(service, tmp_path):
+    signals, alarms = run(at(service, SIGNALS), tmp_path).splitlines()
+    assert "'news'" in signals
+    assert alarms == "[]"
+
+
+def test_the_requests_by_hand_are_answered(service):
+    client = service.client()
+    rank, feedback = (dict(itertools.pairwise(words))["-d"] for words in commands(QUICKSTART, "curl"))
+    answer = client.call("POST", "/v1/rank", json.loads(rank))
+    assert answer.status == 200
+    told = json.loads(feedback) | {"decision": answer.json["decision"]}
+    assert told["clicked"] in answer.json["ranking"]
+    assert client.call("POST", "/v1/feedback", told).json == {"status": "learned"}
+
+
+@pytest.mark.parametrize("page", [QUICKSTART, OPERATIONS], ids=lambda page: page.stem)
+def test_the_commands_of_the_pages_exist_with_their_options(page):
+    shown = commands(page, "swerve")
+    assert len(shown) >= 2
+    for _, name, *rest in shown:
+        command = app.get_command(None, name)
+        assert command is not None, name
+        if hasattr(command, "commands"):
+            command = command.commands[rest.pop(0)]
+        command.make_context(name, list(rest))  # reads the words; raises for an option that there is none of
+
+
+def test_every_metric_of_the_page_exists_and_every_one_that_exists_is_on_the_page():
+    text = OPERATIONS.read_text(encoding="utf-8")
+    named = {re.sub(r"_bucket$", "", name) for name in re.findall(r"\bswerve_\w+", text)}
+    assert named == set(Metrics().families)
+
+
+def test_the_sizes_of_the_page_are_computed_as_it_says(tmp_path):
+    (source,) = blocks(OPERATIONS, "python")
+    disk, memory = run(source, tmp_path).splitlines()
+    text = OPERATIONS.read_text(encoding="utf-8")
+    for figure in (*re.findall(r"[\d,]+ MB", disk + memory), *re.findall(r"[\d,]+ queries", memory)):
+        assert figure in text, figure
+
+
+def test_reasons_and_outcomes_of_the_page_are_those_of_the_service():
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "swerve" / "service").glob("*.py"))
+    for reason in re.findall(r'reason="(\w+)"', OPERATIONS.read_text(encoding="utf-8")):
+        assert f'"{reason}"' in sources, reason
