@@ -18,12 +18,12 @@ $(VENV)/.dev: requirements/dev.txt pyproject.toml tools/setup
 	tools/setup "$(PYTHON)" $(VENV) requirements/dev.txt
 	@touch $@ $(VENV)/.demo
 
-demo: $(VENV)/.demo  ## set up and run the head-to-head
+demo: $(VENV)/.demo  ## set up and run the live demo with its page
 	$(BIN)/swerve demo
 
 test: $(VENV)/.dev  ## set up and run the default tests
 	tools/system-packages gcc chromium
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile
 
 test-slow: $(VENV)/.dev  ## the longer proofs
 	tools/system-packages gcc chromium

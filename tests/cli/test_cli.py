@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -136,19 +135,6 @@ def test_bounds_refuses_a_horizon_that_is_too_short():
         CliRunner().invoke(app, ["bounds", "--horizon", "1000"], catch_exceptions=False)
 
 
-def test_demo_plays_all_five():
-    rows = json.loads(invoke("demo", "--runs", "1", "--json"))
-    regret = {row["name"]: row["mean"] for row in rows}
-    assert regret["ora"] < regret["bwc"] < regret["ucb1"]
-    assert list(regret) == ["swerve", "oracle-ts", "ora", "bwc", "ucb1"]
-    assert regret["swerve"] < 1.1 * regret["oracle-ts"] < regret["ora"]
-
-
-def test_demo_ends_with_what_noticing_is_worth():
-    out = " ".join(invoke("demo", "--runs", "1").split())
-    assert re.search(r"BWC wins back [\d,]+ \(\d+%\), with no labels\. Swerve loses [\d,]+ in all, \d\.\d\d × what", out)
-
-
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
@@ -205,12 +191,10 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_played(targ
 
 def test_a_plot_that_cannot_be_drawn_is_refused_before_anything_is_played(monkeypatch):
     monkeypatch.setattr("swerve.cli.simulate.simulate", lambda *a, **k: pytest.fail("played"))
-    monkeypatch.setattr("swerve.cli.demo.head_to_head", lambda *a, **k: pytest.fail("played"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    for args in (["simulate", "ucb1", "--plot"], ["demo"]):
-        done = CliRunner().invoke(app, args)
-        assert isinstance(done.exception, SwerveError), done.output
-        assert "needs the package plotext" in str(done.exception)
+    done = CliRunner().invoke(app, ["simulate", "ucb1", "--plot"])
+    assert isinstance(done.exception, SwerveError), done.output
+    assert "needs the package plotext" in str(done.exception)
 
 
 MINE = """

@@ -17,7 +17,7 @@ from swerve.service.config import load
 from swerve.store import Batch, Store, store_path
 from swerve.store.sqlite import SQLiteStore
 
-FILE = Path(sys.argv[2]).with_name("faults.json")
+FILE = Path(sys.argv[-1]).with_name("faults.json")
 
 
 class Faulty(SQLiteStore):

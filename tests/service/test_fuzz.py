@@ -58,6 +58,8 @@ def conforms(served: Running, mode: GenerationMode, examples: int) -> set[str]:
     for found in schema.get_all_operations():
         operation = found.ok()
         name = operation.definition.raw["operationId"]
+        if name == "live":
+            continue  # its answer has no end: tests/dashboard/test_stream.py asks it all kinds of things
         if mode is GenerationMode.NEGATIVE and name not in TAKING:
             continue  # there is nothing to get wrong
         seen.append(name)

@@ -48,10 +48,11 @@ def test_every_route_is_there():
     assert listed == {(route.method, route.path) for route in ROUTES}
     assert {path for _, path in listed} == {
         "/v1/rank", "/v1/rank/batch", "/v1/feedback", "/v1/feedback/batch", "/v1/queries", "/v1/queries/{query}",
-        "/v1/queries/{query}/shift", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs",
+        "/v1/queries/{query}/shift", "/v1/live", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs",
     }  # fmt: skip
     assert len({route.name for route in ROUTES}) == len(ROUTES)
     assert "/docs" not in document(Config(server=Server(docs=False)))["paths"]
+    assert "/v1/live" not in document(live=False)["paths"]
 
 
 def test_every_reference_leads_somewhere():

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from swerve.bench import traffic
 from swerve.bench.load import Connection, Turn
+from swerve.bench.pages import Pages
 from swerve.bench.rows import Bar, Row, row
 from swerve.bench.servers import Server, echo, service
 from swerve.bench.timing import Pairs
@@ -30,6 +31,7 @@ BARS = {
     "rank-p99": Bar("≤", 2.0),
     "feedback": Bar("≥", 0.5),
     "rank-batch": Bar("≥", 10.0),
+    "pages": Bar("≥", 0.95),
     "memory": Bar("≤", 1000.0, "value"),
     "disk": Bar("≤", 1.3),
     "restart": Bar("<", 5.0, "value"),
@@ -39,6 +41,7 @@ NUMBERS = "\n".join(f'{name} = "count"' for name in traffic.SIGNALS)
 CONFIG = f"[signals.numbers]\n{NUMBERS}\n\n[limits]\nnew_queries_per_minute = 1000000000\n"
 CONNECTIONS = 32
 BATCH_CONNECTIONS = 4  # each keeps a hundred decisions waiting
+PAGES = 50
 SUPPLY = 15_000  # decisions a second, at most, that wait for their feedback turn
 ARMS = 8  # candidates of the queries in the large store
 MB = 1e6
@@ -165,6 +168,25 @@ class Bench:
         return [own[1:] for own in turns]
 
 
+def with_pages(bench: Bench) -> tuple[Duel, float]:
+    """`rank` without and with pages that watch the busiest queries, in turns; and the messages that a page got in a second."""
+    duel = Duel([], [])
+    watched = [traffic.text_of(query) for query in range(5)]
+    messages = seconds = 0.0
+    for number in range(bench.effort.rounds + 1):
+        bench.progress(f"pages: round {number} of {bench.effort.rounds}" if number else "pages: warming up")
+        once = bench.own, traffic.rank_turn, CONNECTIONS, bench.effort.seconds
+        without = bench.turn(*once)
+        with Pages(bench.own.port, PAGES, watched) as pages:
+            before = pages.messages
+            busy = bench.turn(*once)
+            messages, seconds = messages + pages.messages - before, seconds + busy.seconds
+        if number:
+            duel.reference.append(without)
+            duel.own.append(busy)
+    return duel, messages / seconds / PAGES
+
+
 @contextlib.contextmanager
 def opened(folder: Path, effort: Effort, progress: Progress) -> Iterator[Bench]:
     """Everything running, and each query asked once."""
@@ -198,6 +220,8 @@ def speed(folder: Path, effort: Effort, progress: Progress) -> list[Row]:
             )
         )
 
+        pages, told = with_pages(bench)
+
         def supply() -> None:
             bench.load.run(traffic.decide, bench.own.port, int(SUPPLY * effort.seconds))
 
@@ -216,6 +240,10 @@ def speed(folder: Path, effort: Effort, progress: Progress) -> list[Row]:
             line(
                 "rank-batch", batches.median(rate) * traffic.BATCH, "decisions/s", "single requests",
                 batches.ratio(rate) * traffic.BATCH, f"batches of {traffic.BATCH}, {BATCH_CONNECTIONS} connections",
+            ),
+            line(
+                "pages", pages.median(rate), "requests/s", "no page", pages.ratio(rate),
+                f"{PAGES} open pages, each with a query; {told:.1f} messages a second for each",
             ),
             line("echo-rank", single.reference_median(rate), "requests/s"),
             line("echo-rank-bare", bare.reference_median(rate), "requests/s", note="without the framework"),

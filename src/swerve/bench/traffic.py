@@ -37,6 +37,11 @@ def batch_of(entries: Sequence[bytes]) -> bytes:
     return post(RANK_BATCH, b"[" + b",".join(entries) + b"]")
 
 
+def text_of(query: int) -> str:
+    """What a query asks, by its number; 0 is the most frequent."""
+    return f"what is {query:06d}"
+
+
 class Traffic:
     """Requests for `queries` queries, the k-th most frequent asked 1/k as often as the first.
 
@@ -61,7 +66,7 @@ class Traffic:
         """The JSON of one request."""
         ids = ",".join(f'"doc-{query:06d}-{place:02d}"' for place in range(self.candidates))
         numbers = ",".join(f'"{name}":{value}.0' for name, value in zip(SIGNALS, self.numbers[query], strict=True))
-        text = f'{{"query":"what is {query:06d}","candidates":[{ids}],"signals":{{{numbers}}},"session":"s{session:08x}"}}'
+        text = f'{{"query":"{text_of(query)}","candidates":[{ids}],"signals":{{{numbers}}},"session":"s{session:08x}"}}'
         return text.encode()
 
     def session(self) -> int:

@@ -1,64 +1,159 @@
-"""`swerve demo`: Swerve, the paper's BWC, those who are told and one who notices nothing, head to head."""
+"""`swerve demo`: intent shifts, and the ranking follows; on a page, in the terminal, or in a summary."""
 
 from __future__ import annotations
 
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
 import click
+from rich.console import Group, RenderableType
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.text import Text
 
-from swerve.cli.common import console, figures, json_option, number, runs_option, seed_option, write_json
-from swerve.cli.simulate import draw, need_plotext, row, table
-from swerve.demo.head_to_head import Standing, head_to_head
-from swerve.environments import Traffic
-from swerve.policies import policy
+from swerve.cli.common import console, figures, json_option, need_service, number, write_json
+from swerve.core.errors import SwerveError
 
-#: In the order of the table: ours, who is told over the same sampling, and the paper's three.
-PLAYERS = ("swerve", "oracle-ts", "ora", "bwc", "ucb1")
+if TYPE_CHECKING:
+    from swerve.demo.server import Demo
+
+#: The policies in the order of the tables, and what they are.
+POLICIES = {
+    "swerve": "Swerve, live",
+    "oracle": "told of every shift",
+    "bwc": "BWC, the paper's",
+    "ucb1": "UCB1, notices nothing",
+    "fixed": "the search engine's own order",
+}
+LOOK = 0.5  # seconds between looks in a terminal
+LINES = 5.0  # seconds between lines where there is none
 
 
-def live_table(standings: list[Standing]) -> Table:
-    """The standings as they are now."""
-    out = figures(
-        "100 queries, a quarter of them shifting: who keeps the right result on top?", "policy", "progress", "regret so far"
+def standings(state: dict[str, Any], demo: Demo) -> RenderableType:
+    """The simulation as it stands."""
+    table = figures(f"{state['title']}, {state['day']}", "ranking by", "CTR", "clicks lost to the best")
+    for name, words in POLICIES.items():
+        table.add_row(f"{name}: {words}", f"{state['ctr'][name]:.1%}", number(state["regret"][name]))
+    pace = "paused" if state["paused"] else "over" if state["ended"] else f"×{state['reached']:,.0f}"
+    below = [f"{state['impressions']:,} impressions, {pace}"]
+    for event, adapted in list(zip(state["events"], state["adapt"], strict=True))[-3:]:
+        how = "not followed yet" if adapted["impressions"] is None else f"followed after {adapted['impressions']} impressions"
+        below.append(f"“{event['query']}”: now {event['to']}; {how}")
+    return Group(Text(f"{demo.address}  (Ctrl-C ends)", style="bold cyan"), table, Text("\n".join(below), style="dim"))
+
+
+def line(state: dict[str, Any]) -> str:
+    """The same in one line."""
+    ctr = ", ".join(f"{name} {state['ctr'][name]:.1%}" for name in POLICIES)
+    return f"{state['day']}: {state['impressions']:,} impressions; CTR {ctr}"
+
+
+def summary(found: dict[str, Any]) -> RenderableType:
+    """What it came to."""
+    title = (
+        f"{found['scenario']}: {found['impressions']:,} impressions, {found['days']:.1f} simulated days in {found['seconds']:.0f} s"
     )
-    for standing in standings:
-        bar = ProgressBar(total=standing.total, completed=standing.done, width=30)
-        out.add_row(standing.name, bar, number(standing.mean))
-    return out
+    table = figures(title, "ranking by", "CTR", "CTR of the top", "clicks lost to the best")
+    for name, words in POLICIES.items():
+        top = f"{found['ctr_top'][name]:.1%}"
+        table.add_row(f"{name}: {words}", f"{found['ctr'][name]:.1%}", top, number(found["regret"][name]))
+    gained, percent = found["ctr_gained"]["points"], found["ctr_gained"]["percent"]
+    share = "" if percent is None else f" ({percent:+.0f} %)"
+    parts = [f"CTR gained over the search engine's own order: {gained:+.1f} points{share}"]
+    for event in found["events"]:
+        took = event["impressions"]
+        how = "not followed before the next, or the end" if took is None else f"followed after {took} impressions"
+        parts.append(f"“{event['query']}” turns to {event['to']}: {how}")
+    false, alarms = found["false_alarms"], found["alarms"]
+    parts.append(
+        f"{alarms} new phases, {false} of them although people wanted what they had wanted; {found['degraded']} degraded answers"
+    )
+    return Group(table, Text("\n".join(parts)))
+
+
+def watch(demo: Demo, stop: threading.Event, quiet: bool) -> None:
+    """Show how it goes until `stop`: a live table in a terminal, a line now and then elsewhere, nothing when `quiet`."""
+    began = time.monotonic()
+    told = False
+    if quiet or not console.is_terminal:
+        while not stop.wait(LINES if told else LOOK):
+            if demo.state is not None and not quiet:
+                if not told:
+                    console.print(f"the page: {demo.address}", highlight=False)
+                    told = True
+                console.print(line(demo.state), highlight=False)
+        return
+    with Live(console=console, transient=True, refresh_per_second=2, redirect_stdout=False, redirect_stderr=False) as live:
+        while not stop.wait(LOOK):
+            if demo.state is None:
+                waiting = f"compiling, {time.monotonic() - began:.0f} s (the first start only; a minute or two)"
+                live.update(Text(f"{demo.address}  {waiting}" if demo.address else waiting, style="cyan"))
+            else:
+                live.update(standings(demo.state, demo))
+
+
+def checked_scenario(ctx: click.Context, _: click.Parameter, name: str) -> str:
+    """Refuse a scenario that there is none of, at once."""
+    need_demo()
+    from swerve.demo import scenarios
+
+    return scenarios.load(name).name
+
+
+def need_demo() -> None:
+    """Refuse the demo where its packages are not installed."""
+    need_service("the demo")
+    try:
+        import httpx  # noqa: F401
+        import tantivy  # noqa: F401
+    except ImportError as error:
+        raise SwerveError(f"the demo needs the package {error.name}; install Swerve with its extra `demo`") from None
 
 
 @click.command("demo")
-@runs_option
-@seed_option
+@click.option(
+    "--scenario", default="hurricane", show_default=True, callback=checked_scenario,
+    help="What happens: hurricane, independence-day, tomato, storm (many at once) or quiet (nothing).",
+)  # fmt: skip
+@click.option(
+    "--speed", type=click.FloatRange(1, 1000), default=None,
+    help="Simulated minutes in a second, 1 to 1000.  [default: 200; headless: the whole scenario in --seconds]",
+)  # fmt: skip
+@click.option("--port", type=click.IntRange(0, 65535), default=None, help="Port; 0 takes any free one.  [default: 8350 if free]")
+@click.option("--store", metavar="URL", help="Keep the state, such as sqlite:///PATH.  [default: a folder that goes away]")
+@click.option("--headless", is_flag=True, help="No table: play for --seconds, then say what it came to.")
+@click.option("--seconds", type=click.FloatRange(1), default=None, help="End after so many seconds of playing.  [headless: 20]")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Who asks, wants and clicks what.")
 @json_option
-def command(runs: int, seed: int, json_to: str | None) -> None:
-    """Swerve and BWC (both learn to notice), two that are told of every event, and UCB1 (notices nothing) on the same traffic.
+def command(
+    scenario: str, speed: float | None, port: int | None, store: str | None, headless: bool, seconds: float | None, seed: int,
+    json_to: str | None,
+) -> None:  # fmt: skip
+    """See it swerve: a service with its page, a search engine behind it, and simulated users whose intent shifts.
 
-    swerve is Swerve's own policy, oracle-ts Thompson sampling that is told; bwc is the paper's algorithm, ora UCB1 that is told.
-    100 queries, 3 million impressions, 5 results each; a quarter of the queries shift 1 to 10 times. A live table, then the
-    figures and a plot.
+    Open the address that it prints. The users search a small corpus of ambiguous queries; what they want changes as the scenario
+    says, and the service, which is told nothing of that, finds out. BWC, UCB1, an oracle and the search engine's own order meet
+    the same users.
     """
-    if json_to != "-":
-        need_plotext("the demo's plot")
-    environment = Traffic(shifting=0.25)
-    policies = {name: policy(name, arms=environment.results, horizon=environment.rounds_per_query) for name in PLAYERS}
-    with Live(console=console, transient=True, refresh_per_second=10) as live:
-        ended = head_to_head(
-            policies, environment, rounds=environment.impressions, runs=runs, seed=seed,
-            look=lambda standings: live.update(live_table(standings)),
-        )  # fmt: skip
-    results = {standing.name: standing.results for standing in ended if standing.results is not None}
-    rows = [row(standing.name, results[standing.name], standing.seconds, False) for standing in ended]
-    if write_json(json_to, rows):
-        return
-    console.print(table(rows, "a quarter of the queries shifting", runs))
-    draw(results)
-    swerve, told, ora, bwc, ucb1 = (float(results[name].regret.mean()) for name in PLAYERS)
-    console.print(
-        f"Of the {number(ucb1 - ora)} clicks that UCB1 loses to not knowing of the shifts, BWC wins back {number(ucb1 - bwc)} "
-        f"({(ucb1 - bwc) / (ucb1 - ora):.0%}), with no labels."
-    )
-    console.print(
-        f"Swerve loses {number(swerve)} in all, {swerve / told:.2f} × what Thompson sampling loses that is told of every shift."
-    )
+    from swerve.demo import scenarios
+    from swerve.demo.clock import PACE
+    from swerve.demo.server import FASTEST, SLOWEST, Demo, Options
+
+    if headless and seconds is None:
+        seconds = 20.0
+    if speed is None:
+        fitting = scenarios.load(scenario).length / PACE / seconds if headless and seconds else 200.0
+        speed = min(max(fitting, SLOWEST), FASTEST)
+    demo = Demo(Options(scenario, speed, seed, port, store, seconds))
+    stop = threading.Event()
+    watching = threading.Thread(target=watch, args=(demo, stop, headless and json_to == "-"), name="swerve-terminal", daemon=True)
+    watching.start()
+    try:
+        demo.run()
+    finally:
+        stop.set()
+        watching.join()
+    if demo.summary is None:
+        raise SwerveError("it was ended before anything could be summed up")
+    if not write_json(json_to, demo.summary):
+        console.print(summary(demo.summary))

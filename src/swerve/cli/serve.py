@@ -21,14 +21,16 @@ from swerve.cli.common import need_service
     help="Configuration in TOML (docs/configuration.md); SWERVE_CONFIG names a default.",
 )
 def command(host: str | None, port: int | None, store: str | None, config_file: Path | None) -> None:
-    """Serve `rank` and `feedback` over HTTP, with durable state.
+    """Serve `rank` and `feedback` over HTTP, with durable state, and a page that shows what happens.
 
     Options win over the environment, the environment over the file. Ctrl-C or SIGTERM ends in order: requests under way are
     answered and everything is written.
     """
     need_service()
+    from swerve.dashboard import extend
     from swerve.service.config import load
     from swerve.service.server import serve
 
     given = {"server.host": host, "server.port": port, "store.url": store}
-    serve(load(config_file, {name: value for name, value in given.items() if value is not None}), click.echo)
+    config = load(config_file, {name: value for name, value in given.items() if value is not None})
+    serve(config, click.echo, extend=extend)

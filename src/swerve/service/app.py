@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -43,14 +43,18 @@ log = logging.getLogger("swerve.service")
 
 JSON = b"application/json"
 RETRY_AFTER = b"1"
+#: What goes with a body of pieces: nobody on the way is to keep them.
+ENDLESS = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
 
 Scope = dict[str, Any]
+#: A body that is sent piece by piece, for as long as somebody listens: called with ASGI's `receive` and `send`.
+Pieces = Callable[[Any, Any], Awaitable[None]]
 #: What a route gives: a status, a body, and the body's type.
-Answer = tuple[int, bytes, bytes]
+Answer = tuple[int, bytes | Pieces, bytes]
 Handler = Callable[[Scope, bytes], Awaitable[Answer]]
 
 
-def problem(status: int, code: str, message: str, field: str | None = None) -> Answer:
+def problem(status: int, code: str, message: str, field: str | None = None) -> tuple[int, bytes, bytes]:
     """The answer to a request that was refused or could not be served."""
     return status, encode(Problem(Error(code, message, field, logs.request_id.get() or None))), JSON
 
@@ -92,7 +96,11 @@ class Endpoint:
         except Exception:
             log.exception("a request failed")
             status, content, media = problem(500, "internal", "a defect of the service; its log has more under this id")
-        headers = [(b"content-type", media), (b"content-length", b"%d" % len(content)), (b"x-request-id", identity.encode())]
+        headers = [(b"content-type", media), (b"x-request-id", identity.encode())]
+        if isinstance(content, bytes):
+            headers.append((b"content-length", b"%d" % len(content)))
+        else:
+            headers += ENDLESS
         if status == 503:
             headers.append((b"retry-after", RETRY_AFTER))
         elif status == 401:
@@ -100,7 +108,12 @@ class Endpoint:
         if media.startswith(b"text/html"):
             headers.append((b"content-security-policy", openapi.docs_policy().encode()))
         await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": content})
+        if isinstance(content, bytes):
+            await send({"type": "http.response.body", "body": content})
+        elif scope["method"] == "HEAD":
+            await send({"type": "http.response.body"})
+        else:
+            await content(receive, send)
         took = time.perf_counter() - started
         self.service.metrics.request(self.route.name, status)
         if self.seconds is not None:
@@ -125,15 +138,15 @@ def needed(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str | None, bytes | 
 class Handlers:
     """What each route does, by the name it has in the OpenAPI document."""
 
-    def __init__(self, service: Service) -> None:
-        self.service, self.limits = service, service.config.limits
+    def __init__(self, service: Service, live: bool = False) -> None:
+        self.service, self.limits, self.has_live = service, service.config.limits, live
         self.people = People(service)
 
     async def rank(self, scope: Scope, body: bytes) -> Answer:
         return 200, encode(await self.service.rank(read_rank(body))), JSON
 
     async def rank_batch(self, scope: Scope, body: bytes) -> Answer:
-        answers = await self.service.rank_many(read_ranks(body, self.limits))
+        answers = await self.service.batches.rank(read_ranks(body, self.limits))
         return 200, encode([refusal(answer) if isinstance(answer, Refused) else answer for answer in answers]), JSON
 
     async def feedback(self, scope: Scope, body: bytes) -> Answer:
@@ -189,7 +202,7 @@ class Handlers:
         return 200, self.service.metrics.render(), CONTENT_TYPE.encode()
 
     async def openapi(self, scope: Scope, body: bytes) -> Answer:
-        return 200, encode(openapi.document(self.service.config)), JSON
+        return 200, encode(openapi.document(self.service.config, self.has_live)), JSON
 
     async def docs(self, scope: Scope, body: bytes) -> Answer:
         return 200, openapi.docs_page().encode(), b"text/html; charset=utf-8"
@@ -219,6 +232,8 @@ class TextConvertor(PathConvertor):
 register_url_convertor("text", TextConvertor())
 
 
+#: The routes that `App.at_once` may answer.
+BUSIEST = {b"/v1/rank": "rank", b"/v1/rank/batch": "rank_batch", b"/v1/feedback": "feedback"}
 #: A status, a body and the request's id.
 Reply = tuple[int, bytes, str]
 
@@ -227,19 +242,23 @@ class App(Starlette):
     """The ASGI application of a service.
 
     The busy routes have plain paths and need nothing that the framework wraps around a handler: they are found here by their path.
-    Everything else, and every other method, goes the usual way.
+    Everything else, and every other method, goes the usual way. `extra_routes` are of what is built on top of the service.
     """
 
-    def __init__(self, service: Service, **named: Any) -> None:
+    #: The connection that a request came in on, for a body without an end; the server that runs the application knows.
+    transport_of: Callable[[Scope], asyncio.Transport | None] = staticmethod(lambda scope: None)
+
+    def __init__(self, service: Service, extra_routes: Sequence[Route] = (), **named: Any) -> None:
         self.service, self.keys = service, ApiKeys(service.config.security.api_keys)
-        keys, handlers, metrics = self.keys, Handlers(service), service.metrics
-        timed = {"rank": metrics.rank_seconds, "feedback": metrics.feedback_seconds}
-        routes = []
+        live = any(route.name == "live" for route in extra_routes)
+        keys, handlers, metrics = self.keys, Handlers(service, live), service.metrics
+        self.seconds = {route: spread for route in BUSIEST.values() if (spread := metrics.seconds(route)) is not None}
+        routes = list(extra_routes)
         self.busy: dict[str, Endpoint] = {}
         for route in openapi.ROUTES:
-            if route.name in ("openapi", "docs") and not service.config.server.docs:
+            if route.name == "live" or (route.name in ("openapi", "docs") and not service.config.server.docs):
                 continue
-            endpoint = Endpoint(service, keys, route, getattr(handlers, route.name), timed.get(route.name))
+            endpoint = Endpoint(service, keys, route, getattr(handlers, route.name), metrics.seconds(route.name))
             path = route.path.replace("{query}", "{query:text}")
             routes.append(Route(path, endpoint, methods=[route.method.upper()], name=route.name))
             if endpoint.reads:
@@ -251,7 +270,8 @@ class App(Starlette):
     def at_once(
         self, path: bytes, headers: list[tuple[bytes, bytes]], body: bytes, later: Callable[[Reply], None]
     ) -> Reply | tuple[()] | None:
-        """The answer to a `rank` whose row is in memory; for feedback nothing yet, and `later` is called when it is durable.
+        """The answer to a `rank` whose row is in memory, and to a batch whose rows are; for feedback nothing yet, and `later` is
+        called when it is durable.
 
         `Door` asks before it makes a task of a request. None: it goes through its route, and what is refused is refused there.
         """
@@ -259,15 +279,19 @@ class App(Starlette):
         presented, kind, sent_id = needed(headers)
         if kind != JSON:
             return None
-        service, route = self.service, "rank" if path == b"/v1/rank" else "feedback"
+        service, route = self.service, BUSIEST[path]
+        seconds = self.seconds[route]
+        answer: Any = None
         try:
-            caller = self.keys.check(presented, "rank" if route == "rank" else "feedback")
+            caller = self.keys.check(presented, "feedback" if route == "feedback" else "rank")
             if route == "feedback":
                 request = read_feedback(body)
                 check(request, service.config.limits)
                 waiting = service.clicks.feedback_at_once(request)
-            else:
+            elif route == "rank":
                 answer = service.rank_at_once(read_rank(body))
+            else:
+                answer = service.batches.at_once(read_ranks(body, service.config.limits))
         except (Refused, Denied):
             return None
         identity = logs.new_id(sent_id)
@@ -275,11 +299,11 @@ class App(Starlette):
         def reply(status: int, content: bytes) -> Reply:
             took = time.perf_counter() - started
             service.metrics.request(route, status)
-            (service.metrics.rank_seconds if route == "rank" else service.metrics.feedback_seconds).observe(took)
+            seconds.observe(took)
             logs.access(route, "POST", status, took, caller)
             return status, content, identity
 
-        if route == "rank":
+        if route != "feedback":
             return None if answer is None else reply(200, encode(answer))
         if waiting is None:
             return None

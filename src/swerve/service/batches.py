@@ -41,7 +41,7 @@ class Batches:
     def plain(self, place: Place, asked: Asked) -> bool:
         """Whether a request repeats the candidates of the last one for its row, and nothing about it is to be refused."""
         service = self.service
-        if place.raw != asked.candidates or service.recorder is not None or place.key in service.watched:
+        if place.raw != asked.candidates or service.recorder is not None:
             return False
         if self.keep_text and place.query is None:
             return False
@@ -175,7 +175,7 @@ class Batches:
 
     def _decide(self, run: list[Asking], now: float) -> list[RankResponse | None]:
         """Requests for rows of one table."""
-        ranker, service = self.ranker, self.service
+        ranker, service, watched = self.ranker, self.service, self.service.watched
         answers, chances, first = ranker.answers(run, now)
         touch, unwritten = ranker.rows.touch, ranker.unwritten
         parts, made = [], []
@@ -193,14 +193,10 @@ class Batches:
             explorations += explored
             at = offer.index(arm)
             parts.append((place.key, arm | generation << 6 | phase << 14, number, place.shorts[arm]))
-            made.append(
-                (
-                    ids if at == 0 else [ids[at], *ids[:at], *ids[at + 1 :]],
-                    explored != 0,
-                    round(chance, 6) if self.rounded else None,
-                    phase,
-                )
-            )
+            order = ids if at == 0 else [ids[at], *ids[:at], *ids[at + 1 :]]
+            if watched and (seen := watched.get(place.key)) is not None:
+                seen(order)
+            made.append((order, explored != 0, round(chance, 6) if self.rounded else None, phase))
         service.metrics.decisions.value += len(made)
         service.metrics.explored.value += explorations
         tokens = service.tokens.sign_many(parts, now)

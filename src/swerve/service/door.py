@@ -12,7 +12,7 @@ MOST_HEAD = 65_536
 LINES = {200: b"200 OK", 503: b"503 Service Unavailable"}
 #: A status, a body and the request's id.
 Answer = tuple[int, bytes, str]
-SHORT = (b"/v1/rank", b"/v1/feedback")
+SHORT = (b"/v1/rank", b"/v1/feedback", b"/v1/rank/batch")
 SAID = b"the path and the headers are longer than 64 kB"
 TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain; charset=utf-8\r\n"

@@ -116,6 +116,8 @@ class Metrics:
         self.requests = count("requests_total", "Requests answered.", "route", "status")
         self.rank_seconds = spread("rank_seconds", "Time from the start of a rank request to its answer.", LATENCIES)
         self.feedback_seconds = spread("feedback_seconds", "Time from the start of a feedback request to its answer.", LATENCIES)
+        self.rank_batch_seconds = spread("rank_batch_seconds", "The same for a batch of rank requests.", LATENCIES)
+        self.feedback_batch_seconds = spread("feedback_batch_seconds", "The same for a batch of feedback.", LATENCIES)
 
         self.decisions = count("decisions_total", "Rankings decided, without degraded ones.")()
         self.explored = count("explored_total", "Rankings whose top was not the best known.")()
@@ -154,6 +156,11 @@ class Metrics:
         family = Family(lambda: Histogram(bounds))
         self.families[f"swerve_{name}"] = ("histogram", about, family)
         return family()
+
+    def seconds(self, route: str) -> Histogram | None:
+        """The latencies of a route, where they are kept."""
+        kept = {"rank": self.rank_seconds, "feedback": self.feedback_seconds}
+        return (kept | {"rank_batch": self.rank_batch_seconds, "feedback_batch": self.feedback_batch_seconds}).get(route)
 
     def request(self, route: str, status: int) -> None:
         """Count one answer of a route, by the class of its status."""

@@ -17,7 +17,7 @@ from swerve.service.config import Config
 from swerve.service.tokens import LENGTH
 from swerve.version import __version__
 
-JSON = "application/json"
+JSON, EVENTS = "application/json", "text/event-stream"
 Json = dict[str, Any]
 _REF = "#/components/schemas/"
 
@@ -74,6 +74,7 @@ ROUTES = (
         "post", "/v1/queries/{query}/shift", "shift", "Say that a query's intent has shifted: it starts afresh", "feedback",
         None, schemas.ShiftResponse, (*_READ, 404),
     ),
+    Route("get", "/v1/live", "live", "What happens, as it happens: server-sent events", "read", None, None, _READ, media=EVENTS),
     Route("get", "/healthz", "healthz", "Is the process alive?", None, None, schemas.Health),
     Route("get", "/readyz", "readyz", "Can it serve now?", None, None, schemas.Health),
     Route("get", "/metrics", "metrics", "Figures for Prometheus", "read", None, None, (401, 403), media="text/plain"),
@@ -108,10 +109,11 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
 }
 
 
-def document(config: Config | None = None) -> Json:
-    """The OpenAPI document of a service with this configuration."""
+def document(config: Config | None = None, live: bool = True) -> Json:
+    """The OpenAPI document of a service with this configuration, with or without the live events."""
     config = config or Config()
-    shown = [route for route in ROUTES if config.server.docs or route.name not in ("openapi", "docs")]
+    hidden = {*(() if config.server.docs else ("openapi", "docs")), *(() if live else ("live",))}
+    shown = [route for route in ROUTES if route.name not in hidden]
     types = [kind for route in shown for kind in (route.request, route.response) if kind is not None]
     _, components = msgspec.json.schema_components([*types, schemas.Problem], ref_template=_REF + "{name}")
     for component in components.values():
@@ -173,6 +175,11 @@ def _operation(route: Route, config: Config, listing: Json) -> Json:
     if "{query}" in route.path:
         about = "The text of the query, percent-encoded (also its slashes); or `key:` and its key, as the list gives it."
         parameters.append({"name": "query", "in": "path", "required": True, "description": about, "schema": _query(config)})
+    if route.name == "live":
+        about = "A query to watch: its state and its rankings come too. As text, or `key:` and its key."
+        parameters.append({"name": "query", "in": "query", "description": about, "schema": _query(config)})
+        about = "The `id` of the last event that was read, to go on after it: of the same query."
+        parameters.append({"name": "Last-Event-ID", "in": "header", "description": about, "schema": {"type": "string"}})
     if route.request is schemas.ListRequest:
         parameters += [{"name": name, "in": "query", "schema": kind} for name, kind in listing["properties"].items()]
     elif route.request is not None:
@@ -203,7 +210,7 @@ def _ref(kind: type[msgspec.Struct]) -> Json:
 
 
 def _tag(route: Route) -> str:
-    if route.path.startswith("/v1/queries"):
+    if route.path.startswith(("/v1/queries", "/v1/live")):
         return "state"
     return "decisions" if route.path.startswith("/v1/") else "service"
 

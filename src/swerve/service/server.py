@@ -9,16 +9,20 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.routing import Route
 
 from swerve.core.errors import SwerveError
 from swerve.service import logs
-from swerve.service.app import App
+from swerve.service.app import App, Scope
+from swerve.service.clock import Clock
 from swerve.service.config import Config
 from swerve.service.door import Door
+from swerve.service.schemas import Refused
 from swerve.service.secrets import load_secrets, may_bind, put_back, secrets_path
 from swerve.service.service import Service
 from swerve.store import open_store
@@ -27,8 +31,43 @@ from swerve.version import __version__
 log = logging.getLogger("swerve.service")
 
 
+async def nothing() -> None:
+    """Do nothing."""
+
+
+class Extension(NamedTuple):
+    """What is built on top of a service.
+
+    Routes of its own; what runs beside the service, cancelled before that ends; and what to do first of all when the server is to
+    end: connections that would stay open for ever must be let go of, because the server waits for the others.
+    """
+
+    routes: Sequence[Route] = ()
+    run: Callable[[], Awaitable[None]] = nothing
+    close: Callable[[], None] = lambda: None
+
+
+#: Makes an extension, of the service and the address that it will answer at.
+Extend = Callable[[Service, str], Extension]
+
+
 class Server(uvicorn.Server):
     """A server that takes a signal as the wish to end in order; uvicorn's own raises it again afterwards, and ends by it."""
+
+    def __init__(self, config: uvicorn.Config, ending: Callable[[], None]) -> None:
+        super().__init__(config)
+        self.ending = ending
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.ending()
+        await super().shutdown(sockets)
+
+    def transport_of(self, scope: Scope) -> asyncio.Transport:
+        """The connection of a request that is being answered: to cut it off, and to see that it was closed."""
+        for connection in self.server_state.connections:
+            if isinstance(connection, Door) and connection.scope is scope:
+                return connection.transport
+        raise Refused(422, "pipelined", "nothing may be sent on this connection behind a request for an answer without an end")
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -52,7 +91,7 @@ def listen(host: str, port: int) -> socket.socket:
         raise SwerveError(f"cannot listen on {host} port {port}: {error.strerror or error}{hint}") from None
 
 
-def open_service(config: Config) -> Service:
+def open_service(config: Config, clock: Clock | None = None) -> Service:
     """A service over its store and secrets."""
     may_bind(config.server.host, config)
     store = open_store(config.store.url)  # before the secrets: its folder is made here, and a second process ends here
@@ -66,26 +105,28 @@ def open_service(config: Config) -> Service:
             except OSError as error:
                 log.error("the secrets could not be written again: %s", error)
 
-        return Service(config, store, secrets, restored=put_secrets_back)
+        return Service(config, store, secrets, clock=clock, restored=put_secrets_back)
     except BaseException:
         store.close()
         raise
 
 
 def lifespan(
-    service: Service, told: Callable[[], None], ended: Callable[[bool], None]
+    service: Service, told: Callable[[], None], ended: Callable[[bool], None], run: Callable[[], Awaitable[None]] = nothing
 ) -> Callable[[Starlette], contextlib.AbstractAsyncContextManager[None]]:
     """Start with the server, without keeping requests waiting: until all is compiled they get the given order. End after it."""
 
     @contextlib.asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
-        started = asyncio.get_running_loop().create_task(begin(service, told), name="swerve-start")
+        loop = asyncio.get_running_loop()
+        tasks = loop.create_task(begin(service, told), name="swerve-start"), loop.create_task(beside(run), name="swerve-beside")
         try:
             yield
         finally:
-            started.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await started
+            for task in tasks:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
             ended(await service.stop())
 
     return life
@@ -103,24 +144,32 @@ async def begin(service: Service, told: Callable[[], None]) -> None:
     told()
 
 
-def serve(config: Config, told: Callable[[str], None] = print) -> None:
-    """Serve until SIGINT or SIGTERM; `told` gets the lines for people."""
-    logs.setup(config.log)
-    service = open_service(config)
+async def beside(run: Callable[[], Awaitable[None]]) -> None:
+    """Run an extension: the service goes on without it when it fails."""
     try:
-        sock = listen(config.server.host, config.server.port)
-    except BaseException:
-        service.store.close()
-        raise
-    host, port = sock.getsockname()[:2]
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        await run()
+    except Exception:
+        log.exception("what runs beside the service failed")
+
+
+def serve(config: Config, told: Callable[[str], None] = print, *, extend: Extend | None = None, clock: Clock | None = None) -> None:
+    """Serve until SIGINT or SIGTERM; `told` gets the lines for people, `extend` adds what is built on top."""
+    logs.setup(config.log)
+    service = open_service(config, clock)
+    with contextlib.ExitStack() as undo:  # until everything is there
+        undo.callback(service.store.close)
+        sock = undo.enter_context(listen(config.server.host, config.server.port))
+        host, port = sock.getsockname()[:2]
+        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        extension = Extension() if extend is None else extend(service, address)
+        undo.pop_all()
     metrics = service.metrics
     metrics.info(__version__, config.policy.spec, config.store.url.partition(":")[0]).value = 1
     metrics.started.value = time.time()
     told(f"swerve {__version__}: {address}  store {config.store.url}  policy {config.policy.spec}")
-    app = App(service)
+    app = App(service, extension.routes)
     written: list[bool] = []
-    app.router.lifespan_context = lifespan(service, lambda: told(f"ready: {address}"), written.append)
+    app.router.lifespan_context = lifespan(service, lambda: told(f"ready: {address}"), written.append, extension.run)
     server = Server(
         uvicorn.Config(
             app,
@@ -130,10 +179,13 @@ def serve(config: Config, told: Callable[[str], None] = print) -> None:
             log_config=None,
             timeout_graceful_shutdown=max(1, round(config.server.drain_seconds)),
             limit_concurrency=10_000,
+            timeout_keep_alive=75,  # longer than callers keep theirs: who closes first loses a request now and then
             server_header=False,
             proxy_headers=False,  # nothing here asks who the caller is
-        )
+        ),
+        extension.close,
     )
+    app.transport_of = server.transport_of
     with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(server.serve(sockets=[sock]))
     if written != [True]:

@@ -11,10 +11,10 @@ import gc
 import logging
 import struct
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from swerve.core.contract import ALARM, RESTARTED
+from swerve.service.batches import Batches
 from swerve.service.clicks import Clicks
 from swerve.service.clock import Clock
 from swerve.service.committer import Committer
@@ -30,7 +30,6 @@ from swerve.service.schemas import (
     Asked,
     RankRequest,
     RankResponse,
-    Refused,
     check_candidates,
     check_query,
     check_rest,
@@ -47,10 +46,6 @@ log = logging.getLogger("swerve.service")
 MOST_KEYS = 50_000  # texts whose key is remembered
 TICK = 5.0  # seconds between looks at the clock
 GARBAGE = 120  # of them between full collections of garbage
-
-
-#: One of a batch: where it stands there, its key, and itself.
-Entry = tuple[int, bytes, RankRequest]
 
 
 class Service:
@@ -77,6 +72,7 @@ class Service:
         self.layouts = Layouts(store, self.ranker)
         self.fresh = NewQueries(config.limits.new_queries_per_minute, self.clock.now())
         self.recorder = Recorder(config, self.ranker) if config.log.record else None
+        self.watched: Mapping[bytes, Callable[[list[str]], None]] = {}  # who is told of each ranking, by the query's key
         self.restored = restored
         self.ready = False  # whether all capacities are compiled
         self.stopping = False
@@ -94,8 +90,9 @@ class Service:
         )
         self.loader = Loader(store, self.metrics, self._adopt, self.committer.suspect)
         self.clicks = Clicks(self)
+        self.batches = Batches(self)
         self._warming = Warming(config, self.ranker)
-        self._keys: dict[str, bytes] = {}
+        self.keys: dict[str, bytes] = {}
         self._ticking: asyncio.Task[None] | None = None
         self.metrics.cache_rows.ask = lambda: len(self.ranker.rows)
         self.metrics.pending_rows.ask = lambda: len(self.ranker.unwritten)
@@ -182,7 +179,7 @@ class Service:
     # ------------------------------------------------------------------ rank
     def rank_at_once(self, asked: Asked) -> RankResponse | None:
         """The order to show for a request whose row is in memory; None for others. Raises `Refused`."""
-        key, place, request = self._read(asked)
+        key, place, request = self.read(asked)
         if place is None or not self.ready or self.committer.away is not None:
             return None
         self.metrics.cache_hits.value += 1
@@ -190,27 +187,27 @@ class Service:
             return self._decide(key, place, asked, request)
         except Exception:  # search must not break because of a defect of ours
             log.exception("a ranking failed")
-            return self._given(request, "internal")
+            return self.given(request, "internal")
 
     async def rank(self, asked: Asked) -> RankResponse:
         """The order to show for one request. Raises `Refused`."""
-        key, place, request = self._read(asked)
+        key, place, request = self.read(asked)
         if not self.ready or self.committer.away is not None:
-            return self._given(request, "store" if self.ready else "starting")
+            return self.given(request, "store" if self.ready else "starting")
         try:
             if place is None:
                 self.metrics.cache_misses.value += 1
                 text, arms = normalise(request.query), len(request.candidates)
                 found = await self.loader.load(key, self.deadline * 0.75, begin=True, text=text, arms=arms)
                 if isinstance(found, str):
-                    return self._given(request, found)
+                    return self.given(request, found)
                 place = found
             else:
                 self.metrics.cache_hits.value += 1
             return self._decide(key, place, asked, request)
         except Exception:  # search must not break because of a defect of ours
             log.exception("a ranking failed")
-            return self._given(request, "internal")
+            return self.given(request, "internal")
 
     def _decide(self, key: bytes, place: Place, asked: Asked, request: RankRequest) -> RankResponse:
         if place.query is None and self.ranker.settings.keep_text:
@@ -220,78 +217,17 @@ class Service:
         decided = self.ranker.rank(((place, request),), now)[0]
         if place.raw is None:
             place.remember(asked.candidates, request)
-        return self._response(request, decided, now)
+        return self.response(request, decided, now)
 
-    async def rank_many(self, entries: Sequence[Asked | Refused]) -> list[RankResponse | Refused]:
-        """`rank` for each, in order, with one load for all that are not in memory and few compiled calls."""
-        rows, out = self.ranker.rows, list[Any](entries)
-        read: list[Entry] = []
-        missing: dict[bytes, RankRequest] = {}
-        for at, asked in enumerate(entries):
-            if type(asked) is Asked:
-                try:
-                    key, place, request = self._read(asked)
-                except Refused as refused:
-                    out[at] = refused
-                    continue
-                read.append((at, key, request))
-                if place is None:
-                    missing.setdefault(key, request)
-                else:
-                    rows.touch(key)
-        if not self.ready or self.committer.away is not None:
-            for at, _, request in read:
-                out[at] = self._given(request, "store" if self.ready else "starting")
-            return out
-        self.metrics.cache_misses.value += len(missing)
-        self.metrics.cache_hits.value += len(read) - len(missing)
-        try:
-            await self._rank_all(read, missing, out)
-        except Exception:
-            log.exception("a batch of rankings failed")
-            for at, _, request in read:
-                if out[at] is entries[at]:
-                    out[at] = self._given(request, "internal")
-        return out
-
-    async def _rank_all(self, read: list[Entry], missing: dict[bytes, RankRequest], out: list[Any]) -> None:
-        trouble: dict[bytes, str] = {}
-        if missing:
-            within = self.deadline * 0.75 * max(1.0, len(missing) / 100)  # a batch has the time of its hundreds
-            load = self.loader.load
-            found = await asyncio.gather(
-                *(
-                    load(key, within, begin=True, text=normalise(new.query), arms=len(new.candidates))
-                    for key, new in missing.items()
-                )
-            )
-            trouble = {key: why for key, why in zip(missing, found, strict=True) if isinstance(why, str)}
-        now = self.clock.now()
-        get, where = self.ranker.rows.get, []
-        ready: list[tuple[Place, RankRequest]] = []
-        for at, key, request in read:
-            place = get(key)
-            if place is None:  # not loaded, or let go again to make room for another of this batch
-                out[at] = self._given(request, trouble.get(key, "memory"))
-            else:
-                ready.append((place, request))
-                where.append(at)
-            if place is not None and place.query is None and self.ranker.settings.keep_text:
-                place.query = normalise(request.query)
-        for at, (place, request), decided in zip(where, ready, self.ranker.rank(ready, now), strict=True):
-            if place.raw is None:
-                place.remember(out[at].candidates, request)
-            out[at] = self._response(request, decided, now)
-
-    def _read(self, asked: Asked) -> tuple[bytes, Place | None, RankRequest]:
+    def read(self, asked: Asked) -> tuple[bytes, Place | None, RankRequest]:
         """The key of a request's query, its row if that is in memory, and the request itself, checked."""
-        key = self._keys.get(asked.query)
+        key = self.keys.get(asked.query)
         if key is None:
             check_query(asked.query, self.config.limits)
             key = self.ranker.key_of(normalise(asked.query))
-            if len(self._keys) >= MOST_KEYS:
-                self._keys.clear()
-            self._keys[asked.query] = key
+            if len(self.keys) >= MOST_KEYS:
+                self.keys.clear()
+            self.keys[asked.query] = key
         place = self.ranker.rows.get(key)
         if place is not None and place.raw == asked.candidates:  # the same as the last time, when they were good
             request = RankRequest(asked.query, place.last, asked.signals, asked.session)
@@ -301,29 +237,32 @@ class Service:
         check_rest(request, self.config.limits, self.numbers)
         return key, place, request
 
-    def _response(self, request: RankRequest, decided: Decided | None, now: float) -> RankResponse:
+    def response(self, request: RankRequest, decided: Decided | None, now: float) -> RankResponse:
         if decided is None:
-            return self._given(request, "candidates")
+            return self.given(request, "candidates")
         if self.recorder is not None:
             self.recorder.ranked(request, decided, now)
+        if self.watched and (seen := self.watched.get(decided.key)) is not None:
+            seen(decided.ranking)
         metrics = self.metrics
         metrics.decisions.value += 1
         metrics.explored.value += decided.explored
         if decided.report & (ALARM | RESTARTED):
-            self._happened(decided)
+            self.happened(decided.key, decided.report, decided.signal, decided.phase)
         token = self.tokens.sign(decided.key, decided.code, now, decided.number, decided.top)
         chance = round(decided.chance, 6) if self.ranker.settings.draws else None
         return RankResponse(token, decided.ranking, decided.explored, chance, decided.phase, False)
 
-    def _happened(self, decided: Decided) -> None:
-        if decided.report & RESTARTED:
+    def happened(self, key: bytes, report: int, signal: int, phase: int) -> None:
+        """Count and log what happened to a query's policy."""
+        if report & RESTARTED:
             self.metrics.restarts.value += 1
-        if decided.report & ALARM:
-            signal = self.names[decided.signal] if self.names else "none"
-            self.metrics.alarms(signal).value += 1
-            log.info("alarm", extra={"query": decided.key.hex(), "signal": signal, "phase": decided.phase})
+        if report & ALARM:
+            name = self.names[signal] if self.names else "none"
+            self.metrics.alarms(name).value += 1
+            log.info("alarm", extra={"query": key.hex(), "signal": name, "phase": phase})
 
-    def _given(self, request: RankRequest, reason: str) -> RankResponse:
+    def given(self, request: RankRequest, reason: str) -> RankResponse:
         """The order that the caller gave."""
         self.metrics.degraded(reason).value += 1
         return RankResponse(None, request.ids(), False, None, None, True)

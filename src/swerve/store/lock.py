@@ -48,12 +48,19 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
+def no_folder(folder: Path) -> str:
+    """Why nothing could be made in a folder, in words."""
+    if folder.is_dir():  # of a kind that takes no files
+        return f"no file can be made in {folder}; name a store elsewhere"
+    return f"there is no folder {folder}; make it, or name a store elsewhere"
+
+
 def _taken(path: Path) -> int:
     """An open and locked file at `path`; `InUse` when another process has it."""
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:
-        raise StoreError("gone", f"there is no folder {path.parent}; make it, or name a store elsewhere") from None
+        raise StoreError("gone", no_folder(path.parent)) from None
     except OSError as error:
         raise StoreError("io", f"{path} cannot be locked: {error.strerror}") from error
     try:

@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 from swerve.core.errors import SwerveError
+from swerve.store.lock import no_folder
 from swerve.store.protocol import Kind, StoreError
 
 #: In the file's header, so that another program's database is not taken for ours: "SWRV".
@@ -71,7 +72,7 @@ def create(path: Path) -> None:
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except FileNotFoundError:
-        raise StoreError("gone", f"there is no folder {path.parent}; make it, or name a store elsewhere") from None
+        raise StoreError("gone", no_folder(path.parent)) from None
     except OSError as error:
         raise StoreError("io", f"{path} cannot be opened: {error.strerror}") from error
 

@@ -1,0 +1,309 @@
+"""What happens in a service, told to everybody who listens: each message is made and encoded once, whatever the number of pages.
+
+Everything here lives on the service's event loop. Messages are numbered over all kinds; whoever lost the connection says the last
+number he read and gets what came after it. A reader that does not keep up is cut off, and comes back the same way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import time
+from typing import Any
+
+from swerve.dashboard.rings import Ring, wire
+from swerve.dashboard.sample import Sampler
+from swerve.service.clicks import Unavailable
+from swerve.service.explain import state_of
+from swerve.service.schemas import QueryState, Refused, encode
+from swerve.service.service import Service
+from swerve.version import __version__
+
+log = logging.getLogger("swerve.dashboard")
+
+SECOND = 1.0  # between samples
+ALIVE = 15  # samples between comments, which keep proxies awake
+LINGER = 120.0  # seconds that a query is watched after the last reader has gone
+QUEUE = 64  # messages that may wait for a reader
+MOST_READERS = 1000
+MOST_WATCHED = 64  # queries: each takes up to a megabyte
+#: Fields of a message that history has for the newest one only.
+HEAVY = {"sample": ("top", "shifted"), "demo": ("events", "intent", "best", "adapt")}
+LAST = re.compile(r"([0-9a-f]{1,32})-([0-9]{1,18})")
+
+
+class Tally:
+    """What was shown for a query since the last sample; the service calls it with each ranking."""
+
+    __slots__ = ("ranking", "tops", "unknown")
+
+    def __init__(self) -> None:
+        self.ranking: list[str] = []
+        self.tops: dict[str, int] = {}
+        self.unknown = False  # whether the store does not know the query either
+
+    def __call__(self, ranking: list[str]) -> None:
+        self.ranking = ranking
+        top = ranking[0]
+        self.tops[top] = self.tops.get(top, 0) + 1
+
+
+class Watch:
+    """A query that somebody watches, as he wrote it."""
+
+    def __init__(self, text: str, key: bytes, number: int) -> None:
+        self.text, self.key = text, key
+        self.ring = Ring(lost=number)
+        self.always = False
+        self.readers: set[Reader] = set()
+        self.left = time.monotonic()  # when the last reader had gone
+
+
+class Reader:
+    """One page: what waits for it, and whether it is over."""
+
+    __slots__ = ("ended", "queue", "sending", "transport", "wake", "watch")
+
+    def __init__(self, watch: Watch | None, transport: asyncio.Transport | None) -> None:
+        self.watch, self.transport = watch, transport
+        self.queue: list[bytes] = []
+        self.wake = asyncio.Event()
+        self.sending = False  # whether it waits for the network
+        self.ended = False
+
+    def put(self, message: bytes) -> None:
+        """One more message; too many of them, and it is over."""
+        if self.ended:
+            return
+        if len(self.queue) >= QUEUE:
+            log.info("a reader of the live events does not keep up: cut off")
+            return self.end()
+        self.queue.append(message)
+        self.wake.set()
+
+    def take(self) -> bytes:
+        """All that waits, in one piece."""
+        data = b"".join(self.queue)
+        self.queue.clear()
+        return data
+
+    def end(self) -> None:
+        """No more messages. A connection that takes nothing any more is cut: it would never come to its end."""
+        self.ended = True
+        self.wake.set()
+        if self.sending and self.transport is not None:
+            self.transport.abort()
+
+
+class Hub:
+    """Samples a service, watches queries, and passes on what others publish. `demo` is what the page is told of a simulation."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.demo: dict[str, Any] | None = None
+        self.epoch = os.urandom(6).hex()
+        self.number = 0  # of the last message
+        self.readers: set[Reader] = set()
+        self.closed = False
+        self._sampler = Sampler(service)
+        self._rings = {event: Ring(heavy) for event, heavy in HEAVY.items()}
+        self._watches: dict[str, Watch] = {}
+        self._tallies: dict[bytes, Tally] = {}
+        service.watched = self._tallies
+
+    # ------------------------------------------------------------------ telling
+    def publish(self, event: str, data: dict[str, Any]) -> None:
+        """Tell everybody. To be called on the service's event loop."""
+        ring = self._rings.setdefault(event, Ring())
+        message = self._keep(ring, event, data, data)
+        for reader in self.readers:
+            reader.put(message)
+
+    def _keep(self, ring: Ring, event: str, data: dict[str, Any], brief: dict[str, Any]) -> bytes:
+        self.number += 1
+        encoded = encode(data)
+        message = wire(event, encoded, f"{self.epoch}-{self.number}")
+        ring.put(self.number, message, encoded, brief)
+        return message
+
+    # ------------------------------------------------------------------ watching
+    def watch(self, text: str) -> None:
+        """Watch a query from now on, whether somebody reads it or not."""
+        self._watched(text).always = True
+
+    def admit(self, text: str | None) -> None:
+        """Refuse one reader more, or one watched query more, than there may be."""
+        if self.closed:
+            raise Refused(503, "stopping", "the service is stopping")
+        if len(self.readers) >= MOST_READERS:
+            raise Refused(503, "too_many", f"{MOST_READERS} others are reading the live events; there is no room for more")
+        if text is None or text in self._watches or len(self._watches) < MOST_WATCHED:
+            return
+        idle = [watch for watch in self._watches.values() if not watch.readers and not watch.always]
+        if not idle:
+            raise Refused(503, "too_many", f"{MOST_WATCHED} queries are being watched; there is no room for more")
+        self._forget(min(idle, key=lambda watch: watch.left))
+
+    def _watched(self, text: str) -> Watch:
+        watch = self._watches.get(text)
+        if watch is None:
+            key = self.service.ranker.key_from(text)
+            watch = self._watches[text] = Watch(text, key, self.number)
+            self._tallies.setdefault(key, Tally())
+        return watch
+
+    def _forget(self, watch: Watch) -> None:
+        del self._watches[watch.text]
+        if all(other.key != watch.key for other in self._watches.values()):
+            del self._tallies[watch.key]
+
+    # ------------------------------------------------------------------ reading
+    def join(self, text: str | None = None, last: str = "", transport: asyncio.Transport | None = None) -> Reader:
+        """A reader of everything, and of one query; after `last`, the id of an event, if what came since is still there."""
+        watch = None if text is None else self._watched(text)
+        if watch is not None and not watch.ring.newest:
+            self._tell(watch, self._state(watch.key))  # the first page need not wait for the next second
+        missed = self._missed(watch, last)
+        reader = Reader(watch, transport)
+        first = [b"retry: 1000\n\n", wire("hello", encode(self._hello(text, missed is not None)))]
+        reader.put(b"".join([*first, *missed]) if missed is not None else b"".join([*first, self._history(watch)]))
+        self.readers.add(reader)
+        if watch is not None:
+            watch.readers.add(reader)
+            if not watch.ring.newest and self._tallies[watch.key].unknown:
+                reader.put(missing(watch.text))
+        if self.closed:
+            reader.end()
+        return reader
+
+    def leave(self, reader: Reader) -> None:
+        """A reader has gone."""
+        self.readers.discard(reader)
+        if reader.watch is not None:
+            reader.watch.readers.discard(reader)
+            reader.watch.left = time.monotonic()
+
+    def close(self) -> None:
+        """Let go of all readers, now and from now on."""
+        self.closed = True
+        for reader in self.readers:
+            reader.end()
+
+    def _hello(self, text: str | None, resumed: bool) -> dict[str, Any]:
+        policy, names = self.service.config.policy.spec, list(self.service.names)
+        return {"version": __version__, "policy": policy, "signals": names, "demo": self.demo, "query": text, "resumed": resumed}
+
+    def _missed(self, watch: Watch | None, last: str) -> list[bytes] | None:
+        """What came after an event, in order; None when that cannot be told."""
+        found = LAST.fullmatch(last)
+        if found is None or found[1] != self.epoch or int(found[2]) > self.number:
+            return None
+        entries: list[tuple[int, bytes]] = []
+        for ring in (*self._rings.values(), *(() if watch is None else (watch.ring,))):
+            since = ring.since(int(found[2]))
+            if since is None:
+                return None
+            entries += since
+        return [message for _, message in sorted(entries)]
+
+    def _history(self, watch: Watch | None) -> bytes:
+        """The past in brief, with the newest of each kind whole; that of the query comes as a message of its own, for its state."""
+        parts = []
+        for event, ring in self._rings.items():
+            past = b",".join(part for part in (ring.past(), ring.newest) if part)
+            parts.append(b'"%s":[%s]' % (b"samples" if event == "sample" else event.encode(), past))
+        parts.append(b'"query":[%s]' % (b"" if watch is None else watch.ring.past()))
+        history = wire("history", b"{" + b",".join(parts) + b"}", f"{self.epoch}-{self.number}")
+        return history if watch is None or not watch.ring.newest else history + wire("query", watch.ring.newest)
+
+    # ------------------------------------------------------------------ every second
+    async def run(self) -> None:
+        """Sample every second, until cancelled."""
+        loop = asyncio.get_running_loop()
+        due, count = loop.time(), 0
+        looking: asyncio.Task[None] | None = None
+        try:
+            while True:
+                due = max(due + SECOND, loop.time())  # a second that was missed is not made up for
+                await asyncio.sleep(due - loop.time())
+                count += 1
+                try:
+                    self.tick()
+                except Exception:  # one bad second is no reason to be silent from then on
+                    log.exception("a sample failed")
+                if count % ALIVE == 0:
+                    for reader in self.readers:
+                        reader.put(b":\n\n")
+                if looking is None or looking.done():  # the store may be slow; samples do not wait for it
+                    looking = loop.create_task(self.look(), name="swerve-dashboard")
+        finally:
+            if looking is not None:
+                looking.cancel()
+
+    def tick(self) -> None:
+        """Tell how the service is doing, and what is known of each watched query."""
+        for reader in self.readers:
+            if reader.transport is not None and reader.transport.is_closing():
+                reader.end()
+        self.publish("sample", self._sampler.take())
+        states: dict[bytes, QueryState | None] = {}
+        for watch in list(self._watches.values()):
+            if not watch.readers and not watch.always and time.monotonic() - watch.left > LINGER:
+                self._forget(watch)
+                continue
+            if watch.key not in states:
+                states[watch.key] = self._state(watch.key)
+            self._tell(watch, states[watch.key])
+        for key, tally in self._tallies.items():
+            if states.get(key) is not None:
+                tally.tops, tally.unknown = {}, False  # told, and there
+
+    def _state(self, key: bytes) -> QueryState | None:
+        place = self.service.ranker.rows.get(key)
+        return None if place is None else state_of(place, self.service.ranker, self.service.names)
+
+    def _tell(self, watch: Watch, state: QueryState | None) -> None:
+        tally = self._tallies[watch.key]
+        if state is None:  # not in memory: read by now, or not there at all
+            for reader in watch.readers if tally.unknown else ():
+                reader.put(missing(watch.text))
+            return
+        now = round(self.service.clock.now(), 3)
+        data = {"query": watch.text, "now": now, "state": state, "ranking": tally.ranking, "tops": tally.tops}
+        arms = {arm.id: (arm.plays, arm.clicks) for arm in state.arms}
+        message = self._keep(watch.ring, "query", data, {"now": now, "tops": tally.tops, "arms": arms, "phase": state.phase})
+        for reader in watch.readers:
+            reader.put(message)
+
+    async def look(self) -> None:
+        """Read what memory does not have: lists of queries, and watched queries."""
+        try:
+            if self.readers:
+                await self._sampler.look()
+            for key in list(self._tallies):
+                await self._find(key)
+        except Exception:
+            log.exception("what is not in memory could not be read")
+
+    async def seek(self, text: str) -> None:
+        """Have a query in memory, or know that there is none, before somebody joins; as far as the store answers in time."""
+        await self._find(self._watched(text).key)
+
+    async def _find(self, key: bytes) -> None:
+        unknown = False
+        if self.service.ranker.rows.get(key) is None:
+            try:
+                await self._sampler.people.find(f"key:{key.hex()}")
+            except Refused:
+                unknown = True
+            except Unavailable:
+                return
+        if key in self._tallies:
+            self._tallies[key].unknown = unknown
+
+
+def missing(text: str) -> bytes:
+    """The message about a query that nobody has asked. It is no part of any history."""
+    return wire("query", encode({"query": text, "missing": True}))

@@ -1,0 +1,90 @@
+"""The dashboard's routes: the page, its files, and the live events; and how a service gets them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+
+from swerve.dashboard.assets import POLICY, Assets
+from swerve.dashboard.hub import Hub
+from swerve.dashboard.stream import Live
+from swerve.service import logs, openapi
+from swerve.service.app import Endpoint, Scope, needed
+from swerve.service.secrets import ApiKeys
+from swerve.service.server import Extension
+from swerve.service.service import Service
+
+INDEX = "index.html"
+#: What goes with each file: asked for again each time, sent again when it has changed.
+HEADERS = [
+    (b"cache-control", b"no-cache"),
+    (b"content-security-policy", POLICY.encode()),
+    (b"referrer-policy", b"no-referrer"),
+    (b"vary", b"accept-encoding"),
+    (b"x-content-type-options", b"nosniff"),
+]
+
+
+class Files:
+    """The page's files as an ASGI application. They hold no data: nobody needs a key for them."""
+
+    def __init__(self, service: Service, assets: Assets) -> None:
+        self.service, self.assets = service, assets
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        started = time.perf_counter()
+        identity = logs.new_id(needed(scope["headers"])[2])
+        logs.request_id.set(identity)
+        asset = await self.assets.get(scope["path_params"].get("file", INDEX))
+        if asset is None:
+            raise HTTPException(404)
+        asked = dict(scope["headers"])
+        packed = asset.packed is not None and accepts_gzip(asked.get(b"accept-encoding", b""))
+        mark = f'"{asset.mark}-gzip"' if packed else f'"{asset.mark}"'
+        headers = [*HEADERS, (b"etag", mark.encode()), (b"x-request-id", identity.encode())]
+        status, content = 200, b""
+        if mark in asked.get(b"if-none-match", b"").decode("latin-1"):
+            status = 304
+        else:
+            content = asset.packed if packed and asset.packed is not None else asset.plain
+            headers += [(b"content-type", asset.media.encode()), (b"content-length", b"%d" % len(content))]
+            if packed:
+                headers.append((b"content-encoding", b"gzip"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+        self.service.metrics.request("page", status)
+        logs.access("page", scope["method"], status, time.perf_counter() - started)
+
+
+def accepts_gzip(header: bytes) -> bool:
+    """Whether a caller takes compressed answers.
+
+    >>> accepts_gzip(b"br, gzip;q=0.5"), accepts_gzip(b"gzip;q=0, br"), accepts_gzip(b"identity")
+    (True, False, False)
+    """
+    for part in header.decode("latin-1").lower().split(","):
+        name, _, quality = part.partition(";")
+        if name.strip() in ("gzip", "*"):
+            return quality.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+def routes(hub: Hub) -> list[Route]:
+    """The page and the live events of a service."""
+    service, files = hub.service, Files(hub.service, Assets())
+    (live,) = (route for route in openapi.ROUTES if route.name == "live")
+    endpoint = Endpoint(service, ApiKeys(service.config.security.api_keys), live, Live(hub), None)
+    return [
+        Route(live.path, endpoint, methods=["GET"], name=live.name),
+        Route("/", files, methods=["GET"], name="page"),
+        Route("/page/{file}", files, methods=["GET"], name="file"),
+    ]
+
+
+def extend(service: Service, address: str = "") -> Extension:
+    """The dashboard of any service, for `swerve.service.server.serve`."""
+    hub = Hub(service)
+    return Extension(routes(hub), hub.run, hub.close)

@@ -1,0 +1,123 @@
+"""How a service is doing: its metrics as rates of the last second, and the queries that people look at first."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from swerve.service.clicks import Unavailable
+from swerve.service.metrics import Family, Histogram, Number
+from swerve.service.people import People
+from swerve.service.schemas import QuerySummary
+from swerve.service.service import Service
+
+LISTED = 10  # queries with the most traffic, and as many that shifted last
+
+
+class Sampler:
+    """Takes samples of a service; rates are over the time since the sample before."""
+
+    def __init__(self, service: Service) -> None:
+        self.service, self.people = service, People(service)
+        self.top: list[QuerySummary] = []
+        self.shifted: list[QuerySummary] = []
+        self._at = time.monotonic()
+        self._before = self._counts()
+
+    async def look(self) -> None:
+        """Ask the store for the lists; they stay as they are while it does not answer."""
+        try:
+            self.top = (await self.people.queries("traffic", LISTED)).queries
+            self.shifted = (await self.people.queries("shifted", LISTED)).queries
+        except Unavailable:
+            pass
+
+    def take(self) -> dict[str, Any]:
+        """One sample."""
+        service, metrics, at, now = self.service, self.service.metrics, time.monotonic(), self._counts()
+        seconds, before = max(at - self._at, 1e-3), self._before
+        self._at, self._before = at, now
+
+        def rate(name: str) -> float:
+            return round(float(now[name] - before[name]) / seconds, 2)
+
+        commits, spent = now["commits"] - before["commits"], now["commit_seconds"] - before["commit_seconds"]
+        return {
+            "at": round(time.time(), 3),
+            "now": round(service.clock.now(), 3),
+            "rank_per_s": round(rate("decisions") + rate("degraded"), 2),
+            "feedback_per_s": rate("feedback"),
+            "decisions": now["decisions"],
+            "degraded_per_s": rate("degraded"),
+            "rank_ms": quantiles(metrics.rank_seconds, before["rank"], now["rank"]),
+            "feedback_ms": quantiles(metrics.feedback_seconds, before["feedback_s"], now["feedback_s"]),
+            "rank_batch_ms": quantiles(metrics.rank_batch_seconds, before["rank_batch"], now["rank_batch"]),
+            "feedback_batch_ms": quantiles(metrics.feedback_batch_seconds, before["feedback_batch"], now["feedback_batch"]),
+            "alarms": now["alarms"],
+            "restarts": now["restarts"],
+            "store": {
+                "state": self.state(),
+                "pending": len(service.ranker.unwritten),
+                "rows": int(metrics.stored_rows.value),
+                "commits_per_s": rate("commits"),
+                "commit_ms": round(spent / commits * 1e3, 3) if commits else None,
+                "errors": now["errors"],
+            },
+            "top": self.top,
+            "shifted": self.shifted,
+        }
+
+    def state(self) -> str:
+        """`ok`, `starting`, `stopping`, or the kind of trouble that the store has."""
+        if self.service.stopping:
+            return "stopping"
+        trouble = self.service.trouble()
+        return "ok" if trouble is None else self.service.committer.away or trouble
+
+    def _counts(self) -> dict[str, Any]:
+        metrics = self.service.metrics
+        return {
+            "decisions": metrics.decisions.value,
+            "degraded": total(metrics.degraded),
+            "feedback": total(metrics.feedback),
+            "alarms": total(metrics.alarms),
+            "restarts": metrics.restarts.value,
+            "commits": metrics.commits.value,
+            "commit_seconds": metrics.commit_seconds.total,
+            "errors": total(metrics.store_errors),
+            "rank": tuple(metrics.rank_seconds.counts),
+            "feedback_s": tuple(metrics.feedback_seconds.counts),
+            "rank_batch": tuple(metrics.rank_batch_seconds.counts),
+            "feedback_batch": tuple(metrics.feedback_batch_seconds.counts),
+        }
+
+
+def total(family: Family[Any]) -> float:
+    """The sum over all labels."""
+    members: list[Number] = list(family.members.values())
+    return sum(member.value for member in members)
+
+
+def quantiles(spread: Histogram, before: tuple[int, ...], now: tuple[int, ...]) -> dict[str, float] | None:
+    """The median and the 99th percentile between two looks at a histogram of seconds, in milliseconds; None: nothing came.
+
+    Inside a bucket values are taken to lie evenly; what is above the last bound counts as that.
+
+    >>> quantiles(Histogram((0.001, 0.002)), (5, 0, 0), (5, 4, 0))
+    {'p50': 1.5, 'p99': 1.99}
+    """
+    counts = [after - earlier for after, earlier in zip(now, before, strict=True)]
+    every = sum(counts)
+    if every <= 0:
+        return None
+    return {name: round(_quantile(spread.bounds, counts, share * every) * 1e3, 3) for name, share in (("p50", 0.5), ("p99", 0.99))}
+
+
+def _quantile(bounds: tuple[float, ...], counts: list[int], rank: float) -> float:
+    below = 0.0
+    low = 0.0
+    for bound, count in zip(bounds, counts, strict=False):
+        if count and below + count >= rank:
+            return low + (bound - low) * (rank - below) / count
+        below, low = below + count, bound
+    return bounds[-1]

@@ -1,0 +1,64 @@
+"""`GET /v1/live`: the hub's messages as server-sent events, for as long as somebody listens."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from urllib.parse import parse_qsl
+
+from swerve.dashboard.hub import Hub, Reader
+from swerve.service.app import Answer, Scope
+from swerve.service.schemas import Refused, check_query
+
+EVENTS = b"text/event-stream"
+
+
+class Live:
+    """The handler of the route: checks what is asked, and gives a body without an end."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+
+    async def __call__(self, scope: Scope, body: bytes) -> Answer:
+        asked = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+        text = asked.pop("query", None)
+        if asked:
+            raise Refused(422, "shape", f"unknown parameter: {', '.join(sorted(asked))[:100]}; there is `query`")
+        if text is not None:
+            check_query(text, self.hub.service.config.limits)
+        last = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"last-event-id"), "")
+        transport = scope["app"].transport_of(scope)
+        self.hub.admit(text)
+        if text is not None and scope["method"] == "GET":
+            await self.hub.seek(text)
+
+        async def pieces(receive: Any, send: Any) -> None:
+            reader = self.hub.join(text, last, transport)
+            listening = asyncio.get_running_loop().create_task(listen(receive, reader), name="swerve-listen")
+            try:
+                await pump(reader, send)
+            finally:
+                listening.cancel()
+                self.hub.leave(reader)
+
+        return 200, pieces, EVENTS
+
+
+async def pump(reader: Reader, send: Any) -> None:
+    """Send what comes for a reader, until that is over."""
+    while not reader.ended:
+        if reader.queue:
+            reader.sending = True
+            await send({"type": "http.response.body", "body": reader.take(), "more_body": True})
+            reader.sending = False
+        else:
+            reader.wake.clear()
+            await reader.wake.wait()
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def listen(receive: Any, reader: Reader) -> None:
+    """End a reader when its connection is gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    reader.end()

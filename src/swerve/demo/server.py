@@ -1,0 +1,299 @@
+"""The demo: a real service with its page, a small search engine behind it, and simulated users in a process of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import multiprocessing
+import signal
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import Meta, Struct
+from starlette.routing import Route
+
+from swerve.core.errors import SwerveError
+from swerve.dashboard import Hub, routes
+from swerve.demo import play, scenarios
+from swerve.demo.clock import SimulatedClock
+from swerve.demo.corpus import documents
+from swerve.demo.intents import RESULTS
+from swerve.demo.search import Search
+from swerve.service import openapi
+from swerve.service.app import JSON, Answer, Endpoint, Scope
+from swerve.service.config import Config, resolve
+from swerve.service.schemas import Asked, Refused, check_query, encode
+from swerve.service.secrets import ApiKeys
+from swerve.service.server import Extension, serve
+from swerve.service.service import Service
+from swerve.service.toml import Document
+
+PORT = 8350
+SLOWEST, FASTEST = 1.0, 1000.0
+#: Seconds that the users have to say what it came to.
+FAREWELL = 5.0
+
+
+class Options(NamedTuple):
+    """What `swerve demo` was called with."""
+
+    scenario: str = "hurricane"
+    speed: float = 200.0
+    seed: int = 0
+    port: int | None = None
+    store: str | None = None
+    seconds: float | None = None  # end by itself after so much playing
+
+
+class Order(Struct, forbid_unknown_fields=True):
+    """What a person wants of the simulation."""
+
+    do: Literal["pause", "resume", "speed", "scenario", "shift"]
+    value: Annotated[float, Meta(ge=SLOWEST, le=FASTEST)] | Annotated[str, Meta(max_length=100)] | None = None
+
+    def check(self) -> None:
+        """Raise `Refused` when the value does not fit the order."""
+        if self.do == "speed" and not isinstance(self.value, float):
+            raise Refused(422, "invalid", f"value must be a number from {SLOWEST:g} to {FASTEST:g}", "value")
+        if self.do == "scenario" and self.value not in scenarios.names():
+            raise Refused(422, "invalid", f"value must be one of {', '.join(scenarios.names())}", "value")
+        asked = {document.query for document in documents()}
+        if self.do == "shift" and self.value is not None and self.value not in asked:
+            raise Refused(422, "invalid", f"value must be a query that users ask: {', '.join(sorted(asked))}", "value")
+
+
+_order = msgspec.json.Decoder(Order)
+
+
+def config_of(options: Options, folder: Path, port: int) -> Config:
+    """The service's configuration: the defaults, but for what a demonstration needs."""
+    tables: dict[str, Any] = {
+        "server": {"port": port, "deadline_ms": 500.0},  # the users keep this machine busy, and nobody waits for a search box
+        "store": {"url": options.store or f"sqlite:///{folder}/demo.db", "store_queries": True, "cache_mb": 64},
+        "policy": {"arms": 16, "seed": options.seed},
+        # a person who clicks on the page takes seconds, which are hours there
+        "feedback": {"window_seconds": 86_400.0},
+        "signals": {"numbers": {"news": "count"}},
+        "log": {"level": "warning"},
+    }
+    return resolve(Document("the demo", tables, {}))
+
+
+def free_port(wanted: int | None) -> int:
+    """The port to listen on: the one that is wanted; else the usual one, or any when that is taken."""
+    if wanted is not None:
+        return wanted
+    with contextlib.closing(socket.socket()) as probe:
+        try:
+            probe.bind(("127.0.0.1", PORT))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise SwerveError(f"cannot listen on 127.0.0.1: {error.strerror or error}") from None
+            return 0
+    return PORT
+
+
+@contextlib.contextmanager
+def folder_for(options: Options) -> Iterator[Path]:
+    """A folder for the store, gone afterwards unless a store was named."""
+    try:
+        made = tempfile.TemporaryDirectory(prefix="swerve-demo-")
+    except OSError as error:
+        message = f"cannot make a folder for the store: {error.strerror or error}; TMPDIR names another place"
+        raise SwerveError(message) from None
+    with made as name:
+        yield Path(name)
+
+
+class Demo:
+    """The demo around a service: its users, what they report, and what a person can do. `state` is the last report."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.state: dict[str, Any] | None = None
+        self.summary: dict[str, Any] | None = None
+        self.failed: str | None = None
+        self.address = ""
+        self.service: Service | None = None
+        self.hub: Hub | None = None
+        self.search = Search()
+        self._documents = {document.id: document for document in documents()}
+        self._context = multiprocessing.get_context("spawn")
+        self.time: Any = self._context.Value("d", scenarios.load(options.scenario).begins, lock=False)
+        self._pipe: Connection | None = None
+        self._began: float | None = None  # when playing began
+        self._ending = False
+        self._bye = asyncio.Event()
+
+    # ------------------------------------------------------------------ life
+    def run(self) -> None:
+        """Serve until it is over."""
+        with folder_for(self.options) as folder:
+            config = config_of(self.options, folder, free_port(self.options.port))
+            serve(config, lambda line: None, extend=self.extend, clock=SimulatedClock(self.time))
+        if self.failed is not None:
+            raise SwerveError(self.failed)
+
+    def extend(self, service: Service, address: str) -> Extension:
+        """The dashboard, and what only a simulation has."""
+        self.service, self.address = service, address
+        self.hub = hub = Hub(service)
+        hub.demo = {
+            "titles": {
+                document.id: {"title": document.title, "text": document.text, "meaning": document.meaning}
+                for document in documents()
+            },
+            "scenarios": [
+                {"name": one.name, "title": one.title, "story": one.story} for one in map(scenarios.load, scenarios.names())
+            ],
+            "queries": [story.query for story in scenarios.load(self.options.scenario).queries],
+        }
+        for story in scenarios.load(self.options.scenario).queries:
+            hub.watch(story.query)
+        keys = ApiKeys(service.config.security.api_keys)
+        own = (
+            (openapi.Route("get", "/demo/search", "demo_search", "Search, and rank what was found", "rank"), self._search),
+            (openapi.Route("post", "/demo/control", "demo_control", "Direct the users", "feedback", Order), self._control),
+        )
+        made = [
+            Route(route.path, Endpoint(service, keys, route, handler, None), methods=[route.method.upper()], name=route.name)
+            for route, handler in own
+        ]
+        return Extension([*routes(hub), *made], self._beside, self._close)
+
+    def _close(self) -> None:
+        """It is over: the users go first, while they are still answered."""
+        assert self.hub is not None
+        self.hub.close()
+        self._ending = True
+        self._send({"do": "end"})
+
+    def _send(self, order: dict[str, Any]) -> bool:
+        """Tell the users; whether they are there."""
+        if self._pipe is None:
+            return False
+        try:
+            self._pipe.send(order)
+        except OSError:
+            return False
+        return True
+
+    async def _beside(self) -> None:
+        assert self.hub is not None
+        sampling = asyncio.create_task(self.hub.run(), name="swerve-dashboard")
+        users = self._start()
+        try:
+            await self._users(users)
+        finally:
+            sampling.cancel()
+            await self._farewell(users)
+
+    def _start(self) -> Any:
+        ours, theirs = self._context.Pipe()
+        orders = play.Orders(self.address, self.options.scenario, self.options.seed, self.options.speed)
+        users = self._context.Process(target=play.main, args=(orders, self.time, theirs), name="swerve-users", daemon=True)
+        users.start()
+        theirs.close()
+        self._pipe = ours
+        asyncio.get_running_loop().add_reader(ours.fileno(), self._received)
+        return users
+
+    async def _users(self, users: Any) -> None:
+        """Wait until it is over: by the clock, or because the users are gone."""
+        seconds, waiting = self.options.seconds, True
+        while self.failed is None and not self._ending:
+            await asyncio.sleep(0.05)
+            if waiting and self.service is not None and self.service.ready:
+                waiting = not self._send({"do": "begin"})
+            if not users.is_alive() and not self._ending and self._pipe is not None and not self._pipe.poll():
+                self.failed = self.failed or f"the simulated users are gone (exit status {users.exitcode})"
+            ended = self.state is not None and bool(self.state["ended"])
+            if seconds is not None and self._began is not None and (ended or time.monotonic() - self._began >= seconds):
+                break
+        if not self._ending:
+            await self._farewell(users)
+            signal.raise_signal(signal.SIGINT)  # as a person would
+
+    async def _farewell(self, users: Any) -> None:
+        """Ask what it came to, and let the users go."""
+        if self._pipe is None:
+            return
+        pipe = self._pipe
+        if self.state is not None and not self._bye.is_set() and (self._ending or self._send({"do": "end"})):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._bye.wait(), FAREWELL)
+        self._pipe = None
+        asyncio.get_running_loop().remove_reader(pipe.fileno())
+        pipe.close()
+        users.terminate()
+        users.join()
+
+    def _received(self) -> None:
+        pipe = self._pipe
+        try:
+            while pipe is not None and pipe.poll():
+                message = pipe.recv()
+                if "report" in message:
+                    self.state = message["report"]
+                    if self._began is None:
+                        self._began = time.monotonic()
+                    assert self.hub is not None
+                    self.hub.publish("demo", self.state or {})
+                elif "summary" in message:
+                    self.summary = message["summary"]
+                    self._bye.set()
+                elif "failed" in message:
+                    self.failed = message["failed"]
+        except (EOFError, OSError):
+            if pipe is not None:
+                asyncio.get_running_loop().remove_reader(pipe.fileno())
+
+    # ------------------------------------------------------------------ routes
+    async def _search(self, scope: Scope, body: bytes) -> Answer:
+        """What a person searches: found by the engine, ranked by the service, counted as an impression."""
+        asked = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+        text = asked.get("q", "")
+        assert self.service is not None
+        check_query(text, self.service.config.limits)
+        found = self.search.find(text, RESULTS, self._published())
+        if not found:
+            return 200, encode({"query": text, "decision": None, "phase": None, "degraded": False, "results": []}), JSON
+        session = asked.get("session") or None
+        ids = msgspec.Raw(encode([document.id for document in found]))
+        ranked = await self.service.rank(Asked(text, ids, None, session))
+        results = [
+            {"id": one.id, "title": one.title, "text": one.text, "meaning": one.meaning}
+            for one in (self._documents[name] for name in ranked.ranking)
+        ]
+        answer = {"query": text, "decision": ranked.decision, "phase": ranked.phase, "degraded": ranked.degraded}
+        return 200, encode({**answer, "results": results}), JSON
+
+    def _published(self) -> frozenset[str]:
+        """What has been published by now."""
+        if self.state is None:
+            return scenarios.load(self.options.scenario).known(0.0)
+        return scenarios.load(self.state["scenario"]).known(self.state["now"] - self.state["began"])
+
+    async def _control(self, scope: Scope, body: bytes) -> Answer:
+        try:
+            order = _order.decode(body)
+        except msgspec.MsgspecError as error:
+            raise Refused(422 if isinstance(error, msgspec.ValidationError) else 400, "invalid", str(error)) from None
+        order.check()
+        if self.state is None:
+            raise Refused(503, "starting", "the simulated users are not there yet")
+        if order.do == "scenario" and self.hub is not None:
+            queries = [story.query for story in scenarios.load(str(order.value)).queries]
+            for query in queries:
+                self.hub.watch(query)
+        if not self._send(msgspec.to_builtins(order)):
+            raise Refused(503, "gone", "the simulated users are gone")
+        return 200, encode({"ok": True}), JSON

@@ -1,0 +1,149 @@
+"""`swerve demo` in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from service.running import PATIENCE, SRC, Http
+
+COMMAND = (sys.executable, "-m", "swerve", "demo")
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": SRC, "PYTHONUNBUFFERED": "1", "COLUMNS": "200", **more}
+
+
+def run(*args: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """One that ends by itself."""
+    env = environment(**more)
+    return subprocess.run([*COMMAND, *args], capture_output=True, text=True, env=env, cwd=cwd, timeout=PATIENCE, check=False)
+
+
+class Playing:
+    """One that goes on until it is ended."""
+
+    def __init__(self, child: subprocess.Popen[str], port: int) -> None:
+        self.child, self.port = child, port
+        self.http = Http(port)
+
+    def report(self) -> dict[str, Any]:
+        """What the simulation said last."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/live", timeout=10) as stream:
+            found: dict[str, Any] = next(data for event, data in events(stream) if event == "demo")
+        return found
+
+    def order(self, do: str, value: Any = None) -> None:
+        answer = self.http.call("POST", "/demo/control", {"do": do, "value": value})
+        assert (answer.status, answer.json) == (200, {"ok": True}), answer
+
+    def end(self) -> tuple[int, str]:
+        """Ctrl-C; the exit code, and what was said."""
+        self.child.send_signal(signal.SIGINT)
+        said, _ = self.child.communicate(timeout=30)
+        return self.child.returncode, said
+
+
+@contextlib.contextmanager
+def playing(folder: Path, *args: str) -> Iterator[Playing]:
+    """A demo whose users are there, and that is gone afterwards."""
+    command = [*COMMAND, "--port", "0", *args]
+    with (folder / "stderr.txt").open("w") as errors:
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment(), cwd=folder)
+    guard = threading.Timer(PATIENCE, child.kill)
+    guard.start()
+    try:
+        assert child.stdout is not None
+        port = 0
+        for line in child.stdout:
+            if line.startswith("the page: http://"):
+                port = int(line.rpartition(":")[2])
+                break
+        assert port, (folder / "stderr.txt").read_text()
+        guard.cancel()
+        demo = Playing(child, port)
+        yield demo
+        demo.http.close()
+    finally:
+        guard.cancel()
+        child.kill()
+        child.wait()
+        if child.stdout is not None:
+            child.stdout.close()
+
+
+def events(lines: Iterable[bytes]) -> Iterator[tuple[str, Any]]:
+    """Server-sent events of a stream."""
+    event = ""
+    for line in lines:
+        text = line.decode().rstrip("\n")
+        if text.startswith("event: "):
+            event = text.removeprefix("event: ")
+        elif text.startswith("data: "):
+            yield event, json.loads(text.removeprefix("data: "))
+
+
+class Line:
+    """A line to a port of this machine that can be cut and mended."""
+
+    def __init__(self, port: int) -> None:
+        self.target, self.open = port, True
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self._ends: list[socket.socket] = []
+        self._guard = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> Line:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.cut()
+        self.listener.close()
+
+    def cut(self) -> None:
+        """Break all connections, and take no more."""
+        with self._guard:
+            self.open = False
+            for end in self._ends:
+                with contextlib.suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+                end.close()
+            self._ends = []
+
+    def mend(self) -> None:
+        self.open = True
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            with self._guard:
+                if not self.open:
+                    near.close()
+                    continue
+                far = socket.create_connection(("127.0.0.1", self.target))
+                self._ends += [near, far]
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=self._copy, args=(one, other), daemon=True).start()
+
+    @staticmethod
+    def _copy(one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(65_536):
+                other.sendall(data)
+        for end in (one, other):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,111 @@
+"""The demo in a real browser: a shift is seen and followed, a person's search and click count, a lost connection comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from dashboard.pages import browser, expect, keep, opened  # noqa: F401 - fixtures
+from demo.playing import Line, Playing, playing
+
+from swerve.demo.corpus import documents
+
+#: A shift is on top of the page within so many searches of the query after it began.
+IMPRESSIONS = 1500
+TITLES = {document.id: document.title for document in documents()}
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo")
+    with playing(folder, "--speed", "400", "--seed", "3", "--store", f"sqlite:///{folder}/kept.db") as demo:
+        yield demo
+
+
+def wait_for_a_day(demo: Playing) -> None:
+    """Signals speak of a query that has been known for a day."""
+    while (report := demo.report())["now"] < report["began"] + 1.5 * 86_400.0:
+        pass
+
+
+def test_a_shift_is_followed_on_screen(demo, opened, keep):
+    wait_for_a_day(demo)
+    page = opened(demo.port, "#query=oasis")
+    expect(page.locator("#day")).to_contain_text("2017")
+    expect(page.locator("#ranking-title")).to_have_text("“oasis” now")
+    expect(page.locator("#ranking li")).to_have_count(10)
+    expect(page.locator("#regret .main-svg").first).to_be_visible()
+    expect(page.locator("#policies tr")).to_have_count(5)
+    keep(page, "demo-before")
+    before = page.locator("#ranking .name").first.text_content()
+    known = len(demo.report()["events"])
+    page.locator("#shift").click()
+    report = demo.report()
+    while not [event for event in report["events"][known:] if event["query"] == "oasis"]:
+        report = demo.report()
+    wanted = TITLES[report["best"]["oasis"]]
+    assert wanted != before
+    page.locator("#speed").fill("9")  # as fast as it goes
+    expect(page.locator("#ranking .name").first).to_have_text(wanted, timeout=120_000)
+    expect(page.locator("#timeline .event", has_text="oasis").or_(page.locator("#timeline li").first).first).to_be_visible()
+    report = demo.report()
+    while not (followed := [one for one in report["adapt"] if one["query"] == "oasis" and one["impressions"] is not None]):
+        report = demo.report()
+    assert followed[-1]["impressions"] <= IMPRESSIONS
+    keep(page, "demo-after")
+
+
+def test_a_persons_search_and_click_count(demo, opened, keep):
+    page = opened(demo.port)
+    page.fill("#text", "jaguar car restoration")
+    page.keyboard.press("Enter")
+    results = page.locator("#found-list li")
+    expect(results.first).to_be_visible()
+    assert results.count() >= 3
+    page.locator("#found-list button").nth(0).click()
+    expect(page.locator("#found-said")).to_contain_text("ounted")
+    state = demo.http.query("jaguar car restoration").json
+    assert state["requests"] == 1
+    assert sum(arm["clicks"] for arm in state["arms"]) == 1
+    keep(page, "demo-found")
+
+
+def test_a_lost_connection_comes_back_where_it_was(demo, opened):
+    with Line(demo.port) as line:
+        page = opened(line.port, "#query=hurricane", lost=True)
+        expect(page.locator("#link-text")).to_have_text("Live")
+        expect(page.locator("#ranking li").first).to_be_visible()
+        line.cut()
+        expect(page.locator("#link-text")).to_have_text("Reconnecting")
+        expect(page.locator("#ranking li").first).to_be_visible()  # what came last
+        searches = page.locator("#reached").text_content()
+        line.mend()
+        expect(page.locator("#link-text")).to_have_text("Live", timeout=30_000)
+        expect(page.locator("#banner")).to_be_hidden()
+        expect(page.locator("#reached")).not_to_have_text(searches or "")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1440, "dark")])
+def test_it_fits(demo, opened, keep, width, scheme):
+    page = opened(demo.port, "#query=hurricane", width, scheme)
+    expect(page.locator("#ranking li").first).to_be_visible()
+    expect(page.locator("#share .main-svg").first).to_be_visible()
+    inside, window = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    assert inside <= window == width
+    keep(page, f"demo-{width}-{scheme}")
+
+
+def test_what_a_person_did_is_in_the_store(tmp_path: Path, opened):
+    """The click of the page outlives the process."""
+    store = f"sqlite:///{tmp_path}/kept.db"
+    with playing(tmp_path, "--store", store, "--speed", "20") as demo:
+        page = opened(demo.port)
+        page.fill("#text", "python snake keeping")
+        page.keyboard.press("Enter")
+        page.locator("#found-list button").nth(0).click()
+        expect(page.locator("#found-said")).to_contain_text("ounted")
+        page.close()
+        demo.child.kill()  # nothing but what is durable is left
+        demo.child.wait()
+    with playing(tmp_path, "--store", store, "--speed", "20") as demo:
+        assert sum(arm["clicks"] for arm in demo.http.query("python snake keeping").json["arms"]) == 1
