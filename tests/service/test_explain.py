@@ -6,7 +6,10 @@ import numpy as np
 from service.scripted import Script, ranker
 
 from swerve import BWC, UCB1, Rectangle, Testable
-from swerve.service.explain import state_of
+from swerve.core.contract import ALARM, LABEL_FALSE, LEARNT, REVISED
+from swerve.core.tables import nested
+from swerve.service.explain import alarms_of, state_of
+from swerve.service.ledger import begin_ledger, ledger_layout, note
 from swerve.signals import RAW
 
 NAMES = ("news", "volume")
@@ -59,3 +62,19 @@ def test_the_log_keeps_the_newest_alarms():
         script.ranker.shift(script.place("q"), script.now)
     alarms = state_of(script.place("q"), script.ranker, ("volume",)).alarms
     assert [alarm.at for alarm in alarms] == [1_000_000 + 60 * n for n in range(12, 4, -1)]
+
+
+def test_a_verdict_that_was_taken_back_is_told_so():
+    """An alarm was called false, and later clicks showed that it had been true: the log says what is known now."""
+    book = np.zeros(1, nested(ledger_layout(8, 2)))[0].view(np.recarray)
+    begin_ledger(book, 0.0)
+    note(book, ALARM, 1, 0.8, False, True, 10.0)
+    note(book, LABEL_FALSE | LEARNT, 0, 0.0, True, True, 20.0)
+    assert [(alarm.signal, alarm.verdict) for alarm in alarms_of(book, NAMES)] == [("volume", "false")]
+    assert float(book.shifted) == 0.0
+    note(book, LEARNT | REVISED, 0, 0.0, True, True, 30.0)
+    assert [(alarm.signal, alarm.verdict) for alarm in alarms_of(book, NAMES)] == [("volume", "true")]
+    assert float(book.shifted) == 30.0
+    note(book, ALARM, 0, 0.9, False, True, 40.0)
+    note(book, LEARNT | REVISED, 0, 0.0, True, True, 50.0)  # about an alarm before it, whose verdict is known
+    assert [alarm.verdict for alarm in alarms_of(book, NAMES)] == ["open", "true"]

@@ -37,6 +37,7 @@ LABEL_FALSE = 4  #: a test ended: the alarm that opened it was false (fed back t
 LABEL_TRUE = 8  #: a test ended: something had changed
 RESTARTED = 16  #: the bandit started over in this round
 LEARNT = 32  #: the delta holds something to fold into the pool
+REVISED = 64  #: the alarm that was last called false was true after all
 
 
 def _no_fields(spec: Any, *capacities: int) -> list[tuple[Any, ...]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from swerve.core.contract import LABEL_FALSE, LABEL_TRUE, LEARNT, evict, learn
+from swerve.core.contract import LABEL_FALSE, LABEL_TRUE, LEARNT, REVISED, evict, learn
 from swerve.core.tables import has
 from swerve.core.verbs import kernel
 from swerve.policies.change import begin_change, event_odds, join, share_changed, unseen_rise
@@ -85,7 +85,7 @@ def follow_up(spec, row, delta):
             row.label = QUIET
             fall, rise = kind(row.test)
             came_true(row.trust, delta.trust, row.signal, fall, rise)
-            return LEARNT
+            return LEARNT | REVISED
         if row.t - row.since >= spec.wait:
             row.label = QUIET
     if row.label == QUIET and row.t & 63 == 0:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from swerve.core.contract import ALARM, LABEL_FALSE, LABEL_TRUE, RESTARTED
+from swerve.core.contract import ALARM, LABEL_FALSE, LABEL_TRUE, RESTARTED, REVISED
 from swerve.core.tables import has
 from swerve.core.verbs import kernel
 
@@ -106,6 +106,9 @@ def conclude(book, verdict, now):
 def note(book, report, signal, value, tested, testing, now):
     """Enter what `settle` and `observe` reported; `tested` and `testing` say whether a test was open before and is now."""
     labels, unasked = LABEL_TRUE | LABEL_FALSE, False
+    if report & REVISED and book.alarms > 0 and book.alarm_verdict[(book.alarms - 1) % LOG] == NO_SHIFT:
+        book.alarm_verdict[(book.alarms - 1) % LOG] = SHIFT
+        book.shifted = now
     if report & labels:
         conclude(book, SHIFT if report & LABEL_TRUE else NO_SHIFT, now)
     elif report & ALARM == 0:
