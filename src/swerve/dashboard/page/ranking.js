@@ -1,0 +1,167 @@
+// The ranking of the watched query, as most people see it now.
+
+import { byId, count, keyed, make, named, percent, show, words, write } from "./dom.js";
+
+const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
+/** A new top result is read out at most this often. */
+const QUIET = 8000;
+
+export class Ranking {
+  constructor(state, colours) {
+    Object.assign(this, { state, colours, list: byId("ranking") });
+    this.reset();
+  }
+
+  /** For another query. */
+  reset() {
+    this.top = null;
+    this.since = null;
+    clearTimeout(this.saying);
+    this.saying = undefined;
+  }
+
+  title(id) {
+    return this.state.hello?.demo?.titles[id]?.title ?? id;
+  }
+
+  draw(query) {
+    const { state } = this;
+    write(byId("ranking-title"), query === null ? "Ranking" : `${named(query)} now`);
+    const { order, answers, share } = state.ranking();
+    const arms = new Map((state.current?.state.arms ?? []).map((arm) => [arm.id, arm]));
+    const best = state.demo?.best?.[query] ?? null;
+    const before = new Map([...this.list.children].map((node) => [node, node.getBoundingClientRect().top]));
+    const items = order.map((id, place) => ({
+      id,
+      place,
+      share: answers ? (share[id] ?? 0) : null,
+      arm: arms.get(id),
+      best: id === best,
+    }));
+    const nodes = keyed(
+      this.list,
+      items,
+      (item) => item.id,
+      (item) => this.create(item),
+      (node, item) => this.update(node, item),
+    );
+    this.glide([...nodes.values()], before);
+    this.note(query, order.length, answers);
+    this.verdict(query, order[0], best);
+    this.follow(query, order[0]);
+  }
+
+  create({ id }) {
+    const known = this.state.hello?.demo?.titles[id];
+    const node = make("li", known ? "result" : "result bare");
+    const head = make("p", "title", "", make("span", "name", known?.title ?? id));
+    head.append(make("span", "badge best", "wanted most now"));
+    const text = make("p", "text");
+    if (known) text.append(make("span", "badge", words(known.meaning)), make("span", "words", known.text));
+    const bar = make("span", "bar-line", "", make("span", "bar-fill"));
+    node.append(head, make("p", "figure"), text, make("p", "meter", "", bar, make("span", "rate soft")));
+    return node;
+  }
+
+  update(node, { id, place, share, arm, best }) {
+    node.classList.toggle("first", place === 0);
+    node.style.setProperty("--own", this.colours.result(id, this.state.hello?.demo?.titles[id]?.meaning));
+    show(node.querySelector(".best"), best);
+    node.querySelector(".bar-fill").style.setProperty("--part", (share ?? 0).toFixed(3));
+    write(node.querySelector(".figure"), share === null ? "" : `${percent(share)} on top`);
+    const rate =
+      arm && arm.phase_plays ? `${percent(arm.phase_clicks / arm.phase_plays)} of ${count(arm.phase_plays)} clicked` : "";
+    write(node.querySelector(".rate"), rate);
+  }
+
+  /** From where each result was to where it is now. */
+  glide(nodes, before) {
+    if (calm.matches || document.hidden) return;
+    for (const node of nodes) {
+      if (!before.has(node)) {
+        node.animate([{ opacity: 0 }, { opacity: 1 }], { duration: 500 });
+        continue;
+      }
+      const moved = before.get(node) - node.getBoundingClientRect().top;
+      if (Math.abs(moved) < 2) continue;
+      const frames = [
+        { transform: `translateY(${moved}px)`, zIndex: 1 },
+        { transform: "none", zIndex: 1 },
+      ];
+      node.animate(frames, { duration: 650, easing: "cubic-bezier(.2, .7, .2, 1)" });
+    }
+  }
+
+  note(query, results, answers) {
+    let text;
+    if (query === null) text = "Nobody has asked anything yet. The first query will be shown here.";
+    else if (this.state.missing) text = "Nobody has asked this yet. It will be shown as soon as somebody does.";
+    else if (!results) text = "Waiting for the first answer.";
+    else if (!answers) text = "No answers since this page began to watch; the order is that of the last one.";
+    else
+      text = `Bars: who was on top of the last ${count(answers)} answers. The service chooses the top; the rest follow as given.`;
+    write(byId("ranking-note"), text);
+    const state = this.state.current?.state;
+    const pill = byId("phase");
+    show(pill, Boolean(state) && !this.state.missing);
+    if (state) write(pill, state.testing ? `phase ${state.phase}: testing an alarm` : `phase ${state.phase}`);
+    pill.classList.toggle("busy", Boolean(state?.testing));
+  }
+
+  /** In a simulation we know what people want: does the ranking follow? */
+  verdict(query, top, best) {
+    const node = byId("verdict");
+    show(node, Boolean(best && top));
+    if (!best || !top) return;
+    const right = top === best || this.state.hello.demo.titles[top]?.meaning === this.state.hello.demo.titles[best]?.meaning;
+    node.dataset.right = right;
+    const last = this.state.events(query).at(-1);
+    const wanted = words(this.state.hello.demo.titles[best]?.meaning ?? best);
+    if (right)
+      write(
+        node,
+        last?.took
+          ? `On top is what people want. It took ${count(last.took)} impressions to see it.`
+          : "On top is what people want.",
+      );
+    else write(node, `Intent has shifted: people want “${wanted}”. The service is finding out.`);
+  }
+
+  /** A new top result, told to those who do not see it; not too often. */
+  follow(query, top) {
+    if (!top || top === this.top) return;
+    const first = this.top === null;
+    this.top = top;
+    if (first || this.saying !== undefined) return;
+    const say = () => {
+      write(byId("say"), `New top result for ${named(query).replace(/[“”]/g, "")}: ${this.title(this.top)}`);
+      this.told = this.top;
+      this.saying = setTimeout(() => {
+        this.saying = undefined;
+        if (this.told !== this.top) say();
+      }, QUIET);
+    };
+    say();
+  }
+}
+
+/** The surprises of the watched query. */
+export function drawSignals(state) {
+  const signals = Object.entries(state.current?.state.signals ?? {});
+  show(byId("signals-part"), signals.length > 0 && !state.missing);
+  const create = ([name]) => {
+    const bar = make("span", "bar-line", "", make("span", "bar-fill"));
+    return make("li", "", "", make("span", "name", words(name)), bar, make("span", "figure"));
+  };
+  keyed(
+    byId("signals"),
+    signals,
+    ([name]) => name,
+    create,
+    (node, [, value]) => {
+      node.querySelector(".bar-fill").style.setProperty("--part", (value ?? 0).toFixed(3));
+      write(node.querySelector(".figure"), value === null ? "–" : value.toFixed(2));
+      node.classList.toggle("loud", value >= 0.5);
+    },
+  );
+}

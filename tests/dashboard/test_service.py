@@ -1,0 +1,191 @@
+"""The dashboard of a real `swerve serve`: rankings as they happen, behind the read scope, to the end of the process."""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import threading
+import time
+
+import pytest
+from dashboard.listening import Listener
+from service.running import Http, Running
+
+from swerve.service.secrets import new_key
+
+ALL, READ, RANK = new_key("all"), new_key("reader", ["read"]), new_key("searcher", ["rank"])
+CONFIG = {
+    "security": {
+        "api_keys": [{"name": k.entry.name, "hash": k.entry.hash, "scopes": list(k.entry.scopes)} for k in (ALL, READ, RANK)]
+    },
+    "log": {"access": "all"},
+    "server": {"drain_seconds": 20.0},
+}
+CANDIDATES = ["a", "b", "c"]
+
+
+def listen(served: Running, query: str | None = None, last: str = "") -> Listener:
+    return Listener(served.port, query, last, READ.text)
+
+
+def ask(client: Http, query: str, count: int) -> list[str]:
+    """Rank and click; the tops."""
+    tops = []
+    for _ in range(count):
+        answer = client.rank(query, CANDIDATES).json
+        assert not answer["degraded"]
+        tops.append(answer["ranking"][0])
+        client.feedback(answer["decision"], tops[-1])
+    return tops
+
+
+def test_each_ranking_of_a_watched_query_is_told_once(served):
+    client = served.client(ALL.text)
+    ask(client, "hurricane", 3)  # before anybody watches
+    with listen(served, "Hurricane") as line:
+        first = line.until("query")[0]
+        assert first.data["state"]["requests"] == 3 and first.data["tops"] == {}
+        tops = ask(client, "hurricane", 20)
+        told: dict[str, int] = {}
+        while sum(told.values()) < 20:
+            (event,) = line.until("query")
+            assert event.data["query"] == "Hurricane"
+            for top, count in event.data["tops"].items():
+                told[top] = told.get(top, 0) + count
+        assert told == {top: tops.count(top) for top in set(tops)}
+        assert event.data["ranking"][0] == tops[-1] and sorted(event.data["ranking"]) == CANDIDATES
+        state = client.query("hurricane").json
+        assert event.data["state"] == state
+        history = listen(served, "Hurricane")
+        past = history.until("history")[0].data
+        current = history.next()
+        history.close()
+    arms = {arm["id"]: [arm["plays"], arm["clicks"]] for arm in state["arms"]}
+    assert current.name == "query" and current.data["state"]["requests"] == 23
+    points = [*past["query"], {"tops": current.data["tops"], "arms": arms}]
+    assert sum(count for point in points for count in point["tops"].values()) == 20
+    assert points[0]["arms"].keys() == arms.keys() and points[0]["phase"] == 1
+
+
+def test_rankings_of_a_batch_are_told_too(served):
+    """Also where all of a batch is in memory with the candidates of before, and takes the shortest way."""
+    client = served.client(ALL.text)
+    batch = [{"query": text, "candidates": CANDIDATES} for text in ("batched", "another") for _ in range(10)]
+    with listen(served, "batched") as line:
+        line.until("history")
+        tops = []
+        for _ in range(4):
+            answers = client.call("POST", "/v1/rank/batch", batch).json
+            assert not any(answer["degraded"] for answer in answers)
+            tops += [answer["ranking"][0] for answer in answers[:10]]
+        told: dict[str, int] = {}
+        while sum(told.values()) < 40:
+            data = line.until("query")[0].data
+            for top, count in data.get("tops", {}).items():
+                told[top] = told.get(top, 0) + count
+    assert told == {top: tops.count(top) for top in set(tops)}
+
+
+def test_samples_come_every_second_and_none_is_missed(served):
+    """The connection is lost in the middle of it, and somebody asks all the time."""
+    stop = threading.Event()
+
+    def work() -> None:
+        client = served.client(ALL.text)
+        while not stop.is_set():
+            ask(client, "busy", 1)
+            time.sleep(0.01)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        with listen(served) as line:
+            line.until("history")
+            events = line.until("sample", 2)
+        time.sleep(2.2)
+        with listen(served, last=events[-1].id) as line:
+            assert line.next().data["resumed"] is True
+            events += line.until("sample", 3)
+    finally:
+        stop.set()
+        worker.join()
+    times = [event.data["at"] for event in events]
+    assert all(0.7 < later - earlier < 1.6 for earlier, later in itertools.pairwise(times)), times
+    numbers = [event.number for event in events]
+    assert numbers == sorted(set(numbers))
+    last = events[-1].data
+    assert last["rank_per_s"] > 5 and last["feedback_per_s"] > 5 and last["degraded_per_s"] == 0.0
+    assert last["rank_ms"]["p50"] > 0 and last["feedback_ms"]["p99"] >= last["feedback_ms"]["p50"]
+    assert last["store"]["state"] == "ok" and last["store"]["commits_per_s"] > 0
+    counts = [event.data["decisions"] for event in events]
+    assert counts == sorted(counts)
+
+
+def test_lists_and_shifts(served):
+    client = served.client(ALL.text)
+    ask(client, "shifting", 2)
+    with listen(served, "shifting") as line:
+        line.until("query")
+        client.call("POST", "/v1/queries/shifting/shift")
+        while (state := line.until("query")[0].data["state"])["phase"] != 2:
+            pass
+        assert state["alarms"][0]["signal"] == "operator"
+        key = next(one["key"] for one in client.call("GET", "/v1/queries?order=shifted").json["queries"])
+        while not (sample := line.until("sample")[0].data)["shifted"]:
+            pass
+    assert sample["shifted"][0]["key"] == key and sample["shifted"][0]["phase"] == 2
+    assert sample["top"] and len(sample["top"]) <= 10
+
+
+def test_an_unknown_query_is_told_to_be_missing_until_somebody_asks_it(served):
+    with listen(served, "not yet") as line:
+        assert line.until("query")[0].data == {"query": "not yet", "missing": True}
+        ask(served.client(ALL.text), "not yet", 1)
+        while line.until("query")[0].data.get("missing"):
+            pass
+
+
+def test_a_query_that_is_only_in_the_store_is_found(served):
+    ask(served.client(ALL.text), "kept", 2)
+    assert served.stop() == 0
+    served.start()
+    with listen(served, "kept") as line:
+        assert line.until("query")[0].data["state"]["requests"] == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "status"), [("", 401), ("swerve_wrong", 401), (RANK.text, 403), (READ.text, 200)], ids=["none", "wrong", "rank", "read"]
+)
+def test_it_is_for_the_read_scope(served, key, status):
+    with Listener(served.port, key=key) as line:
+        assert line.response.status == status
+    assert served.client().call("GET", "/").status == 200  # the page itself holds no data
+
+
+def test_a_stop_ends_streams_at_once_and_the_next_start_begins_anew(served):
+    """Though requests under way would have twenty seconds."""
+    lines = [listen(served, "hurricane") for _ in range(5)]
+    last = [line.until("sample")[0] for line in lines][-1]
+    started = time.perf_counter()
+    served.child.send_signal(signal.SIGTERM)
+    assert served.wait() == 0
+    assert time.perf_counter() - started < 5.0
+    assert served.said_last[-1] == "stopped: everything is written"
+    for line in lines:
+        with pytest.raises(EOFError):
+            line.until("nothing")
+        line.close()
+    log = served.stderr()
+    assert '"level":"error"' not in log
+    assert '"route":"live"' in log  # it is logged when it is over
+    served.start()
+    with listen(served, "hurricane", last.id) as line:
+        assert line.next().data["resumed"] is False
+        assert line.until("history")
+
+
+def test_the_text_of_a_watched_query_is_in_no_log(served):
+    with listen(served, "zanzibar-xylophone") as line:
+        line.until("query")
+    assert served.client(ALL.text).call("GET", "/metrics").status == 200
+    assert "zanzibar" not in served.stderr()
