@@ -104,6 +104,7 @@ def test_list_shows_policies_environments_and_with_all_the_parts():
     assert traffic["parameters"]["queries"] == 100
 
 
+@pytest.mark.slow
 def test_bounds_prints_the_theorems_and_the_measured_ratio():
     args = ("bounds", "--runs", "2", "--horizon", "60000", "--events", "1", "--json")
     rows = {line["name"]: line["value"] for line in json.loads(invoke(*args))}
@@ -113,6 +114,9 @@ def test_bounds_prints_the_theorems_and_the_measured_ratio():
     assert 1 < rows["FP-complexity, hyperplanes"] <= rows["d_F hyperplanes"]
     assert 0 <= rows["Δ(u) at least"] <= 0.1 <= rows["Δ(u) at most"] <= 1
     assert rows["Theorem 6 (i)"] == pytest.approx(theory.theorem6_events(60_000, 5, 1, 0.249))
+
+
+def test_bounds_without_a_measurement():
     assert "Theorem 4" in invoke("bounds", "--no-measure")
 
 

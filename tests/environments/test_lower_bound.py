@@ -52,6 +52,7 @@ def bwc(horizon, epsilon, margin=0.1):
     return BWC(Testable(UCB1(), length=test_length(2, epsilon, horizon), epsilon=epsilon), Rectangle(margin=margin))
 
 
+@pytest.mark.slow
 def test_page(monkeypatch):
     for verb in (world, context):  # the page registers an environment of its own: forget it afterwards
         monkeypatch.setattr(verb, "implementations", dict(verb.implementations))

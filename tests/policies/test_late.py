@@ -21,6 +21,9 @@ from swerve.simulate.runner import Session
 QUERIES, ROUNDS = 8, 5000
 
 
+pytestmark = pytest.mark.slow  # loops of their own are compiled for each policy
+
+
 @Entry
 def play_late(
     params, table, pools, groups, writer, env_params, scene, segments, places, schedule, see, x, available, waiting, delay, out

@@ -8,6 +8,8 @@ import random
 from pathlib import Path
 from typing import Any
 
+from service.running import SMALL
+
 from swerve.service.clock import Clock
 from swerve.service.config import resolve
 from swerve.service.schemas import RankResponse, Refused, encode, read_rank, read_ranks
@@ -24,7 +26,7 @@ def service_at(folder: Path, now: list[float], **more: dict[str, Any]) -> Servic
     tables = {
         "policy": {"spec": "ts", "arms": 16, "seed": 3},
         "store": {"url": f"sqlite:///{folder}/s.db"},
-        "signals": {"numbers": {"news": "count"}},
+        "signals": SMALL["signals"],
         **more,
     }
     config = resolve(Document("test", tables, {}))

@@ -78,7 +78,7 @@ def test_ctrl_c_keeps_what_has_finished(tmp_path):
     with pytest.raises(Interrupted, match=r"interrupted after [23] finished runs") as caught:
         simulate(POLICY, ENVIRONMENT, runs=4, threads=1, out=tmp_path, progress=stop)
     kept = [run.seed for run in caught.value.results.runs]
-    assert kept in ([0, 1], [0, 1, 2])  # the third may have come to its end before it heard
+    assert kept[:2] == [0, 1]  # another one may have come to its end before it heard
     assert len(contents(tmp_path)) == len(kept)
     assert not list(tmp_path.glob("*.part"))
     whole = simulate(POLICY, ENVIRONMENT, runs=4, out=tmp_path)
