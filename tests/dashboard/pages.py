@@ -6,21 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
-from browsing import ARGS, CHROMIUM, sync_api
+from browsing import browser, sync_api  # noqa: F401 - a fixture
 
 expect = sync_api.expect
 expect.set_options(timeout=20_000)
 #: Calls of `animate`, counted: whether something moves cannot be seen after it has moved.
 COUNT_MOVES = """window.moves = 0; const animate = Element.prototype.animate;
 Element.prototype.animate = function (...given) { window.moves += 1; return animate.apply(this, given); };"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from browsing import ARGS, CHROMIUM, sync_api
+from browsing import browser  # noqa: F401 - a fixture
 
 from swerve.experiments import EXPERIMENTS, lower_bounds, run
 from swerve.experiments.report import write
@@ -21,14 +21,6 @@ def report(tmp_path_factory):
     growths = lower_bounds.run(runs=1, horizons=(2000, 8000))
     folder = tmp_path_factory.mktemp("report")
     return write(folder, cells, growths, command="swerve reproduce --quick", seed=0, runs=2, seconds=1.0)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

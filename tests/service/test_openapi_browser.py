@@ -7,7 +7,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from browsing import ARGS, CHROMIUM, sync_api
+from browsing import browser  # noqa: F401 - a fixture
 
 from swerve.service.openapi import EXAMPLES, ROUTES, docs_page, docs_policy, document
 
@@ -56,14 +56,6 @@ def server():
         yield running
         running.shutdown()
         thread.join()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from swerve.core.engine import Entry, decide
 from swerve.core.rng import split
 from swerve.core.spec import Spec, pack
 from swerve.core.tables import Table, full_mask, nested, pool_dtype, row_dtype
-from swerve.signals import Senses, answered, begin_season, begin_senses, reformulated, season_layout, sense, senses_layout
+from swerve.signals import Senses, answered, reformulated, season_layout, sense, senses_layout, set_up
 
 HOUR, WEEK = 3600.0, 168
 #: When made-up traffic begins: a Monday, midnight.
@@ -40,14 +40,6 @@ def arrivals(rng: np.random.Generator, rates: Times, begin: float, step: float =
     times = begin + step * (starts + rng.random(len(starts)))
     order = np.argsort(times, kind="stable")
     return times[order], queries[order].astype(np.int64)
-
-
-@Entry
-def set_up(params: Any, table: Any, seasons: Any, now: Any) -> None:
-    """Fresh rows and a fresh season."""
-    for i in range(len(table)):
-        begin_senses(params[0], table[i], now)
-    begin_season(params[0], seasons[0], now)
 
 
 @Entry

@@ -26,12 +26,11 @@ from swerve.signals import (
     VOLUME,
     Senses,
     answered,
-    begin_season,
-    begin_senses,
     reformulated,
     season_layout,
     sense,
     senses_layout,
+    set_up,
 )
 
 #: Documents that may be found for one query in the course of time: a place in the rivals' tables for each.
@@ -114,14 +113,6 @@ class Hearing:
             self.fleet.reward(ask.query, self._last, now=ask.now)
         if any_click or again:
             self._tell(self._params, self._table, ask.query, any_click, again, ask.now)
-
-
-@Entry
-def set_up(params: Any, table: Any, seasons: Any, now: Any) -> None:
-    """Fresh rows and a fresh season."""
-    for i in range(len(table)):
-        begin_senses(params[0], table[i], now)
-    begin_season(params[0], seasons[0], now)
 
 
 @Entry

@@ -2,7 +2,7 @@
 
 from swerve.signals.season import begin_season, season_layout
 from swerve.signals.senses import ABANDONMENT, AGE, COUNT, NEW, RAW, REFORMULATION, VOLUME, Senses, senses_layout
-from swerve.signals.traffic import answered, begin_senses, reformulated, sense
+from swerve.signals.traffic import answered, begin_senses, reformulated, sense, set_up
 
 __all__ = [
     "ABANDONMENT",
@@ -20,4 +20,5 @@ __all__ = [
     "season_layout",
     "sense",
     "senses_layout",
+    "set_up",
 ]

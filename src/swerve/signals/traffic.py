@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from swerve.core.engine import Entry
 from swerve.core.rng import at, unit, wrap_add
 from swerve.core.verbs import kernel
 from swerve.signals.rates import enter, rate_level, tell
-from swerve.signals.season import DAY, advance
+from swerve.signals.season import DAY, advance, begin_season
 from swerve.signals.senses import ABANDONED, ABANDONMENT, AGE, COUNT, HOUR, OWN, RAW, REFORMULATED, REFORMULATION, VOLUME
 from swerve.signals.surprise import busyness, number, volume
 
@@ -41,6 +42,14 @@ def begin_senses(spec: Any, row: Any, now: Any) -> None:
         row.number_slow[i] = 0.0
         row.number_span[i] = 0.0
         row.number_crossed[i] = -math.inf
+
+
+@Entry
+def set_up(params: Any, table: Any, seasons: Any, now: Any) -> None:
+    """Fresh rows and a fresh season."""
+    for i in range(len(table)):
+        begin_senses(params[0], table[i], now)
+    begin_season(params[0], seasons[0], now)
 
 
 @kernel
