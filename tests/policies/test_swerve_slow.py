@@ -10,6 +10,7 @@ from environments.shifted import rounds_of
 from numba.core.runtime import _nrt_python, rtsys
 
 from swerve import Blind, Learner, Never, Rectangle, Swerve, Thompson, Told, policy, simulate
+from swerve.core.contract import blame
 from swerve.environments import world
 from swerve.environments.workloads import workload
 from swerve.policies.trust import rates
@@ -84,7 +85,8 @@ def test_the_safe_mode_misses_no_event_after_correct_labels():
         event = every[query].told[place[query] - 1]
         before = session.tally.copy()[0]
         if event:
-            trusted = sum(rates(SAFE.trust, row.trust, pool.trust, 0))
+            signal = blame(SAFE.classifier, pool.classifier, every[query].xs[place[query] - 1])  # who would be blamed for the alarm
+            trusted = sum(rates(SAFE.trust, row.trust, pool.trust, signal))
             since, known = int(row.t - row.since) if row.open else 10**9, int(pool.classifier.known)
         session.play(t + 1)
         alarms += int(session.tally[0]["true_alarms"] - before["true_alarms"])
@@ -93,7 +95,6 @@ def test_the_safe_mode_misses_no_event_after_correct_labels():
             passed_over.append(t)
     assert alarms + len(passed_over) == instance.k
     assert alarms >= 0.9 * instance.k
-    assert session.tally[0]["wrong_false_labels"] <= 0.02 * instance.k  # cut short, or not seen in time; not taught: see the box
     assert session.tally[0]["false_labels"] > 5
     box, edges = session.fleet.pools[0].classifier, instance.scene[0]["edge"]
     assert box.known == 1
@@ -104,6 +105,18 @@ def test_the_safe_mode_misses_no_event_after_correct_labels():
     events = [x for query in every for x, told in zip(query.xs, query.told, strict=True) if told]
     assert len(events) == instance.k
     assert all(final.predict(x) for x in events)
+
+
+def test_hardly_a_true_alarm_is_called_false_in_the_safe_mode():
+    """Cut short, or not seen in time; over twelve runs, because one has fifty events. What was called so wrongly is not taught."""
+    wrong = events = 0
+    for seed in range(1, 13):
+        instance = world(workload("clear", 0.5, queries=20, impressions=120_000), seed)
+        session = Session(SAFE, instance)
+        session.play(len(instance.schedule))
+        wrong, events = wrong + int(session.tally[0]["wrong_false_labels"]), events + instance.k
+    assert events > 500
+    assert wrong <= 0.02 * events
 
 
 # ---------------------------------------------------------------- long runs

@@ -29,12 +29,12 @@ def play(script: Script, rounds: int, best: str, rng: np.random.Generator, news:
 def test_an_alarm_names_its_signal_and_what_came_of_it():
     script, rng = Script(ranker(POLICY, plan=PLAN, numbers=NAMES)), np.random.default_rng(3)
     play(script, 400, "a", rng)  # an untaught rectangle is positive on everything: false alarms teach it what is quiet
-    state = state_of(script.place("q"), script.ranker, NAMES)
+    state = state_of(script.place("q"), NAMES)
     assert any(alarm.verdict == "false" for alarm in state.alarms)
     before = state.phases
 
     play(script, 200, "b", rng, news=0.9)  # the intent shifts, and the news say so
-    state = state_of(script.place("q"), script.ranker, NAMES)
+    state = state_of(script.place("q"), NAMES)
     newest = next(alarm for alarm in state.alarms if alarm.value is not None and alarm.value > 0.5)
     assert (newest.signal, newest.verdict) == ("news", "true")
     assert newest.at >= 1_000_400
@@ -49,7 +49,7 @@ def test_an_operators_word_is_an_alarm_too():
     script = Script(ranker("ts"))
     script.rank("q", ["a", "b"])
     script.ranker.shift(script.place("q"), script.now)
-    state = state_of(script.place("q"), script.ranker, ("volume",))
+    state = state_of(script.place("q"), ("volume",))
     assert [(alarm.signal, alarm.verdict, alarm.value) for alarm in state.alarms] == [("operator", "true", None)]
     assert [arm.phase_plays for arm in state.arms] == [0, 0]
     assert sum(arm.plays for arm in state.arms) == 1
@@ -60,7 +60,7 @@ def test_the_log_keeps_the_newest_alarms():
     for _ in range(12):
         script.rank("q", ["a", "b"], step=60.0)
         script.ranker.shift(script.place("q"), script.now)
-    alarms = state_of(script.place("q"), script.ranker, ("volume",)).alarms
+    alarms = state_of(script.place("q"), ("volume",)).alarms
     assert [alarm.at for alarm in alarms] == [1_000_000 + 60 * n for n in range(12, 4, -1)]
 
 

@@ -15,7 +15,7 @@ COMMANDS = {
     "bounds": "what the paper proves for a problem, and what BWC measures on it",
     "compare": "policies beside each other on the workloads, with paired differences",
     "config": "check the service's configuration, or show it with its defaults",
-    "demo": "Swerve, BWC, oracles and UCB1 head to head on shifting search traffic",
+    "demo": "see it swerve: the service, a search engine, simulated users and a page",
     "keys": "make an API key for the service, or a new key for its tokens",
     "list": "policies, building blocks and environments, with their parameters",
     "replay": "recorded requests through the ranker again, compared with what was shown",

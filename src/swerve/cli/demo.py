@@ -48,6 +48,15 @@ def line(state: dict[str, Any]) -> str:
     return f"{state['day']}: {state['impressions']:,} impressions; CTR {ctr}"
 
 
+def counted(count: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "false alarm"), counted(0, "false alarm")
+    ('1 false alarm', '0 false alarms')
+    """
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
 def summary(found: dict[str, Any]) -> RenderableType:
     """What it came to."""
     title = (
@@ -64,9 +73,9 @@ def summary(found: dict[str, Any]) -> RenderableType:
         took = event["impressions"]
         how = "not followed before the next, or the end" if took is None else f"followed after {took} impressions"
         parts.append(f"“{event['query']}” turns to {event['to']}: {how}")
-    false, alarms = found["false_alarms"], found["alarms"]
     parts.append(
-        f"{alarms} new phases, {false} of them although people wanted what they had wanted; {found['degraded']} degraded answers"
+        f"{counted(found['alarms'], 'new phase')}, {counted(found['false_alarms'], 'false alarm')} among them; "
+        f"{counted(found['degraded'], 'degraded answer')}"
     )
     return Group(table, Text("\n".join(parts)))
 
@@ -75,18 +84,19 @@ def watch(demo: Demo, stop: threading.Event, quiet: bool) -> None:
     """Show how it goes until `stop`: a live table in a terminal, a line now and then elsewhere, nothing when `quiet`."""
     began = time.monotonic()
     told = False
-    if quiet or not console.is_terminal:
+    if quiet or not console.is_terminal or console.is_dumb_terminal:
         while not stop.wait(LINES if told else LOOK):
             if demo.state is not None and not quiet:
                 if not told:
-                    console.print(f"the page: {demo.address}", highlight=False)
+                    console.print(f"the page: {demo.address}", highlight=False, soft_wrap=True)
                     told = True
-                console.print(line(demo.state), highlight=False)
+                console.print(line(demo.state), highlight=False, soft_wrap=True)
         return
     with Live(console=console, transient=True, refresh_per_second=2, redirect_stdout=False, redirect_stderr=False) as live:
         while not stop.wait(LOOK):
             if demo.state is None:
-                waiting = f"compiling, {time.monotonic() - began:.0f} s (the first start only; a minute or two)"
+                waited = time.monotonic() - began
+                waiting = f"starting, {waited:.0f} s" + (" (the first start compiles for a minute or two)" if waited > 3 else "")
                 live.update(Text(f"{demo.address}  {waiting}" if demo.address else waiting, style="cyan"))
             else:
                 live.update(standings(demo.state, demo))
@@ -123,7 +133,13 @@ def need_demo() -> None:
 @click.option("--store", metavar="URL", help="Keep the state, such as sqlite:///PATH.  [default: a folder that goes away]")
 @click.option("--headless", is_flag=True, help="No table: play for --seconds, then say what it came to.")
 @click.option("--seconds", type=click.FloatRange(1), default=None, help="End after so many seconds of playing.  [headless: 20]")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Who asks, wants and clicks what.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Who asks, wants and clicks what; what the live service does with it also depends on the pace.",
+)
 @json_option
 def command(
     scenario: str, speed: float | None, port: int | None, store: str | None, headless: bool, seconds: float | None, seed: int,
@@ -137,7 +153,7 @@ def command(
     """
     from swerve.demo import scenarios
     from swerve.demo.clock import PACE
-    from swerve.demo.server import FASTEST, SLOWEST, Demo, Options
+    from swerve.demo.server import FASTEST, PORT, SLOWEST, Demo, Options, free_port
 
     if headless and seconds is None:
         seconds = 20.0
@@ -145,6 +161,8 @@ def command(
         fitting = scenarios.load(scenario).length / PACE / seconds if headless and seconds else 200.0
         speed = min(max(fitting, SLOWEST), FASTEST)
     demo = Demo(Options(scenario, speed, seed, port, store, seconds))
+    if port is None and free_port(None) != PORT and json_to != "-":
+        console.print(f"port {PORT} is taken: any free one will do", highlight=False)
     stop = threading.Event()
     watching = threading.Thread(target=watch, args=(demo, stop, headless and json_to == "-"), name="swerve-terminal", daemon=True)
     watching.start()
@@ -155,5 +173,10 @@ def command(
         watching.join()
     if demo.summary is None:
         raise SwerveError("it was ended before anything could be summed up")
-    if not write_json(json_to, demo.summary):
+    try:
+        if write_json(json_to, demo.summary):
+            return
+    except OSError as error:
         console.print(summary(demo.summary))
+        raise SwerveError(f"--json {json_to} cannot be written: {error.strerror or error}") from None
+    console.print(summary(demo.summary))

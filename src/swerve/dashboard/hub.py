@@ -30,7 +30,7 @@ QUEUE = 64  # messages that may wait for a reader
 MOST_READERS = 1000
 MOST_WATCHED = 64  # queries: each takes up to a megabyte
 #: Fields of a message that history has for the newest one only.
-HEAVY = {"sample": ("top", "shifted"), "demo": ("events", "intent", "best", "adapt")}
+HEAVY = {"sample": ("top", "shifted"), "demo": ("events", "best", "adapt")}
 LAST = re.compile(r"([0-9a-f]{1,32})-([0-9]{1,18})")
 
 
@@ -262,7 +262,7 @@ class Hub:
 
     def _state(self, key: bytes) -> QueryState | None:
         place = self.service.ranker.rows.get(key)
-        return None if place is None else state_of(place, self.service.ranker, self.service.names)
+        return None if place is None else state_of(place, self.service.names)
 
     def _tell(self, watch: Watch, state: QueryState | None) -> None:
         tally = self._tallies[watch.key]

@@ -24,7 +24,7 @@ from swerve.core.errors import SwerveError
 from swerve.dashboard import Hub, routes
 from swerve.demo import play, scenarios
 from swerve.demo.clock import SimulatedClock
-from swerve.demo.corpus import documents
+from swerve.demo.corpus import documents, meanings, queries
 from swerve.demo.intents import RESULTS
 from swerve.demo.search import Search
 from swerve.service import openapi
@@ -92,6 +92,7 @@ def free_port(wanted: int | None) -> int:
     if wanted is not None:
         return wanted
     with contextlib.closing(socket.socket()) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of a run before do not take it
         try:
             probe.bind(("127.0.0.1", PORT))
         except OSError as error:
@@ -154,6 +155,9 @@ class Demo:
             "scenarios": [
                 {"name": one.name, "title": one.title, "story": one.story} for one in map(scenarios.load, scenarios.names())
             ],
+            "meanings": {query: meanings(query) for query in queries()},
+            "speed": self.options.speed,
+            "scenario": self.options.scenario,
             "queries": [story.query for story in scenarios.load(self.options.scenario).queries],
         }
         for story in scenarios.load(self.options.scenario).queries:
@@ -291,9 +295,8 @@ class Demo:
         if self.state is None:
             raise Refused(503, "starting", "the simulated users are not there yet")
         if order.do == "scenario" and self.hub is not None:
-            queries = [story.query for story in scenarios.load(str(order.value)).queries]
-            for query in queries:
-                self.hub.watch(query)
+            for story in scenarios.load(str(order.value)).queries:
+                self.hub.watch(story.query)
         if not self._send(msgspec.to_builtins(order)):
             raise Refused(503, "gone", "the simulated users are gone")
         return 200, encode({"ok": True}), JSON

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from swerve.core.contract import testing
 from swerve.service.ledger import CLICKS, CUT, LOG, NO_SHIFT, OPEN, OPERATOR, SHIFT
-from swerve.service.ranker import Ranker
 from swerve.service.rows import UNPACK, Place
 from swerve.service.schemas import Alarm, ArmState, QueryState, QuerySummary
 
@@ -41,6 +39,12 @@ def alarms_of(book: Any, names: tuple[str, ...]) -> list[Alarm]:
     return out
 
 
+def under_test(book: Any) -> bool:
+    """Whether the last alarm has no verdict yet."""
+    count = int(book.alarms)
+    return count > 0 and int(book.alarm_verdict[(count - 1) % LOG]) == OPEN
+
+
 def arms_of(place: Place, book: Any) -> list[ArmState]:
     """The candidates, most plays of this phase first."""
     out = []
@@ -62,7 +66,7 @@ def arms_of(place: Place, book: Any) -> list[ArmState]:
     return sorted(out, key=lambda arm: (-arm.phase_plays, -arm.plays))
 
 
-def state_of(place: Place, ranker: Ranker, names: tuple[str, ...]) -> QueryState:
+def state_of(place: Place, names: tuple[str, ...]) -> QueryState:
     """All that is known of a query."""
     record = place.record
     book = record.ledger
@@ -73,14 +77,14 @@ def state_of(place: Place, ranker: Ranker, names: tuple[str, ...]) -> QueryState
         requests=int(book.requests),
         created=float(book.created),
         seen=float(book.seen),
-        testing=bool(testing(ranker.settings.policy, record.policy)),
+        testing=under_test(book),
         signals={name: round(float(book.surprise[j]), 6) for j, name in enumerate(names)},
         arms=arms_of(place, book),
         alarms=alarms_of(book, names),
     )
 
 
-def summary_of(key: bytes, record: Any, query: str | None, ranker: Ranker) -> QuerySummary:
+def summary_of(key: bytes, record: Any, query: str | None) -> QuerySummary:
     """One line about a query."""
     book = record.ledger
     return QuerySummary(
@@ -90,7 +94,7 @@ def summary_of(key: bytes, record: Any, query: str | None, ranker: Ranker) -> Qu
         phase=int(book.phase),
         seen=float(book.seen),
         shifted=float(book.shifted) or None,
-        testing=bool(testing(ranker.settings.policy, record.policy)),
+        testing=under_test(book),
     )
 
 

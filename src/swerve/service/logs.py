@@ -68,7 +68,7 @@ def setup(config: Log, stream: TextIO | None = None) -> None:
 
 def access(route: str, method: str, status: int, seconds: float, caller: str = "") -> None:
     """Log one answered request, by the name of its route: the path may hold a query."""
-    level = logging.INFO if status < 400 else logging.WARNING if status < 500 else logging.ERROR
+    level = logging.INFO if status < 400 or route == "readyz" else logging.WARNING if status < 500 else logging.ERROR
     if access_log.isEnabledFor(level):
         extra = {"route": route, "method": method, "status": status, "ms": round(seconds * 1e3, 3)}
         access_log.log(level, "request", extra={**extra, "key": caller} if caller else extra)

@@ -34,7 +34,7 @@ class People:
 
     async def explain(self, text: str) -> QueryState:
         """All that is known of a query."""
-        return state_of(await self.find(text), self.ranker, self.service.names)
+        return state_of(await self.find(text), self.service.names)
 
     async def shift(self, text: str) -> ShiftResponse:
         """An operator says that this query has shifted; returns when that is durable."""
@@ -58,6 +58,6 @@ class People:
         for row in rows:
             place = self.ranker.rows.get(row.key)
             record, query = (self.service.layouts.view(row), text_in(row.names)) if place is None else (place.record, place.query)
-            listed.append(summary_of(row.key, record, query, self.ranker))
+            listed.append(summary_of(row.key, record, query))
         by = (lambda line: -(line.shifted or 0.0)) if order == "shifted" else (lambda line: -float(line.requests))
         return QueryList(order, sorted(listed, key=by))

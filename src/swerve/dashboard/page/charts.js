@@ -30,6 +30,10 @@ export class Charts {
     const found = shares.times.length > 1;
     show(byId("share-empty"), !found);
     show(byId("share"), found);
+    if (!found) {
+      write(byId("share-about"), "");
+      this.key([], { shares: new Map() });
+    }
     this.table(shares);
     drawPolicies(this.state);
     if (!this.plotly || document.hidden) return;

@@ -46,10 +46,10 @@ export class Demo {
   async control(action, value) {
     try {
       const answer = await ask("/demo/control", value === undefined ? { do: action } : { do: action, value }, this.key());
-      this.say("");
+      this.say(action === "scenario" ? "What was learnt stays: time goes on, and a real service would not forget either." : "");
       return answer;
     } catch (trouble) {
-      this.say(trouble.message);
+      this.say(trouble.message, "bad");
       return null;
     }
   }
@@ -73,8 +73,9 @@ export class Demo {
   }
 
   /** A line below the buttons, for a while. */
-  say(text) {
+  say(text, kind = "good") {
     write(byId("demo-said"), text);
+    byId("demo-said").dataset.kind = kind;
     clearTimeout(this.saying);
     this.saying = setTimeout(() => write(byId("demo-said"), ""), SAID);
   }
@@ -89,9 +90,10 @@ export class Demo {
     show(byId("demo"), Boolean(hello?.demo));
     if (!hello?.demo) return;
     this.offer(hello.demo.scenarios, Object.keys(demo?.intent ?? {}));
-    if (!demo) return;
+    for (const id of ["shift", "pause", "scenario", "speed"]) byId(id).disabled = !demo;
+    if (!demo) return this.expected(hello.demo);
     this.shifted(demo);
-    if (demo.problem) this.say(demo.problem);
+    if (demo.problem) this.say(demo.problem, "bad");
     const at = new Date(this.state.dated(demo.now) * 1000);
     write(byId("day"), demo.day);
     write(byId("hour"), at.toLocaleTimeString("en-GB", { timeZone: "UTC", hour: "2-digit", minute: "2-digit" }));
@@ -115,6 +117,16 @@ export class Demo {
     const behind = !demo.paused && !demo.ended && demo.reached < demo.speed * 0.9;
     const reached = behind ? `reaches ×${Math.round(demo.reached)}` : `${pace(demo.speed)} a second`;
     write(byId("reached"), `${reached} · ${count(demo.impressions)} searches`);
+  }
+
+  /** Before the users are there: what they will play. */
+  expected({ scenario, scenarios, speed }) {
+    const one = scenarios.find(({ name }) => name === scenario);
+    write(byId("demo-title"), one?.title ?? "");
+    write(byId("story"), one?.story ?? "");
+    write(byId("reached"), "The users are on their way: the first start compiles for a minute or two.");
+    if (one) byId("scenario").value = scenario;
+    if (speed) this.label(speed);
   }
 
   /** The scenarios, and the queries of the one that is played, to choose from. */

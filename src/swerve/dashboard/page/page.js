@@ -115,6 +115,8 @@ function draw() {
     write(byId("text-label"), simulated ? "Search as a user would" : "Query to watch");
     write(byId("go"), simulated ? "Search" : "Watch");
   }
+  // in a fixed order, so that a meaning has the same colour whenever the page is opened
+  for (const name of state.hello?.demo?.meanings?.[query] ?? []) colours.hue(name);
   demo.draw();
   ranking.draw(query);
   drawSignals(state);

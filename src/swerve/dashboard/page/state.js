@@ -77,7 +77,7 @@ export class State {
     const { demo } = this;
     if (!demo) return seconds;
     const since = Math.min(demo.now - demo.began, demo.ends - demo.began - 1);
-    return seconds + Math.round(Date.parse(`${demo.day} UTC`) / 1000 + (since % DAY) - (demo.began + since));
+    return Math.round(seconds + Date.parse(`${demo.day} UTC`) / 1000 + (since % DAY) - (demo.began + since));
   }
 
   /** One message of the stream. */
