@@ -107,7 +107,6 @@ class World:
         self._waiting: deque[Impression | Event] = deque()  # made, not played yet
         self._made, self._slices = 0.0, 0  # how far impressions are made, in seconds since the beginning; and in how many slices
         self._scenes: dict[str, Scene] = {}
-        self._best = {}  # what was best in a scenario before is no news
         self._stories: tuple[int, list[int]] = -1, []  # the hour, and the stories about each query in it
 
     @property
