@@ -75,11 +75,10 @@ def test_ctrl_c_keeps_what_has_finished(tmp_path):
         if tick.seed == 2:
             raise KeyboardInterrupt
 
-    with pytest.raises(Interrupted, match=r"interrupted after [23] finished runs") as caught:
+    with pytest.raises(Interrupted, match="interrupted after 2 finished runs") as caught:
         simulate(POLICY, ENVIRONMENT, runs=4, threads=1, out=tmp_path, progress=stop)
-    kept = [run.seed for run in caught.value.results.runs]
-    assert kept[:2] == [0, 1]  # another one may have come to its end before it heard
-    assert len(contents(tmp_path)) == len(kept)
+    assert [run.seed for run in caught.value.results.runs] == [0, 1]
+    assert len(contents(tmp_path)) == 2
     assert not list(tmp_path.glob("*.part"))
     whole = simulate(POLICY, ENVIRONMENT, runs=4, out=tmp_path)
     assert same(whole, simulate(POLICY, ENVIRONMENT, runs=4))

@@ -110,7 +110,8 @@ def _drive(lines: dict[int, Connection], requests: Iterator[bytes], seconds: flo
     more = True
     while True:
         while more and idle and (rate is None or begun + sent / rate <= now):
-            request = next(requests, None) if now < ends else None
+            # at a rate, what was due in time is sent, however late this process gets its turn
+            request = next(requests, None) if (now if rate is None else begun + sent / rate) < ends else None
             if request is None:
                 more = False
                 break

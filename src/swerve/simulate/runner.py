@@ -173,9 +173,13 @@ def simulate(
     halt = stop or threading.Event()
 
     def one(number: int) -> Run | None:
-        run = play_run(plan, world(environment, number), progress, halt)
-        if run is not None and folder is not None:
-            write_run(folder, plan, run)
+        try:
+            run = play_run(plan, world(environment, number), progress, halt)
+            if run is not None and folder is not None:
+                write_run(folder, plan, run)
+        except BaseException:
+            halt.set()  # here and not where it is caught: this thread would begin the next run before that
+            raise
         return run
 
     waiting = [number for number in seeds if number not in finished]
