@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import bisect
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 from swerve.core.errors import SwerveError, nearest, shown
 from swerve.demo.clicks import chance
 from swerve.demo.corpus import Document
-from swerve.demo.scenarios import Scenario, Story
+from swerve.demo.scenarios import Point, Scenario, Story
 from swerve.demo.search import Search
 
 HOUR = 3600.0
@@ -93,22 +94,21 @@ class Intents:
             made = self._wished[query] = key, _view(query, _taken(told.shares, wish.meaning), told.offer)
         return made[1]
 
-    def rate(self, query: str, since: float) -> float:
-        """Requests an hour, before the rhythm of the day."""
+    def _level(self, query: str, since: float, of: Callable[[Point], float]) -> float:
+        """A number of the query's points at a time, between two of them in a straight line where the story says so."""
         story = self.stories[query]
         k, part = self._place(story, since)
-        volume = story.points[k].volume
-        if part:
-            volume += part * (story.points[k + 1].volume - volume)
-        return story.per_hour * (volume + self._burst(query, since, BURST) - 1.0)
+        level = of(story.points[k])
+        return level + part * (of(story.points[k + 1]) - level) if part else level
+
+    def rate(self, query: str, since: float) -> float:
+        """Requests an hour, before the rhythm of the day."""
+        volume = self._level(query, since, lambda point: point.volume)
+        return self.stories[query].per_hour * (volume + self._burst(query, since, BURST) - 1.0)
 
     def news(self, query: str, since: float) -> float:
         """Stories an hour to expect."""
-        story = self.stories[query]
-        k, part = self._place(story, since)
-        news = story.points[k].news
-        if part:
-            news += part * (story.points[k + 1].news - news)
+        news = self._level(query, since, lambda point: point.news)
         return news * self._burst(query, since, STORIES) + MORE_STORIES * (self._burst(query, since, 2.0) - 1.0)
 
     def events(self, query: str) -> list[Event]:
