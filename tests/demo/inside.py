@@ -50,8 +50,9 @@ class Inside:
         for (place, request), decided in zip(pairs, self.ranker.rank(pairs, self.now), strict=True):
             assert decided is not None
             self.shown.append((self.now, request.query, decided.ranking[0]))
-            self._tickets[str(decided.number)] = place, ticket_of(decided, self.now)
-            out.append(Ranking(str(decided.number), decided.ranking, phase=decided.phase))
+            number = str(decided.signed.number)
+            self._tickets[number] = place, ticket_of(decided, self.now, self.ranker.life)
+            out.append(Ranking(number, decided.ranking, phase=decided.phase))
         return out
 
     def feedback_many(self, decisions: Iterable[tuple[str | None, str | None]]) -> list[bool]:

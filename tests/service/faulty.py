@@ -46,8 +46,8 @@ class Faulty(SQLiteStore):
         super().probe()
 
 
-def open_faulty(url: str) -> Store:
-    return Faulty(store_path(url))
+def open_faulty(url: str, *, new: bool = False) -> Store:
+    return Faulty(store_path(url), new=new)
 
 
 if __name__ == "__main__":

@@ -43,4 +43,6 @@ class Script:
     def click(self, decided: Decided, clicked: str | None, *, step: float = 0.0, at: float | None = None) -> int:
         shown = self.now if at is None else at
         self.now += step
-        return self.ranker.feedback(self.ranker.rows.places[decided.key], ticket_of(decided, shown), clicked, self.now)
+        return self.ranker.feedback(
+            self.ranker.rows.places[decided.signed.key], ticket_of(decided, shown, self.ranker.life), clicked, self.now
+        )

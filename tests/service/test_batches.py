@@ -59,6 +59,7 @@ async def both_ways(folder: Path, rounds: int, size: int, **more: dict[str, Any]
     """The same requests singly to one service, in batches to another; how many batches were plain from end to end."""
     now = [1.7e9]
     singly, together = service_at(folder / "one", now, **more), service_at(folder / "many", now, **more)
+    together.ranker.life = together.tokens.life = singly.ranker.life  # tokens tell stores apart
     await singly.start()
     await together.start()
     rng, quick = random.Random(1), 0

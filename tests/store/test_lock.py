@@ -98,7 +98,7 @@ def test_reopen_does_not_take_a_store_that_has_another_owner(tmp_path):
         assert caught.value.kind == "locked"
     finally:
         end(child)
-    assert store.reopen() is False
+    assert store.reopen() is False  # what the other one has made
     store.close()
 
 

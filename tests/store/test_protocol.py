@@ -174,14 +174,40 @@ def test_an_expired_row_is_a_conflict_for_who_remembers_it_and_can_begin_anew(st
     assert store.load([key(1)]) == [row(1)]
 
 
-def test_epochs_only_grow(url):
-    seen = [0]
-    for above in (0, 0, 41, 0):
+def test_every_start_is_a_life_of_its_own(url):
+    lives = []
+    for _ in range(4):
         store = open_store(url)
-        seen.append(store.begin_epoch(above))
+        lives.append(store.begin_life())
+        assert [store.life_id(life.mark) for life in lives] == [life.id for life in lives]
         store.close()
-    assert seen == sorted(set(seen))
-    assert seen[3] == 42
+    assert len({life.store for life in lives}) == 1
+    assert len({life.mark for life in lives}) == 4
+    ids = [life.id for life in lives]
+    assert ids == sorted(set(ids))
+
+
+def test_a_life_that_the_store_does_not_know_gets_a_number_that_no_other_has(url):
+    """As after a restore: the life began after the backup was made."""
+    store = open_store(url)
+    life = store.begin_life()
+    stranger = store.life_id(12345)
+    assert stranger != life.id
+    assert store.life_id(12345) == stranger
+    assert store.begin_life().id not in (life.id, stranger)
+    store.close()
+
+
+def test_rows_belong_to_the_secrets_they_were_written_under(url):
+    store = open_store(url)
+    assert store.claim(b"one") and store.claim(b"two")  # without rows there is nothing to lose
+    store.commit(Batch([row(1)]))
+    assert store.claim(b"two") and not store.claim(b"one")
+    store.close()
+    store = open_store(url)
+    assert not store.claim(b"one")
+    assert store.claim(b"two")
+    store.close()
 
 
 def test_layouts_have_ids_that_stay(url):
@@ -205,7 +231,7 @@ def test_probe_says_nothing_while_all_is_well_and_leaves_nothing(store):
 def test_a_closed_store_says_so_and_can_be_closed_twice(store):
     store.close()
     store.close()
-    for call in (lambda: store.load([key(1)]), lambda: store.commit(Batch([row(1)])), store.probe, store.begin_epoch):
+    for call in (lambda: store.load([key(1)]), lambda: store.commit(Batch([row(1)])), store.probe, store.begin_life):
         with pytest.raises(StoreError, match="closed") as caught:
             call()
         assert caught.value.kind == "gone"

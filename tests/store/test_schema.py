@@ -22,7 +22,7 @@ def test_a_newer_file_is_refused_and_left_as_it_is(tmp_path):
     open_store(f"sqlite:///{path}").close()
     change(path, "PRAGMA user_version = 7")
     before = path.read_bytes()
-    with pytest.raises(SwerveError, match="has schema 7, and this version of Swerve knows schemas up to 1: use a newer Swerve"):
+    with pytest.raises(SwerveError, match="has schema 7, and this version of Swerve knows schemas up to 2: use a newer Swerve"):
         open_store(f"sqlite:///{path}")
     assert path.read_bytes() == before
 
@@ -47,8 +47,22 @@ def test_an_older_file_takes_the_steps_that_it_lacks(tmp_path, monkeypatch):
     assert store.load([key(1)]) == [row(1)]
     store.close()
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(steps),)
         assert connection.execute("SELECT x, y FROM second").fetchall() == [(5, None)]
+
+
+def test_a_store_of_the_first_version_keeps_its_used_decisions(tmp_path, monkeypatch):
+    """Its decisions began with the number of a start; those of a life must not meet them."""
+    path = tmp_path / "swerve.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.executescript(f"{schema.MIGRATIONS[0]}; PRAGMA application_id = {schema.APPLICATION}; PRAGMA user_version = 1")
+        connection.execute("UPDATE meta SET value = 3 WHERE key = 'epoch'")
+        connection.executemany("INSERT INTO used VALUES (?, 1)", [(epoch << 40 | 1,) for epoch in (1, 2, 3)])
+    store = open_store(f"sqlite:///{path}")
+    life = store.begin_life()
+    assert life.id == 4
+    assert store.outcomes([epoch << 40 | 1 for epoch in (1, 2, 3, life.id)]) == {epoch << 40 | 1: 1 for epoch in (1, 2, 3)}
+    store.close()
 
 
 def test_a_step_that_fails_leaves_the_file_at_the_step_before(tmp_path, monkeypatch):

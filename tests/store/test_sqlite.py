@@ -13,7 +13,8 @@ import time
 import pytest
 from store.rows import key, newer, row
 
-from swerve.store import Batch, Damaged, Row, StoreError, open_store
+from swerve.core.errors import SwerveError
+from swerve.store import Batch, Damaged, InUse, Row, StoreError, open_store
 from swerve.store.schema import PAGE_BYTES
 from swerve.store.sqlite import SQLiteStore
 
@@ -242,7 +243,7 @@ def test_a_file_that_is_no_database_is_refused(folder):
         open_store(f"sqlite:///{folder}/swerve.db")
     assert caught.value.kind == "corrupt"
     (folder / "swerve.db").unlink()
-    open_store(f"sqlite:///{folder}/swerve.db").close()  # the lock was let go
+    open_store(f"sqlite:///{folder}/swerve.db").close()  # the lock was let go, and there never was a store
 
 
 def test_a_folder_moved_away_and_back_is_the_same_store(folder, store):
@@ -252,7 +253,7 @@ def test_a_folder_moved_away_and_back_is_the_same_store(folder, store):
     assert kind(store.commit, Batch([row(2)])) == "gone"
     assert kind(store.probe) == "gone"
     assert kind(store.reopen) == "gone"
-    assert kind(store.load, [key(1)]) == "gone"  # closed until it can be opened again
+    assert store.load([key(1)]) == [row(1)]  # what is open stays open
     away.rename(folder)
     assert store.reopen() is True
     assert store.load([key(1), key(2)]) == [row(1), None]
@@ -275,18 +276,88 @@ def test_a_folder_that_vanishes_during_a_commit_is_not_acknowledged(folder, stor
     assert store.outcomes([5]) == {5: 1}
 
 
-def test_a_folder_deleted_and_made_anew_is_another_store(folder, store):
+def test_a_database_moved_away_and_back_loses_nothing(folder, store):
+    """Its log stays behind, and holds what was committed last; nothing may be made in the place of the file meanwhile."""
     store.commit(Batch([row(1)]))
-    assert store.begin_epoch() == 1
+    (folder / "swerve.db").rename(folder / "elsewhere.db")
+    for _ in range(3):
+        assert kind(store.commit, Batch([row(2)])) == "gone"
+        assert kind(store.reopen) == "gone"
+    assert not (folder / "swerve.db").exists()
+    (folder / "elsewhere.db").rename(folder / "swerve.db")
+    assert store.reopen() is True
+    assert store.load([key(1), key(2)]) == [row(1), None]
+    store.commit(Batch([row(2)]))
+    store.close()
+    store = open_store(f"sqlite:///{folder}/swerve.db")
+    assert store.load([key(1), key(2)]) == [row(1), row(2)]
+    store.close()
+
+
+def test_a_folder_deleted_and_made_anew_is_no_reason_to_begin_anew(folder, store):
+    store.commit(Batch([row(1)]))
     shutil.rmtree(folder)
     assert kind(store.commit, Batch([row(2)])) == "gone"
     assert kind(store.reopen) == "gone"
     folder.mkdir()
-    assert store.reopen() is False
-    assert store.count() == 0
-    assert store.begin_epoch(above=1) == 2
-    store.commit(Batch([row(2)]))
-    assert store.load([key(1), key(2)]) == [None, row(2)]
+    assert kind(store.reopen) == "gone"
+    (folder / "swerve.db").touch()
+    assert kind(store.reopen) == "gone"
+    assert (folder / "swerve.db").stat().st_size == 0
+
+
+def test_only_the_operator_begins_anew_where_a_store_has_been(folder, store):
+    url = f"sqlite:///{folder}/swerve.db"
+    life = store.begin_life()
+    store.close()
+    with pytest.raises(SwerveError, match="move it away first"):
+        open_store(url, new=True)
+    (folder / "swerve.db").unlink()
+    for _ in range(2):
+        with pytest.raises(SwerveError, match=r"there has been one; put it back, .* --new-store"):
+            open_store(url)
+    assert not (folder / "swerve.db").exists()
+    store = open_store(url, new=True)
+    assert store.begin_life().store != life.store
+    store.close()
+    open_store(url).close()
+
+
+def test_a_log_without_its_database_is_no_reason_to_begin_anew(folder):
+    (folder / "swerve.db-wal").write_bytes(b"x" * 100)
+    with pytest.raises(SwerveError, match="there has been one"):
+        open_store(f"sqlite:///{folder}/swerve.db")
+    assert (folder / "swerve.db-wal").exists()
+
+
+def test_an_opening_that_fails_halfway_does_not_make_it_another_store(folder, store):
+    """A mark that was written although its `fsync` failed is still ours: what memory holds is about this store."""
+    store.commit(Batch([row(1)]))
+    older = next(iter(store._marks))
+    assert store.reopen() is True
+    store._close()
+    with plain(folder) as other:  # the last thing that a failed opening wrote, as a crash of the disk may leave it
+        other.execute("UPDATE meta SET value = ? WHERE key = 'opened'", (older,))
+    assert store.reopen() is True
+
+
+def test_a_database_behind_a_symbolic_link(folder, tmp_path):
+    """The file that it names is the store: one owner, whatever name is used, and its log and lock beside it."""
+    link = tmp_path / "link.db"
+    link.symlink_to(folder / "swerve.db")
+    store = open_store(f"sqlite:///{link}")
+    store.commit(Batch([row(1)]))
+    with pytest.raises(InUse):
+        open_store(f"sqlite:///{folder}/swerve.db")
+    assert sorted(path.name for path in folder.iterdir()) == ["swerve.db", "swerve.db-shm", "swerve.db-wal", "swerve.db.lock"]
+    link.unlink()
+    assert kind(store.commit, Batch([row(2)])) == "gone"
+    link.symlink_to(folder / "swerve.db")
+    assert store.reopen() is True
+    store.close()
+    store = open_store(f"sqlite:///{folder}/swerve.db")
+    assert store.load([key(1)]) == [row(1)]
+    store.close()
 
 
 def test_a_copy_put_in_place_of_the_file_is_read_without_the_old_log(folder, store):
@@ -310,9 +381,12 @@ def test_any_of_its_files_removed_is_gone(folder, store, suffix):
     store.commit(Batch([row(1)]))
     (folder / f"swerve.db{suffix}").unlink()
     assert kind(store.commit, Batch([row(2)])) == "gone"
-    assert store.reopen() is (suffix != "")
-    assert store.load([key(1)]) == [row(1) if suffix else None]
-    store.commit(Batch([row(3)]))
+    if suffix:
+        assert store.reopen() is True
+        store.commit(Batch([row(3)]))
+    else:
+        assert kind(store.reopen) == "gone"
+    assert store.load([key(1)]) == [row(1)]
 
 
 def test_reopen_meets_a_file_of_somebody_else(folder, store):
@@ -323,8 +397,7 @@ def test_reopen_meets_a_file_of_somebody_else(folder, store):
         other.execute("CREATE TABLE theirs(x)")
     with pytest.raises(StoreError, match="another program"):
         store.reopen()
-    (folder / "swerve.db").unlink()
-    assert store.reopen() is False
+    assert kind(store.load, [key(1)]) == "gone"
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):

@@ -20,7 +20,8 @@ from swerve.cli.common import need_service
     type=click.Path(path_type=Path),
     help="Configuration in TOML (docs/configuration.md); SWERVE_CONFIG names a default.",
 )
-def command(host: str | None, port: int | None, store: str | None, config_file: Path | None) -> None:
+@click.option("--new-store", is_flag=True, help="Begin a new store where one has been and is missing; without it that is refused.")
+def command(host: str | None, port: int | None, store: str | None, config_file: Path | None, new_store: bool) -> None:
     """Serve `rank` and `feedback` over HTTP, with durable state, and a page that shows what happens.
 
     Options win over the environment, the environment over the file. Ctrl-C or SIGTERM ends in order: requests under way are
@@ -33,4 +34,4 @@ def command(host: str | None, port: int | None, store: str | None, config_file: 
 
     given = {"server.host": host, "server.port": port, "store.url": store}
     config = load(config_file, {name: value for name, value in given.items() if value is not None})
-    serve(config, click.echo, extend=extend)
+    serve(config, click.echo, extend=extend, new_store=new_store)

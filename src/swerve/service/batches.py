@@ -6,12 +6,12 @@ wait, fail or change who holds which arm, and are decided together; all others g
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from swerve.core.contract import ALARM, RESTARTED
+from swerve.service.loader import Wish
 from swerve.service.ranker import Asking
 from swerve.service.rows import Place
 from swerve.service.schemas import Asked, RankRequest, RankResponse, Refused, normalise
@@ -104,23 +104,17 @@ class Batches:
         self.service.metrics.cache_misses.value += len(missing)
         self.service.metrics.cache_hits.value += len(read) - len(missing)
         try:
-            trouble = await self._load_all(missing) if missing else {}
-            self._rank_all(read, trouble, out)
+            wishes = [Wish(key, True, normalise(new.query), len(new.candidates)) for key, new in missing.items()]
+            within = self.service.deadline * 0.75 * max(1.0, len(missing) / 100)  # a batch has the time of its hundreds
+            async with self.service.loader.held(wishes, within) as found:
+                trouble = {key: why for key, why in zip(missing, found, strict=True) if isinstance(why, str)}
+                self._rank_all(read, trouble, out)
         except Exception:
             log.exception("a batch of rankings failed")
             for at, _, asked, request in read:
                 if out[at] is entries[at]:
                     out[at] = self.service.given(request or asked.request(), "internal")
         return out
-
-    async def _load_all(self, missing: dict[bytes, RankRequest]) -> dict[bytes, str]:
-        """Bring rows into memory; why not, for those where it failed."""
-        within = self.service.deadline * 0.75 * max(1.0, len(missing) / 100)  # a batch has the time of its hundreds
-        load = self.service.loader.load
-        found = await asyncio.gather(
-            *(load(key, within, begin=True, text=normalise(new.query), arms=len(new.candidates)) for key, new in missing.items())
-        )
-        return {key: why for key, why in zip(missing, found, strict=True) if isinstance(why, str)}
 
     def _rank_all(self, read: list[Entry], trouble: dict[bytes, str], out: list[Any]) -> None:
         """Plain requests next to each other are decided together, and so are others; in the order of the batch."""
@@ -154,10 +148,9 @@ class Batches:
     def _rank_hard(self, entries: list[Hard], now: float, out: list[Any]) -> None:
         decisions = self.ranker.rank([(place, request) for _, place, _, request in entries], now)
         for (at, place, asked, request), decided in zip(entries, decisions, strict=True):
-            if place.query is None and self.ranker.settings.keep_text:
-                place.query = normalise(request.query)
+            self.service.keep_text(place, request)
             if place.raw is None:
-                place.remember(asked.candidates, request)
+                self.ranker.rows.remember(place, asked.candidates, request)
             out[at] = self.service.response(request, decided, now)
 
     def _together(self, entries: Sequence[Easy], now: float) -> list[RankResponse | None]:
@@ -165,11 +158,16 @@ class Batches:
         out: list[RankResponse | None] = []
         run: list[Asking] = []
         shelf, asking = None, self.ranker.asking
+        heard: set[tuple[str, bytes]] = set()
         for _, place, asked in entries:
-            if run and place.shelf is not shelf:
+            session = asked.session
+            if run and (place.shelf is not shelf or (session is not None and (session, place.key) in heard)):
                 out += self._decide(run, now)
                 run = []
+                heard.clear()
             shelf = place.shelf
+            if session is not None:
+                heard.add((session, place.key))
             run.append(asking(place, place.last, place.published, asked.signals, asked.session, now))
         return out + self._decide(run, now) if run else out
 
@@ -180,8 +178,9 @@ class Batches:
         touch, unwritten = ranker.rows.touch, ranker.unwritten
         parts, made = [], []
         explorations = 0
-        for number, ((place, ids, offer, *_), answer, chance) in enumerate(zip(run, answers, chances, strict=True), first):
-            _, _, _, arm, generation, phase, explored, report, signal, _ = answer
+        for number, (asking, answer, chance) in enumerate(zip(run, answers, chances, strict=True), first):
+            place, ids, offer, *_ = asking
+            arm, _, phase, explored, report, signal, _ = answer
             if arm < 0:
                 continue
             if not place.dirty:  # a row that is to be written stays in memory anyway
@@ -192,7 +191,7 @@ class Batches:
                 service.happened(place.key, report, signal, phase)
             explorations += explored
             at = offer.index(arm)
-            parts.append((place.key, arm | generation << 6 | phase << 14, number, place.shorts[arm]))
+            parts.append(ranker.signed(asking, answer, number))
             order = ids if at == 0 else [ids[at], *ids[:at], *ids[at + 1 :]]
             if watched and (seen := watched.get(place.key)) is not None:
                 seen(order)
@@ -204,4 +203,4 @@ class Batches:
         if len(good) == len(run):
             return good
         left = iter(good)
-        return [None if answer[3] < 0 else next(left) for answer in answers]
+        return [None if answer[0] < 0 else next(left) for answer in answers]

@@ -1,14 +1,16 @@
 """Writing: feedback at once and in groups, what `rank` changed a little later; and what happens when the store does not answer.
 
-One batch is under way at a time. It is put together on the event loop, where rows change, and written by a thread; whatever arrives
-meanwhile makes the next one, so that groups grow with the load. An answer goes out after its batch is durable. When a batch fails,
-its rows and decision numbers stay pending together: a retry of the feedback finds its number used and waits for the next attempt.
+One group is under way at a time. Its rows are put together on the event loop, where they change, and written by a thread; whatever
+arrives meanwhile makes the next group, so that groups grow with the load. Who waits belongs to the group that holds its row, and is
+answered by what becomes of that group and of no other. When a group fails, its rows and decision numbers stay pending together: a
+retry of the feedback finds its number used and waits for the next attempt.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import math
 import time
@@ -17,8 +19,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from swerve.service.metrics import Metrics
-from swerve.service.ranker import EPOCH, Ranker
+from swerve.service.ranker import Misplaced, Ranker
 from swerve.service.rows import Place
+from swerve.service.tokens import NUMBER_BITS
 from swerve.service.used import Used
 from swerve.store.protocol import Batch, Conflict, Row, Store, StoreError
 
@@ -42,19 +45,35 @@ class Away(Exception):  # noqa: N818 - what happened, not what went wrong
         self.kind = kind
 
 
-def fail(waiting: list[tuple[bytes, Written]], kind: str) -> None:
-    """Tell those who wait that the store is away."""
-    for _, one in waiting:
-        if not one.done():
-            one.set_exception(Away(kind))
-            one.exception()  # nobody may be waiting any more
+@dataclasses.dataclass(slots=True)
+class Group:
+    """What becomes durable together, and who waits for it."""
 
+    used: dict[int, tuple[int, Place]] = dataclasses.field(default_factory=dict)  # decisions, with outcome and row
+    rows: dict[bytes, Place] = dataclasses.field(default_factory=dict)  # of those decisions, and others that somebody waits for
+    waiting: list[tuple[bytes, Written]] = dataclasses.field(default_factory=list)  # and for which row
 
-def done(waiting: list[tuple[bytes, Written]], lost: frozenset[bytes]) -> None:
-    """Tell those who wait that the batch is written, all of it but these rows."""
-    for key, one in waiting:
-        if not one.done():
-            one.set_result(key not in lost)
+    def wait(self, key: bytes) -> Written:
+        """Done when this row, which must be in the group, is durable."""
+        assert key in self.rows, "nobody may wait for a row that is not written with the group"
+        waiting: Written = asyncio.get_running_loop().create_future()
+        self.waiting.append((key, waiting))
+        return waiting
+
+    def fail(self, kind: str) -> None:
+        """Tell those who wait that the store is away; they wait no longer, and what is pending stays."""
+        for _, one in self.waiting:
+            if not one.done():
+                one.set_exception(Away(kind))
+                one.exception()  # nobody may be waiting any more
+        self.waiting = []
+
+    def done(self, lost: frozenset[bytes]) -> None:
+        """Tell those who wait that the group is written, all of it but these rows."""
+        for key, one in self.waiting:
+            if not one.done():
+                one.set_result(key not in lost)
+        self.waiting = []
 
 
 class Committer:
@@ -79,13 +98,11 @@ class Committer:
     ) -> None:
         self.store, self.ranker, self.layouts, self.metrics, self.clock = store, ranker, layouts, metrics, clock
         self.flush, self.window, self.idle, self.patience, self.moved = flush, window, idle, patience, moved
-        self.used = Used(ranker.epoch, window, EPOCH)
+        self.used = Used(ranker.life.id, window)
+        self.lives: dict[int, int] = {}  # ids of earlier lives by their marks, as far as somebody has asked
         self.away: str | None = None  # the kind of trouble, while there is some
         self._thread = ThreadPoolExecutor(1, "swerve-writer")
-        self._fresh: dict[int, tuple[int, Place]] = {}  # used decisions that no batch has taken yet, with outcome and row
-        self._flying: dict[int, tuple[int, Place]] = {}  # those of the batch under way
-        self._urgent: dict[bytes, Place] = {}  # rows that somebody waits for, beside those of used decisions
-        self._waiting: list[tuple[bytes, Written]] = []  # who waits for the batch after the one under way, and for which row
+        self._next, self._flying = Group(), Group()  # the group that grows, and the one that is being written
         self._wake = asyncio.Event()
         self._stopping = False
         self._until = 0.0  # when to give up writing at the end
@@ -93,7 +110,9 @@ class Committer:
         self._task: asyncio.Task[None] | None = None
         self._shared_at = 0.0
         self._tidy_at = 0.0
-        self._marks: deque[tuple[float, int]] = deque([(clock(), ranker.epoch << EPOCH)])  # when which decision had been issued
+        self._marks: deque[tuple[float, int]] = deque(
+            [(clock(), ranker.life.id << NUMBER_BITS)]
+        )  # when which decision had been issued
 
     def start(self) -> None:
         """Begin to write."""
@@ -107,24 +126,28 @@ class Committer:
         if self._task is not None:
             await self._task
         self._thread.shutdown(wait=False, cancel_futures=True)
-        return not self.ranker.unwritten and not self._fresh
+        return not self.ranker.unwritten and not self._next.rows
 
     # ------------------------------------------------------------------ feedback
     def durable(self, place: Place, number: int, outcome: int) -> Written:
         """A decision was used and its row changed: done when both are written."""
         self.used.put(number, outcome, self.clock())
-        self._fresh[number] = (outcome, place)
-        return self._after_next(place.key)
+        self._next.used[number] = (outcome, place)
+        return self.now(place)
 
     def again(self, number: int) -> Written | None:
         """For a repeat: when the first one is durable; None when it is already."""
-        pending = self._fresh.get(number) or self._flying.get(number)
-        return self._after_next(pending[1].key) if pending else None
+        for group in (self._next, self._flying):
+            if number in group.used:
+                return group.wait(group.used[number][1].key)
+        return None
 
     def now(self, place: Place) -> Written:
         """Done when this row, as it is now, is durable."""
-        self._urgent[place.key] = place
-        return self._after_next(place.key)
+        if not self._next.waiting:
+            self._wake.set()
+        self._next.rows[place.key] = place
+        return self._next.wait(place.key)
 
     def suspect(self, error: StoreError) -> None:
         """The reading side is in trouble: look at the store before the next batch."""
@@ -132,13 +155,6 @@ class Committer:
             log.warning("the store cannot be read (%s): %s", error.kind, error)
             self.away = error.kind
             self._wake.set()
-
-    def _after_next(self, key: bytes) -> Written:
-        waiting: Written = asyncio.get_running_loop().create_future()
-        if not self._waiting:
-            self._wake.set()
-        self._waiting.append((key, waiting))
-        return waiting
 
     # ------------------------------------------------------------------ the loop
     async def _run(self) -> None:
@@ -152,13 +168,12 @@ class Committer:
 
     async def _step(self) -> bool:
         """Wait for something to do, and do it; True at the end."""
-        if not self._waiting and not self._stopping:
+        if not self._next.waiting and not self._stopping:
             self._wake.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._until_due())
         if self.away is not None and not await self._recovered():
-            fail(self._waiting, self.away)
-            self._waiting = []
+            self._next.fail(self.away)
             if self._stopping and self.clock() > self._until:
                 log.error("the store is away (%s): %d rows stay unwritten", self.away, len(self.ranker.unwritten))
                 return True
@@ -166,7 +181,7 @@ class Committer:
             return False
         wrote = await self._write()
         await self._tidy()
-        return self._stopping and not self._waiting and not wrote
+        return self._stopping and not self._next.waiting and not wrote
 
     def _until_due(self) -> float:
         if self.away is not None:
@@ -178,37 +193,36 @@ class Committer:
         return min(max(self.ranker.unwritten[0][0] + self.flush - self.clock(), 0.002), self.flush)
 
     async def _write(self) -> bool:
-        """One batch; whether there was anything to write."""
-        waiting, self._waiting = self._waiting, []
-        self._flying, self._fresh = self._fresh, {}
-        urgent = self._urgent | {place.key: place for _, place in self._flying.values()}
-        self._urgent = {}
+        """One group; whether there was anything to write. Whatever happens, those who wait are answered."""
+        group = self._flying = self._next
+        self._next = Group()
+        places = dict(group.rows)
+        try:
+            return await self._write_group(group, places)
+        except StoreError as error:
+            self._keep(group, places, error)
+        except Exception as error:  # a defect
+            log.exception("writing failed")
+            self._keep(group, places, StoreError("io", str(error)))
+        return True
+
+    async def _write_group(self, group: Group, places: dict[bytes, Place]) -> bool:
         most = PRESSED_ROWS if self.ranker.pressed else MOST_ROWS
-        places = urgent | self._behind(urgent, max(FEW_ROWS, SHORT - len(urgent)) if waiting else most)
+        self._behind(places, max(FEW_ROWS, SHORT - len(places)) if group.waiting else most)
         shared = self._shared()
         if not places and not shared:
-            done(waiting, frozenset())
             return False
         rows = [self._row(place) for place in places.values()]
         for place in places.values():
             place.pinned += 1
             place.dirty = False
-        used = [(number, outcome, place.key) for number, (outcome, place) in self._flying.items()]
         started = time.perf_counter()
-        failed: StoreError | None = None
-        lost: frozenset[bytes] = frozenset()
         try:
+            used = [(number, outcome, place.key) for number, (outcome, place) in group.used.items()]
             lost = await asyncio.get_running_loop().run_in_executor(self._thread, self._commit, rows, used, shared)
-        except StoreError as error:
-            failed = error
-        except Exception as error:  # a defect; but those who wait must be answered
-            log.exception("writing failed")
-            failed = StoreError("io", str(error))
-        for place in places.values():
-            place.pinned -= 1
-        if failed is not None:
-            self._keep(places, failed, waiting)
-            return True
+        finally:
+            for place in places.values():
+                place.pinned -= 1
         metrics = self.metrics
         metrics.commits.value += 1
         metrics.committed_rows.value += len(rows)
@@ -218,24 +232,25 @@ class Committer:
             places[row.key].version = row.version
         for key in lost:
             self._lose(places[key])
-        self._flying = {}
-        done(waiting, lost)
+        self._flying = Group()
+        group.done(lost)
         return True
 
-    def _behind(self, urgent: dict[bytes, Place], most: int) -> dict[bytes, Place]:
-        """Rows that `rank` changed long enough ago, at most so many: those who wait for feedback should not wait for them."""
+    def _behind(self, places: dict[bytes, Place], most: int) -> None:
+        """Add rows that `rank` changed long enough ago, at most so many: those who wait for feedback should not wait for them."""
         unwritten = self.ranker.unwritten
         due = math.inf if self._stopping or self.ranker.pressed else self.clock() - self.flush
-        taken: dict[bytes, Place] = {}
-        while unwritten and len(taken) < most and unwritten[0][0] <= due:
+        most += len(places)
+        while unwritten and len(places) < most and unwritten[0][0] <= due:
             _, place = unwritten.popleft()
-            if place.dirty and place.key not in urgent:
-                taken[place.key] = place
-        return taken
+            if place.dirty:
+                places[place.key] = place
 
     def _row(self, place: Place) -> Row:
         shelf, index = place.shelf, place.index
         at = shelf.at
+        if shelf.numbers[index, at["owner"]] != place.owner:
+            raise Misplaced(place)  # it would be stored under the key of another query
         return Row(
             place.key,
             place.version + 1,
@@ -296,29 +311,34 @@ class Committer:
                 batch.used = [(number, outcome) for number, outcome in batch.used if number not in conflict.used]
         self.store.commit(batch)
 
-    def _keep(self, places: dict[bytes, Place], error: StoreError, waiting: list[tuple[bytes, Written]]) -> None:
-        """A batch failed: all of it is pending again, and the store is away."""
+    def _keep(self, group: Group, places: dict[bytes, Place], error: StoreError) -> None:
+        """A group failed: all of it is pending again, and the store is away."""
         for place in places.values():
             if not place.dirty:
                 place.dirty = True
                 self.ranker.unwritten.appendleft((0.0, place))
-        self._fresh = self._flying | self._fresh
-        self._flying = {}
+        self._next.used = group.used | self._next.used
+        self._next.rows = group.rows | self._next.rows
+        self._flying = Group()
         self.ranker.learnt = True
         self.metrics.store_errors(error.kind).value += 1
         if self.away is None:
             log.warning("the store cannot be written (%s): %s", error.kind, error)
         self.away = error.kind
-        fail(waiting, error.kind)
+        group.fail(error.kind)
 
     def _lose(self, place: Place) -> None:
         """A row whose page is damaged: what memory knows more than the store was acknowledged to nobody."""
         log.error("a row could not be written, its page is damaged: %s", place.key.hex())
         self.metrics.store_errors("corrupt").value += 1
-        for number in [number for number, (_, row) in (self._flying | self._fresh).items() if row is place]:
-            self.used.put(number, 0, self.clock())
-            self._fresh.pop(number, None)
-        self._urgent.pop(place.key, None)
+        for group in (self._flying, self._next):
+            for number in [number for number, (_, row) in group.used.items() if row is place]:
+                self.used.put(number, 0, self.clock())
+                del group.used[number]
+        if self._next.rows.pop(place.key, None) is not None:  # it changed again meanwhile: that is lost with it
+            for key, one in self._next.waiting:
+                if key == place.key and not one.done():
+                    one.set_result(False)
         place.dirty = False
         if self.ranker.rows.get(place.key) is place:
             self.ranker.rows.drop(place)
@@ -346,15 +366,17 @@ class Committer:
     async def _begin_anew(self) -> None:
         """Another file lies where the store was: what memory holds is about the one before."""
         loop = asyncio.get_running_loop()
-        epoch = await loop.run_in_executor(self._thread, self.store.begin_epoch, self.ranker.epoch)
+        life = await loop.run_in_executor(self._thread, self.store.begin_life)
         take_up = await loop.run_in_executor(self._thread, self.moved)
         log.warning("another store lies where ours was: going on with what it holds")
         ranker = self.ranker
+        self._next.fail("gone")  # what they wait for is about the store before, and is forgotten
+        self._next, self._anew = Group(), False
         ranker.rows.clear()
         ranker.unwritten.clear()
-        self._fresh, self._urgent, self._anew = {}, {}, False
-        ranker.epoch, ranker.issued = epoch, 0
-        self.used = Used(epoch, self.window, EPOCH)
+        ranker.life, ranker.issued = life, 0
+        self.used, self.lives = Used(life.id, self.window), {}
+        self._marks = deque([(self.clock(), life.id << NUMBER_BITS)])
         take_up()
 
     async def _tidy(self) -> None:
@@ -364,7 +386,7 @@ class Committer:
             return
         self._tidy_at = now + min(max(self.window / 30, 1.0), 60.0)
         self.used.forget(now)
-        self._marks.append((now, self.ranker.epoch << EPOCH | self.ranker.issued))
+        self._marks.append((now, self.ranker.life.id << NUMBER_BITS | self.ranker.issued))
         while len(self._marks) > 1 and now - self._marks[1][0] > self.window:
             self._marks.popleft()
         below = self._marks[0][1] if now - self._marks[0][0] > self.window else 0
@@ -374,6 +396,7 @@ class Committer:
             )
         except StoreError as error:
             self.metrics.store_errors(error.kind).value += 1
+            log.warning("the store cannot be tidied (%s): %s", error.kind, error)
             self.away = error.kind
             return
         self.metrics.expired_rows.value += rows

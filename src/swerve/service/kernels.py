@@ -21,6 +21,7 @@ from swerve.service.ledger import (
     count_draws,
     count_show,
     forget_arm,
+    is_evidence,
     ledger_layout,
     likeliest,
     log_alarm,
@@ -29,8 +30,10 @@ from swerve.service.ledger import (
 )
 from swerve.signals import answered, begin_senses, reformulated, sense, senses_layout
 
-#: What became of feedback: inside its phase; counted, but its phase is over or its candidate gone.
-LEARNED, LATE = 1, 2
+#: What became of feedback: learned; counted, but its phase is over or its candidate gone; counted, but no evidence.
+LEARNED, LATE, IGNORED = 1, 2, 3
+#: What a compiled call says instead of writing into a record that belongs to another query.
+MISPLACED = -100
 
 APART = np.uint64(0x5357_4552_5645_2121)  # what tells the stream of the draws from the policy's own
 
@@ -44,17 +47,28 @@ def query_dtype(policy: Spec, arms: int, features: int, numbers: int) -> np.dtyp
     )
 
 
-#: Numbers that a request is, and is answered with, in `rank_many`.
-ASKS = 10
+#: The columns of a request in `rank_many`: its row and whose that must be, the mask on offer, whether there is a session, the row
+#: that the session came from (negative for none) and whose that must be, and the arms that the session was heard on, in which
+#: phase.
+ROW, OWNER, OFFER, SESSION, LEFT, LEFT_OWNER, HEARD, HEARD_PHASE = range(8)
+#: The columns of its answer: the arm, negative when the context cannot be used or there is nothing to show; its generation, the
+#: phase, whether it explored, the report, the signal of an alarm, and whether the show is evidence.
+ARM, GENERATION, PHASE, EXPLORED, REPORT, SIGNAL, EVIDENCE = range(8, 15)
+ASKED, ASKS = 8, 15
 #: Facts of a request before the numbers that the caller sent.
 FACTS = 3
 
 
-def fixed_of(record: np.dtype[Any], plan: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """What `rank_many` must know of a record, and of the signals."""
+#: What `fixed_of` begins with: words of the policy's part of a record, numbers of its streams and of features, and `share` of
+#: `is_evidence`.
+SIZE, STREAMS, FEATURES, SHARE, HEAD = range(5)
+
+
+def fixed_of(record: np.dtype[Any], plan: tuple[int, ...], share: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """What `rank_many` must know of a record, of the signals, and of what is evidence."""
     size = dict(record.fields or {})["senses"][1] // 8  # the policy's part comes first
     streams = words_of(record)
-    return np.array([size, len(streams), len(plan), *streams, *plan], np.int64)
+    return np.array([size, len(streams), len(plan), share, *streams, *plan], np.int64)
 
 
 def words_of(record: np.dtype[Any], name: str = "rng", base: int = 0) -> list[int]:
@@ -108,11 +122,11 @@ def youngest(book, available):
 
 
 @Entry
-def begin_row(params, senses, table, i, word, now):
-    """Make row i, zeroed, a fresh query."""
+def begin_row(params, senses, table, i, owner, word, now):
+    """Make row i, zeroed, a fresh query, which belongs to `owner`."""
     begin(params[0], table[i].policy, word)
     begin_senses(senses[0], table[i].senses, now)
-    begin_ledger(table[i].ledger, now)
+    begin_ledger(table[i].ledger, owner, now)
 
 
 @Entry
@@ -122,33 +136,36 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, f
     Few arguments, because each takes its time in a call from Python; hence what is packed into them:
 
     `asks[k]`
-        in: the row, the mask on offer, whether there is a session; out: the arm, its generation, the phase, whether it explored,
-        the report, the signal of an alarm; in: the row that the session came from, negative for none. The arm is negative when
-        the context cannot be used or there is nothing to show;
+        the columns named above;
     `facts[k]`
         in: when the newest candidate was published; out: the arm's chance; in: when the session had asked the row that it came
         from, and the numbers that the caller sent;
     `fixed`
-        words of the policy's part of a record, number of its streams, number of features, the streams, the plan (see `fixed_of`);
+        see `fixed_of`;
     `work`
         room for 64 wins and a context.
+
+    Nothing is written for a request whose row, or the row before, belongs to another query.
     """
     spec = params[0]
-    size, count, d = fixed[0], fixed[1], fixed[2]
-    streams, plan = fixed[3 : 3 + count], fixed[3 + count : 3 + count + d]
+    size, count, d = fixed[SIZE], fixed[STREAMS], fixed[FEATURES]
+    streams, plan = fixed[HEAD : HEAD + count], fixed[HEAD + count : HEAD + count + d]
     wins, x = work[:64], work[64 : 64 + d]
     for k in range(len(asks)):
-        i, offer, session = asks[k, 0], asks[k, 1], asks[k, 2]
-        if asks[k, 9] >= 0:
-            reformulated(senses[0], table[asks[k, 9]].senses, facts[k, 2], now)
+        i, offer, session = asks[k, ROW], asks[k, OFFER], asks[k, SESSION]
         row = table[i]
         book = row.ledger
+        if book.owner != asks[k, OWNER] or (asks[k, LEFT] >= 0 and table[asks[k, LEFT]].ledger.owner != asks[k, LEFT_OWNER]):
+            asks[k, ARM] = MISPLACED
+            continue
+        if asks[k, LEFT] >= 0:
+            reformulated(senses[0], table[asks[k, LEFT]].senses, facts[k, 2], now)
         sense(senses[0], row.senses, seasons[0], plan, facts[k, FACTS:], facts[k, 0], youngest(book, offer), session, now, x)
         for j in range(d):
             book.surprise[j] = x[j]
         bad = admissible(spec, pools[0], x)
         if bad != 0:
-            asks[k, 3] = bad
+            asks[k, ARM] = bad
             continue
         tested = testing(spec, row.policy) != 0
         report = consider(spec, row.policy, pools, 0, 1, x, 0, now)
@@ -163,45 +180,54 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, f
                 wins[:] = 0.0
         arm = select(spec, row.policy, pools[0], offer, now)
         if arm < 0:
-            asks[k, 3] = NOTHING_TO_SHOW
+            asks[k, ARM] = NOTHING_TO_SHOW
             continue
         signal, value = 0, 0.0
         if report & ALARM and d > 0:
             signal = blame(spec, pools[0], x)
             value = x[signal]
         note(book, report, signal, value, tested, testing(spec, row.policy) != 0, now)
-        show(spec, row.policy, arm, now)
-        count_show(book, arm, offer, now)
+        evidence = is_evidence(book, arm, session, asks[k, HEARD], asks[k, HEARD_PHASE], fixed[SHARE])
+        if evidence:
+            show(spec, row.policy, arm, now)
+        count_show(book, arm, offer, session, evidence, now)
         chance, explored = 1.0, 0
         if lots:
             chance = count_draws(book, wins, more, arm, offer)
             explored = 0 if likeliest(book, offer) == arm else 1
-        asks[k, 3] = arm
-        asks[k, 4] = row.policy.generation[arm]
-        asks[k, 5] = book.phase
-        asks[k, 6] = explored
-        asks[k, 7] = report
-        asks[k, 8] = signal
+        asks[k, ARM] = arm
+        asks[k, GENERATION] = row.policy.generation[arm]
+        asks[k, PHASE] = book.phase
+        asks[k, EXPLORED] = explored
+        asks[k, REPORT] = report
+        asks[k, SIGNAL] = signal
+        asks[k, EVIDENCE] = 1 if evidence else 0
         facts[k, 1] = chance
     return 0
 
 
 @Entry
-def credit_one(params, senses, table, i, arm, generation, phase_then, top, clicked, shown, now):
+def credit_one(params, senses, table, i, owner, arm, generation, phase_then, top, clicked, evidence, shown, now):
     """Feedback for a ranking of row i that was made at `shown`; what became of it.
 
     `arm` is where the candidate that was on top lies, negative when it is gone; `top` says that it was the one clicked, `clicked`
-    that anything was.
+    that anything was, `evidence` that the policy may learn of it.
     """
     row = table[i]
     book = row.ledger
+    if book.owner != owner:
+        return MISPLACED
     answered(senses[0], row.senses, shown, clicked, now)
     if arm < 0:
         return LATE
     if top:
         book.clicks[arm] += 1
         book.plays[arm] = max(book.plays[arm], book.clicks[arm])  # after a crash: a click whose show was lost
-    if book.phase != phase_then or row.policy.generation[arm] != generation or plays_of(params[0], row.policy, arm) == 0:
+    if book.phase != phase_then or row.policy.generation[arm] != generation:
+        return LATE
+    if not evidence:
+        return IGNORED
+    if plays_of(params[0], row.policy, arm) == 0:
         return LATE
     if top:
         if book.phase_clicks[arm] >= book.phase_plays[arm]:
@@ -212,26 +238,35 @@ def credit_one(params, senses, table, i, arm, generation, phase_then, top, click
 
 
 @Entry
-def left_one(senses, table, i, shown, now):
+def left_one(senses, table, i, owner, shown, now):
     """A session went from row i on to another query."""
+    if table[i].ledger.owner != owner:
+        return MISPLACED
     reformulated(senses[0], table[i].senses, shown, now)
+    return 0
 
 
 @Entry
-def shift_one(params, table, i, now):
-    """Somebody who knows says that row i has shifted: it starts over."""
+def shift_one(params, table, i, owner, now):
+    """Somebody who knows says that row i has shifted: it starts over. The new phase."""
+    if table[i].ledger.owner != owner:
+        return MISPLACED
     restart(params[0], table[i].policy)
     next_phase(table[i].ledger, now)
     log_alarm(table[i].ledger, OPERATOR, 1.0, SHIFT, now)
     table[i].ledger.shifted = now
+    return table[i].ledger.phase
 
 
 @Entry
-def vacate_one(params, table, i, arm):
+def vacate_one(params, table, i, owner, arm):
     """A place of row i goes to another candidate: what was decided for the one before is not credited to it."""
+    if table[i].ledger.owner != owner:
+        return MISPLACED
     evict(params[0], table[i].policy, arm)
     table[i].policy.generation[arm] = (np.int64(table[i].policy.generation[arm]) + 1) & 255
     forget_arm(table[i].ledger, arm)
+    return 0
 
 
 class Calls:

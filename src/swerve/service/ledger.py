@@ -2,6 +2,9 @@
 
 A *phase* of the service begins with every alarm and every restart. Feedback counts for the policy only inside the phase in which
 its ranking was made. The log of alarms is a ring of the last few: when, which signal, how strong, and what the test concluded.
+
+A show is *evidence* when the policy learns of it. One person must not move what many made, so a session is heard a bounded number
+of times on each result in a phase (`swerve.service.evidence`), and requests without a session add a bounded share.
 """
 
 from __future__ import annotations
@@ -23,12 +26,14 @@ CLICKS, OPERATOR = -1, -2
 OPEN, SHIFT, NO_SHIFT, CUT = 0, 1, 2, 3
 
 MOST_DRAWS = 256.0  # that the running estimate of a candidate's chance looks back over
+ANONYMOUS = 20  # units of evidence in a phase that requests without a session may always add
 ENOUGH_DRAWS = 48.0  # from here on one further draw, at every fourth request, keeps it up to date
 
 
 def ledger_layout(arms: int, features: int) -> list[tuple[Any, ...]]:
     """Fields of the ledger for this many arms and features."""
     return [
+        ("owner", "i8"),  # of the query's key: whoever writes into the record says whose it is
         ("created", "f8"),
         ("seen", "f8"),
         ("requests", "i8"),
@@ -36,6 +41,9 @@ def ledger_layout(arms: int, features: int) -> list[tuple[Any, ...]]:
         ("began", "f8"),  # when the phase did
         ("shifted", "f8"),  # when the last shift was found, 0 before
         ("phase_requests", "i8"),
+        ("named", "i8"),  # units of evidence from sessions, all there have been
+        ("phase_named", "i4"),  # of this phase, and those from requests without a session
+        ("phase_anonymous", "i4"),
         ("drawn", "f8"),  # draws behind `chance`
         ("offer", "i8"),  # the mask they were made for
         ("alarms", "i8"),  # all there have been; the ring holds the last LOG
@@ -56,8 +64,9 @@ def ledger_layout(arms: int, features: int) -> list[tuple[Any, ...]]:
 
 
 @kernel
-def begin_ledger(book, now):
+def begin_ledger(book, owner, now):
     """A fresh query."""
+    book.owner = owner
     book.created = now
     book.seen = now
     book.began = now
@@ -70,6 +79,8 @@ def next_phase(book, now):
     book.phase += 1
     book.began = now
     book.phase_requests = 0
+    book.phase_named = 0
+    book.phase_anonymous = 0
     book.drawn = 0.0
     for arm in range(book.plays.shape[0]):
         book.phase_plays[arm] = 0
@@ -127,7 +138,21 @@ def note(book, report, signal, value, tested, testing, now):
 
 
 @kernel
-def count_show(book, arm, available, now):
+def is_evidence(book, arm, session, heard, heard_phase, share):
+    """Whether the policy is to learn that the arm is shown.
+
+    `heard` are the arms that the session has had its say on in phase `heard_phase`. `share` is, in thousandths of what sessions
+    have added in this phase, what requests without one may add where sessions are known; negative: everything is evidence.
+    """
+    if share < 0:
+        return True
+    if session:
+        return heard_phase != book.phase or not has(heard, arm)
+    return book.named == 0 or book.phase_anonymous < ANONYMOUS + book.phase_named * share // 1000
+
+
+@kernel
+def count_show(book, arm, available, session, evidence, now):
     """The arm was put on top, the others of `available` were on offer."""
     if book.requests == 0:  # a row is made a moment before its first request; a replay knows the request's time only
         book.created = now
@@ -136,7 +161,13 @@ def count_show(book, arm, available, now):
     book.phase_requests += 1
     book.seen = max(book.seen, now)
     book.plays[arm] += 1
-    book.phase_plays[arm] += 1
+    if evidence:
+        book.phase_plays[arm] += 1
+        if session:
+            book.named += 1
+            book.phase_named += 1
+        else:
+            book.phase_anonymous += 1
     for a in range(book.offered.shape[0]):
         if has(available, a):
             book.offered[a] = np.int64(now)

@@ -1,13 +1,18 @@
-"""Reading: rows that are not in memory, those asked for at about the same time together, in a thread of its own."""
+"""Reading: rows that are not in memory, those asked for at about the same time together, in a thread of its own.
+
+Who waits for a row holds it from the moment that it is in memory: rows that are taken up after it cannot push it out before its
+waiters have had their turn.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from swerve.service.metrics import Metrics
 from swerve.service.rows import Place
@@ -15,21 +20,29 @@ from swerve.store.protocol import Damaged, Row, Store, StoreError
 
 log = logging.getLogger("swerve.service")
 
-MOST_ROWS = 256  # of one load; further ones wait for the next
+MOST_ROWS = 128  # of one load, taken up in one go; further ones wait for the next
 MOST_WAITING = 4096  # keys that may wait to be loaded: beyond, the store is too slow, and requests are not kept waiting for it
 
 Found = Row | Damaged | None
 T = TypeVar("T")
 
 
+class Wish(NamedTuple):
+    """A row that somebody wants: whether it is to begin if nobody has asked it before, with which text and how many arms."""
+
+    key: bytes
+    begin: bool = False
+    text: str | None = None
+    arms: int = 1
+
+
 @dataclasses.dataclass(slots=True)
 class Wanted:
-    """A row that somebody waits for: whether it is to begin if nobody has asked it before, with which text and how many arms."""
+    """A row that is being read, and how many wait for it."""
 
     done: asyncio.Future[Place | str]
-    begin: bool
-    text: str | None
-    arms: int
+    wish: Wish
+    waiting: int = 0
 
 
 class Loader:
@@ -43,7 +56,7 @@ class Loader:
         self,
         store: Store,
         metrics: Metrics,
-        adopt: Callable[[bytes, Found, Wanted], Place | str],
+        adopt: Callable[[Wish, Found], Place | str],
         suspect: Callable[[StoreError], None],
     ) -> None:
         self.store, self.metrics, self.adopt, self.suspect = store, metrics, adopt, suspect
@@ -52,22 +65,44 @@ class Loader:
         self._queue: list[bytes] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def load(self, key: bytes, within: float, *, begin: bool = False, text: str | None = None, arms: int = 1) -> Place | str:
-        """The row of a key, or why there is none in so many seconds."""
-        wanted = self._wanted.get(key)
+    @contextlib.asynccontextmanager
+    async def held(self, wishes: Sequence[Wish], within: float) -> AsyncIterator[list[Place | str]]:
+        """The rows of keys, which stay in memory until the end of the block; in the place of one that is not there in so many
+        seconds, why."""
+        wanted = [self._want(wish) for wish in wishes]
+        try:
+            waiting = [one.done for one in wanted if one is not None]
+            if waiting:
+                await asyncio.wait(waiting, timeout=within)
+            yield [self._found(one) for one in wanted]
+        finally:
+            for one in wanted:
+                if one is not None:
+                    one.waiting -= 1
+                    if one.done.done() and isinstance(place := one.done.result(), Place):
+                        place.pinned -= 1
+
+    def _want(self, wish: Wish) -> Wanted | None:
+        """Wait for a row; None when too many are waited for already."""
+        wanted = self._wanted.get(wish.key)
         if wanted is None:
             if len(self._queue) >= MOST_WAITING:
-                return "deadline"
-            wanted = self._wanted[key] = Wanted(asyncio.get_running_loop().create_future(), begin, text, arms)
-            self._queue.append(key)
+                return None
+            wanted = self._wanted[wish.key] = Wanted(asyncio.get_running_loop().create_future(), wish)
+            self._queue.append(wish.key)
             if self._task is None:
                 self._task = asyncio.get_running_loop().create_task(self._read(), name="swerve-loader")
-        elif begin:
-            wanted.begin, wanted.text, wanted.arms = True, wanted.text or text, max(wanted.arms, arms)
-        try:
-            return await asyncio.wait_for(asyncio.shield(wanted.done), within)
-        except TimeoutError:
+        elif wish.begin:
+            wanted.wish = wish._replace(text=wanted.wish.text or wish.text, arms=max(wanted.wish.arms, wish.arms))
+        wanted.waiting += 1
+        return wanted
+
+    @staticmethod
+    def _found(wanted: Wanted | None) -> Place | str:
+        if wanted is None or not wanted.done.done():
             return "deadline"
+        found = wanted.done.result()
+        return "store" if isinstance(found, Place) and found.gone else found  # another store was put in its place meanwhile
 
     async def ask(self, function: Callable[..., T], *args: Any) -> T:
         """Call the store in the reader's thread."""
@@ -97,9 +132,10 @@ class Loader:
                 found: Place | str = "store"
                 if rows:
                     try:
-                        found = self.adopt(key, rows[at], wanted)
+                        found = self.adopt(wanted.wish, rows[at])
                     except Exception:  # a record of a layout that nobody knows, for one
                         log.exception("a row could not be taken up")
-                if not wanted.done.done():
-                    wanted.done.set_result(found)
+                if isinstance(found, Place):
+                    found.pinned += wanted.waiting
+                wanted.done.set_result(found)
         self._task = None

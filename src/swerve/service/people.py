@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from swerve.service.clicks import Unavailable
+from swerve.service.committer import Written
 from swerve.service.explain import state_of, summary_of, text_in
+from swerve.service.loader import Wish
 from swerve.service.rows import Place
 from swerve.service.schemas import QueryList, QueryState, Refused, ShiftResponse
 from swerve.service.service import Service
 from swerve.store.protocol import Order, StoreError
 
 WAIT = 1.0  # seconds that a person waits for a row
+
+T = TypeVar("T")
 
 
 class People:
@@ -19,34 +26,38 @@ class People:
         self.service = service
         self.ranker = service.ranker
 
-    async def find(self, text: str) -> Place:
-        """A query that has been asked before, by its text or, with `key:` before it, by its key."""
+    async def with_row(self, text: str, use: Callable[[Place], T]) -> T:
+        """What `use` makes of the row of a query that has been asked before, named by its text or, with `key:` before it, by its
+        key. The row is held while it is used."""
         key = self.ranker.key_from(text)
         place = self.ranker.rows.get(key)
         if place is not None:
-            return place
-        found = await self.service.loader.load(key, WAIT)
-        if found == "unknown":
-            raise Refused(404, "unknown_query", "this query has not been asked, or not for long")
-        if isinstance(found, str):
-            raise Unavailable
-        return found
+            return use(place)
+        async with self.service.loader.held([Wish(key)], WAIT) as (found,):
+            if found == "unknown":
+                raise Refused(404, "unknown_query", "this query has not been asked, or not for long")
+            if isinstance(found, str):
+                raise Unavailable
+            return use(found)
 
     async def explain(self, text: str) -> QueryState:
         """All that is known of a query."""
-        return state_of(await self.find(text), self.service.names)
+        return await self.with_row(text, lambda place: state_of(place, self.service.names))
 
     async def shift(self, text: str) -> ShiftResponse:
         """An operator says that this query has shifted; returns when that is durable."""
         if self.service.committer.away is not None or not self.service.ready or self.service.stopping:
             raise Unavailable
-        place = await self.find(text)
+        phase, written = await self.with_row(text, lambda place: self._shifted(place, text))
+        await self.service.clicks.durable(written)
+        return ShiftResponse(phase)
+
+    def _shifted(self, place: Place, text: str) -> tuple[int, Written]:
         now = self.service.clock.now()
         phase = self.ranker.shift(place, now)
         if self.service.recorder is not None:
             self.service.recorder.shifted(text, now)
-        await self.service.clicks.durable(self.service.committer.now(place))
-        return ShiftResponse(phase)
+        return phase, self.service.committer.now(place)
 
     async def queries(self, order: Order, limit: int) -> QueryList:
         """The queries with the most traffic, or those that shifted last: of the store, brought up to date from memory."""

@@ -21,27 +21,34 @@ from swerve.core import engine, rng
 from swerve.core.spec import pack
 from swerve.core.tables import nested, pool_dtype
 from swerve.service import kernels
-from swerve.service.rows import Place, Rows, Shelf, short
+from swerve.service.evidence import Evidence
+from swerve.service.rows import Place, Rows, Shelf, owner_of
 from swerve.service.schemas import RankRequest, normalise
-from swerve.service.sessions import Sessions
+from swerve.service.sessions import Sessions, name_of
 from swerve.service.settings import Settings, shared_name
-from swerve.service.tokens import Ticket
+from swerve.service.tokens import NUMBER_BITS, Signed, Ticket, code_of
 from swerve.signals import begin_season, season_layout
+from swerve.store.protocol import Life
 
-#: A start has so many decision ids of its own; the ids of a later start are larger.
-EPOCH = 40
 HEX = set("0123456789abcdef")
-ANSWER = struct.Struct(f"={kernels.ASKS}q")
+ASK = struct.Struct(f"={kernels.ASKED}q")
+ANSWER = struct.Struct(f"={kernels.ASKS - kernels.ASKED}q")
+#: The life of a ranker without a store.
+NO_STORE = Life(store=0, mark=0, id=1)
+
+
+class Misplaced(RuntimeError):
+    """A record belongs to another query than the one it was used for: nothing was written, and there is a defect to be found."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(f"the row of query {place.key.hex()} is not where it should be")
 
 
 class Decided(msgspec.Struct, gc=False):
     """A ranking: the order to show, and all that its feedback needs."""
 
     ranking: list[str]
-    key: bytes
-    code: int  # arm, generation and phase in one number, as tokens carry it
-    top: int  # a short hash of the candidate on top
-    number: int  # of the decision
+    signed: Signed
     chance: float
     explored: bool
     phase: int
@@ -49,9 +56,10 @@ class Decided(msgspec.Struct, gc=False):
     signal: int  # that raised an alarm
 
 
-#: A request on its way: row, candidates, arms, mask, whether it has a session, the newest candidate's date, the caller's numbers,
-#: and the row that the session came from, with the time, when it lies in the same table.
-Asking = tuple[Place, list[str], list[int], int, bool, float, Sequence[float], int, float]
+#: A request on its way: row, candidates, arms, mask, session (0 for none), the newest candidate's date, the caller's numbers,
+#: the row that the session came from (when it lies in the same table; negative for none), whose that is and the time, and the arms
+#: that the session was heard on, in which phase.
+Asking = tuple[Place, list[str], list[int], int, int, float, Sequence[float], int, int, float, int, int]
 
 
 def picker(names: tuple[str, ...]) -> Callable[[dict[str, float]], Any]:
@@ -64,16 +72,18 @@ def picker(names: tuple[str, ...]) -> Callable[[dict[str, float]], Any]:
 class Ranker:
     """The queries in memory, and what can be done with them."""
 
-    def __init__(self, settings: Settings, query_key: bytes, epoch: int = 1) -> None:
+    def __init__(self, settings: Settings, query_key: bytes, life: Life = NO_STORE) -> None:
         self.settings = settings
         self.query_key = query_key
         self._keyed = hashlib.blake2b(key=query_key, digest_size=16)
-        self.epoch = epoch
+        self.life = life
         self.issued = 0
         self.features = len(settings.plan)
         self.names = settings.numbers
-        self.rows = Rows(settings.policy, settings.senses, settings.arms, self.features, len(settings.numbers), settings.budget)
-        self.sessions = Sessions(settings.reformulation)
+        self.rows = Rows(
+            settings.policy, settings.senses, settings.arms, self.features, len(settings.numbers), settings.budget, query_key
+        )
+        self.forget_sessions()
         self.params, self.senses = pack(settings.policy), pack(settings.senses)
         self.pools = np.zeros(2, pool_dtype(settings.policy, self.features))
         engine.begin_pools.plain(self.params, self.pools, self.features)
@@ -83,7 +93,8 @@ class Ranker:
         self.shared_name = shared_name(settings, self.pools.dtype)
         self.evicted = 0  # candidates that gave their place to another
         self.learnt = False  # whether what all queries share has changed since it was last written
-        self.fixed = {shelf.arms: kernels.fixed_of(shelf.dtype, settings.plan) for shelf in self.rows.shelves}
+        share = round(1000 * settings.anonymous_share) if settings.per_session else -1
+        self.fixed = {shelf.arms: kernels.fixed_of(shelf.dtype, settings.plan, share) for shelf in self.rows.shelves}
         self.work = np.zeros(64 + self.features)
         self._fact = struct.Struct(f"={kernels.FACTS + len(settings.numbers)}d")
         self._pick = picker(settings.numbers)
@@ -95,13 +106,13 @@ class Ranker:
         ids = [str(arm) for arm in range(2)]
         place = Place(b"")
         shelf.take(place)
-        shelf.calls.begin(self.params, self.senses, shelf.table, place.index, np.uint64(1), 0.0)
+        self._begin_at(place, 1, 0.0)
         before = self.pools.copy(), self.seasons.copy(), self.issued
         self.rank([(place, RankRequest("", list(ids)))], 0.0)
-        shelf.calls.credit(self.params, self.senses, shelf.table, place.index, 0, 0, 0, 0, 0, 0.0, 0.0)
-        shelf.calls.left(self.senses, shelf.table, place.index, 0.0, 0.0)
-        shelf.calls.shift(self.params, shelf.table, place.index, 0.0)
-        shelf.calls.vacate(self.params, shelf.table, place.index, 0)
+        shelf.calls.credit(self.params, self.senses, shelf.table, place.index, place.owner, 0, 0, 0, 0, 0, 1, 0.0, 0.0)
+        shelf.calls.left(self.senses, shelf.table, place.index, place.owner, 0.0, 0.0)
+        shelf.calls.shift(self.params, shelf.table, place.index, place.owner, 0.0)
+        shelf.calls.vacate(self.params, shelf.table, place.index, place.owner, 0)
         self.pools[:], self.seasons[:], self.issued = before
         self.unwritten.clear()
         self.learnt = False
@@ -117,6 +128,10 @@ class Ranker:
         for name, table in ((self.shared_name, self.pools[:1]), ("season", self.seasons)):
             if len(records.get(name, b"")) == table.nbytes:
                 table[:] = np.frombuffer(records[name], table.dtype)
+
+    def forget_sessions(self) -> None:
+        """What is known of sessions begins anew, as at a start."""
+        self.sessions, self.evidence = Sessions(self.settings.reformulation), Evidence(self.settings.per_session)
 
     # ------------------------------------------------------------------ queries
     def key_of(self, text: str) -> bytes:
@@ -151,7 +166,8 @@ class Ranker:
     def blank(self, shelf: Shelf, key: bytes) -> bytes:
         """The record of a fresh query, as bytes."""
         shelf.words[shelf.spare] = 0
-        shelf.calls.begin(self.params, self.senses, shelf.table, shelf.spare, np.uint64(self.word_of(None, key)), 0.0)
+        word = np.uint64(self.word_of(None, key))
+        shelf.calls.begin(self.params, self.senses, shelf.table, shelf.spare, owner_of(key), word, 0.0)
         fresh: bytes = shelf.words[shelf.spare].tobytes()
         return fresh
 
@@ -160,7 +176,8 @@ class Ranker:
         place = self.rows.add(key, arms)
         if place is not None:
             place.shelf.words[place.index] = np.frombuffer(record, np.uint64)
-            place.rename(names)
+            place.shelf.numbers[place.index, place.shelf.at["owner"]] = place.owner  # older records have none
+            place.rename(names, self.rows.short)
             if not self.settings.keep_text:
                 place.query = None
             self.rows.recount(place)
@@ -198,6 +215,7 @@ class Ranker:
         out: list[Decided | None] = []
         run: list[Asking] = []
         shelf: Shelf | None = None
+        heard: set[tuple[str, bytes]] = set()  # sessions and queries of the run
         for place, request in requests:
             ids: list[str]
             if request.candidates is place.last:  # most requests repeat the candidates of the one before
@@ -211,10 +229,14 @@ class Ranker:
                     out += [*self._decide(run, now), None] if run else [None]
                     run = []
                     continue
-            if run and place.shelf is not shelf:
+            again = request.session is not None and (request.session, place.key) in heard
+            if run and (place.shelf is not shelf or again):  # what was heard of the session before must be known
                 out += self._decide(run, now)
                 run = []
+                heard.clear()
             shelf = place.shelf
+            if request.session is not None:
+                heard.add((request.session, place.key))
             run.append(self.asking(place, ids, published, request.signals, request.session, now))
         return out + self._decide(run, now) if run else out
 
@@ -222,30 +244,39 @@ class Ranker:
         self, place: Place, ids: list[str], published: float, signals: dict[str, float] | None, session: str | None, now: float
     ) -> Asking:
         """A request whose candidates have their arms, on its way."""
-        left, when = -1, 0.0
-        if session is not None:
-            before = self.sessions.moved(session, place.key, now)
+        left, owner, when, heard, phase = -1, 0, 0.0, 0, 0
+        name = name_of(session)
+        if name:
+            before = self.sessions.moved(name, place.key, now)
             if before is not None and (row := self.rows.get(before[0])) is not None:
                 if row.shelf is place.shelf:
-                    left, when = row.index, before[1]
+                    left, owner, when = row.index, row.owner, before[1]
                 else:
-                    row.shelf.calls.left(self.senses, row.shelf.table, row.index, before[1], now)
+                    self._written(row, row.shelf.calls.left(self.senses, row.shelf.table, row.index, row.owner, before[1], now))
                 self.mark(row, now)
-        return place, ids, place.offer, place.mask, session is not None, published, self._given(signals), left, when
+            phase, results = self.evidence.heard_on(name, place.key, place.shorts)
+            for result in results:
+                heard |= 1 << place.shorts.index(result)
+            heard = heard - (1 << 64) if heard >= 1 << 63 else heard
+        return place, ids, place.offer, place.mask, name, published, self._given(signals), left, owner, when, heard, phase
 
     def answers(self, run: list[Asking], now: float) -> tuple[list[Sequence[int]], list[float], int]:
         """Decide for requests whose rows lie in the same table: the compiled call's words, chances, and the first decision's id."""
         shelf = run[0][0].shelf
         if len(run) == 1:  # packed by hand: half the time of assigning to arrays
-            ((place, _, _, mask, session, newest, given, left, when),) = run
+            ((place, _, _, mask, session, newest, given, left, owner, when, heard, phase),) = run
             asks, facts = self.one
-            ANSWER.pack_into(asks, 0, place.index, mask, session, 0, 0, 0, 0, 0, 0, left)
+            ASK.pack_into(asks, 0, place.index, place.owner, mask, session != 0, left, owner, heard, phase)
             self._fact.pack_into(facts, 0, newest, 0.0, when, *given)
         else:
-            places, _, _, masks, sessions, newests, givens, lefts, whens = zip(*run, strict=True)
+            places, _, _, masks, sessions, newests, givens, lefts, owners, whens, heards, phases = zip(*run, strict=True)
             asks, facts = self._room_for(len(run))
-            asks[:, 0] = [place.index for place in places]
-            asks[:, 1], asks[:, 2], asks[:, 9], facts[:, 0], facts[:, 2] = masks, sessions, lefts, newests, whens
+            asks[:, kernels.ROW] = [place.index for place in places]
+            asks[:, kernels.OWNER] = [place.owner for place in places]
+            asks[:, kernels.OFFER], asks[:, kernels.SESSION] = masks, [session != 0 for session in sessions]
+            asks[:, kernels.LEFT], asks[:, kernels.LEFT_OWNER] = lefts, owners
+            asks[:, kernels.HEARD], asks[:, kernels.HEARD_PHASE] = heards, phases
+            facts[:, 0], facts[:, 2] = newests, whens
             if self.names:
                 facts[:, kernels.FACTS :] = givens
         shelf.calls.rank(
@@ -253,36 +284,43 @@ class Ranker:
             facts, now, self.settings.draws,
         )  # fmt: skip
         self.learnt = True
-        first = (self.epoch << EPOCH | self.issued) + 1
+        first = (self.life.id << NUMBER_BITS | self.issued) + 1
         self.issued += len(run)
-        return [ANSWER.unpack_from(asks)] if len(run) == 1 else asks.tolist(), facts[:, 1].tolist(), first
+        answers = [ANSWER.unpack_from(asks, ASK.size)] if len(run) == 1 else asks[:, kernels.ASKED :].tolist()
+        for asking, answer in zip(run, answers, strict=True):
+            if answer[0] == kernels.MISPLACED:
+                raise Misplaced(asking[0])
+        return answers, facts[:, 1].tolist(), first
+
+    def _written(self, place: Place, outcome: int) -> int:
+        """What a compiled call said; raises when it refused to write into another query's record."""
+        if outcome == kernels.MISPLACED:
+            raise Misplaced(place)
+        return int(outcome)
+
+    def signed(self, asking: Asking, answer: Sequence[int], number: int) -> Signed:
+        """What the token of a decision is made of; the session is heard."""
+        place, session = asking[0], asking[4]
+        arm, generation, phase, *_, evidence = answer
+        short = place.shorts[arm]
+        if session and evidence and self.evidence.limit:
+            self.evidence.shown(session, place.key, phase, short)
+        return Signed(place.key, code_of(arm, generation, phase), number, short, session, evidence != 0)
 
     def _decide(self, run: list[Asking], now: float) -> list[Decided | None]:
         """Decide for requests whose rows lie in the same table."""
         answers, chances, first = self.answers(run, now)
         out: list[Decided | None] = []
-        for number, ((place, ids, offer, *_), answer, chance) in enumerate(zip(run, answers, chances, strict=True), first):
-            _, _, _, arm, generation, phase, explored, report, signal, _ = answer
+        for number, (asking, answer, chance) in enumerate(zip(run, answers, chances, strict=True), first):
+            place, ids, offer, *_ = asking
+            arm, _, phase, explored, report, signal, _ = answer
             if arm < 0:
                 out.append(None)
                 continue
             at = offer.index(arm)
-            top = ids[at]
             self.mark(place, now)
-            out.append(
-                Decided(
-                    ids if at == 0 else [top, *ids[:at], *ids[at + 1 :]],
-                    place.key,
-                    arm | generation << 6 | phase << 14,
-                    place.shorts[arm],
-                    number,
-                    chance,
-                    explored != 0,
-                    phase,
-                    report,
-                    signal,
-                )
-            )
+            order = ids if at == 0 else [ids[at], *ids[:at], *ids[at + 1 :]]
+            out.append(Decided(order, self.signed(asking, answer, number), chance, explored != 0, phase, report, signal))
         return out
 
     def _given(self, given: dict[str, float] | None) -> Sequence[float]:
@@ -319,7 +357,7 @@ class Ranker:
                 arm = self._free_arm(place, present, now)
                 if arm is None:
                     return False
-                place.name(arm, candidate)
+                self.rows.name(place, arm, candidate)
                 present.add(arm)
                 if not young:
                     place.shelf.of("first", place.index)[arm] = int(now)
@@ -352,20 +390,24 @@ class Ranker:
 
     def _begin_at(self, place: Place, word: int, now: float) -> None:
         shelf = place.shelf
-        shelf.calls.begin(self.params, self.senses, shelf.table, place.index, np.uint64(word), now)
+        shelf.calls.begin(self.params, self.senses, shelf.table, place.index, place.owner, np.uint64(word), now)
 
     def _vacated(self, place: Place, arm: int) -> int:
         self.evicted += 1
-        place.shelf.calls.vacate(self.params, place.shelf.table, place.index, arm)
+        self._written(place, place.shelf.calls.vacate(self.params, place.shelf.table, place.index, place.owner, arm))
         return arm
 
     # ------------------------------------------------------------------ feedback, shifts
     def feedback(self, place: Place, ticket: Ticket, clicked: str | None, now: float) -> int:
-        """Feedback for a decision of this query, which was not used before; what became of it (`kernels.LEARNED` or `LATE`)."""
-        arm = ticket.place if ticket.place < len(place.ids) else -1
+        """Feedback for a decision of this query, which was not used before; what became of it: `kernels.LEARNED`, `LATE`,
+        `IGNORED`."""
+        arm = ticket.arm if ticket.arm < len(place.ids) else -1
         if arm >= 0 and (place.ids[arm] is None or place.shorts[arm] != ticket.top):
             arm = -1
-        top = clicked is not None and short(clicked) == ticket.top
+        top = clicked is not None and self.rows.short(clicked) == ticket.top
+        evidence = ticket.evidence
+        if top and ticket.session and self.evidence.limit and ticket.life == self.life.mark:
+            evidence = self.evidence.clicked(ticket.session, place.key, ticket.phase, ticket.top, shown=evidence)
         generation = ticket.generation
         if clicked is not None and top and arm < 0:
             # the place is another's by now, or a crash has undone what gave it: the click still counts for the candidate
@@ -373,19 +415,18 @@ class Ranker:
             if arm < 0:
                 spare = self._free_arm(place, set(place.arms.values()), now)  # nobody has to go for it
                 if spare is not None:
-                    place.name(spare, clicked)
+                    self.rows.name(place, spare, clicked)
                     self.rows.recount(place)
                     arm = spare
         self.mark(place, now)
-        return int(
-            place.shelf.calls.credit(
-                self.params, self.senses, place.shelf.table, place.index, arm, generation, ticket.phase, 1 if top else 0,
-                0 if clicked is None else 1, ticket.at, now,
-            )
+        outcome = place.shelf.calls.credit(
+            self.params, self.senses, place.shelf.table, place.index, place.owner, arm, generation, ticket.phase, 1 if top else 0,
+            0 if clicked is None else 1, 1 if evidence else 0, ticket.at, now,
         )  # fmt: skip
+        return self._written(place, outcome)
 
     def shift(self, place: Place, now: float) -> int:
         """Somebody who knows says that this query has shifted: it starts over. The new phase."""
-        place.shelf.calls.shift(self.params, place.shelf.table, place.index, now)
+        phase = self._written(place, place.shelf.calls.shift(self.params, place.shelf.table, place.index, place.owner, now))
         self.mark(place, now)
-        return int(place.record.ledger.phase)
+        return phase

@@ -19,10 +19,10 @@ class Head(msgspec.Struct, tag="swerve"):
     """What the requests were served with."""
 
     config: dict[str, Any]
-    epoch: int
+    life: int
     issued: int
     shared: dict[str, bytes]
-    format: int = 1
+    format: int = 2
 
 
 class Ranked(msgspec.Struct, tag="rank"):
@@ -67,14 +67,14 @@ class Recorder:
         handle = os.open(config.log.record, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._file = open(handle, "ab", buffering=1 << 16)  # noqa: SIM115 - closed by `close`
         self._encode = msgspec.json.Encoder().encode
-        self._write(Head(as_table(config), ranker.epoch, ranker.issued, ranker.shared(0.0)))
+        self._write(Head(as_table(config), ranker.life.id, ranker.issued, ranker.shared(0.0)))
 
     def _write(self, line: Line) -> None:
         self._file.write(self._encode(line) + b"\n")
 
     def ranked(self, request: RankRequest, decided: Decided, now: float) -> None:
         """A request was decided."""
-        self._write(Ranked(now, decided.number, decided.ranking[0], request))
+        self._write(Ranked(now, decided.signed.number, decided.ranking[0], request))
 
     def answered(self, number: int, clicked: str | None, now: float) -> None:
         """Feedback was taken."""

@@ -14,10 +14,10 @@ import numpy as np
 from swerve.core.spec import Spec
 from swerve.service.ledger import next_phase
 from swerve.service.ranker import Ranker
-from swerve.service.rows import Place, Shelf
+from swerve.service.rows import Place, Shelf, owner_of
 from swerve.service.settings import kind_of
 from swerve.store.layouts import convert, describe, layout_id, layout_of
-from swerve.store.protocol import Row, Store
+from swerve.store.protocol import Damaged, Row, Store
 
 #: Raised when a field of the record changes its meaning and keeps its name; see docs/store.md.
 FORM = 1
@@ -55,6 +55,16 @@ class Layouts:
                     del place.arms[candidate]
             del place.ids[shelf.arms :], place.shorts[shelf.arms :]
         return place
+
+    def misplaced(self, row: Row) -> Damaged | None:
+        """Why a record that is whole is not to be used: it belongs to another query. Records of older layouts do not say."""
+        layout = layout_of(self.known[row.layout])[0]
+        if "owner" not in (layout["ledger"].names or ()):
+            return None
+        owner = np.frombuffer(row.record, layout)[0]["ledger"]["owner"]
+        if int(owner) == owner_of(row.key):
+            return None
+        return Damaged(row.key, row.version, f"the record of row {row.key.hex()} belongs to another query")
 
     def view(self, row: Row) -> Any:
         """A stored row as a record to look at."""

@@ -17,10 +17,10 @@ from swerve.service.ranker import Decided, Ranker
 from swerve.service.record import Answered, Head, Line, Ranked, Shifted
 from swerve.service.rows import Place
 from swerve.service.schemas import normalise
-from swerve.service.sessions import Sessions
 from swerve.service.settings import settings_of
-from swerve.service.tokens import Ticket
+from swerve.service.tokens import Ticket, arm_of
 from swerve.service.toml import Document
+from swerve.store.protocol import Life
 
 
 class Replayed(msgspec.Struct):
@@ -87,11 +87,11 @@ class Replay:
     def _begin(self, head: Head, number: int) -> None:
         if self.ranker is None:
             config = resolve(Document(str(self.path), head.config, {}))
-            self.ranker = Ranker(settings_of(config), self.query_key, head.epoch)
+            self.ranker = Ranker(settings_of(config), self.query_key)
             self.ranker.share(head.shared)
         # a later start goes on with the same rows, and has forgotten who asked them
-        self.ranker.epoch, self.ranker.issued = head.epoch, head.issued
-        self.ranker.sessions = Sessions(self.ranker.settings.reformulation)
+        self.ranker.life, self.ranker.issued = Life(0, head.life, head.life), head.issued
+        self.ranker.forget_sessions()
 
     def _rank(self, ranker: Ranker, line: Ranked, number: int) -> None:
         text = normalise(line.request.query)
@@ -106,7 +106,8 @@ class Replay:
         elif self.counts.first_difference is None:
             self.counts.first_difference = number
         if decided is not None:
-            self._tickets[line.number] = (place, ticket_of(decided, line.now), decided.ranking[0])
+            ticket = ticket_of(decided, line.now, ranker.life)
+            self._tickets[line.number] = (place, ticket, decided.ranking[0])
 
     def _answer(self, ranker: Ranker, line: Answered) -> None:
         if line.number not in self._tickets:
@@ -122,7 +123,7 @@ class Replay:
             ranker.shift(place, line.now)
 
 
-def ticket_of(decided: Decided, now: float) -> Ticket:
+def ticket_of(decided: Decided, now: float, life: Life) -> Ticket:
     """What the token of a decision says."""
-    code = decided.code
-    return Ticket(decided.key, code & 63, code >> 6 & 255, code >> 14, now, decided.number, decided.top)
+    key, code, number, top, session, evidence = decided.signed
+    return Ticket(key, *arm_of(code), now, life.store, life.mark, number, top, session, evidence)

@@ -6,9 +6,10 @@ what is still to be written. Memory for the tables is reserved at once and taken
 
 from __future__ import annotations
 
+import hashlib
 import math
 import mmap
-import zlib
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -26,9 +27,9 @@ from swerve.service.schemas import RankRequest
 from swerve.store.layouts import copy_fields
 
 OVERHEAD = 700  # bytes of Python objects per row, roughly: its key, its place, empty lists
+EACH = 80  # and per candidate beside its text: its places in three lists and a dictionary, its hash
 SPARE = 4 << 20  # bytes of rows that have gone before the system gets them back
 MOST_TEXT = 4096  # characters of candidates, as they were sent, that are remembered
-EACH = 110  # and per candidate beside its characters: the text, its places in two lists and a dictionary
 
 
 class Names(msgspec.Struct, array_like=True):
@@ -41,13 +42,33 @@ class Names(msgspec.Struct, array_like=True):
 PACK, UNPACK = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Names)
 
 
-def short(candidate: str) -> int:
-    """A hash of an id in 24 bits, to tell whether a click was for the candidate on top."""
-    return zlib.crc32(candidate.encode()) & 0xFFFFFF
+class Hash:
+    """A keyed hash of texts in 64 bits, never 0: nobody without the key can find two texts that have the same.
+
+    >>> of = Hash(b"k" * 32, b"swerve result")
+    >>> of("irma") == of("irma") != of("harvey")
+    True
+    """
+
+    __slots__ = ("_state",)
+
+    def __init__(self, key: bytes, purpose: bytes) -> None:
+        self._state = hashlib.blake2b(key=key, digest_size=8, person=purpose)
+
+    def __call__(self, text: str) -> int:
+        state = self._state.copy()
+        state.update(text.encode("utf-8", "surrogatepass"))
+        return int.from_bytes(state.digest(), "little") or 1
+
+
+def owner_of(key: bytes) -> int:
+    """What a record carries of the key that it belongs to: every compiled call that writes checks it first."""
+    return int.from_bytes(key[:8], "little", signed=True)
 
 
 class Place:
-    """One query in memory."""
+    """One query in memory, until its row is let go; from then on it has no `shelf` and no `index`, and whoever still uses it
+    fails."""
 
     __slots__ = (
         "arms",
@@ -59,6 +80,7 @@ class Place:
         "last",
         "mask",
         "offer",
+        "owner",
         "pinned",
         "published",
         "query",
@@ -73,9 +95,10 @@ class Place:
 
     def __init__(self, key: bytes) -> None:
         self.key = key
+        self.owner = owner_of(key)
         self.ids: list[str | None] = []  # by arm; None: the place is free
         self.arms: dict[str, int] = {}  # the other way round
-        self.shorts: list[int] = []  # by arm, the id's short hash
+        self.shorts: list[int] = []  # by arm, the id's keyed hash
         self.query: str | None = None
         self.version = 0  # in the store
         self.dirty = False  # whether something is unwritten
@@ -87,27 +110,27 @@ class Place:
         self.mask = 0
         self.offer: list[int] = []
 
-    def remember(self, raw: msgspec.Raw, request: RankRequest) -> None:
-        """The text of the candidates that the last request had: whoever sends the same again need not be read."""
-        if self.last and len(bytes(raw)) <= MOST_TEXT and request.ids() == self.last:
-            self.raw, self.published = raw.copy(), request.newest()
-
-    def name(self, arm: int, candidate: str) -> None:
-        """Give an arm to a candidate."""
+    def name(self, arm: int, candidate: str, short: int) -> None:
+        """Give an arm to a candidate, whose hash is `short`."""
         while len(self.ids) <= arm:
             self.ids.append(None)
             self.shorts.append(0)
         before = self.ids[arm]
         if before is not None:
             del self.arms[before]
-        self.ids[arm], self.shorts[arm], self.arms[candidate], self.last = candidate, short(candidate), arm, []
+        self.ids[arm], self.shorts[arm], self.arms[candidate], self.last = candidate, short, arm, []
         self.raw = None
+
+    @property
+    def gone(self) -> bool:
+        """Whether its row was let go."""
+        return not hasattr(self, "shelf")
 
     def names(self) -> bytes:
         """As the store keeps them."""
         return PACK.encode(Names(self.ids, self.query))
 
-    def rename(self, packed: bytes) -> None:
+    def rename(self, packed: bytes, short: Hash) -> None:
         """From the store."""
         names = UNPACK.decode(packed)
         self.ids, self.query = names.ids, names.query
@@ -163,8 +186,9 @@ class Shelf:
         return True
 
     def give(self, place: Place) -> None:
-        """The query's row is unused again."""
+        """The query's row is unused again, and the query has none."""
         hole, last = place.index, self._owners.pop()
+        del place.shelf, place.index
         if last is not place:
             self.words[hole] = self.words[last.index]
             self._owners[hole], last.index = last, hole
@@ -185,8 +209,9 @@ def ledger_offsets(record: np.dtype[Any], size: int) -> dict[str, int]:
 class Rows:
     """The queries in memory, by key, least recently used first, within a budget of bytes."""
 
-    def __init__(self, policy: Spec, senses: Spec, arms: int, features: int, numbers: int, budget: int) -> None:
+    def __init__(self, policy: Spec, senses: Spec, arms: int, features: int, numbers: int, budget: int, key: bytes) -> None:
         self.arms, self.budget, self.extras = arms, budget, 0
+        self.short = Hash(key, b"swerve result")
         sizes = [size for size in CAPACITIES if size <= capacity("arms", arms)]
         self.shelves = [Shelf(policy, senses, size, features, numbers, budget) for size in sizes]
         self.places: OrderedDict[bytes, Place] = OrderedDict()
@@ -238,10 +263,24 @@ class Rows:
         return over <= self.budget // 20  # a little more than allowed, while writes are under way
 
     def recount(self, place: Place) -> None:
-        """The candidates of a row have changed: so has what hangs on it."""
-        extra = OVERHEAD + sum(2 * len(candidate) + EACH for candidate in place.arms)
+        """What hangs on a row beside its record has changed: its candidates, its text, or the request that it remembers."""
+        extra = OVERHEAD + sum(map(sys.getsizeof, place.arms)) + EACH * len(place.arms)
+        if place.query is not None:
+            extra += sys.getsizeof(place.query)
+        if place.raw is not None:
+            extra += len(bytes(place.raw))
         self.extras += extra - place.extra
         place.extra = extra
+
+    def name(self, place: Place, arm: int, candidate: str) -> None:
+        """Give an arm of a row to a candidate."""
+        place.name(arm, candidate, self.short(candidate))
+
+    def remember(self, place: Place, raw: msgspec.Raw, request: RankRequest) -> None:
+        """The text of the candidates that the last request had: whoever sends the same again need not be read."""
+        if place.last and len(bytes(raw)) <= MOST_TEXT and request.ids() == place.last:
+            place.raw, place.published = raw.copy(), request.newest()
+            self.recount(place)
 
     def drop(self, place: Place) -> None:
         """Forget a row; the store has it."""
@@ -264,7 +303,7 @@ class Rows:
         place.pinned -= 1
         if room:
             record = smaller.table[place.index : place.index + 1].copy()
-            smaller.give(place)
+            smaller.give(place)  # which takes its row away, but it gets another at once
             larger.take(place)
             begin(place)
             copy_fields(record[0], place.record)

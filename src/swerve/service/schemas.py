@@ -118,14 +118,19 @@ class RankResponse(Struct, gc=False):
     degraded: Annotated[bool, Meta(description="The state could not be used in time: the order is the given one.")]
 
 
+#: What feedback comes to.
+Status = Literal["learned", "late", "ignored", "expired"]
+
+
 class FeedbackResponse(Struct, gc=False):
     """What was done with the feedback. A repeat is answered like the first one, and counts once.
 
-    `learned`; `late`: counted, not learned (an older phase, or a candidate that has gone); `expired`: outside the window, nothing
-    is counted.
+    `learned`; `late`: counted, not learned (an older phase, or a candidate that has gone); `ignored`: counted, not learned (the
+    session has been heard on this result in this phase, or requests without a session have had their share); `expired`: outside
+    the window, nothing is counted.
     """
 
-    status: Literal["learned", "late", "expired"]
+    status: Status
 
 
 class Error(Struct, omit_defaults=True):

@@ -50,6 +50,10 @@ class Secrets:
     token_keys: tuple[bytes, ...]
     query_key: bytes
 
+    def fingerprint(self) -> bytes:
+        """What a store keeps of the query key, to tell it from others; it says nothing about the key."""
+        return hashlib.blake2b(b"", key=self.query_key, digest_size=8, person=b"swerve owner").digest()
+
     def __repr__(self) -> str:
         return f"Secrets({len(self.token_keys)} token keys, a query key)"
 
@@ -85,8 +89,8 @@ def beside(store_url: str) -> Path:
     return database.with_name(f"{database.name}.secrets")
 
 
-def load_secrets(path: Path | None, environ: Mapping[str, str] | None = None) -> Secrets:
-    """The secrets of the environment and, for what is missing there, of the file, which is made if there is none."""
+def load_secrets(path: Path | None, environ: Mapping[str, str] | None = None, *, make: bool = True) -> Secrets:
+    """The secrets of the environment and, for what is missing there, of the file; if there is none, one is made if it may be."""
     environ = os.environ if environ is None else environ
     new, old, query = (environ.get(name, "") for name in ("SWERVE_TOKEN_KEY", "SWERVE_TOKEN_KEY_OLD", "SWERVE_QUERY_KEY"))
     if old and not new:
@@ -98,6 +102,11 @@ def load_secrets(path: Path | None, environ: Mapping[str, str] | None = None) ->
         return Secrets(token_keys, query_key)
     if path is None:
         raise SecretsError("there is no file of secrets; set SWERVE_TOKEN_KEY and SWERVE_QUERY_KEY")
+    if not make and not path.exists():
+        raise SecretsError(
+            f"the store has queries, and their secrets {path} are not there: new ones could read none of them; bring the file "
+            "back from a backup, set SWERVE_TOKEN_KEY and SWERVE_QUERY_KEY, or move the store away to begin a new one"
+        )
     try:
         kept = read_file(path) if path.exists() else create_file(path)
     except OSError as error:

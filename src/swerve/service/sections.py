@@ -91,6 +91,15 @@ class Feedback(Section, frozen=True):
     """Which clicks count."""
 
     window_seconds: Annotated[float, within(0, 7 * DAY, "A click counts when it comes within this time.", open_low=True)] = 1800.0
+    evidence_per_session: Annotated[
+        int, within(0, 1000, "How often one session is heard on one result of a query in one phase; 0: always.")
+    ] = 1
+    anonymous_share: Annotated[
+        float,
+        within(
+            0, 1, "What requests without a session may add to 20 units of evidence, as a share of what sessions add in a phase."
+        ),
+    ] = 0.1
     reformulation_seconds: Annotated[
         float, within(0, DAY, "Another query of the same session within this time is a reformulation.", open_low=True)
     ] = 60.0

@@ -23,9 +23,10 @@ from swerve.service.clock import Clock
 from swerve.service.config import Config
 from swerve.service.door import Door
 from swerve.service.schemas import Refused
-from swerve.service.secrets import load_secrets, may_bind, put_back, secrets_path
+from swerve.service.secrets import SecretsError, load_secrets, may_bind, put_back, secrets_path
+from swerve.service.secrets import beside as beside_store
 from swerve.service.service import Service
-from swerve.store import open_store
+from swerve.store import open_store, store_path
 from swerve.version import __version__
 
 log = logging.getLogger("swerve.service")
@@ -91,13 +92,24 @@ def listen(host: str, port: int) -> socket.socket:
         raise SwerveError(f"cannot listen on {host} port {port}: {error.strerror or error}{hint}") from None
 
 
-def open_service(config: Config, clock: Clock | None = None) -> Service:
-    """A service over its store and secrets."""
+def open_service(config: Config, clock: Clock | None = None, *, new_store: bool = False) -> Service:
+    """A service over its store and secrets; a store that is missing is begun anew only at the very first start, or when the
+    operator says so."""
     may_bind(config.server.host, config)
-    store = open_store(config.store.url)  # before the secrets: its folder is made here, and a second process ends here
+    path, database = secrets_path(config), store_path(config.store.url)
+    if not new_store and not database.exists() and beside_store(config.store.url).exists():
+        raise SwerveError(
+            f"there is no store {database}, and its secrets are there; put it back, restore a backup of it, "
+            "or begin a new one with --new-store"
+        )
+    store = open_store(config.store.url, new=new_store)  # before the secrets: a second process ends here
     try:
-        path = secrets_path(config)
-        secrets = load_secrets(path)
+        secrets = load_secrets(path, make=store.count() == 0)
+        if not store.claim(secrets.fingerprint()):
+            raise SecretsError(
+                f"the queries of {database} are kept under other secrets than {path}: none of them could be found; bring back the "
+                "secrets that belong to this store, or move the store away to begin a new one"
+            )
 
         def put_secrets_back() -> None:
             try:
@@ -152,10 +164,17 @@ async def beside(run: Callable[[], Awaitable[None]]) -> None:
         log.exception("what runs beside the service failed")
 
 
-def serve(config: Config, told: Callable[[str], None] = print, *, extend: Extend | None = None, clock: Clock | None = None) -> None:
+def serve(
+    config: Config,
+    told: Callable[[str], None] = print,
+    *,
+    extend: Extend | None = None,
+    clock: Clock | None = None,
+    new_store: bool = False,
+) -> None:
     """Serve until SIGINT or SIGTERM; `told` gets the lines for people, `extend` adds what is built on top."""
     logs.setup(config.log)
-    service = open_service(config, clock)
+    service = open_service(config, clock, new_store=new_store)
     with contextlib.ExitStack() as undo:  # until everything is there
         undo.callback(service.store.close)
         sock = undo.enter_context(listen(config.server.host, config.server.port))

@@ -20,7 +20,7 @@ from swerve.service.clock import Clock
 from swerve.service.committer import Committer
 from swerve.service.config import Config, signal_names
 from swerve.service.limits import NewQueries
-from swerve.service.loader import Found, Loader, Wanted
+from swerve.service.loader import Found, Loader, Wish
 from swerve.service.metrics import Metrics
 from swerve.service.ranker import Decided, Ranker
 from swerve.service.record import Recorder
@@ -39,11 +39,11 @@ from swerve.service.secrets import Secrets
 from swerve.service.settings import settings_of
 from swerve.service.tokens import Tokens
 from swerve.service.warm import Warming
-from swerve.store.protocol import Damaged, Store, StoreError
+from swerve.store.protocol import Damaged, Row, Store, StoreError
 
 log = logging.getLogger("swerve.service")
 
-MOST_KEYS = 50_000  # texts whose key is remembered
+MOST_KEYS, LONGEST_KEYS = 50_000, 64  # texts whose key is remembered, and their characters at most
 TICK = 5.0  # seconds between looks at the clock
 GARBAGE = 120  # of them between full collections of garbage
 
@@ -60,15 +60,15 @@ class Service:
         clock: Clock | None = None,
         restored: Callable[[], None] = lambda: None,
     ) -> None:
-        self.config, self.store = config, store
+        self.config, self.store, self.owner = config, store, secrets.fingerprint()
         self.metrics = Metrics()
         self.names = signal_names(config)
         self.numbers = frozenset(config.signals.numbers)
         kept = shared_of(store)
         self.clock = clock or Clock(struct.unpack("<d", kept["clock"])[0] if "clock" in kept else 0.0)
-        self.ranker = Ranker(settings_of(config), secrets.query_key, store.begin_epoch())
+        self.ranker = Ranker(settings_of(config), secrets.query_key, store.begin_life())
         self.ranker.share(kept)
-        self.tokens = Tokens(secrets.token_keys)
+        self.tokens = Tokens(secrets.token_keys, self.ranker.life)
         self.layouts = Layouts(store, self.ranker)
         self.fresh = NewQueries(config.limits.new_queries_per_minute, self.clock.now())
         self.recorder = Recorder(config, self.ranker) if config.log.record else None
@@ -167,12 +167,16 @@ class Service:
 
     def _moved(self) -> Callable[[], None]:
         """In the writer's thread, when another store lies where ours was: read it; what is returned is done on the event loop."""
+        if not self.store.claim(self.owner):
+            raise StoreError("corrupt", "another store lies where ours was, and its queries are kept under other secrets")
         self.restored()
         layouts, kept = Layouts(self.store, self.ranker), shared_of(self.store)
 
         def take_up() -> None:
             self.layouts, self.committer.layouts = layouts, layouts.ids
+            self.tokens.life = self.ranker.life
             self.ranker.share(kept)
+            self.ranker.forget_sessions()
 
         return take_up
 
@@ -197,27 +201,29 @@ class Service:
         try:
             if place is None:
                 self.metrics.cache_misses.value += 1
-                text, arms = normalise(request.query), len(request.candidates)
-                found = await self.loader.load(key, self.deadline * 0.75, begin=True, text=text, arms=arms)
-                if isinstance(found, str):
-                    return self.given(request, found)
-                place = found
-            else:
-                self.metrics.cache_hits.value += 1
+                wish = Wish(key, True, normalise(request.query), len(request.candidates))
+                async with self.loader.held([wish], self.deadline * 0.75) as (found,):
+                    return self.given(request, found) if isinstance(found, str) else self._decide(key, found, asked, request)
+            self.metrics.cache_hits.value += 1
             return self._decide(key, place, asked, request)
         except Exception:  # search must not break because of a defect of ours
             log.exception("a ranking failed")
             return self.given(request, "internal")
 
     def _decide(self, key: bytes, place: Place, asked: Asked, request: RankRequest) -> RankResponse:
-        if place.query is None and self.ranker.settings.keep_text:
-            place.query = normalise(request.query)
+        self.keep_text(place, request)
         self.ranker.rows.touch(key)
         now = self.clock.now()
         decided = self.ranker.rank(((place, request),), now)[0]
         if place.raw is None:
-            place.remember(asked.candidates, request)
+            self.ranker.rows.remember(place, asked.candidates, request)
         return self.response(request, decided, now)
+
+    def keep_text(self, place: Place, request: RankRequest) -> None:
+        """Note a query's text where the operator wants that."""
+        if place.query is None and self.ranker.settings.keep_text:
+            place.query = normalise(request.query)
+            self.ranker.rows.recount(place)
 
     def read(self, asked: Asked) -> tuple[bytes, Place | None, RankRequest]:
         """The key of a request's query, its row if that is in memory, and the request itself, checked."""
@@ -227,7 +233,8 @@ class Service:
             key = self.ranker.key_of(normalise(asked.query))
             if len(self.keys) >= MOST_KEYS:
                 self.keys.clear()
-            self.keys[asked.query] = key
+            if len(asked.query) <= LONGEST_KEYS:  # long ones are rare, and would take the memory of many
+                self.keys[asked.query] = key
         place = self.ranker.rows.get(key)
         if place is not None and place.raw == asked.candidates:  # the same as the last time, when they were good
             request = RankRequest(asked.query, place.last, asked.signals, asked.session)
@@ -242,14 +249,15 @@ class Service:
             return self.given(request, "candidates")
         if self.recorder is not None:
             self.recorder.ranked(request, decided, now)
-        if self.watched and (seen := self.watched.get(decided.key)) is not None:
+        key = decided.signed.key
+        if self.watched and (seen := self.watched.get(key)) is not None:
             seen(decided.ranking)
         metrics = self.metrics
         metrics.decisions.value += 1
         metrics.explored.value += decided.explored
         if decided.report & (ALARM | RESTARTED):
-            self.happened(decided.key, decided.report, decided.signal, decided.phase)
-        token = self.tokens.sign(decided.key, decided.code, now, decided.number, decided.top)
+            self.happened(key, decided.report, decided.signal, decided.phase)
+        token = self.tokens.sign(decided.signed, now)
         chance = round(decided.chance, 6) if self.ranker.settings.draws else None
         return RankResponse(token, decided.ranking, decided.explored, chance, decided.phase, False)
 
@@ -267,29 +275,32 @@ class Service:
         self.metrics.degraded(reason).value += 1
         return RankResponse(None, request.ids(), False, None, None, True)
 
-    def _adopt(self, key: bytes, row: Found, wanted: Wanted) -> Place | str:
+    def _adopt(self, wish: Wish, row: Found) -> Place | str:
         """A row in memory of what was read from the store, or why not."""
+        key = wish.key
         place = self.ranker.rows.get(key)
         if place is not None:
             return place
         now = self.clock.now()
+        if isinstance(row, Row) and (misplaced := self.layouts.misplaced(row)) is not None:
+            row = misplaced
         if isinstance(row, Damaged):
             self.metrics.store_errors("corrupt").value += 1
-            if row.version == 0 or not wanted.begin:  # its page cannot be read, nor written
+            if row.version == 0 or not wish.begin:  # its page cannot be read, nor written
                 return "store"
             log.error("a damaged record begins anew", extra={"query": key.hex()})
-            place = self.ranker.fresh(key, wanted.text, wanted.arms, now)
+            place = self.ranker.fresh(key, wish.text, wish.arms, now)
             if place is not None:
                 place.version = row.version
         elif row is not None:
             place = self.layouts.restore(row)
-        elif not wanted.begin:
+        elif not wish.begin:
             return "unknown"
         elif not self.fresh.allow(now):
             return "limit"
         else:
             self.metrics.new_queries.value += 1
-            place = self.ranker.fresh(key, wanted.text, wanted.arms, now)
+            place = self.ranker.fresh(key, wish.text, wish.arms, now)
         return place or "memory"
 
 

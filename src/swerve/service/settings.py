@@ -27,6 +27,8 @@ class Settings(NamedTuple):
     budget: int = 576 << 20
     seed: int | None = None
     keep_text: bool = False
+    per_session: int = 1  # units of evidence, see `swerve.service.evidence`
+    anonymous_share: float = 0.1
 
 
 def settings_of(config: Config) -> Settings:
@@ -43,6 +45,8 @@ def settings_of(config: Config) -> Settings:
         budget=config.store.cache_mb << 20,
         seed=config.policy.seed,
         keep_text=config.store.store_queries,
+        per_session=config.feedback.evidence_per_session,
+        anonymous_share=config.feedback.anonymous_share,
     )
 
 

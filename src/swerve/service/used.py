@@ -1,12 +1,14 @@
-"""Which decisions have been used: a byte for each decision of this start, in blocks that go when their window is over.
+"""Which decisions have been used: a byte for each decision of this life, in blocks that go when their window is over.
 
 Decision numbers are dense, so the outcome of each is one byte in a block of many; ten thousand decisions a second for half an hour
-take 18 MB. Decisions of earlier starts are few and short-lived: those are asked of the store and kept in a dictionary.
+take 18 MB. Decisions of earlier lives are few and short-lived: those are asked of the store and kept in a dictionary.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+
+from swerve.service.tokens import NUMBER_BITS
 
 BLOCK = 1 << 16
 
@@ -14,7 +16,7 @@ BLOCK = 1 << 16
 class Used:
     """Outcomes by decision number; 0 is "not used".
 
-    >>> used = Used(epoch=2, window=60.0)
+    >>> used = Used(life=2, window=60.0)
     >>> number = 2 << 40 | 7
     >>> used.get(number), used.put(number, 1, now=0.0), used.get(number)
     (0, None, 1)
@@ -23,15 +25,15 @@ class Used:
     0
     """
 
-    def __init__(self, epoch: int, window: float, bits: int = 40) -> None:
-        self.epoch, self.window, self.bits = epoch, window, bits
-        self._mask = (1 << bits) - 1
+    def __init__(self, life: int, window: float) -> None:
+        self.life, self.window = life, window
+        self._mask = (1 << NUMBER_BITS) - 1
         self._blocks: OrderedDict[int, tuple[bytearray, float]] = OrderedDict()
         self._older: dict[int, tuple[int, float]] = {}
 
     def ours(self, number: int) -> bool:
-        """Whether this start issued the decision: then all that is known of it is here."""
-        return number >> self.bits == self.epoch
+        """Whether the decision was made in this life: then all that is known of it is here."""
+        return number >> NUMBER_BITS == self.life
 
     def get(self, number: int) -> int:
         """The outcome."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from datetime import UTC, datetime
@@ -13,14 +14,26 @@ from swerve.store.protocol import InUse, StoreError
 class Lock:
     """The lock on `path`, held from here until `release`, or until the process ends in whatever way.
 
-    The file is never removed: a process that waited on a removed file would own a lock that nobody else sees. Its text is the
-    owner's process id, the time of its last change is when the owner took it.
+    The file is never removed: a process that waited on a removed file would own a lock that nobody else sees. Its first line is
+    the owner's process id, and it changes when an owner takes it. Its second line names the store that it belongs to, and stays
+    when that store is gone: `guarded` then says that there has been one.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = _taken(path)
         self._identity = _identity(os.fstat(self._file))
+
+    @property
+    def guarded(self) -> str:
+        """The store that the lock was made for, in hexadecimal; empty before `guard`."""
+        return _lines(self._file)[1]
+
+    def guard(self, store: int) -> None:
+        """Note which store the lock belongs to."""
+        if self.guarded != f"{store:016x}":
+            with contextlib.suppress(OSError):  # a full disk: the next start notes it
+                os.pwrite(self._file, f"{os.getpid()}\n{store:016x}\n".encode(), 0)
 
     def in_place(self) -> bool:
         """Whether the file that is locked is the one that another process would find."""
@@ -44,6 +57,12 @@ class Lock:
             self._file = -1
 
 
+def _lines(file: int) -> tuple[str, str]:
+    """The two lines of a lock file: the owner's process id, and the store."""
+    owner, store, *_ = [*os.pread(file, 256, 0).decode("ascii", "replace").split("\n"), "", ""]
+    return owner.strip(), store.strip()
+
+
 def _identity(found: os.stat_result) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
@@ -65,10 +84,12 @@ def _taken(path: Path) -> int:
         raise StoreError("io", f"{path} cannot be locked: {error.strerror}") from error
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        guarded = _lines(file)[1]
+        text = f"{os.getpid()}\n{guarded}\n".encode()
+        os.pwrite(file, text, 0)
+        os.ftruncate(file, len(text))
     except BlockingIOError:
-        owner = os.pread(file, 64, 0).decode("ascii", "replace").strip() or "?"
+        owner = _lines(file)[0] or "?"
         since = datetime.fromtimestamp(os.fstat(file).st_mtime, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         os.close(file)
         raise InUse(

@@ -6,7 +6,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from swerve.core.errors import SwerveError
 
@@ -40,6 +40,18 @@ class Row:
         """CRC-32 over everything in the row: what is read is what was written, for this key and this version."""
         head = HEADER.pack(self.version, self.layout, self.day, self.level, self.shifted)
         return zlib.crc32(self.names, zlib.crc32(self.record, zlib.crc32(head, zlib.crc32(self.key))))
+
+
+class Life(NamedTuple):
+    """One time that a store is served, from its opening to its end.
+
+    `store` and `mark` are random numbers of 63 bits: together they name this life among all lives of all stores, whatever was
+    restored, copied or deleted in between. `id` is the store's own short number for the mark: its used decisions begin with it.
+    """
+
+    store: int
+    mark: int
+    id: int
 
 
 @dataclass(slots=True)
@@ -116,8 +128,15 @@ class Store(Protocol):
     def expire(self, before_day: int, ids_below: int, limit: int = 1000) -> tuple[int, int]:
         """Remove rows last seen before that day and used ids below that one, at most `limit` of each; how many went."""
 
-    def begin_epoch(self, above: int = 0) -> int:
-        """A number larger than at any start before, and larger than `above`; durable."""
+    def begin_life(self) -> Life:
+        """A life that nothing was decided in before; durable."""
+
+    def life_id(self, mark: int) -> int:
+        """The store's number for a life of its own, given now if it has none: a restored store does not know those that came after
+        its backup; durable."""
+
+    def claim(self, owner: bytes) -> bool:
+        """Note whose secrets the rows are kept under, by a fingerprint; False when they are kept under others."""
 
     def layouts(self) -> dict[int, str]:
         """The descriptions of all record layouts by their ids."""
@@ -132,9 +151,10 @@ class Store(Protocol):
         """Raise `StoreError` when the store cannot be written now."""
 
     def reopen(self) -> bool:
-        """Let go of what is open and open what lies there now; whether it is the same store as before.
+        """Let go of what is open and open what lies there now; whether it is the same store as before. Never makes a new one:
+        where nothing lies, the store is "gone", and what is open stays open.
 
-        When it is not, whatever the caller remembers of rows is about another store and must be dropped. On an error the
+        When it is not the same, whatever the caller remembers of rows is about another store and must be dropped. On an error the
         store stays closed, and `reopen` can be called again.
         """
 

@@ -13,6 +13,9 @@ from swerve.store.protocol import Kind, StoreError
 #: In the file's header, so that another program's database is not taken for ours: "SWRV".
 APPLICATION = 0x53575256
 
+#: How much a row is worth keeping: a doubling of its requests is worth eight days since it was last asked.
+WORTH = "day + 8 * level"
+
 #: What leads from schema i to schema i + 1. The schema of a file is its `user_version`; never edit one of these, add one.
 MIGRATIONS = (
     """
@@ -32,6 +35,14 @@ MIGRATIONS = (
     CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
     INSERT INTO meta VALUES ('epoch', 0), ('opened', x''), ('probe', 0);
     """,
+    # Decision ids begin with the id of a life, see `Life`; the starts that a store of schema 1 has seen keep theirs.
+    f"""
+    CREATE TABLE lives(id INTEGER PRIMARY KEY, mark INTEGER NOT NULL UNIQUE);
+    INSERT INTO lives(id, mark) SELECT value, 0 FROM meta WHERE key = 'epoch' AND value > 0;
+    DELETE FROM meta WHERE key = 'epoch';
+    INSERT INTO meta VALUES ('store', random()), ('owner', x'');
+    CREATE INDEX rows_worth ON rows({WORTH});
+    """,
 )
 
 #: 8192 bytes hold three records of 8 arms with little left over (file ÷ records 1.2), and a commit writes whole pages.
@@ -40,14 +51,18 @@ PAGE_BYTES = 8192
 CHECKPOINT_PAGES = 4000
 
 
-def connect(path: Path, *, busy_ms: int, cache_kib: int) -> sqlite3.Connection:
-    """A connection to the file at `path`, made ready: a new file gets its tables, an old one is brought up to date."""
+def connect(path: Path, *, busy_ms: int, cache_kib: int, new: bool = False) -> sqlite3.Connection:
+    """A connection to the file at `path`, made ready: an old one is brought up to date, and an empty one gets tables if it is
+    `new`. An empty file where a store has been is trouble, and is left as it is."""
     if sqlite3.sqlite_version_info < (3, 35):
         raise SwerveError(f"SQLite {sqlite3.sqlite_version} is too old; the store needs 3.35 or newer")
     # a recovery after a crash may take the lock for a moment: at the start there is time to wait for it
-    connection = sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False, cached_statements=512)
+    address = f"{path.as_uri()}?mode=rw"  # a file that is not there is not made
+    connection = sqlite3.connect(
+        address, uri=True, timeout=5.0, isolation_level=None, check_same_thread=False, cached_statements=512
+    )
     try:
-        _refuse_foreign(connection, path)
+        _refuse_foreign(connection, path, new)
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
@@ -77,9 +92,11 @@ def create(path: Path) -> None:
         raise StoreError("io", f"{path} cannot be opened: {error.strerror}") from error
 
 
-def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
+def _refuse_foreign(connection: sqlite3.Connection, path: Path, new: bool) -> None:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    if not tables and not new:
+        raise StoreError("gone", f"{path} is empty, and a store was there before; put it back, or restore a backup of it")
     if tables and application != APPLICATION:
         raise SwerveError(f"{path} is a database of another program; name a file that Swerve made, or one that is not there yet")
     found = connection.execute("PRAGMA user_version").fetchone()[0]

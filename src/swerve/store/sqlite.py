@@ -14,7 +14,7 @@ from typing import Any
 
 from swerve.core.errors import SwerveError, whole
 from swerve.store.lock import Lock
-from swerve.store.protocol import Batch, Conflict, Damaged, InUse, Order, Row, StoreError
+from swerve.store.protocol import Batch, Conflict, Damaged, InUse, Life, Order, Row, StoreError
 from swerve.store.schema import connect, create, kind_of, translated
 from swerve.store.statements import AT_ONCE, COLUMNS, insert, outcomes, update, use
 
@@ -27,6 +27,7 @@ WRITER_CACHE_KIB, READER_CACHE_KIB = 16384, 8192
 PROBE_BYTES = 65536
 #: Places of expired rows that are kept in mind for new ones, so that pages stay full.
 HOLES = 100_000
+MASK = (1 << 63) - 1  # random numbers that SQLite keeps as integers
 
 
 class _Mismatch(Exception):  # noqa: N818 - what was found, handled here
@@ -34,42 +35,66 @@ class _Mismatch(Exception):  # noqa: N818 - what was found, handled here
 
 
 class SQLiteStore:
-    """A `Store` in one file. A reader and a writer connection; any thread may use either, one at a time."""
+    """A `Store` in one file. A reader and a writer connection; any thread may use either, one at a time.
 
-    def __init__(self, path: Path, worker: str = "0") -> None:
-        self.path, self.worker = path.absolute(), worker
+    A new file is made where none lies and nothing says that there has been one, or where the operator wants a `new` one.
+    """
+
+    def __init__(self, path: Path, worker: str = "0", *, new: bool = False) -> None:
+        self.given, self.worker = path.absolute(), worker
+        self.path = self.given.resolve()  # of a symbolic link the file itself: its log and its lock lie beside that
         self._writing_now, self._reading_now = threading.RLock(), threading.RLock()
+        self._marks: set[bytes] = set()  # that this process has put into the file, or tried to
         self._lock = Lock(self.path.with_name(f"{self.path.name}.lock"))
         try:
-            self._open()
+            self._open(self._may_begin(new))
         except BaseException:
             self._lock.release()
             raise
 
     # --- open, close, and being sure of the file ---
 
-    def _open(self) -> bytes:
+    def _may_begin(self, new: bool) -> bool:
+        """Whether a file is to be made; raises where one is missing that should be there, and where one is that should not."""
+        empty = not self.path.exists() or self.path.stat().st_size == 0
+        if new and not empty:
+            raise SwerveError(f"a new store was asked for, and {self.given} is one already; move it away first")
+        if empty and not new and (self._lock.guarded or self._log().exists()):
+            raise SwerveError(
+                f"there is no store {self.given}, and there has been one; put it back, restore a backup of it, "
+                "or begin a new one with --new-store"
+            )
+        return empty
+
+    def _open(self, new: bool = False) -> bytes:
         """Open both connections on what lies at the path, and remember which files those are; the mark of the opening before."""
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._holes: list[int] = []
         try:
-            create(self.path)
-            self._writer = connect(self.path, busy_ms=WRITER_BUSY_MS, cache_kib=WRITER_CACHE_KIB)
+            if new:
+                create(self.path)
+            self._writer = connect(self.path, busy_ms=WRITER_BUSY_MS, cache_kib=WRITER_CACHE_KIB, new=new)
             self._reader = connect(self.path, busy_ms=READER_BUSY_MS, cache_kib=READER_CACHE_KIB)
             # counted over the smallest index: milliseconds for a million rows
             self._count: int = self._reader.execute("SELECT count(*) FROM rows").fetchone()[0]
-            before: bytes = self._reader.execute("SELECT value FROM meta WHERE key = 'opened'").fetchone()[0]
+            meta = dict(self._reader.execute("SELECT key, value FROM meta WHERE key IN ('opened', 'store')").fetchall())
             mark = os.urandom(16)
+            self._marks.add(mark)  # before it is written: an error does not say that it is not
             self._writer.execute("UPDATE meta SET value = ? WHERE key = 'opened'", (mark,))
-            self._mark = mark
-            self._files = (self._identity(self.path), self._identity(self._log()))
+            self.store = int(meta["store"]) & MASK
+            self._files = (self._identity(self.given), self._identity(self._log()))
+            self._lock.guard(self.store)
         except sqlite3.Error as error:
             self._close()
             raise translated(error, self.path) from error
+        except OSError as error:
+            self._close()
+            raise StoreError("gone", f"{self.given} cannot be opened: {error.strerror or error}") from error
         except BaseException:
             self._close()
             raise
+        before: bytes = meta["opened"]
         return before
 
     def _close(self) -> None:
@@ -86,14 +111,18 @@ class SQLiteStore:
             self._lock.release()
 
     def reopen(self) -> bool:
-        """Open what lies at the path now (a new file where the folder is there and the file is not); whether it is the same."""
+        """Open what lies at the path now; whether it is the same store. Where nothing lies the store is gone, and nothing is made:
+        the open file may come back, and its log with it."""
         with self._writing_now, self._reading_now:
-            files, mark = self._files, self._mark
+            files = self._files
+            if not self.given.exists():
+                raise StoreError("gone", f"{self.given} is not there; put it back, or restore a backup of it")
             self._close()
             try:
                 self._lock.retake()
                 self._drop_old_log(files)
                 found = self._open()
+                self._empty_log()
             except InUse as error:
                 raise StoreError("locked", str(error)) from error
             except StoreError:
@@ -101,12 +130,26 @@ class SQLiteStore:
             except SwerveError as error:  # a file that is not ours, or too new: readable, and not to be used
                 raise StoreError("corrupt", str(error)) from error
             # the number of a removed file may be given to the next one, so a mark in the file must agree too
-            return self._files[0] == files[0] and found == mark
+            return self._files[0] == files[0] and found in self._marks
+
+    def _empty_log(self) -> None:
+        """Copy the log into the file. After a failed `fsync` the system may hold pages of the log for written that are not:
+        whatever is read from them must reach the file before anything is built on it."""
+        assert self._writer is not None
+        try:
+            busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._files = (self._files[0], self._identity(self._log()))
+        except sqlite3.Error as error:
+            self._close()
+            raise translated(error, self.path) from error
+        if busy:
+            self._close()
+            raise StoreError("locked", f"{self.path}: another program reads it, and its log cannot be emptied; end that program")
 
     def _drop_old_log(self, before: tuple[tuple[int, int], tuple[int, int]]) -> None:
         """Remove the log of a file that was replaced: SQLite would play it into the new one and ruin it."""
         with contextlib.suppress(OSError):
-            if self._identity(self._log()) == before[1] and self._identity(self.path) != before[0]:
+            if self._identity(self._log()) == before[1] and self._identity(self.given) != before[0]:
                 self._log().unlink()
                 self.path.with_name(f"{self.path.name}-shm").unlink(missing_ok=True)
 
@@ -121,7 +164,7 @@ class SQLiteStore:
     def _in_place(self) -> None:
         """Raise "gone" when the open files are no longer those at the path: SQLite would go on writing into nowhere."""
         try:
-            same = (self._identity(self.path), self._identity(self._log())) == self._files and self._lock.in_place()
+            same = (self._identity(self.given), self._identity(self._log())) == self._files and self._lock.in_place()
         except OSError:
             same = False
         if not same:
@@ -334,11 +377,32 @@ class SQLiteStore:
             return []
         return places
 
-    def begin_epoch(self, above: int = 0) -> int:
-        """A number larger than at any start before, and larger than `above`."""
+    def begin_life(self) -> Life:
+        """A life that nothing was decided in before; durable."""
+        mark = int.from_bytes(os.urandom(8), "little") & MASK
+        return Life(self.store, mark, self.life_id(mark))
+
+    def life_id(self, mark: int) -> int:
+        """The store's number for a life, given now if it has none; durable."""
+        with self._reading() as reader:
+            found = reader.execute("SELECT id FROM lives WHERE mark = ?", (mark,)).fetchone()
+        if found is None:
+            with self._writing() as writer:
+                writer.execute("INSERT INTO lives(mark) VALUES (?) ON CONFLICT DO NOTHING", (mark,))
+                found = writer.execute("SELECT id FROM lives WHERE mark = ?", (mark,)).fetchone()
+        return int(found[0])
+
+    def claim(self, owner: bytes) -> bool:
+        """Note whose secrets the rows are kept under; False when they are kept under others."""
+        with self._reading() as reader:
+            (known,) = reader.execute("SELECT value FROM meta WHERE key = 'owner'").fetchone()
+        if known == owner:
+            return True
+        if known and self._count:
+            return False
         with self._writing() as writer:
-            statement = "UPDATE meta SET value = max(value, ?) + 1 WHERE key = 'epoch' RETURNING value"
-            return int(writer.execute(statement, (above,)).fetchall()[0][0])
+            writer.execute("UPDATE meta SET value = ? WHERE key = 'owner'", (owner,))
+        return True
 
     def add_layout(self, description: str) -> int:
         """The id of this layout, given now if it has none."""

@@ -33,6 +33,9 @@ def store_path(url: str) -> Path:
     return path
 
 
-def open_store(url: str, *, worker: str = "0") -> Store:
-    """Open the store at `url` and own it until it is closed; a file that is not there yet is made."""
-    return SQLiteStore(store_path(url), worker)
+def open_store(url: str, *, worker: str = "0", new: bool = False) -> Store:
+    """Open the store at `url` and own it until it is closed.
+
+    A file is made where none lies and nothing says that there has been one; `new` makes one where one is missing.
+    """
+    return SQLiteStore(store_path(url), worker, new=new)
