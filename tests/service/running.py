@@ -124,11 +124,16 @@ class Running:
             tables.setdefault(name, {}).update(table)
         self.file.write_text(as_toml(tables))
 
-    def start(self, ready: bool = True) -> Running:
+    @staticmethod
+    def environment() -> dict[str, str]:
+        """What a process of the service is started with."""
+        return {**os.environ, "PYTHONPATH": SRC, "PYTHONUNBUFFERED": "1"}
+
+    def start(self, *options: str, ready: bool = True) -> Running:
         """Start the process; return when it is ready, or, if that is not wanted, when it listens."""
-        env = {**os.environ, "PYTHONPATH": SRC, "PYTHONUNBUFFERED": "1"}
+        env = self.environment()
         with self.log.open("ab") as errors:
-            command = [*self.command, "--config", str(self.file)]
+            command = [*self.command, "--config", str(self.file), *options]
             self.child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=env, cwd=self.folder)
         # whoever waits for a line that never comes must not wait for ever
         guard = threading.Timer(PATIENCE, self.child.kill)

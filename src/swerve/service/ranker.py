@@ -37,7 +37,7 @@ ANSWER = struct.Struct(f"={kernels.ASKS - kernels.ASKED}q")
 NO_STORE = Life(store=0, mark=0, id=1)
 
 
-class Misplaced(RuntimeError):
+class Misplaced(RuntimeError):  # noqa: N818 - it names what was found
     """A record belongs to another query than the one it was used for: nothing was written, and there is a defect to be found."""
 
     def __init__(self, place: Place) -> None:

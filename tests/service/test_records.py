@@ -1,0 +1,200 @@
+"""Clicks end in the record of their own query: rows that leave memory while somebody waits for them, whole batches of them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+from service.running import Http, running
+from service.scripted import Script, ranker
+
+from swerve.service.kernels import MISPLACED
+from swerve.service.loader import Loader, Wish
+from swerve.service.metrics import Metrics
+from swerve.service.ranker import Misplaced
+
+
+def candidates(query: str) -> list[str]:
+    """Results that tell which query they belong to."""
+    return [f"{query}/{number}" for number in range(3)]
+
+
+def shown(client: Http, queries: list[str]) -> dict[str, tuple[str, str]]:
+    """A decision for each query, and what was on top."""
+    out = {}
+    for start in range(0, len(queries), 50):
+        some = queries[start : start + 50]
+        body = [{"query": query, "candidates": candidates(query)} for query in some]
+        for query, answer in zip(some, client.call("POST", "/v1/rank/batch", body).json, strict=True):
+            if not answer["degraded"]:
+                out[query] = (answer["decision"], answer["ranking"][0])
+    return out
+
+
+def clicked(client: Http, decisions: dict[str, tuple[str, str]]) -> dict[str, str]:
+    """Send a click on the top of each, in batches of 500, until all are acknowledged; what became of each."""
+    left, said = dict(decisions), {}
+    for _ in range(200):
+        some = dict(list(left.items())[:500])
+        body = [{"decision": token, "clicked": top} for token, top in some.values()]
+        answer = client.call("POST", "/v1/feedback/batch", body)
+        if answer.status == 200:
+            for query, entry in zip(some, answer.json, strict=True):
+                if "status" in entry:
+                    said[query] = entry["status"]
+                    del left[query]
+        if not left:
+            return said
+    raise AssertionError(f"{len(left)} of {len(decisions)} were never taken")
+
+
+def check_clicks(client: Http, decisions: dict[str, tuple[str, str]], times: int) -> None:
+    wrong = {query: found for query, (_, top) in decisions.items() if (found := client.clicks(query)) != {top: times}}
+    assert not wrong, f"{len(wrong)} of {len(decisions)} records are wrong: {list(wrong.items())[:3]}"
+
+
+def test_a_batch_of_clicks_for_rows_that_are_not_in_memory_finds_each_its_record(tmp_path):
+    """Memory holds some five hundred queries: taking up a batch of others pushes out those that were taken up before."""
+    queries = [f"query {number}" for number in range(2000)]
+    with running(tmp_path, {"store": {"cache_mb": 1, "flush_seconds": 0.1}, "limits": {"batch": 1000}}) as service:
+        client = service.client()
+        decisions = shown(client, queries)
+        while len(decisions) < len(queries):  # memory was full of rows that were not written
+            decisions |= shown(client, [query for query in queries if query not in decisions])
+        said = clicked(client, decisions)
+        assert set(said.values()) == {"learned"}
+        check_clicks(client, decisions, 1)
+        service.kill()  # and durable so
+        client = service.start().client()
+        check_clicks(client, decisions, 1)
+        assert '"level":"error"' not in service.stderr(), service.stderr()[-3000:]
+
+
+def test_shifts_and_explanations_are_about_the_query_that_was_named(tmp_path):
+    """Many at once, from many connections, for rows that are not in memory."""
+    queries = [f"query {number}" for number in range(1200)]
+    with running(tmp_path, {"store": {"cache_mb": 1, "flush_seconds": 0.1}}) as service:
+        client = service.client()
+        decisions = shown(client, queries)
+        while len(decisions) < len(queries):
+            decisions |= shown(client, [query for query in queries if query not in decisions])
+
+        async def shift(query: str) -> tuple[str, int, int]:
+            reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+            path = query.replace(" ", "%20")
+            head = f"Host: localhost:{service.port}\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            writer.write(f"POST /v1/queries/{path}/shift HTTP/1.1\r\n{head}Content-Length: 0\r\n\r\n".encode())
+            answer = await reader.read()
+            writer.close()
+            status = int(answer.split()[1])
+            return query, status, int(answer.rpartition(b":")[2].strip(b"}\r\n")) if status == 200 else 0
+
+        async def shift_all() -> list[tuple[str, int, int]]:
+            return await asyncio.gather(*(shift(query) for query in queries[:300]))
+
+        answers = asyncio.run(shift_all())
+        done = {query for query, status, phase in answers if status == 200 and phase == 2}
+        assert {status for _, status, _ in answers} <= {200, 503}
+        assert len(done) >= 100
+        for query in queries:
+            state = client.query(query).json
+            assert {arm["id"] for arm in state["arms"]} == set(candidates(query))
+            told = [alarm["signal"] for alarm in state["alarms"]]
+            if query in done:
+                assert told == ["operator"], query
+            elif query in queries[300:]:
+                assert told == [], query
+
+
+def test_a_row_that_was_let_go_cannot_be_used():
+    script = Script(ranker())
+    decided = script.rank("q", ["a", "b"])
+    place = script.place("q")
+    script.ranker.rows.drop(place)
+    assert place.gone
+    script.place("another")  # has its row now
+    for use in (lambda: script.ranker.shift(place, 2e6), lambda: place.record, lambda: place.index):
+        with pytest.raises(AttributeError):
+            use()
+    assert decided.ranking
+
+
+def test_no_compiled_call_writes_into_the_record_of_another_query():
+    """Whatever goes wrong above them: the record says whose it is, and each call says whose it must be."""
+    script = Script(ranker())
+    script.rank("one", ["a", "b"])
+    decided = script.rank("two", ["a", "b"])
+    one, two = script.place("one"), script.place("two")
+    before = one.shelf.words[: len(one.shelf)].copy()
+    stray, two.index = two.index, one.index
+    made = script.ranker
+    with pytest.raises(Misplaced, match=two.key.hex()):
+        script.rank("two", ["a", "b"])
+    with pytest.raises(Misplaced):
+        script.click(decided, decided.ranking[0])
+    with pytest.raises(Misplaced):
+        made.shift(two, 3e6)
+    shelf = two.shelf
+    assert shelf.calls.left(made.senses, shelf.table, one.index, two.owner, 0.0, 1.0) == MISPLACED
+    assert shelf.calls.vacate(made.params, shelf.table, one.index, two.owner, 0) == MISPLACED
+    two.index = stray
+    assert np.array_equal(before, one.shelf.words[: len(one.shelf)])
+
+
+def test_who_waits_holds_its_row_until_it_has_had_its_turn():
+    """Rows are taken up many at a time; one that somebody waits for must not make room for the next."""
+    made = ranker(budget=40_000)
+
+    class Empty:
+        def load(self, keys):
+            return [None] * len(keys)
+
+    def adopt(wish, row):
+        return made.rows.get(wish.key) or made.fresh(wish.key, None, 2, 0.0) or "memory"
+
+    async def play() -> tuple[int, int]:
+        loader = Loader(Empty(), Metrics(), adopt, lambda error: None)
+        keys = [number.to_bytes(16, "little") for number in range(60)]
+        kept = refused = 0
+
+        async def one(key: bytes) -> None:
+            nonlocal kept, refused
+            async with loader.held([Wish(key, begin=True)], 5.0) as (found,):
+                if isinstance(found, str):
+                    refused += 1
+                    return
+                kept += 1
+                assert found.key == key and not found.gone
+                assert found.shelf.numbers[found.index, found.shelf.at["owner"]] == found.owner
+
+        await asyncio.gather(*(one(key) for key in keys))
+        assert all(place.pinned == 0 for place in made.rows)
+        loader.stop()
+        return kept, refused
+
+    kept, refused = asyncio.run(play())
+    assert kept + refused == 60
+    assert 5 <= kept < 60, "memory must be full for this to show anything"
+
+
+def test_who_gives_up_waiting_leaves_no_row_held():
+    made = ranker()
+
+    class Slow:
+        def load(self, keys):
+            import time
+
+            time.sleep(0.1)
+            return [None] * len(keys)
+
+    async def play() -> None:
+        loader = Loader(Slow(), Metrics(), lambda wish, row: made.fresh(wish.key, None, 2, 0.0), lambda error: None)
+        async with loader.held([Wish(b"k" * 16, begin=True)], 0.01) as (found,):
+            assert found == "deadline"
+        async with loader.held([Wish(b"k" * 16, begin=True)], 5.0) as (found,):
+            assert found.pinned == 1
+        assert found.pinned == 0
+        loader.stop()
+
+    asyncio.run(play())
