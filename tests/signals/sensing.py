@@ -19,14 +19,14 @@ NONE = math.nan
 class Query:
     """One query and its season. Times are hours since `MONDAY`."""
 
-    def __init__(self, *plan: int, numbers: int = 0, spec: Senses | None = None, season=None) -> None:
+    def __init__(self, *plan: int, numbers: int = 0, spec: Senses | None = None, season=None, word: int = 0) -> None:
         self.spec = pack(spec or Senses())[0]
         self.row = np.zeros(1, nested(senses_layout(numbers)))[0]
         self.season = season
         if season is None:
             self.season = np.zeros(1, nested(season_layout()))[0]
             begin_season(self.spec, self.season, MONDAY)
-        begin_senses(self.spec, self.row, MONDAY)
+        begin_senses(self.spec, self.row, np.uint64(word), MONDAY)
         self.plan = np.array(plan, np.int64)
         self.numbers = np.full(numbers, NONE)
 

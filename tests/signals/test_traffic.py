@@ -143,6 +143,13 @@ def test_quiet_is_uniform_noise_that_differs_by_signal_and_request():
     assert len({same.ask(7.0)[0] for _ in range(50)}) == 50  # a clock that stands still
 
 
+def test_two_queries_asked_at_the_same_moment_have_noise_of_their_own():
+    """Requests of one batch share their time, and young queries their number of requests."""
+    queries = [Query(VOLUME, ABANDONMENT, word=word) for word in range(100)]
+    xs = np.array([query.ask(1.0) for query in queries])
+    assert len(np.unique(xs)) == xs.size
+
+
 def test_the_plan_changes_what_is_said_and_not_what_is_known():
     one, all_of_them = Query(VOLUME), Query(*EVERY[:5])
     dice, hour = random.Random(4), 0.0

@@ -125,7 +125,7 @@ def youngest(book, available):
 def begin_row(params, senses, table, i, owner, word, now):
     """Make row i, zeroed, a fresh query, which belongs to `owner`."""
     begin(params[0], table[i].policy, word)
-    begin_senses(senses[0], table[i].senses, now)
+    begin_senses(senses[0], table[i].senses, word, now)
     begin_ledger(table[i].ledger, owner, now)
 
 

@@ -74,6 +74,7 @@ def senses_layout(numbers: int) -> list[tuple[Any, ...]]:
     each = numbers
     return [
         ("requests", "i8"),
+        ("word", "u8"),  # of the query: its noise is its own
         ("clock", "f8"),  # the season's, at the last request
         ("fast", "f8"),  # F, S and B of SIGNALS: requests in the fast window, in the baseline; hours of baseline
         ("slow", "f8"),

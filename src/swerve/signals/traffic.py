@@ -17,9 +17,10 @@ from swerve.signals.surprise import busyness, number, volume
 
 
 @kernel
-def begin_senses(spec: Any, row: Any, now: Any) -> None:
-    """Make a zeroed row that of a query which has never been asked."""
+def begin_senses(spec: Any, row: Any, word: Any, now: Any) -> None:
+    """Make a zeroed row that of a query which has never been asked; `word` is a random one of the query's own."""
     row.requests = 0
+    row.word = word
     row.clock = 0.0
     row.fast = 0.0
     row.slow = 0.0
@@ -48,7 +49,7 @@ def begin_senses(spec: Any, row: Any, now: Any) -> None:
 def set_up(params: Any, table: Any, seasons: Any, now: Any) -> None:
     """Fresh rows and a fresh season."""
     for i in range(len(table)):
-        begin_senses(params[0], table[i], now)
+        begin_senses(params[0], table[i], at(np.uint64(0), np.uint64(i)), now)
     begin_season(params[0], seasons[0], now)
 
 
@@ -62,9 +63,9 @@ def freshness(spec, since, now):
 
 @kernel
 def noise(row, j, now):
-    """A number in [0, 1) that depends on the request alone, and on which signal asks."""
-    word = wrap_add(np.uint64(np.int64(now * 1e3)), np.uint64(j) << np.uint64(56))
-    return unit(at(word, np.uint64(row.requests)))
+    """A number in [0, 1) that depends on the query, on the request, and on which signal asks."""
+    moment = wrap_add(np.uint64(np.int64(now * 1e3)), np.uint64(j) << np.uint64(56))
+    return unit(at(row.word ^ moment, np.uint64(row.requests)))
 
 
 @kernel
