@@ -204,7 +204,7 @@ class Exchange:
         return (yield from self._once("GET", path, self._schemas.QueryList)).queries
 
     def shift(self, query: str) -> Steps[int]:
-        return (yield from self._once("POST", _path(query) + "/shift", self._schemas.ShiftResponse)).phase
+        return (yield from self._once("POST", _path(query) + "/shift", self._schemas.ShiftResponse, b"{}")).phase
 
     def health(self) -> Steps[bool]:
         reply = yield Send("GET", "/readyz", None, self._feedback_timeout)
@@ -243,12 +243,12 @@ class Exchange:
                 yield min(wait, LONGEST_WAIT)
         raise ServiceAway(f"feedback was not taken in {self._retries + 1} tries: {reason}; keep it and send it later")
 
-    def _once(self, method: str, path: str, kind: type[T]) -> Steps[T]:
+    def _once(self, method: str, path: str, kind: type[T], content: bytes | None = None) -> Steps[T]:
         def read(body: bytes) -> T:
             decoded: T = self._json.decode(body, type=kind)
             return decoded
 
-        answer = self._answer((yield Send(method, path, None, self._feedback_timeout)), read)
+        answer = self._answer((yield Send(method, path, content, self._feedback_timeout)), read)
         if isinstance(answer, Failure):
             raise ServiceAway(answer.reason)
         return answer

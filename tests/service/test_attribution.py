@@ -34,7 +34,7 @@ def test_outside_the_window_nothing_is_counted(client):
 
 def test_of_an_older_phase_is_counted_and_not_learned(client):
     token, top = decided(client, "older")
-    assert client.call("POST", "/v1/queries/older/shift").json == {"phase": 2}
+    assert client.call("POST", "/v1/queries/older/shift", {}).json == {"phase": 2}
     for _ in range(3):
         assert client.feedback(token, top).json == {"status": "late"}
     found = arm(client, "older", top)

@@ -46,7 +46,7 @@ def routes(token: str) -> dict[str, list[tuple[str, str, object]]]:
         "feedback": [
             ("POST", "/v1/feedback", {"decision": token, "clicked": "a"}),
             ("POST", "/v1/feedback/batch", [{"decision": token, "clicked": "a"}]),
-            ("POST", "/v1/queries/q/shift", None),
+            ("POST", "/v1/queries/q/shift", {}),
         ],
         "read": [("GET", "/v1/queries", None), ("GET", "/v1/queries/q", None), ("GET", "/metrics", None)],
     }

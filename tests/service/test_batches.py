@@ -12,10 +12,11 @@ from service.running import SMALL
 
 from swerve.service.clock import Clock
 from swerve.service.config import resolve
-from swerve.service.schemas import RankResponse, Refused, encode, read_rank, read_ranks
+from swerve.service.schemas import RankResponse, Refused, encode, read_rank
 from swerve.service.secrets import Secrets
 from swerve.service.service import Service
 from swerve.service.toml import Document
+from swerve.service.turns import Turns, ranks_in
 from swerve.store import open_store
 
 OFFERS = [[f"doc-{number}" for number in range(start, start + count)] for start, count in ((0, 3), (0, 5), (2, 7), (4, 10))]
@@ -81,7 +82,7 @@ async def both_ways(folder: Path, rounds: int, size: int, **more: dict[str, Any]
                 expected.append(await singly.rank(read_rank(json.dumps(one).encode())))
             except Refused as refused:
                 expected.append(refused.code)
-        answers = await together.batches.rank(read_ranks(json.dumps(asked).encode(), together.config.limits))
+        answers = await together.batches.rank(await ranks_in(json.dumps(asked).encode(), together.config.limits, Turns()))
         got = [answer.code if isinstance(answer, Refused) else answer for answer in answers]
         assert got == expected
         assert not any(answer.degraded for answer in got if isinstance(answer, RankResponse))
@@ -125,7 +126,7 @@ def test_what_is_watched_or_recorded_takes_the_usual_way(tmp_path: Path):
         service.watched = {service.ranker.key_of("q"): lambda ranking: seen.append(ranking[0])}
         body = json.dumps([{"query": "q", "candidates": ["a", "b"]}, {"query": "r", "candidates": ["a", "b"]}] * 3).encode()
         for _ in range(3):
-            answers = await service.batches.rank(read_ranks(body, service.config.limits))
+            answers = await service.batches.rank(await ranks_in(body, service.config.limits, Turns()))
             assert seen[-3:] == [answers[at].ranking[0] for at in (0, 2, 4)]  # type: ignore[union-attr]
         assert len(seen) == 9
         assert await service.stop()

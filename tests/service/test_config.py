@@ -83,7 +83,7 @@ def test_every_number_of_senses_is_explained_and_nothing_else():
 
 def test_all_mistakes_are_told_in_order_with_line_value_and_what_is_allowed(write):
     path = write(
-        "[server]\nport = 70000\ndeadline_ms = 0\nhosts = 1\n"
+        "[server]\nport = 70000\ndeadline_ms = 0\nports = 1\n"
         "[policy]\narms = -3\nseed = 1.5\nspec = 7\n"
         '[signals]\nuse = [\n "volume",\n "volumes",\n]\nlatch = -1\nmemmory = 3\ntuning = {}\n'
         '[signals.numbers]\n"news count" = "count"\nnews = "counts"\n'
@@ -98,7 +98,8 @@ def test_all_mistakes_are_told_in_order_with_line_value_and_what_is_allowed(writ
     expected = [
         "swerve.toml:2: server.port = 70000 is not allowed; it must be a whole number in [0, 65535]",
         "swerve.toml:3: server.deadline_ms = 0 is not allowed; it must be a number in (0, 10000]",
-        "swerve.toml:4: unknown key server.hosts; did you mean 'host'? (known: host, port, deadline_ms, drain_seconds, docs)",
+        "swerve.toml:4: unknown key server.ports; did you mean 'port'? "
+        "(known: host, port, hosts, origins, deadline_ms, drain_seconds, docs)",
         "swerve.toml:6: policy.arms = -3 is not allowed; it must be a whole number in [2, 64]",
         "swerve.toml:7: policy.seed = 1.5 is not allowed; it must be a whole number in [0, 9223372036854775807]",
         "swerve.toml:8: policy.spec = 7 is not allowed; it must be a text that is not empty",

@@ -14,7 +14,7 @@ CANDIDATES = ["a", "b", "c"]
 
 def message(path: str, body: Any, *more: str) -> bytes:
     content = json.dumps(body).encode()
-    head = [f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {len(content)}", *more]
+    head = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", f"Content-Length: {len(content)}", *more]
     return "\r\n".join(head).encode() + b"\r\n\r\n" + content
 
 

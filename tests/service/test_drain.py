@@ -32,7 +32,7 @@ def test_what_rank_changed_is_written_at_the_end(served):
     for name in names:
         for _ in range(2):
             assert not client.rank(name, CANDIDATES).json["degraded"]
-    assert client.call("POST", "/v1/queries/query%201/shift").json == {"phase": 2}
+    assert client.call("POST", "/v1/queries/query%201/shift", {}).json == {"phase": 2}
     before = state(served, names)
     assert served.stop() == 0
     assert served.said_last[-1] == WRITTEN
@@ -94,7 +94,7 @@ def test_under_load_nothing_that_was_taken_goes_unanswered(served):
 def test_a_request_under_way_is_answered(served):
     """Its head had arrived when the signal came, its body comes after it."""
     body = b'{"query": "under way", "candidates": ["a", "b"]}'
-    head = f"POST /v1/rank HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST /v1/rank HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
         connection.sendall(head.encode())
         time.sleep(0.2)

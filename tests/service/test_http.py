@@ -7,23 +7,23 @@ import socket
 import pytest
 
 CONFIG = {"limits": {"body_bytes": 65536}}
-POST = b"POST /v1/rank HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+POST = b"POST /v1/rank HTTP/1.1\r\nHost: [::1]\r\nContent-Type: application/json\r\n"
 
 pytestmark = pytest.mark.usefixtures("unharmed")
 
 RAW = {
     "garbage": b"\x00\x01\x02 nonsense\r\n\r\n",
     "no host": b"GET /healthz HTTP/1.1\r\n\r\n",
-    "two lengths": b"POST /v1/rank HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nContent-Length: 5\r\n\r\nabcde",
-    "a length that is none": b"POST /v1/rank HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: -5\r\n\r\n",
-    "a length with many digits": b"POST /v1/rank HTTP/1.1\r\nHost: x\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
-    "length and chunks": b"POST /v1/rank HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "two lengths": b"POST /v1/rank HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 3\r\nContent-Length: 5\r\n\r\nabcde",
+    "a length that is none": b"POST /v1/rank HTTP/1.1\r\nHost: [::1]\r\nContent-Length: -5\r\n\r\n",
+    "a length with many digits": b"POST /v1/rank HTTP/1.1\r\nHost: [::1]\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
+    "length and chunks": b"POST /v1/rank HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     "a bad chunk": POST + b"Transfer-Encoding: chunked\r\n\r\nZZ\r\n",
-    "a path with raw bytes": b"GET /v1/queries/\xff\xfe\x80 HTTP/1.1\r\nHost: x\r\n\r\n",
-    "a path with bad escapes": b"GET /v1/queries/%ff%fe%zz%0 HTTP/1.1\r\nHost: x\r\n\r\n",
-    "a query string of bytes": b"GET /v1/queries?limit=%ff&order=%00 HTTP/1.1\r\nHost: x\r\n\r\n",
-    "headers of bytes": b"GET /v1/queries HTTP/1.1\r\nHost: x\r\nX-Request-Id: \xff\xfe\r\nAuthorization: Bearer \xff\r\n\r\n",
-    "a long path": b"GET /v1/queries/" + b"x" * 50_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a path with raw bytes": b"GET /v1/queries/\xff\xfe\x80 HTTP/1.1\r\nHost: [::1]\r\n\r\n",
+    "a path with bad escapes": b"GET /v1/queries/%ff%fe%zz%0 HTTP/1.1\r\nHost: [::1]\r\n\r\n",
+    "a query string of bytes": b"GET /v1/queries?limit=%ff&order=%00 HTTP/1.1\r\nHost: [::1]\r\n\r\n",
+    "headers of bytes": b"GET /v1/queries HTTP/1.1\r\nHost: [::1]\r\nX-Request-Id: \xff\xfe\r\nAuthorization: Bearer \xff\r\n\r\n",
+    "a long path": b"GET /v1/queries/" + b"x" * 50_000 + b" HTTP/1.1\r\nHost: [::1]\r\n\r\n",
 }
 
 
@@ -62,7 +62,7 @@ def test_a_body_without_an_end_is_cut_off(served):
 
 HEADS = {
     "path": b"GET /v1/queries/",
-    "header": b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Long: ",
+    "header": b"GET /healthz HTTP/1.1\r\nHost: [::1]\r\nX-Long: ",
     "headers": b"GET /healthz HTTP/1.1\r\n",
 }
 

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from browsing import browser  # noqa: F401 - a fixture
 
-from swerve.service.openapi import EXAMPLES, ROUTES, docs_page, docs_policy, document
+from swerve.service.openapi import EXAMPLES, LISTED, docs_page, docs_policy, document
 
 OPEN_ALL = "document.querySelectorAll('details').forEach(d => d.open = true)"
 WIDTHS = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
@@ -83,7 +83,7 @@ def opened(browser, server):
 def test_routes_and_schemas_are_listed(opened):
     page = opened()
     shown = page.locator("#routes summary code").all_text_contents()
-    assert shown == [route.path for route in ROUTES]
+    assert shown == [route.path for route in LISTED]
     assert page.locator("#schemas summary code").all_text_contents() == list(document()["components"]["schemas"])
 
 

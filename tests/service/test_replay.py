@@ -38,7 +38,7 @@ def traffic(service: Running, requests: int, seed: int) -> None:
             for _ in range(rng.choice([1, 1, 2])):
                 http.feedback(answer["decision"], clicked)
         if t % 97 == 96:
-            http.call("POST", "/v1/queries/oasis/shift")
+            http.call("POST", "/v1/queries/oasis/shift", {})
 
 
 @pytest.mark.parametrize("seed", [None, 5])

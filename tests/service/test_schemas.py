@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import sys
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from swerve.service import schemas
 from swerve.service.schemas import (
+    Asked,
     FeedbackRequest,
     RankRequest,
     Refused,
@@ -23,11 +25,10 @@ from swerve.service.schemas import (
     encode,
     normalise,
     read_feedback,
-    read_feedbacks,
     read_list,
     read_rank,
-    read_ranks,
 )
+from swerve.service.turns import Turns, feedbacks_in, ranks_in
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,14 @@ class Small:
 
 
 LIMITS = Small()
+
+
+def read_ranks(text: bytes) -> list[Asked | Refused]:
+    return asyncio.run(ranks_in(text, LIMITS, Turns()))
+
+
+def read_feedbacks(text: bytes) -> list[FeedbackRequest | Refused]:
+    return asyncio.run(feedbacks_in(text, LIMITS, Turns()))
 
 
 def read_request(text: bytes) -> RankRequest:
@@ -110,16 +119,16 @@ def test_clicked_must_be_there_and_may_be_null():
 def test_what_is_not_json_is_400_alone_and_in_a_batch(text):
     assert refused(read_request, text).status == 400
     if text:
-        assert refused(read_ranks, b"[" + text + b"]", LIMITS).status == 400
+        assert refused(read_ranks, b"[" + text + b"]").status == 400
         # after an entry of another shape the rest is read one by one: refused as a whole, or that entry
-        outcome = status_of(read_ranks, b"[{}," + text + b"]", LIMITS)
+        outcome = status_of(read_ranks, b"[{}," + text + b"]")
         assert outcome == 400 or [entry.status for entry in outcome] == [422, 400]
 
 
 def test_deep_nesting_is_refused():
     deep = b'{"query":"a","candidates":["a"],"signals":' + b"[" * 200_000
     assert refused(read_request, deep).status == 422
-    assert refused(read_ranks, b"[" + deep + b"]", LIMITS).message == "the body is nested too deeply"
+    assert refused(read_ranks, b"[" + deep + b"]").message == "the body is nested too deeply"
 
 
 @pytest.mark.parametrize(
@@ -163,17 +172,17 @@ def test_any_bytes_are_a_request_or_refused(text):
 
 
 def test_a_batch_serves_what_is_well_formed():
-    first, second, third = read_ranks(b"[" + body() + b"," + body(query=3) + b"," + body() + b"]", LIMITS)
+    first, second, third = read_ranks(b"[" + body() + b"," + body(query=3) + b"," + body() + b"]")
     assert first.request() == third.request() == RankRequest("storm", ["a", "b"])
     assert isinstance(second, Refused) and second.field == "query"
-    assert read_feedbacks(b'[{"decision":"d","clicked":null}]', LIMITS) == [FeedbackRequest("d", None)]
-    assert read_ranks(b"[]", LIMITS) == []
+    assert read_feedbacks(b'[{"decision":"d","clicked":null}]') == [FeedbackRequest("d", None)]
+    assert read_ranks(b"[]") == []
 
 
 def test_a_batch_that_is_too_long_or_no_list():
-    assert refused(read_ranks, b"[" + b",".join([body()] * 4) + b"]", LIMITS).code == "too_many"
-    assert refused(read_ranks, body(), LIMITS).status == 422
-    assert refused(read_feedbacks, b"[", LIMITS).status == 400
+    assert refused(read_ranks, b"[" + b",".join([body()] * 4) + b"]").code == "too_many"
+    assert refused(read_ranks, body()).status == 422
+    assert refused(read_feedbacks, b"[").status == 400
 
 
 def test_the_parameters_of_the_list():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
-from urllib.parse import parse_qsl
 
 from swerve.dashboard.hub import Hub, Reader
 from swerve.service.app import Answer, Scope
+from swerve.service.limits import parameters
 from swerve.service.schemas import Refused, check_query
 
 EVENTS = b"text/event-stream"
@@ -20,7 +20,7 @@ class Live:
         self.hub = hub
 
     async def __call__(self, scope: Scope, body: bytes) -> Answer:
-        asked = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+        asked = parameters(scope["query_string"])
         text = asked.pop("query", None)
         if asked:
             raise Refused(422, "shape", f"unknown parameter: {', '.join(sorted(asked))[:100]}; there is `query`")

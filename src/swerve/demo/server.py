@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
-from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Meta, Struct
@@ -30,6 +29,7 @@ from swerve.demo.search import Search
 from swerve.service import openapi
 from swerve.service.app import JSON, Answer, Endpoint, Scope
 from swerve.service.config import Config, resolve
+from swerve.service.limits import parameters
 from swerve.service.schemas import Asked, Refused, check_query, encode
 from swerve.service.secrets import ApiKeys
 from swerve.service.server import Extension, serve
@@ -263,7 +263,7 @@ class Demo:
     # ------------------------------------------------------------------ routes
     async def _search(self, scope: Scope, body: bytes) -> Answer:
         """What a person searches: found by the engine, ranked by the service, counted as an impression."""
-        asked = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+        asked = parameters(scope["query_string"])
         text = asked.get("q", "")
         assert self.service is not None
         check_query(text, self.service.config.limits)

@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
-from urllib.parse import parse_qsl
 
 from starlette.applications import Starlette
 from starlette.convertors import PathConvertor, register_url_convertor
@@ -19,9 +18,11 @@ from starlette.routing import Route
 from swerve.service import logs, openapi
 from swerve.service.clicks import Unavailable
 from swerve.service.committer import Written
-from swerve.service.limits import ClientGone, read_body
+from swerve.service.gate import VARY, Gate
+from swerve.service.limits import ClientGone, parameters, read_body
 from swerve.service.metrics import CONTENT_TYPE, Histogram
 from swerve.service.people import People
+from swerve.service.porter import Porter
 from swerve.service.schemas import (
     Error,
     Health,
@@ -30,14 +31,16 @@ from swerve.service.schemas import (
     check,
     check_query,
     encode,
+    one_limit,
     read_feedback,
-    read_feedbacks,
     read_list,
     read_rank,
     read_ranks,
+    read_shift,
 )
 from swerve.service.secrets import ApiKeys, Denied
 from swerve.service.service import Service
+from swerve.service.turns import Turns, encode_list, feedbacks_in, ranks_in
 
 log = logging.getLogger("swerve.service")
 
@@ -61,6 +64,8 @@ def problem(status: int, code: str, message: str, field: str | None = None) -> t
 
 UNAVAILABLE = "unavailable", "the store cannot be written now; send it again"
 AWAY = Problem(Error(*UNAVAILABLE))
+#: Entries of a batch of rankings that are decided without letting others have a turn.
+AT_ONCE = 128
 
 
 class Endpoint:
@@ -68,8 +73,10 @@ class Endpoint:
 
     def __init__(self, service: Service, keys: ApiKeys, route: openapi.Route, handler: Handler, seconds: Histogram | None) -> None:
         self.service, self.keys, self.route, self.handler, self.seconds = service, keys, route, handler, seconds
-        self.reads = route.method == "post" and route.request is not None
-        self.limit = service.config.limits.body_bytes
+        self.reads = route.method == "post"
+        self.takes = {kind.encode() for kind in route.takes}
+        limits = service.config.limits
+        self.limit = limits.body_bytes if route.many else min(limits.body_bytes, one_limit(limits))
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         started = time.perf_counter()
@@ -81,8 +88,11 @@ class Endpoint:
             if self.route.scope is not None:
                 caller = self.keys.check(presented, self.route.scope)
             if self.reads:
-                if kind is None or kind.split(b";")[0].strip().lower() != JSON:
-                    raise Refused(415, "not_json", "the body must be declared with Content-Type: application/json")
+                if kind is None or kind.split(b";")[0].strip().lower() not in self.takes:
+                    declared = " or ".join(self.route.takes)
+                    raise Refused(
+                        415, "not_json", f"the request must be declared with Content-Type: {declared}, also without a body"
+                    )
                 body = await read_body(scope["headers"], receive, self.limit)
             else:
                 body = b""
@@ -126,13 +136,18 @@ def needed(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str | None, bytes | 
     key = kind = identity = None
     for name, value in headers:
         if name == b"authorization":
-            scheme, _, text = value.decode("latin-1").partition(" ")
-            key = text.strip() if scheme.lower() == "bearer" else None
+            key = bearer(value)
         elif name == b"content-type":
             kind = value
         elif name == b"x-request-id":
             identity = value.decode("latin-1")
     return key, kind, identity
+
+
+def bearer(value: bytes) -> str | None:
+    """The key in an `Authorization` header."""
+    scheme, _, text = value.decode("latin-1").partition(" ")
+    return text.strip() if scheme.lower() == "bearer" else None
 
 
 class Handlers:
@@ -141,13 +156,16 @@ class Handlers:
     def __init__(self, service: Service, live: bool = False) -> None:
         self.service, self.limits, self.has_live = service, service.config.limits, live
         self.people = People(service)
+        self._description: bytes | None = None
 
     async def rank(self, scope: Scope, body: bytes) -> Answer:
         return 200, encode(await self.service.rank(read_rank(body))), JSON
 
     async def rank_batch(self, scope: Scope, body: bytes) -> Answer:
-        answers = await self.service.batches.rank(read_ranks(body, self.limits))
-        return 200, encode([refusal(answer) if isinstance(answer, Refused) else answer for answer in answers]), JSON
+        turns = Turns()
+        answers = await self.service.batches.rank(await ranks_in(body, self.limits, turns), turns)
+        said = [refusal(answer) if isinstance(answer, Refused) else answer for answer in answers]
+        return 200, await encode_list(said, turns), JSON
 
     async def feedback(self, scope: Scope, body: bytes) -> Answer:
         request = read_feedback(body)
@@ -155,30 +173,22 @@ class Handlers:
         return 200, encode(await self.service.clicks.feedback(request)), JSON
 
     async def feedback_batch(self, scope: Scope, body: bytes) -> Answer:
-        answers = await asyncio.gather(*(self._one(entry) for entry in read_feedbacks(body, self.limits)))
-        if answers and all(answer is AWAY for answer in answers):
+        turns = Turns()
+        answers = await self.service.batches.feedback(await feedbacks_in(body, self.limits, turns), turns)
+        if answers and all(answer is None for answer in answers):
             raise Unavailable
-        return 200, encode(answers), JSON
-
-    async def _one(self, entry: Any) -> Any:
-        try:
-            if isinstance(entry, Refused):
-                raise entry
-            check(entry, self.limits)
-            return await self.service.clicks.feedback(entry)
-        except Refused as refused:
-            return refusal(refused)
-        except Unavailable:
-            return AWAY
+        said = [AWAY if one is None else refusal(one) if isinstance(one, Refused) else one for one in answers]
+        return 200, await encode_list(said, turns), JSON
 
     async def queries(self, scope: Scope, body: bytes) -> Answer:
-        asked = read_list(dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)))
+        asked = read_list(parameters(scope["query_string"]))
         return 200, encode(await self.people.queries(asked.order, asked.limit)), JSON
 
     async def query(self, scope: Scope, body: bytes) -> Answer:
         return 200, encode(await self.people.explain(self._text(scope))), JSON
 
     async def shift(self, scope: Scope, body: bytes) -> Answer:
+        read_shift(body)
         return 200, encode(await self.people.shift(self._text(scope))), JSON
 
     def _text(self, scope: Scope) -> str:
@@ -202,7 +212,9 @@ class Handlers:
         return 200, self.service.metrics.render(), CONTENT_TYPE.encode()
 
     async def openapi(self, scope: Scope, body: bytes) -> Answer:
-        return 200, encode(openapi.document(self.service.config, self.has_live)), JSON
+        if self._description is None:
+            self._description = encode(openapi.document(self.service.config, self.has_live))
+        return 200, self._description, JSON
 
     async def docs(self, scope: Scope, body: bytes) -> Answer:
         return 200, openapi.docs_page().encode(), b"text/html; charset=utf-8"
@@ -250,13 +262,15 @@ class App(Starlette):
 
     def __init__(self, service: Service, extra_routes: Sequence[Route] = (), **named: Any) -> None:
         self.service, self.keys = service, ApiKeys(service.config.security.api_keys)
+        self.at_most = min(AT_ONCE, service.config.limits.batch)
         live = any(route.name == "live" for route in extra_routes)
         keys, handlers, metrics = self.keys, Handlers(service, live), service.metrics
+        self.gate, self.porter = Gate(service.config), Porter(service.config.limits, metrics)
         self.seconds = {route: spread for route in BUSIEST.values() if (spread := metrics.seconds(route)) is not None}
         routes = list(extra_routes)
         self.busy: dict[str, Endpoint] = {}
         for route in openapi.ROUTES:
-            if route.name == "live" or (route.name in ("openapi", "docs") and not service.config.server.docs):
+            if route.name in ("live", "page", "file") or (route.name in ("openapi", "docs") and not service.config.server.docs):
                 continue
             endpoint = Endpoint(service, keys, route, getattr(handlers, route.name), metrics.seconds(route.name))
             path = route.path.replace("{query}", "{query:text}")
@@ -266,6 +280,7 @@ class App(Starlette):
         # a query may hold slashes: the longer paths come first
         routes.sort(key=lambda route: -len(route.path))
         super().__init__(routes=routes, exception_handlers={HTTPException: not_found}, **named)
+        self.router.redirect_slashes = False  # to the name that the caller gave, whatever it is
 
     def at_once(
         self, path: bytes, headers: list[tuple[bytes, bytes]], body: bytes, later: Callable[[Reply], None]
@@ -276,8 +291,21 @@ class App(Starlette):
         `Door` asks before it makes a task of a request. None: it goes through its route, and what is refused is refused there.
         """
         started = time.perf_counter()
-        presented, kind, sent_id = needed(headers)
-        if kind != JSON:
+        host = kind = presented = sent_id = None
+        for name, value in headers:
+            if name == b"content-type":
+                kind = value
+            elif name == b"host":
+                if host is not None:
+                    return None
+                host = value
+            elif name == b"authorization":
+                presented = bearer(value)
+            elif name == b"x-request-id":
+                sent_id = value.decode("latin-1")
+            elif name == b"origin" or name == b"sec-fetch-site":
+                return None  # a browser: whose page is it?
+        if kind != JSON or host not in self.gate.good:
             return None
         service, route = self.service, BUSIEST[path]
         seconds = self.seconds[route]
@@ -291,7 +319,8 @@ class App(Starlette):
             elif route == "rank":
                 answer = service.rank_at_once(read_rank(body))
             else:
-                answer = service.batches.at_once(read_ranks(body, service.config.limits))
+                entries = read_ranks(body)
+                answer = service.batches.at_once(entries) if len(entries) <= self.at_most else None
         except (Refused, Denied):
             return None
         identity = logs.new_id(sent_id)
@@ -319,8 +348,42 @@ class App(Starlette):
         return ()
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:  # type: ignore[override]
-        if scope["type"] == "http" and scope["method"] == "POST":
-            endpoint = self.busy.get(scope["path"])
-            if endpoint is not None:
+        if scope["type"] == "http":
+            try:
+                more = self.gate.check(scope)
+            except Refused as refused:
+                return await self._turn_away(scope, send, refused)
+            if more:
+                send = adding(send, more)
+                if (allowed := self.gate.preflight(scope)) is not None:
+                    await send({"type": "http.response.start", "status": 204, "headers": allowed})
+                    await send({"type": "http.response.body"})
+                    return
+            if scope["method"] == "POST" and (endpoint := self.busy.get(scope["path"])) is not None:
                 return await endpoint(scope, receive, send)
         await super().__call__(scope, receive, send)
+
+    async def _turn_away(self, scope: Scope, send: Any, refused: Refused) -> None:
+        """Say why somebody may not ask."""
+        identity = logs.new_id(needed(scope["headers"])[2])
+        logs.request_id.set(identity)
+        self.porter.turned_away(refused.code, why=refused.message)
+        status, content, media = problem(refused.status, refused.code, refused.message)
+        headers = [(b"content-type", media), (b"x-request-id", identity.encode()), (b"content-length", b"%d" % len(content))]
+        if not self.gate.origins:  # else every answer has it
+            headers.append(VARY)
+        if status == 400:
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+
+
+def adding(send: Any, more: list[tuple[bytes, bytes]]) -> Any:
+    """An ASGI `send` that adds headers to an answer."""
+
+    async def wrapped(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *more]
+        await send(message)
+
+    return wrapped

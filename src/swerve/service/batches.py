@@ -11,15 +11,33 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from swerve.core.contract import ALARM, RESTARTED
+from swerve.service.clicks import Unavailable
+from swerve.service.committer import Written
 from swerve.service.loader import Wish
 from swerve.service.ranker import Asking
 from swerve.service.rows import Place
-from swerve.service.schemas import Asked, RankRequest, RankResponse, Refused, normalise
+from swerve.service.schemas import (
+    Asked,
+    FeedbackRequest,
+    FeedbackResponse,
+    RankRequest,
+    RankResponse,
+    Refused,
+    Status,
+    check,
+    normalise,
+)
+from swerve.service.turns import Turns
 
 if TYPE_CHECKING:
     from swerve.service.service import Service
 
 log = logging.getLogger("swerve.service")
+
+#: Entries of a long batch that are looked at, loaded and decided before the next: the deadline is for a hundred.
+SLICE = 100
+#: Entries that are decided in one go when not all of a slice are plain.
+TOGETHER = 25
 
 #: One of a batch: where it stands there, its key, itself, and itself with its candidates read unless it is a plain one.
 Entry = tuple[int, bytes, Asked, RankRequest | None]
@@ -30,7 +48,7 @@ Hard = tuple[int, Place, Asked, RankRequest]
 
 
 class Batches:
-    """Ranks batches of requests."""
+    """Ranks batches of requests, and takes batches of feedback."""
 
     def __init__(self, service: Service) -> None:
         self.service, self.ranker = service, service.ranker
@@ -72,8 +90,19 @@ class Batches:
         self.service.metrics.cache_hits.value += len(easy)
         return out
 
-    async def rank(self, entries: Sequence[Asked | Refused]) -> list[RankResponse | Refused]:
-        """`rank` for each, in order, with one load for all that are not in memory and few compiled calls."""
+    async def rank(self, entries: Sequence[Asked | Refused], turns: Turns | None = None) -> list[RankResponse | Refused]:
+        """`rank` for each, in order; others have their turn in between."""
+        turns = turns or Turns()
+        if len(entries) <= SLICE:
+            return await self._rank(entries, turns)
+        out: list[RankResponse | Refused] = []
+        for start in range(0, len(entries), SLICE):
+            await turns()
+            out += await self._rank(entries[start : start + SLICE], turns)
+        return out
+
+    async def _rank(self, entries: Sequence[Asked | Refused], turns: Turns) -> list[RankResponse | Refused]:
+        """A part of a batch, with one load for all that are not in memory and few compiled calls."""
         answers = self.at_once(entries)
         if answers is not None:
             return answers
@@ -83,6 +112,7 @@ class Batches:
         for at, asked in enumerate(entries):
             if type(asked) is not Asked:
                 continue
+            await turns()
             key = keys.get(asked.query)
             if key is not None and (known := get(key)) is not None and plain(known, asked):
                 read.append((at, key, asked, None))
@@ -108,7 +138,7 @@ class Batches:
             within = self.service.deadline * 0.75 * max(1.0, len(missing) / 100)  # a batch has the time of its hundreds
             async with self.service.loader.held(wishes, within) as found:
                 trouble = {key: why for key, why in zip(missing, found, strict=True) if isinstance(why, str)}
-                self._rank_all(read, trouble, out)
+                await self._rank_all(read, trouble, out, turns)
         except Exception:
             log.exception("a batch of rankings failed")
             for at, _, asked, request in read:
@@ -116,12 +146,72 @@ class Batches:
                     out[at] = self.service.given(request or asked.request(), "internal")
         return out
 
-    def _rank_all(self, read: list[Entry], trouble: dict[bytes, str], out: list[Any]) -> None:
+    async def feedback(self, entries: Sequence[FeedbackRequest | Refused], turns: Turns) -> list[FeedbackResponse | Refused | None]:
+        """What became of several decisions, in order; returns when it is durable. None: it must be sent again."""
+        out: list[FeedbackResponse | Refused | None] = []
+        for start in range(0, len(entries), SLICE):
+            out += await self._feedback(entries[start : start + SLICE], turns)
+        return out
+
+    async def _feedback(
+        self, entries: Sequence[FeedbackRequest | Refused], turns: Turns
+    ) -> list[FeedbackResponse | Refused | None]:
+        """Most needs no task to wait in: what it teaches is known at once, and when that is durable is one moment for all."""
+        clicks, loop = self.service.clicks, asyncio.get_running_loop()
+        waiting: list[tuple[Status, Written] | asyncio.Task[FeedbackResponse | Refused | None] | Refused] = []
+        later: set[str] = set()  # a task says what was said of these first: what is said next must not be quicker
+        for entry in entries:
+            await turns()
+            if isinstance(entry, Refused):
+                waiting.append(entry)
+                continue
+            try:
+                check(entry, self.service.config.limits)
+            except Refused as refused:
+                waiting.append(refused)
+                continue
+            quick = None if entry.decision in later else clicks.feedback_at_once(entry)
+            if quick is None:
+                later.add(entry.decision)
+                waiting.append(loop.create_task(self._one(entry), name="swerve-feedback"))
+            else:
+                waiting.append(quick)
+        out: list[FeedbackResponse | Refused | None] = []
+        for one in waiting:
+            if isinstance(one, asyncio.Task):
+                out.append(await one)
+            elif isinstance(one, Refused):
+                out.append(one)
+            else:
+                try:
+                    await clicks.durable(one[1])
+                    out.append(clicks.answered(one[0]))
+                except Unavailable:
+                    out.append(None)
+        return out
+
+    async def _one(self, entry: FeedbackRequest) -> FeedbackResponse | Refused | None:
+        """Feedback that may have to wait for its row."""
+        try:
+            return await self.service.clicks.feedback(entry)
+        except Refused as refused:
+            return refused
+        except Unavailable:
+            return None
+
+    async def _rank_all(self, read: list[Entry], trouble: dict[bytes, str], out: list[Any], turns: Turns) -> None:
         """Plain requests next to each other are decided together, and so are others; in the order of the batch."""
         now, get, plain = self.service.clock.now(), self.ranker.rows.get, self.plain
         easy: list[Easy] = []
         hard: list[Hard] = []
         for at, key, asked, request in read:
+            if len(hard) >= TOGETHER or len(easy) >= TOGETHER or turns.over():
+                # rows may go while others have their turn: nothing is held across it
+                self._rank_easy(easy, now, out)
+                self._rank_hard(hard, now, out)
+                easy, hard = [], []
+                await turns()
+                now = self.service.clock.now()
             if request is None and hard:
                 self._rank_hard(hard, now, out)
                 hard = []

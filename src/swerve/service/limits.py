@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
+from urllib.parse import parse_qsl
 
 from swerve.service.schemas import Refused
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+
+MOST_PARAMETERS = 32
 
 
 class ClientGone(Exception):  # noqa: N818 - it names what happened
@@ -51,7 +54,17 @@ class NewQueries:
 
 def too_large(limit: int) -> Refused:
     """The refusal of a body over the limit."""
-    return Refused(413, "too_large", f"the body is larger than {limit} bytes (limits.body_bytes); send less, or in several batches")
+    return Refused(
+        413, "too_large", f"the body is larger than {limit} bytes, which [limits] allows for it; send less, or in several batches"
+    )
+
+
+def parameters(query_string: bytes) -> dict[str, str]:
+    """The parameters behind a path; refused when there are so many that reading them takes long."""
+    try:
+        return dict(parse_qsl(query_string.decode("latin-1"), keep_blank_values=True, max_num_fields=MOST_PARAMETERS))
+    except ValueError:
+        raise Refused(422, "too_many", f"there are more than {MOST_PARAMETERS} parameters") from None
 
 
 def declared(headers: Iterable[tuple[bytes, bytes]]) -> int:

@@ -114,6 +114,8 @@ class Metrics:
         self.ready = level("ready", "1 while the service answers as it should, 0 while it starts, drains or is degraded.")()
 
         self.requests = count("requests_total", "Requests answered.", "route", "status")
+        self.turned_away = count("turned_away_total", "Requests and connections refused before anything was asked.", "reason")
+        self.connections = level("connections", "Open connections.")()
         self.rank_seconds = spread("rank_seconds", "Time from the start of a rank request to its answer.", LATENCIES)
         self.feedback_seconds = spread("feedback_seconds", "Time from the start of a feedback request to its answer.", LATENCIES)
         self.rank_batch_seconds = spread("rank_batch_seconds", "The same for a batch of rank requests.", LATENCIES)

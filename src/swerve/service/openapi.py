@@ -22,19 +22,24 @@ Json = dict[str, Any]
 _REF = "#/components/schemas/"
 
 TROUBLES = {
-    400: "The body is not JSON.",
+    400: "The body is not JSON; or the request has no `Host`, or two.",
     401: "No API key, or one that is not known.",
-    403: "The API key lacks the scope; or the decision token is forged.",
+    403: "The API key lacks the scope; the decision token is forged; or a page of another origin asks (`server.origins`).",
     404: "The query is not known.",
     413: "The body is larger than `limits.body_bytes`.",
     415: "The body is not declared as application/json.",
+    421: "The service does not go by the name in `Host` (`server.hosts`).",
     422: "The body or a parameter has another shape, or is beyond a limit.",
     503: "The store cannot be used now, or the service is starting or stopping. Try again after `Retry-After` seconds.",
 }
 
 
 class Route(NamedTuple):
-    """One operation: what it takes, what it gives, who may call it, and how it can fail."""
+    """One operation: what it takes, what it gives, who may call it, and how it can fail.
+
+    The last four columns are the exceptions from what holds for every route: a POST declares its body as JSON and has one; `Host`
+    must be a name of the service; a page of another origin neither asks nor links to it; and the description tells of it.
+    """
 
     method: Literal["get", "post"]
     path: str
@@ -46,10 +51,21 @@ class Route(NamedTuple):
     troubles: tuple[int, ...] = ()
     many: bool = False
     media: str = JSON
+    #: The types that a body may be declared as.
+    takes: tuple[str, ...] = (JSON,)
+    #: Whether a body may be left out. Its type is declared all the same: no page of another site does that without asking first.
+    bodiless: bool = False
+    #: Whether `Host` and the origin are looked at. Probes send other names, and learn nothing but that the service is there.
+    guarded: bool = True
+    #: Whether links of other sites may lead here: it holds no data.
+    page: bool = False
+    #: Whether the OpenAPI document has it.
+    listed: bool = True
 
 
-_BODY = (400, 401, 403, 413, 415, 422)
-_READ = (401, 403, 422, 503)
+_BODY = (400, 401, 403, 413, 415, 421, 422)
+_READ = (400, 401, 403, 421, 422, 503)
+_FREE = (400, 403, 421)
 #: All that the service answers, in the order of the page.
 ROUTES = (
     Route("post", "/v1/rank", "rank", "Rank a query's candidates", "rank", schemas.RankRequest, schemas.RankResponse, _BODY),
@@ -72,15 +88,21 @@ ROUTES = (
     Route("get", "/v1/queries/{query}", "query", "Explain a query's state", "read", None, schemas.QueryState, (*_READ, 404)),
     Route(
         "post", "/v1/queries/{query}/shift", "shift", "Say that a query's intent has shifted: it starts afresh", "feedback",
-        None, schemas.ShiftResponse, (*_READ, 404),
+        schemas.ShiftRequest, schemas.ShiftResponse, (*_BODY, 404, 503), bodiless=True,
     ),
     Route("get", "/v1/live", "live", "What happens, as it happens: server-sent events", "read", None, None, _READ, media=EVENTS),
-    Route("get", "/healthz", "healthz", "Is the process alive?", None, None, schemas.Health),
-    Route("get", "/readyz", "readyz", "Can it serve now?", None, None, schemas.Health),
-    Route("get", "/metrics", "metrics", "Figures for Prometheus", "read", None, None, (401, 403), media="text/plain"),
-    Route("get", "/openapi.json", "openapi", "This description", None),
-    Route("get", "/docs", "docs", "The page to read and try it", None, media="text/html"),
+    Route("get", "/healthz", "healthz", "Is the process alive?", None, None, schemas.Health, (400,), guarded=False),
+    Route("get", "/readyz", "readyz", "Can it serve now?", None, None, schemas.Health, (400,), guarded=False),
+    Route("get", "/metrics", "metrics", "Figures for Prometheus", "read", None, None, (400, 401, 403, 421), media="text/plain"),
+    Route("get", "/openapi.json", "openapi", "This description", None, None, None, _FREE, page=True),
+    Route("get", "/docs", "docs", "The page to read and try it", None, None, None, _FREE, media="text/html", page=True),
+    # of the dashboard, which makes them
+    Route("get", "/", "page", "What happens, for people", None, None, None, _FREE, media="text/html", page=True, listed=False),
+    Route("get", "/page/{file}", "file", "The files of the page", None, None, None, _FREE, media="text/javascript", listed=False),
 )  # fmt: skip
+
+#: Those of them that the document has.
+LISTED = tuple(route for route in ROUTES if route.listed)
 
 _DECISION = "AQABAgMEBQYHCAkKCwwNDg8BgAAAAAAAAAAAADhavdlBBwAAAAABAACH1hLRB_cQO5xEv3I5Fgj2Dfxj"
 _RANK = {
@@ -103,7 +125,7 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "rank_batch": ([_RANK], [_RANKED]),
     "feedback": (_CLICK, {"status": "learned"}),
     "feedback_batch": ([_CLICK], [{"status": "learned"}]),
-    "shift": (None, {"phase": 3}),
+    "shift": ({}, {"phase": 3}),
     "healthz": (None, {"status": "ok"}),
     "readyz": (None, {"status": "ok"}),
 }
@@ -113,7 +135,7 @@ def document(config: Config | None = None, live: bool = True) -> Json:
     """The OpenAPI document of a service with this configuration, with or without the live events."""
     config = config or Config()
     hidden = {*(() if config.server.docs else ("openapi", "docs")), *(() if live else ("live",))}
-    shown = [route for route in ROUTES if route.name not in hidden]
+    shown = [route for route in LISTED if route.name not in hidden]
     types = [kind for route in shown for kind in (route.request, route.response) if kind is not None]
     _, components = msgspec.json.schema_components([*types, schemas.Problem], ref_template=_REF + "{name}")
     for component in components.values():
@@ -186,7 +208,8 @@ def _operation(route: Route, config: Config, listing: Json) -> Json:
         body = _ref(route.request)
         if route.many:
             body = {"type": "array", "items": body, "maxItems": config.limits.batch}
-        operation["requestBody"] = {"required": True, "content": {JSON: _content(body, asked)}}
+        taken = {kind: _content(body, asked) for kind in route.takes}
+        operation["requestBody"] = {"required": not route.bodiless, "content": taken}
     if parameters:
         operation["parameters"] = parameters
     schema = _ref(route.response) if route.response is not None else {"type": "object" if route.media == JSON else "string"}

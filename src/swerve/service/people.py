@@ -12,6 +12,7 @@ from swerve.service.loader import Wish
 from swerve.service.rows import Place
 from swerve.service.schemas import QueryList, QueryState, Refused, ShiftResponse
 from swerve.service.service import Service
+from swerve.service.turns import Turns
 from swerve.store.protocol import Order, StoreError
 
 WAIT = 1.0  # seconds that a person waits for a row
@@ -65,8 +66,9 @@ class People:
             rows = await self.service.loader.ask(self.service.store.scan, order, limit)
         except StoreError:
             raise Unavailable from None
-        listed = []
+        listed, turns = [], Turns()
         for row in rows:
+            await turns()
             place = self.ranker.rows.get(row.key)
             record, query = (self.service.layouts.view(row), text_in(row.names)) if place is None else (place.record, place.query)
             listed.append(summary_of(row.key, record, query))

@@ -95,6 +95,10 @@ class FeedbackRequest(Struct, forbid_unknown_fields=True, gc=False):
     clicked: str | None
 
 
+class ShiftRequest(Struct, forbid_unknown_fields=True):
+    """What an operator's shift says beside its path: nothing."""
+
+
 class ListRequest(Struct, forbid_unknown_fields=True):
     """Which queries `GET /v1/queries` shows."""
 
@@ -241,11 +245,12 @@ class Limits(Protocol):
 
 
 _candidates = msgspec.json.Decoder(list[str | Candidate])
-_rank = msgspec.json.Decoder(Asked)
-_ranks = msgspec.json.Decoder(list[Asked])
-_feedback = msgspec.json.Decoder(FeedbackRequest)
-_feedbacks = msgspec.json.Decoder(list[FeedbackRequest])
-_raws = msgspec.json.Decoder(list[msgspec.Raw])
+ONE_RANK = msgspec.json.Decoder(Asked)
+MANY_RANKS = msgspec.json.Decoder(list[Asked])
+ONE_FEEDBACK = msgspec.json.Decoder(FeedbackRequest)
+MANY_FEEDBACKS = msgspec.json.Decoder(list[FeedbackRequest])
+_shift = msgspec.json.Decoder(ShiftRequest)
+RAWS = msgspec.json.Decoder(list[msgspec.Raw])
 _encoder = msgspec.json.Encoder()
 
 #: Any answer, or list of answers, as JSON.
@@ -254,22 +259,23 @@ encode = _encoder.encode
 
 def read_rank(body: bytes) -> Asked:
     """The request in a body of `POST /v1/rank`."""
-    return _decode(_rank, body)
+    return decode(ONE_RANK, body)
 
 
 def read_feedback(body: bytes) -> FeedbackRequest:
     """The request in a body of `POST /v1/feedback`."""
-    return _decode(_feedback, body)
+    return decode(ONE_FEEDBACK, body)
 
 
-def read_ranks(body: bytes, limits: Limits) -> list[Asked | Refused]:
-    """The requests in a body of `POST /v1/rank/batch`; in the place of one that has another shape, why it is refused."""
-    return _batch(_ranks, _rank, body, limits)
+def read_ranks(body: bytes) -> list[Asked]:
+    """The requests in a body of `POST /v1/rank/batch`, if all of them have their shape; `swerve.service.turns` reads the others."""
+    return decode(MANY_RANKS, body)
 
 
-def read_feedbacks(body: bytes, limits: Limits) -> list[FeedbackRequest | Refused]:
-    """The requests in a body of `POST /v1/feedback/batch`; in the place of one that has another shape, why it is refused."""
-    return _batch(_feedbacks, _feedback, body, limits)
+def read_shift(body: bytes) -> None:
+    """The body of an operator's shift: none, or an empty object."""
+    if body:
+        decode(_shift, body)
 
 
 def read_list(parameters: Mapping[str, str]) -> ListRequest:
@@ -350,32 +356,20 @@ def _text(field: str, text: str, most: int) -> None:
         raise Refused(422, "not_text", f"{field} holds a NUL character, which is not text", field)
 
 
-def _decode(decoder: msgspec.json.Decoder[Shape], body: bytes) -> Shape:
+def one_limit(limits: Limits) -> int:
+    """Bytes that one request needs at most: twelve for a character, as half pairs are escaped, and room for the rest.
+
+    More would take milliseconds to read, for nothing.
+    """
+    return 65_536 + 12 * (limits.query_chars + limits.session_chars + limits.candidates * limits.id_chars)
+
+
+def decode(decoder: msgspec.json.Decoder[Shape], body: bytes) -> Shape:
+    """What a body holds; raises `Refused`."""
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as trouble:
         raise _misshapen(trouble) from None
-
-
-def _batch(
-    whole: msgspec.json.Decoder[list[Shape]], one: msgspec.json.Decoder[Shape], body: bytes, limits: Limits
-) -> list[Shape | Refused]:
-    """A list decoded at once; entry by entry only when one of them has another shape, so that the rest is served."""
-    entries: list[Shape | Refused] = []
-    try:
-        decoded = _decode(whole, body)
-        entries.extend(decoded)
-    except Refused as refused:
-        if refused.status == 400:
-            raise
-        for raw in _decode(_raws, body):
-            try:
-                entries.append(_decode(one, bytes(raw)))
-            except Refused as why:
-                entries.append(why)
-    if len(entries) > limits.batch:
-        raise Refused(422, "too_many", f"the batch has {len(entries)} entries; at most {limits.batch} are allowed")
-    return entries
 
 
 def _misshapen(trouble: Exception, inside: str = "") -> Refused:

@@ -11,6 +11,10 @@ from swerve.service.fields import Section, about, within
 DAY = 86_400
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z"
 NAMED = "a name of up to 64 letters, digits, '_', '.' or '-'"
+HOST = r"^(\*|[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})|\[?[0-9A-Fa-f:.]{2,45}\]?)\Z"
+HOSTED = "a name or an address without a port, or '*' for any"
+ORIGIN = r"^https?://([A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?\Z"
+ORIGINATED = "an origin such as 'https://search.example.com', without a path"
 Kind = Literal["volume", "abandonment", "reformulation", "age", "new"]
 Scope = Literal["rank", "feedback", "read"]
 #: The signals that are computed from the traffic, in the order of their kinds in `swerve.signals`.
@@ -25,6 +29,19 @@ class Server(Section, frozen=True):
 
     host: Annotated[str, about("Address to listen on. Anything but the loopback needs an API key.", shortest=1)] = "127.0.0.1"
     port: Annotated[int, within(0, 65535, "Port to listen on; 0 takes any free one.")] = 8350
+    hosts: Annotated[
+        tuple[Annotated[str, about("", pattern=HOST, allowed=HOSTED)], ...],
+        about(
+            "Names that callers may know it by (`Host`), beside those of the loopback and the address it listens on; `*`: any.",
+            allowed=f"a list, each of them {HOSTED}",
+        ),
+    ] = ()
+    origins: Annotated[
+        tuple[Annotated[str, about("", pattern=ORIGIN, allowed=ORIGINATED)], ...],
+        about(
+            "Origins whose pages may call it from a browser (CORS), beside its own.", allowed=f"a list, each of them {ORIGINATED}"
+        ),
+    ] = ()
     deadline_ms: Annotated[
         float, within(0, 10_000, "A `rank` that would take longer answers the given order, degraded.", open_low=True)
     ] = 20.0
@@ -106,7 +123,7 @@ class Feedback(Section, frozen=True):
 
 
 class Limits(Section, frozen=True):
-    """What one request may hold."""
+    """What one request may hold, how long it may take to arrive, and how many connections there may be."""
 
     body_bytes: Annotated[int, within(1024, 2**30, "Bytes of a request's body.")] = 1_048_576
     candidates: Annotated[
@@ -116,6 +133,18 @@ class Limits(Section, frozen=True):
     id_chars: Annotated[int, within(1, 65_536, "Characters of a candidate's id.")] = 256
     session_chars: Annotated[int, within(1, 65_536, "Characters of a session's id.")] = 256
     batch: Annotated[int, within(1, 100_000, "Entries of one batch.")] = 1000
+    head_seconds: Annotated[
+        float, within(0, 3600, "Time that the line and the headers of a request have to arrive.", open_low=True)
+    ] = 10.0
+    body_seconds: Annotated[float, within(0, 3600, "Time that the body of a request has to arrive, after that.", open_low=True)] = (
+        30.0
+    )
+    connections: Annotated[int, within(1, 1_000_000, "Connections in all; fewer where the system allows fewer open files.")] = (
+        10_000
+    )
+    connections_per_address: Annotated[
+        int, within(1, 1_000_000, "Connections from one address; a proxy before the service is one address.")
+    ] = 1000
     new_queries_per_minute: Annotated[
         int, within(1, 1_000_000_000, "Queries that were never seen before and get a row of their own; beyond it, degraded.")
     ] = 60_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import os
 import signal
@@ -187,17 +188,22 @@ def serve(
     metrics.started.value = time.time()
     told(f"swerve {__version__}: {address}  store {config.store.url}  policy {config.policy.spec}")
     app = App(service, extension.routes)
+    app.gate.also(host)
+    app.porter.fit()
+    if ipaddress.ip_address(host).is_unspecified and not config.server.hosts:
+        log.warning("on all addresses, but server.hosts is empty: only callers who ask for localhost are answered")
     written: list[bool] = []
     app.router.lifespan_context = lifespan(service, lambda: told(f"ready: {address}"), written.append, extension.run)
     server = Server(
         uvicorn.Config(
             app,
             http=Door,
+            ws="none",
             lifespan="on",
             access_log=False,
             log_config=None,
             timeout_graceful_shutdown=max(1, round(config.server.drain_seconds)),
-            limit_concurrency=10_000,
+            headers=[("vary", "origin")] if config.server.origins else [],
             timeout_keep_alive=75,  # longer than callers keep theirs: who closes first loses a request now and then
             server_header=False,
             proxy_headers=False,  # nothing here asks who the caller is

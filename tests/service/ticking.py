@@ -1,0 +1,51 @@
+"""`swerve serve` that measures itself: the longest time that its event loop was held, at /test/held, which starts anew.
+
+Processor time of the loop's thread between two looks, so that other processes of a busy machine do not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import Any
+
+from starlette.routing import Route
+
+from swerve.service.app import JSON, Answer, Endpoint, Scope
+from swerve.service.config import load
+from swerve.service.openapi import Route as Described
+from swerve.service.schemas import encode
+from swerve.service.secrets import ApiKeys
+from swerve.service.server import Extension, serve
+from swerve.service.service import Service
+
+
+class Ticker:
+    """Looks at the clock every half millisecond."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+
+    async def run(self) -> None:
+        last = time.thread_time()
+        while True:
+            await asyncio.sleep(0.0005)
+            now = time.thread_time()
+            self.longest = max(self.longest, now - last)
+            last = time.thread_time()
+
+    async def held(self, scope: Scope, body: bytes) -> Answer:
+        longest, self.longest = self.longest, 0.0
+        return 200, encode({"seconds": longest}), JSON
+
+
+def extend(service: Service, address: str) -> Extension:
+    ticker = Ticker()
+    described = Described("get", "/test/held", "held", "The longest time that the loop was held", None)
+    endpoint: Any = Endpoint(service, ApiKeys(()), described, ticker.held, None)
+    return Extension([Route(described.path, endpoint, methods=["GET"], name="held")], ticker.run)
+
+
+if __name__ == "__main__":
+    serve(load(sys.argv[2]), lambda line: print(line, flush=True), extend=extend)
