@@ -147,6 +147,17 @@ def test_what_no_single_range_excludes_is_told_with_its_line(write, text, line):
     assert told, wrong(write(text))
 
 
+@pytest.mark.parametrize("name", ["localhost:80", "http://a", "a b", "", "a/b", "-a"])
+def test_a_host_is_a_name_without_a_port(write, name):
+    told = wrong(write(f'[server]\nhosts = ["{name}"]\n'))
+    assert told[0].endswith("it must be a name or an address without a port, or '*' for any")
+
+
+@pytest.mark.parametrize("name", ["*", "a.example", "http://a.example/", "ftp://a", "null", "http://"])
+def test_an_origin_is_a_scheme_and_a_name(write, name):
+    assert "it must be an origin such as" in wrong(write(f'[server]\norigins = ["{name}"]\n'))[0]
+
+
 def test_too_many_signals(write):
     names = "\n".join(f'n{i} = "raw"' for i in range(62))
     assert wrong(write(f"[signals.numbers]\n{names}")) == [

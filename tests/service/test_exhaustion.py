@@ -12,13 +12,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from service.running import Http, Running, running
+from service.running import Http, Running, running, until
 
 from swerve.service.secrets import new_key
 
 KEY = new_key("all")
 CONFIG = {
-    "limits": {"body_bytes": 65536, "head_seconds": 1.0, "body_seconds": 2.0, "connections": 60, "connections_per_address": 40},
+    "limits": {
+        "body_bytes": 65536,
+        "head_seconds": 1.0,
+        "body_seconds": 2.0,
+        "unread_seconds": 2.0,
+        "connections": 60,
+        "connections_per_address": 40,
+    },
     "security": {"api_keys": [{"name": "all", "hash": KEY.entry.hash}]},
 }
 POST = b"POST /v1/rank HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -187,6 +194,22 @@ def test_idle_connections_and_answers_under_way_are_left_alone(served: Running, 
         assert fresh.recv(65536).startswith(b"HTTP/1.1 200")
 
 
+def test_answers_that_nobody_reads_are_neither_kept_nor_waited_for(served: Running, client: Http):
+    """The largest file of the page, which needs no key, asked for by many who read nothing."""
+    client.call("GET", "/page/plotly.js")
+    before, cut = served.memory(), count(client, "unread_seconds")
+    with contextlib.ExitStack() as stack:
+        for _ in range(30):
+            connection = stack.enter_context(socket.socket())
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.connect(("127.0.0.1", served.port))
+            connection.sendall(b"GET /page/plotly.js HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        time.sleep(1.0)
+        assert served.memory() - before < 30 << 20  # the file has 4 MB
+        until(lambda: count(client, "unread_seconds") - cut == 30)
+    assert told(served, "unread_seconds")
+
+
 def test_one_address_has_its_share_and_others_the_rest(served: Running, client: Http):
     """127.0.0.2 is another address of this machine."""
     client.call("GET", "/healthz")
@@ -245,7 +268,7 @@ def test_a_thousand_unfinished_requests_close_the_door_for_nobody(tmp_path):
 
 UPGRADES = {
     "h2c": b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n",
-    "websocket": b"Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZQ==\r\n",
+    "websocket": b"Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZQ==\r\n",
     "anything": b"Connection: upgrade\r\nUpgrade: TLS/1.0, IRC/6.9\r\n",
 }
 

@@ -17,7 +17,7 @@ RAW = {
     "two lengths": b"POST /v1/rank HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 3\r\nContent-Length: 5\r\n\r\nabcde",
     "a length that is none": b"POST /v1/rank HTTP/1.1\r\nHost: [::1]\r\nContent-Length: -5\r\n\r\n",
     "a length with many digits": b"POST /v1/rank HTTP/1.1\r\nHost: [::1]\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
-    "length and chunks": b"POST /v1/rank HTTP/1.1\r\nHost: [::1]\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "length and chunks": b"POST /v1/rank HTTP/1.1\r\nHost:[::1]\r\nContent-Length:3\r\nTransfer-Encoding:chunked\r\n\r\n0\r\n\r\n",
     "a bad chunk": POST + b"Transfer-Encoding: chunked\r\n\r\nZZ\r\n",
     "a path with raw bytes": b"GET /v1/queries/\xff\xfe\x80 HTTP/1.1\r\nHost: [::1]\r\n\r\n",
     "a path with bad escapes": b"GET /v1/queries/%ff%fe%zz%0 HTTP/1.1\r\nHost: [::1]\r\n\r\n",

@@ -55,7 +55,10 @@ class Joined:
 
     def write(self, data: bytes) -> None:
         if self.held:
-            data, self.held = self.held + data, b""
+            if len(data) > MOST_HEAD:  # a large one is not copied for each who asks for it
+                self.flush()
+            else:
+                data, self.held = self.held + data, b""
         elif data.startswith(b"HTTP/1.1 2"):
             self.held = data
             return
@@ -119,6 +122,7 @@ class Door(HttpToolsProtocol):
     _stage = IDLE
     _got = 0  # bytes of an unfinished request in earlier pieces
     _since: float | None = None  # when what is unfinished was begun
+    _unread, _unread_since = -1, 0.0  # bytes that wait for the caller to read them, and since when there are so many
     _asked = False  # whether there was a request on this connection
     _upgrade = False  # whether the caller asks for another protocol, which it does not get
     _body: list[bytes] | None = None  # of a request that is held back
@@ -294,6 +298,14 @@ class Door(HttpToolsProtocol):
     def overdue(self, now: float) -> None:
         """End the connection if what it has begun to say takes too long. Idle ones, and answers under way, have other limits."""
         assert self._porter is not None
+        if self.flow.write_paused:
+            size = self._joined.transport.get_write_buffer_size()
+            if size != self._unread:
+                self._unread, self._unread_since = size, now
+            elif now - self._unread_since > self._porter.limits.unread_seconds:
+                self._porter.turned_away("unread_seconds", address=self.client[0] if self.client else "")
+                self._joined.transport.abort()
+                return
         if self._since is None:
             if not self._asked and now - self._made > self.timeout_keep_alive and not self.transport.is_closing():
                 self._porter.turned_away("silent", address=self.client[0] if self.client else "")

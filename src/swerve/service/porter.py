@@ -38,7 +38,7 @@ class Porter:
         self.most, self.most_each = limits.connections, limits.connections_per_address
         self.guests: dict[Guest, str] = {}
         self.each: dict[str, int] = {}
-        self.every = min(1.0, limits.head_seconds / 4, limits.body_seconds / 4)
+        self.every = min(1.0, limits.head_seconds / 4, limits.body_seconds / 4, limits.unread_seconds / 4)
         self._looking: asyncio.TimerHandle | None = None
         self._said: dict[str, tuple[float, int]] = {}  # reason → when it was last in the log, and how many came since
         metrics.connections.ask = lambda: len(self.guests)

@@ -139,6 +139,9 @@ class Limits(Section, frozen=True):
     body_seconds: Annotated[float, within(0, 3600, "Time that the body of a request has to arrive, after that.", open_low=True)] = (
         30.0
     )
+    unread_seconds: Annotated[
+        float, within(0, 3600, "Time that a caller may leave an answer unread, without taking any of it.", open_low=True)
+    ] = 60.0
     connections: Annotated[int, within(1, 1_000_000, "Connections in all; fewer where the system allows fewer open files.")] = (
         10_000
     )
