@@ -6,6 +6,7 @@ wait, fail or change who holds which arm, and are decided together; all others g
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
