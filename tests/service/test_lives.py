@@ -1,4 +1,4 @@
-"""Stores that are restored, moved, deleted or shared: every decision has a name of its own, and no click is told to be kept that is not."""
+"""Stores that are restored, moved, deleted or shared: decisions have names of their own, and no click is kept in words only."""
 
 from __future__ import annotations
 

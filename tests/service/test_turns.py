@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import socket
 import sys
@@ -141,7 +142,7 @@ def test_entries_end_where_json_says(entries: list[Any], indent: int | None, pie
         ends = asyncio.run(find_ends(body, 100, Turns()))
     finally:
         module.PIECE = before
-    assert [json.loads(body[a + 1 : b]) for a, b in zip(ends, ends[1:], strict=False)] == entries
+    assert [json.loads(body[a + 1 : b]) for a, b in itertools.pairwise(ends)] == entries
 
 
 def ranks(body: bytes, piece: int) -> Any:

@@ -104,7 +104,9 @@ ROUTES = (
 #: Those of them that the document has.
 LISTED = tuple(route for route in ROUTES if route.listed)
 
-_DECISION = "AQABAgMEBQYHCAkKCwwNDg8BgAAAAAAAAAAAADhavdlBBwAAAAABAACH1hLRB_cQO5xEv3I5Fgj2Dfxj"
+_DECISION = (
+    "AgEAAQIDBAUGBwgJCgsMDQ4PAYAAAAAAAAAAAABA_FTZQQEARVZSRVdT8N68mnhWNBIHAAAAAAAAAGdFIwHvvu3-AAAAAAAAAABJ4O4RQkers1VOGG7LASjm"
+)
 _RANK = {
     "query": "hurricane",
     "candidates": ["team-page", {"id": "storm-warning", "published_at": "2024-09-26T14:00:00Z"}],
