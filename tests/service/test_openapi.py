@@ -17,7 +17,7 @@ from swerve.service.openapi import EXAMPLES, LISTED, docs_page, docs_policy, doc
 SMALL = Config(
     limits=Limits(candidates=4, query_chars=10, id_chars=5, session_chars=6, batch=3), signals=Signals(numbers={"news": "count"})
 )
-TOKEN = "A" * 80
+TOKEN = "A" * 120
 
 
 def validator(found: dict, schema: dict) -> jsonschema_rs.Validator:
