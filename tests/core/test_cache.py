@@ -88,6 +88,29 @@ def test_a_users_bandit_and_its_helpers_are_never_stale(tmp_path):
     assert run(code, tmp_path)[0] == ["2", "0"]
 
 
+COMBINATOR = """
+from swerve import UCB1
+from swerve.core.contract import observe
+from swerve.core.spec import Spec
+from swerve.core.wrapping import wrapping
+
+@wrapping{without}
+class Outer(Spec):
+    bandit: Spec = UCB1()
+"""
+
+
+def test_a_users_combinator_is_cached_and_what_it_passes_on_counts(tmp_path):
+    """What is passed on is made as a process goes along; the next one finds what was compiled from it all the same."""
+    module = tmp_path / "outer.py"
+    code = DECIDE.format(module="outer", cls="Outer")
+    module.write_text(COMBINATOR.format(without=""))
+    assert run(code, tmp_path)[0] == ["0", "0"]
+    assert run(code, tmp_path)[0] == ["0", "1"]
+    module.write_text(COMBINATOR.format(without="(without=(observe,))"))
+    assert run(code, tmp_path)[0] == ["0", "0"]
+
+
 WAYS = {
     "its own source": ("", "{edit}"),
     "a function by name": ("from {helper} import pick", "pick()"),

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import cProfile
+import inspect
+import pstats
+import traceback
+
 import numpy as np
 import pytest
 from numba import njit
+from numba.core.errors import TypingError
 
 from swerve.core.spec import Spec, pack
-from swerve.core.verbs import MARKERS, VERBS, Verb, class_of
+from swerve.core.verbs import MARKERS, VERBS, class_of, verb
 
 
 class Shape(Spec):
@@ -27,8 +33,19 @@ class Pair(Spec):
     right: Spec
 
 
-area = Verb("area", "The area.")
-corners = Verb("corners", "How many corners.", lambda spec: 0)
+@verb
+def area(spec):
+    """The area."""
+
+
+@verb(default=lambda spec: 0)
+def corners(spec):
+    """How many corners."""
+
+
+@verb
+def scaled(spec, factor, power):
+    """The side times a factor to some power."""
 
 
 @area.register(Square)
@@ -108,7 +125,9 @@ def test_the_outermost_class_wins_when_records_are_nested():
 def test_every_verb_and_class_is_known():
     assert area in VERBS
     assert MARKERS[Square.marker] is Square
-    assert repr(area) == "<verb area>"
+    assert repr(area) == "<verb area(spec)>"
+    assert str(inspect.signature(scaled)) == "(spec, factor, power)"
+    assert area.__doc__ == "The area."
 
 
 def test_a_class_defined_again_brings_its_own_code():
@@ -128,3 +147,76 @@ def test_a_class_defined_again_brings_its_own_code():
         cell = define(factor)(5.0)
         assert area(cell) == factor * 5.0
         assert njit(lambda params: area(params[0]))(pack(cell)) == factor * 5.0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda spec, factor: 0,
+        lambda spec, factor, power, more: 0,
+        lambda spec, power, factor: 0,
+        lambda factor, spec, power: 0,
+        lambda spec, factor, power, *, needed: 0,
+        njit(lambda spec, factor: 0),
+    ],
+    ids=["too few", "too many", "in another order", "spec not first", "a name that nobody gives", "compiled by hand"],
+)
+def test_an_implementation_that_cannot_be_called_is_refused(wrong):
+    with pytest.raises(TypeError, match=r"Shape.scaled takes \(.*\); it is called as scaled\(spec, factor, power\)"):
+        scaled.register(Shape)(wrong)
+    assert Shape not in scaled.implementations
+    with pytest.raises(TypeError, match=r"default.unfit takes \(spec\); it is called as unfit\(spec, more\)"):
+
+        @verb(default=lambda spec: 0)
+        def unfit(spec, more):
+            """Its default does not fit."""
+
+
+@pytest.mark.parametrize("right", [lambda spec, _factor, power: 0, lambda spec, *args: 0, lambda spec, factor, power, more=1: 0])
+def test_other_names_and_more_room_are_no_trouble(right):
+    class Own(Spec):
+        pass
+
+    scaled.register(Own)(right)
+    assert scaled(Own(), 1, 2) == 0
+
+
+def test_code_is_named_by_class_and_verb():
+    """In tracebacks, in profiles and in errors about arguments; the function itself keeps its name."""
+
+    @scaled.register(Square)
+    def mine(spec, factor, power):
+        return (factor * spec.side) ** (power / factor)
+
+    assert mine.__name__ == "mine"
+    with pytest.raises(ZeroDivisionError) as caught:
+        scaled(Square(), 0, 2)
+    assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "Square.scaled"
+    with pytest.raises(TypeError, match=r"Square.scaled\(\) missing 1 required positional argument: 'power'"):
+        scaled(Square(), 1)
+    profile = cProfile.Profile()
+    profile.runcall(scaled, Square(), 1, 2)
+    profile.runcall(corners, Circle())
+    names = {name for _, _, name in pstats.Stats(profile).stats}
+    assert {"Square.scaled", "default.corners"} <= names
+
+
+def test_a_function_may_serve_several_classes():
+    def shared(spec):
+        return 3
+
+    class Left(Shape):
+        pass
+
+    class Right(Shape):
+        pass
+
+    for cls in (Left, Right):
+        corners.register(cls)(shared)
+        assert corners.lookup(cls).__code__.co_name.endswith(f"{cls.__name__}.corners")
+    assert corners(Left()) == corners(Right()) == compiled_corners(pack(Left())) == compiled_corners(pack(Right())) == 3
+
+
+def test_compiled_code_names_the_class_without_a_verb():
+    with pytest.raises(TypingError, match="area: Shape has no such verb"):
+        compiled_area(pack(Shape()))

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import pytest
+from numba import njit
 
-from swerve import BWC, ExploreFirst, Fleet, Never, Oracle, Spec, SwerveError, Testable
+from swerve import BWC, CUSUM, UCB1, ExploreFirst, Fleet, Never, Oracle, Restarting, Spec, SwerveError, Testable, Thompson
 from swerve.bandits.counts import counting
 from swerve.core.contract import (
     LEARNT,
+    attribute,
     begin_pool,
     clear,
     domain,
+    mean_of,
     merge,
     observe,
     phase,
+    played,
+    plays_of,
     pool_layout,
     reads_context,
+    reward,
     select,
     settle,
 )
-from swerve.core.wrapping import FORWARDED
+from swerve.core.verbs import VERBS, verb
+from swerve.core.wrapping import wrapping
+from swerve.policies.patient import Patient
 
 
 @counting
@@ -116,17 +124,80 @@ def test_a_bandits_pool_works_at_any_depth(policy, depth):
 @pytest.mark.parametrize("policy", [Testable(Pooled(), length=4), ExploreFirst(Pooled()), Oracle(Pooled())], ids=str)
 def test_its_domain_and_phase_count_too(policy):
     fleet = Fleet(policy, queries=1, arms=4, features=1)
-    assert fleet.select(0, [0.5]).phase == (6 if isinstance(policy, Oracle) else 5)
+    assert fleet.select(0, [0.5]).phase == (6 if isinstance(policy, Oracle | BWC) else 5)
     with pytest.raises(SwerveError, match="outside the"):
         fleet.select(0, [-0.5])
 
 
-def test_every_verb_of_a_round_is_passed_on():
-    from swerve.core import contract
-    from swerve.core.verbs import Verb
+def test_a_class_says_what_it_does_not_pass_on():
+    @wrapping(without=(plays_of, mean_of))
+    class Secretive(Spec):
+        bandit: Spec
 
-    own = {"guess", "test_length", "slots", "played", "mean_of"}  # a testable bandit's, not every bandit's
-    classifiers = {"predict", "learn", "absorb", "blame"}  # a combinator asks its classifier itself
-    detectors = {"watch", "intake", "evidence", "onset"}  # the same for its detector
-    verbs = {name for name, value in vars(contract).items() if isinstance(value, Verb)}
-    assert set(FORWARDED) == verbs - own - classifiers - detectors
+    spec = Secretive(UCB1())
+    assert not mean_of.knows(spec)
+    assert mean_of.lookup(Secretive) is None
+    assert plays_of.lookup(Secretive) is plays_of.default
+    assert played.knows(spec)
+    with pytest.raises(TypeError, match="mean_of: Secretive has no such verb"):
+        mean_of(spec, None, 0)
+    with pytest.raises(SwerveError, match="sample average"):
+        Testable(spec)
+
+
+def test_verbs_that_come_later_are_passed_on_too():
+    @verb
+    def colour(spec, row, shade):
+        """A verb of somebody else."""
+
+    @colour.register(UCB1)
+    def _(spec, row, shade):
+        return 10 * row.t + shade
+
+    fleet = Fleet(Oracle(Testable(UCB1(), length=4)), queries=1, arms=4)
+    fleet.select(0)
+    try:
+        assert colour.knows(fleet.policy)
+        assert colour(fleet.policy, fleet.table[0], 3) == 13
+        assert njit(lambda params, table, shade: colour(params[0], table[0], shade))(fleet.params, fleet.table, 4) == 14
+        assert not colour.knows(Oracle(Thompson()))
+        with pytest.raises(TypeError, match="colour: Thompson has no such verb"):
+            colour(Oracle(Thompson()), fleet.table[0], 3)
+    finally:
+        VERBS.remove(colour)
+
+
+def test_who_takes_rewards_himself_is_not_passed_by():
+    """`attribute` is `reward` with more to tell: it must not reach the bandit around what a combinator does with rewards."""
+
+    @wrapping
+    class Doubting(Spec):
+        bandit: Spec
+
+    @reward.register(Doubting)
+    def _(spec, row, arm, value, now):
+        reward(spec.bandit, row.bandit, arm, 0.5 * value, now)
+
+    class Doubter(Oracle):
+        pass
+
+    @reward.register(Doubter)
+    def _(spec, row, arm, value, now):
+        reward(spec.bandit, row.bandit, arm, 0.25 * value, now)
+
+    for cls, earned in ((Oracle, 1.0), (Doubting, 0.5), (Doubter, 0.25)):
+        fleet = Fleet(cls(UCB1()), queries=1, arms=4)
+        arm = fleet.select(0).arm
+        attribute(fleet.policy, fleet.table[0], arm, 1.0, 0.0, 0.0)
+        assert fleet.table[0].bandit.total[arm] == earned
+
+
+def test_a_click_keeps_its_time_under_every_combinator():
+    """`Patient` finds the play by when it was shown, also from inside."""
+    for policy in (Patient(Thompson(), 9.0), Oracle(Patient(Thompson(), 9.0)), Restarting(Patient(Thompson(), 9.0), CUSUM())):
+        fleet = Fleet(policy, queries=1, arms=1)
+        for now in (0.0, 4.0):
+            fleet.select(0, now=now)
+        row = inside(fleet.table[0], 0 if isinstance(policy, Patient) else 1)
+        attribute(policy, fleet.table[0], 0, 1.0, 0.0, 5.0)
+        assert row["earned"][0].tolist()[:2] == [0.0, 1.0], policy

@@ -82,18 +82,3 @@ def _(spec, row):
         if plays_of(spec.bandit, row.bandit, arm) > 0 and mu > best:
             best, leader = mu, arm
     return sort_out(spec.bandit, row.bandit, leader, spec.epsilon)
-
-
-@slots.register(ExploreFirst)
-def _(spec, row):
-    return slots(spec.bandit, row.bandit)
-
-
-@played.register(ExploreFirst)
-def _(spec, row):
-    return played(spec.bandit, row.bandit)
-
-
-@mean_of.register(ExploreFirst)
-def _(spec, row, arm):
-    return mean_of(spec.bandit, row.bandit, arm)

@@ -112,21 +112,6 @@ def _(spec, row):
     return sort_out(spec.bandit, row.bandit, leader, spec.epsilon)
 
 
-@slots.register(Testable)
-def _(spec, row):
-    return row.half.shape[0]
-
-
-@played.register(Testable)
-def _(spec, row):
-    return played(spec.bandit, row.bandit)
-
-
-@mean_of.register(Testable)
-def _(spec, row, arm):
-    return mean_of(spec.bandit, row.bandit, arm)
-
-
 class Guess(NamedTuple):
     """The guess of one round: the arms held to be optimal, and those held to be at least ε-suboptimal."""
 

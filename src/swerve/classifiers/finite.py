@@ -11,10 +11,17 @@ import numpy as np
 from swerve.core.contract import begin_pool, clear, domain, learn, merge, pool_layout, predict
 from swerve.core.errors import SpecError
 from swerve.core.spec import Spec
-from swerve.core.verbs import Verb
+from swerve.core.verbs import verb
 
-concepts = Verb("concepts", "How many concepts a class has (asked from Python, to size the state): `concepts(spec)`.")
-value = Verb("value", "What concept i says of a context: +1, −1, or 0 where it says nothing (null): `value(spec, i, x)`.")
+
+@verb
+def concepts(spec):
+    """How many concepts a class has (asked from Python, to size the state)."""
+
+
+@verb
+def value(spec, i, x):
+    """What concept i says of a context: +1, −1, or 0 where it says nothing (null)."""
 
 
 class Finite(Spec):

@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from swerve.core.verbs import Verb, kernel
+from swerve.core.verbs import kernel, verb
 
 # What `settle` and `observe` report: bits that a simulation counts and a service logs.
 CONSULTED = 1  #: the classifier was asked about this context
@@ -55,6 +55,11 @@ def _one(spec, *args):
 
 
 @kernel
+def _at_once(spec, row, arm, value, shown, now):
+    reward(spec, row, arm, value, now)
+
+
+@kernel
 def _anywhere(spec, pool, x):
     finite = True
     for j in range(len(x)):  # no early exit: nearly every context passes, and this way the loop is straight
@@ -72,69 +77,167 @@ def _largest(spec, pool, x):
 
 
 # ---------------------------------------------------------------- layouts (Python only)
-layout = Verb("layout", "Fields of a query's row for this many arms and features: `layout(spec, arms, features)`.", _no_fields)
-pool_layout = Verb("pool_layout", "Fields of a group's row for this many features: `pool_layout(spec, features)`.", _no_fields)
+@verb(default=_no_fields)
+def layout(spec, arms, features):
+    """Fields of a query's row for this many arms and features."""
+
+
+@verb(default=_no_fields)
+def pool_layout(spec, features):
+    """Fields of a group's row for this many features."""
+
 
 # ---------------------------------------------------------------- policies and bandits
-begin = Verb("begin", "Make a zeroed row a fresh one, its random stream started from a word: `begin(spec, row, word)`.")
-restart = Verb("restart", "Start over, the random stream going on: `restart(spec, row)`.")
-settle = Verb(
-    "settle",
-    "Close what has become ripe, before the round begins; returns report bits: `settle(spec, row, pool, delta, now)`.",
-    _nothing,
-)
-observe = Verb(
-    "observe",
-    "See the round's context before the arm is chosen; returns report bits: `observe(spec, row, pool, delta, x, told, now)`.",
-    _nothing,
-)
-select = Verb("select", "Choose an arm on offer: `select(spec, row, pool, available, now)`.")
-show = Verb("show", "The arm was shown: it counts as a play with reward 0: `show(spec, row, arm, now)`.")
-reward = Verb("reward", "A play that was shown earns `value` more: `reward(spec, row, arm, value, now)`.")
-evict = Verb("evict", "Forget an arm, so that another can take its place: `evict(spec, row, arm)`.")
-phase = Verb("phase", "The phase a decision belongs to; feedback for an older one is not learnt: `phase(spec, row)`.", _nothing)
-testing = Verb("testing", "Whether the row is inside a test, which ends with a verdict: `testing(spec, row)`.", _nothing)
-guess = Verb("guess", "The L-th round guess of a testable bandit, two masks (G⁺, G⁻): `guess(spec, row)`.")
-reads_context = Verb(
-    "reads_context", "Whether the policy looks at contexts at all, asked from Python: `reads_context(spec)`.", _nothing
-)
-test_length = Verb("test_length", "L: after how many plays a testable bandit's guess may be taken: `test_length(spec)`.")
-slots = Verb("slots", "How many arms the row has room for: `slots(spec, row)`.")
-played = Verb("played", "Plays since the last start, all arms together: `played(spec, row)`.")
-plays_of = Verb("plays_of", "Plays of one arm since the last start, 1 where they are not kept: `plays_of(spec, row, arm)`.", _one)
-mean_of = Verb("mean_of", "Sample average of one arm since the last start, 0 before its first play: `mean_of(spec, row, arm)`.")
+@verb
+def begin(spec, row, word):
+    """Make a zeroed row a fresh one, its random stream started from a word."""
+
+
+@verb
+def restart(spec, row):
+    """Start over, the random stream going on."""
+
+
+@verb(default=_nothing)
+def settle(spec, row, pool, delta, now):
+    """Close what has become ripe, before the round begins; returns report bits."""
+
+
+@verb(default=_nothing)
+def observe(spec, row, pool, delta, x, told, now):
+    """See the round's context before the arm is chosen; returns report bits."""
+
+
+@verb
+def select(spec, row, pool, available, now):
+    """Choose an arm on offer."""
+
+
+@verb
+def show(spec, row, arm, now):
+    """The arm was shown: it counts as a play with reward 0."""
+
+
+@verb
+def reward(spec, row, arm, value, now):
+    """A play that was shown earns `value` more."""
+
+
+@verb(default=_at_once, beside=reward)
+def attribute(spec, row, arm, value, shown, now):
+    """A play that was shown at the time `shown` earns `value` more; `reward`, where it does not matter when that was."""
+
+
+@verb
+def evict(spec, row, arm):
+    """Forget an arm, so that another can take its place."""
+
+
+@verb(default=_nothing)
+def phase(spec, row):
+    """The phase a decision belongs to; feedback for an older one is not learnt."""
+
+
+@verb(default=_nothing)
+def testing(spec, row):
+    """Whether the row is inside a test, which ends with a verdict."""
+
+
+@verb
+def guess(spec, row):
+    """The L-th round guess of a testable bandit, two masks (G⁺, G⁻)."""
+
+
+@verb(default=_nothing)
+def reads_context(spec):
+    """Whether the policy looks at contexts at all, asked from Python."""
+
+
+@verb
+def test_length(spec):
+    """L: after how many plays a testable bandit's guess may be taken."""
+
+
+@verb
+def slots(spec, row):
+    """How many arms the row has room for."""
+
+
+@verb
+def played(spec, row):
+    """Plays since the last start, all arms together."""
+
+
+@verb(default=_one)
+def plays_of(spec, row, arm):
+    """Plays of one arm since the last start, 1 where they are not kept."""
+
+
+@verb
+def mean_of(spec, row, arm):
+    """Sample average of one arm since the last start, 0 before its first play."""
+
 
 # ---------------------------------------------------------------- detectors (which also have a layout, `restart` and `evict`)
-watch = Verb(
-    "watch",
-    "Take in the reward of one play; True when the arm's click probability seems to have changed: `watch(spec, row, arm, value)`.",
-)
+@verb
+def watch(spec, row, arm, value):
+    """Take in the reward of one play; True when the arm's click probability seems to have changed."""
 
-intake = Verb("intake", "Take in the reward of one play, without asking for an alarm: `intake(spec, row, arm, value)`.")
-evidence = Verb(
-    "evidence",
-    "How strongly the arm's record speaks for a change (an alarm when positive), and the plays and total since: "
-    "`evidence(spec, row, arm, bonus)`, the bonus being added by whoever knows more.",
-)
 
-onset = Verb("onset", "The plays and the total of an arm since its most likely change: `onset(spec, row, arm)`.")
+@verb
+def intake(spec, row, arm, value):
+    """Take in the reward of one play, without asking for an alarm."""
+
+
+@verb
+def evidence(spec, row, arm, bonus):
+    """How strongly the arm's record speaks for a change (an alarm when positive), and the plays and total since.
+
+    The bonus is added by whoever knows more.
+    """
+
+
+@verb
+def onset(spec, row, arm):
+    """The plays and the total of an arm since its most likely change."""
+
 
 # ---------------------------------------------------------------- classifiers
-begin_pool = Verb("begin_pool", "Make a zeroed group row an empty one for d features: `begin_pool(spec, pool, d)`.", _nothing)
-predict = Verb("predict", "Is this context an event? Positive is True: `predict(spec, pool, delta, x, told)`.")
-absorb = Verb(
-    "absorb",
-    "Put a context whose label nobody knows into the delta; 1 if there is something to fold: `absorb(spec, pool, delta, x)`.",
-    _nothing,
-)
-blame = Verb(
-    "blame", "The feature that makes this context positive, the largest where that has no answer: `blame(spec, pool, x)`.", _largest
-)
-learn = Verb("learn", "Put a false-labelled context into the delta: `learn(spec, delta, x)`.", _nothing)
-merge = Verb("merge", "Join what `delta` has learnt into `pool`: `merge(spec, pool, delta)`.", _nothing)
-clear = Verb("clear", "Empty a delta after it was folded in: `clear(spec, delta)`.", _nothing)
-domain = Verb(
-    "domain",
-    "Whether a context can be used: finite, and where the policy or classifier is declared for: `domain(spec, pool, x)`.",
-    _anywhere,
-)
+@verb(default=_nothing)
+def begin_pool(spec, pool, d):
+    """Make a zeroed group row an empty one for d features."""
+
+
+@verb
+def predict(spec, pool, delta, x, told):
+    """Is this context an event? Positive is True."""
+
+
+@verb(default=_nothing)
+def absorb(spec, pool, delta, x):
+    """Put a context whose label nobody knows into the delta; 1 if there is something to fold."""
+
+
+@verb(default=_largest)
+def blame(spec, pool, x):
+    """The feature that makes this context positive, the largest where that has no answer."""
+
+
+@verb(default=_nothing)
+def learn(spec, delta, x):
+    """Put a false-labelled context into the delta."""
+
+
+@verb(default=_nothing)
+def merge(spec, pool, delta):
+    """Join what `delta` has learnt into `pool`."""
+
+
+@verb(default=_nothing)
+def clear(spec, delta):
+    """Empty a delta after it was folded in."""
+
+
+@verb(default=_anywhere)
+def domain(spec, pool, x):
+    """Whether a context can be used: finite, and where the policy or classifier is declared for."""

@@ -59,8 +59,9 @@ def _fingerprint(function: Callable[..., Any], classes: frozenset[type]) -> tupl
     # their own implementations; a default counts where the verb is called: which verbs there are depends on what was imported
     bases = [base for cls in classes for base in cls.__mro__]
     todo.extend(verb.implementations[base] for verb in verbs.VERBS for base in bases if base in verb.implementations)
+    wrapping = {base: sorted(verb.__name__ for verb in verbs.WRAPPING[base]) for base in bases if base in verbs.WRAPPING}
     seen: set[int] = set()
-    parts: list[str] = []
+    parts = [f"{base.__module__}.{base.__qualname__} passes on all but {kept}" for base, kept in wrapping.items()]
     importable = True
     while todo:
         item = todo.pop()
@@ -71,7 +72,7 @@ def _fingerprint(function: Callable[..., Any], classes: frozenset[type]) -> tupl
         if isinstance(item, FunctionType):
             name, options = f"{item.__module__}.{item.__qualname__}", sorted(vars(item).items(), key=str)
             parts.append(f"{name}:{text_of(item.__code__)}:{text_of(item.__defaults__)}:{text_of(options)}")
-            todo.extend(reached(item, parts))
+            todo.extend(reached(item, parts, passing=bool(wrapping)))
             importable &= str(item.__module__).startswith("swerve.") or inspect.getmodule(item) is not None
         elif isinstance(item, type):
             parts.append(f"{item.__module__}.{item.__qualname__}:{[base.__qualname__ for base in item.__mro__]}")
@@ -84,7 +85,7 @@ def _fingerprint(function: Callable[..., Any], classes: frozenset[type]) -> tupl
     return hashlib.sha256("\n".join([VERSIONS, *sorted(parts)]).encode()).hexdigest()[:16], importable
 
 
-def reached(function: FunctionType, parts: list[str]) -> Iterator[Any]:
+def reached(function: FunctionType, parts: list[str], passing: bool) -> Iterator[Any]:
     """What a function's code can get at: callables to follow; values of globals go into `parts` at once."""
     names = sorted({name for code in codes(function.__code__) for name in code.co_names})
     bound = {name: function.__globals__[name] for name in names if name in function.__globals__}
@@ -97,8 +98,11 @@ def reached(function: FunctionType, parts: list[str]) -> Iterator[Any]:
         if isinstance(value, ModuleType) or value is verbs.VERBS:
             continue  # its members were added one by one; all verbs there are, which is no code
         if isinstance(value, verbs.Verb):  # implementations are followed through the classes
+            parts.append(f"{value} beside {value.beside}")
             if value.default is not None:
                 yield value.default
+            if passing:
+                yield value.passing
         elif callable(value):
             yield value
         elif (shown := text_of(value)) is not None:

@@ -20,7 +20,7 @@ from swerve.core.errors import SwerveError
 from swerve.core.rng import at, split, unit
 from swerve.core.spec import Spec, record_dtype
 from swerve.core.tables import Table, capacity, nested
-from swerve.core.verbs import Verb, kernel
+from swerve.core.verbs import kernel, verb
 
 NEVER = np.iinfo(np.int64).max
 
@@ -53,14 +53,35 @@ def _click(spec, scene, segments, place, arm):
     return unit(at(place.clicks, place.t)) < chance(spec, scene, segments, place, arm)
 
 
-world = Verb("world", "Draw a problem instance: `world(spec, seed)`.")
-advance = Verb(
-    "advance", "Go to the query's next round; 1 if it is an event, else 0: `advance(spec, scene, segments, place)`.", _advance
-)
-context = Verb("context", "Write the round's context into x: `context(spec, scene, place, told, x)`.")
-chance = Verb("chance", "An arm's click probability in this round: `chance(spec, scene, segments, place, arm)`.", _chance)
-best = Verb("best", "The best arm's click probability in this round: `best(spec, scene, segments, place)`.", _best)
-click = Verb("click", "Whether this arm would be clicked in this round: `click(spec, scene, segments, place, arm)`.", _click)
+@verb
+def world(spec, seed):
+    """Draw a problem instance."""
+
+
+@verb(default=_advance)
+def advance(spec, scene, segments, place):
+    """Go to the query's next round; 1 if it is an event, else 0."""
+
+
+@verb
+def context(spec, scene, place, told, x):
+    """Write the round's context into x."""
+
+
+@verb(default=_chance)
+def chance(spec, scene, segments, place, arm):
+    """An arm's click probability in this round."""
+
+
+@verb(default=_best)
+def best(spec, scene, segments, place):
+    """The best arm's click probability in this round."""
+
+
+@verb(default=_click)
+def click(spec, scene, segments, place, arm):
+    """Whether this arm would be clicked in this round."""
+
 
 PLACE = record_dtype(
     [

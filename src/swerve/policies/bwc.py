@@ -40,7 +40,7 @@ from swerve.core.verbs import kernel
 from swerve.core.wrapping import inner_layout, inner_pool_layout, wrapping
 
 
-@wrapping
+@wrapping(without=(guess, test_length))  # no bandit to test: it starts over when a guess would be due
 class BWC(Spec):
     """Restart the bandit when the classifier says "event", then test whether it was one, and teach the classifier if not.
 
@@ -185,7 +185,7 @@ def _(spec, row, arm):
 
 @phase.register(BWC)
 def _(spec, row):
-    return row.phase
+    return row.phase + phase(spec.bandit, row.bandit)  # both only grow
 
 
 @merge.register(BWC)
@@ -214,9 +214,9 @@ def _(spec):
 
 @domain.register(BWC)
 def _(spec, pool, x):
-    return domain(spec.classifier, pool.classifier, x)
+    return domain(spec.classifier, pool.classifier, x) and domain(spec.bandit, pool.bandit, x)
 
 
 @testing.register(BWC)
 def _(spec, row):
-    return row.phase % 2
+    return row.phase % 2 | testing(spec.bandit, row.bandit)

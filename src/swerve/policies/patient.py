@@ -9,42 +9,35 @@ import numpy as np
 from swerve.core.contract import (
     ALARM,
     RESTARTED,
+    attribute,
     begin,
-    blame,
     evict,
+    guess,
     layout,
+    mean_of,
     observe,
+    played,
     plays_of,
     restart,
     reward,
     select,
     settle,
     show,
+    slots,
+    test_length,
 )
 from swerve.core.spec import NonNegative, Spec
-from swerve.core.verbs import Verb, kernel
+from swerve.core.verbs import kernel
 from swerve.core.wrapping import inner_layout, wrapping
 from swerve.policies.swerve import Swerve
+
+__all__ = ["Patient", "attribute"]  # the verb that it is for, at hand beside it
 
 PARTS = 4  # measured: with 2 the regret at clicks 100 rounds late was 1.4 times as high, because plays wait up to 2 graces
 MOST = 65535  # plays of one arm that a part can hold
 
 
-@kernel
-def _at_once(spec, row, arm, value, shown, now):
-    reward(spec, row, arm, value, now)
-
-
-#: Not a verb of the contract: a combinator that passed it on to its bandit would leave out what it does with rewards itself.
-attribute = Verb(
-    "attribute",
-    "A play that was shown at the time `shown` earns `value` more; `reward`, where it does not matter when that was: "
-    "`attribute(spec, row, arm, value, shown, now)`.",
-    _at_once,
-)
-
-
-@wrapping
+@wrapping(without=(guess, test_length, slots, played, mean_of))  # no bandit to test: what is waiting is not in its counts
 class Patient(Spec):
     """Hold every play back for `grace`, then let the bandit have it with all that it has earned, as if it had been shown just then.
 
@@ -221,8 +214,3 @@ def _(spec, row, arm):
     for part in range(PARTS):
         waiting += np.int64(row.plays[arm, part])
     return plays_of(spec.bandit, row.bandit, arm) + waiting
-
-
-@blame.register(Patient)
-def _(spec, pool, x):
-    return blame(spec.bandit, pool.bandit, x)

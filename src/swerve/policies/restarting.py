@@ -6,6 +6,7 @@ from typing import Annotated
 
 from swerve.core.contract import (
     RESTARTED,
+    attribute,
     begin,
     evict,
     layout,
@@ -19,6 +20,7 @@ from swerve.core.contract import (
 )
 from swerve.core.spec import Choice, Spec
 from swerve.core.tables import nested
+from swerve.core.verbs import kernel
 from swerve.core.wrapping import inner_layout, wrapping
 
 SCOPES = ("all", "arm")
@@ -111,11 +113,23 @@ def _(spec, row, arm, now):
     row.earned = 0.0
 
 
+@kernel
+def earn(row, arm, value):
+    """What the detector will see of it."""
+    if arm == row.open:
+        row.earned = min(row.earned + value, 1.0)
+
+
 @reward.register(Restarting)
 def _(spec, row, arm, value, now):
     reward(spec.bandit, row.bandit, arm, value, now)
-    if arm == row.open:
-        row.earned = min(row.earned + value, 1.0)
+    earn(row, arm, value)
+
+
+@attribute.register(Restarting)
+def _(spec, row, arm, value, shown, now):
+    attribute(spec.bandit, row.bandit, arm, value, shown, now)
+    earn(row, arm, value)
 
 
 @evict.register(Restarting)

@@ -1,0 +1,211 @@
+"""What every combinator must do: pass each verb on to the bandit inside, or say that it does not."""
+
+from __future__ import annotations
+
+import functools
+import sys
+
+import numpy as np
+import pytest
+from conformance.examples import cls_named, examples_of, load
+from numba import njit
+
+from swerve import BWC, UCB1, Never, Oracle, Spec, Testable, Thompson
+from swerve.core.contract import absorb, begin, begin_pool, blame, clear, mean_of, merge, phase, plays_of, reward, select
+from swerve.core.engine import decide
+from swerve.core.spec import field_types, pack
+from swerve.core.tables import full_mask, pool_dtype, row_dtype
+from swerve.core.verbs import MARKERS, WRAPPING, Verb
+
+N, D = 4, 2
+ARMS, FEATURES = 8, 8
+
+#: What a combinator answers by itself, and why.
+OWN = {
+    ("BWC", "blame"): "alarms are those of its classifier",
+    ("BWC", "reads_context"): "it reads contexts whatever the bandit does",
+    ("Patient", "attribute"): "to the bandit a play is shown when it is handed over",
+    ("Testable", "guess"): "what it is for",
+    ("Testable", "test_length"): "its field",
+    ("ExploreFirst", "guess"): "what it is for",
+    ("ExploreFirst", "test_length"): "its field",
+}
+
+
+class Probe(Spec):
+    """A bandit that answers every verb there is, and notes which it was asked."""
+
+
+def all_verbs() -> list[Verb]:
+    """Every verb that a module of ours has under its name."""
+    load()
+    ours = [module for name, module in list(sys.modules.items()) if name.startswith("swerve.")]
+    found = {id(value): value for module in ours for value in vars(module).values() if isinstance(value, Verb)}
+    return sorted(found.values(), key=lambda verb: verb.__name__)
+
+
+VERBS = all_verbs()
+ASKED: set[str] = set()
+ANSWERS = {"guess": (0, 0), "test_length": 5, "slots": ARMS, "played": 100, "domain": True, "plays_of": 1}
+
+
+def noting(verb):
+    """The probe's implementation of a verb."""
+
+    def answer(spec, *args):
+        assert isinstance(spec, Probe), f"{verb} was asked with another spec"
+        for name, value in zip(verb.parameters[1:], args, strict=True):
+            if name in ("row", "pool", "delta"):
+                assert value.dtype.names == ("probe",), f"{verb}: {name} is not the bandit's part"
+        ASKED.add(verb.__name__)
+        return [("probe", "i8")] if verb.__name__ in ("layout", "pool_layout") else ANSWERS.get(verb.__name__, 0)
+
+    return answer
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _known():
+    """The probe answers in these tests only: elsewhere it would be listed as a policy, a classifier and an environment."""
+    for verb in VERBS:
+        verb.register(Probe)(noting(verb))
+    yield
+    for verb in VERBS:
+        del verb.implementations[Probe]
+    del MARKERS[Probe.marker]
+
+
+WRAPPERS = [cls for cls in load() if "bandit" in field_types(cls)]
+EVERY = pytest.mark.parametrize("cls", WRAPPERS, ids=lambda cls: cls.__name__)
+
+
+def around(cls, bandit):
+    """An example of the class with this bandit inside."""
+    example = examples_of(cls)[0]
+    return cls(**{name: getattr(example, name) for name in field_types(cls)} | {"bandit": bandit})
+
+
+class Tables:
+    """A row and a pool of a policy, with which its verbs can be asked."""
+
+    def __init__(self, spec):
+        self.spec = spec
+        self.table, self.pools = np.zeros(1, row_dtype(spec, N, D)), np.zeros(2, pool_dtype(spec, D))
+        begin(spec, self.table[0], np.uint64(7))
+        begin_pool(spec, self.pools[0], D)
+
+    def play(self, t, told):
+        """A round, a hundred seconds after the one before."""
+        now, offer = 100.0 * t, np.int64(full_mask(N))
+        return decide(self.spec, self.table[0], self.pools, 0, 1, np.zeros(D), int(told), offer, now)[0]
+
+    def ask(self, verb):
+        """The verb, asked with something for every argument; what only other kinds of spec take is passed on as it is."""
+        fitting = {
+            "spec": self.spec,
+            "row": self.table[0],
+            "pool": self.pools[0],
+            "delta": self.pools[1],
+            "arms": ARMS,
+            "features": FEATURES,
+            "word": np.uint64(7),
+            "d": D,
+            "available": np.int64(full_mask(N)),
+            "x": np.zeros(D),
+            "told": 1,
+            "arm": 0,
+            "value": 1.0,
+            "shown": 1e6,
+            "now": 1e6,
+        }
+        return verb(*[fitting.get(name) for name in verb.parameters])
+
+
+@functools.cache
+def asked_in_a_life(cls):
+    """What a bandit inside is asked when its combinator begins and plays: later than its plays, where they are held back."""
+    ASKED.clear()
+    tables = Tables(around(cls, Probe()))
+    for t in range(8):
+        arm = tables.play(t, told=t == 5)
+        reward(tables.spec, tables.table[0], arm, 1.0, 100.0 * t)
+    return frozenset(ASKED)
+
+
+def test_every_combinator_is_a_wrapping_and_is_tried():
+    assert {cls.__name__ for cls in WRAPPERS} >= {"Testable", "ExploreFirst", "Forced", "BWC", "Oracle", "Restarting", "Patient"}
+    assert set(WRAPPERS) <= set(WRAPPING)
+    assert {(cls.__name__, verb.__name__) for cls in WRAPPERS for verb in VERBS} >= set(OWN)
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.__name__)
+@EVERY
+def test_every_verb_reaches_the_bandit_inside_or_is_withheld_by_name(cls, verb):
+    spec = around(cls, Probe())
+    if verb in WRAPPING[cls]:
+        assert not verb.knows(spec)
+        return
+    assert verb.knows(spec)
+    if (cls.__name__, verb.__name__) in OWN:
+        assert cls in verb.implementations
+        return
+    if verb.__name__ in asked_in_a_life(cls):
+        return
+    tables = Tables(spec)
+    ASKED.clear()
+    tables.ask(verb)
+    assert verb.__name__ in ASKED, f"{cls.__name__} has lost {verb}"
+
+
+@EVERY
+def test_what_the_bandit_does_not_know_its_combinator_does_not_claim(cls):
+    """`knows` is what compositions are checked by."""
+    spec = around(cls, Testable(UCB1(), length=5))
+    exp3s = cls_named("EXP3S")()
+    assert not any(verb.knows(spec) for verb in VERBS if verb.__name__ in ("predict", "watch", "world", "concepts"))
+    if cls.__name__ in ("Oracle", "Forced", "Restarting"):
+        assert mean_of.knows(spec)
+        assert plays_of.knows(spec)
+        assert not mean_of.knows(around(cls, exp3s))
+        assert not plays_of.knows(around(cls, exp3s))
+        assert select.knows(around(cls, exp3s))
+
+
+@EVERY
+def test_a_blamed_feature_is_the_classifiers_compiled_too(cls):
+    """An alarm of a feature that is low, under every combinator that a BWC fits in."""
+    bwc = BWC(Testable(Thompson(), length=5), cls_named("QuantileBox")(outer=0.1, inner=0.3, reach=0.1, warm=20))
+    if cls in (BWC, Testable, cls_named("ExploreFirst")):
+        spec = bwc if cls is BWC else BWC(around(cls, Thompson()), bwc.classifier)
+    else:
+        spec = around(cls, bwc)
+    tables = Tables(spec)
+    pool = tables.pools[0]
+    while "classifier" not in pool.dtype.names:
+        pool = pool["bandit"]
+    low = np.array([0.5, -5.0])
+    for t in range(400):
+        x = np.array([t % 20 / 20.0, t * 7 % 20 / 20.0])
+        step(bwc.classifier, pool["classifier"], x)
+    params = pack(spec)
+    compiled = njit(lambda params, pools, x: blame(params[0], pools[0], x))
+    assert blame(bwc.classifier, pool["classifier"], low) == 1
+    assert blame(spec, tables.pools[0], low) == 1
+    assert compiled(params, tables.pools, low) == 1
+
+
+def step(classifier, pool, x):
+    """One context more that the classifier has seen."""
+    delta = np.zeros(1, pool.dtype)[0]
+    if absorb(classifier, pool, delta, x):
+        merge(classifier, pool, delta)
+        clear(classifier, delta)
+
+
+def test_phases_of_a_bandit_under_bwc_count():
+    """A click from before the bandit inside started over must not be learnt."""
+    spec = BWC(Testable(Oracle(UCB1()), length=500), Never())
+    tables, phases = Tables(spec), []
+    for t in range(6):
+        tables.play(t, told=t == 3)
+        phases.append(int(phase(spec, tables.table[0])))
+    assert phases[2] < phases[3] == phases[5]
