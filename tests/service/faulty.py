@@ -1,37 +1,64 @@
-"""`swerve serve` over a real store with faults to order: `python faulty.py --config FILE`.
+"""`swerve serve` over a real store with faults to order: `python faulty.py --config FILE`, and whatever else `swerve serve` takes.
 
-Beside FILE, `faults.json` says which: {"full": true} lets the database grow no further, {"load": 0.2, "commit": 0.1} makes it slow.
+Beside FILE, `faults.json` says which. All of them may be given at once:
+
+    {"full": true}                                          the database grows no further
+    {"load": 0.2, "commit": 0.1}                            reading or writing takes so many seconds longer
+    {"error": {"kind": "io", "when": "before", "every": 2}} every second commit fails, and was not done
+    {"error": {"kind": "io", "when": "after", "every": 2}}  every second commit fails, and was done
+
+`clock.bin` beside FILE, eight bytes, is how many seconds the wall clock of this process is ahead of the machine's.
 """
 
 from __future__ import annotations
 
 import json
+import mmap
+import struct
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from swerve.service import server
-from swerve.service.config import load
-from swerve.store import Batch, Store, store_path
-from swerve.store.sqlite import SQLiteStore
+FOLDER = Path(sys.argv[sys.argv.index("--config") + 1]).parent if "--config" in sys.argv else Path()
+FILE = FOLDER / "faults.json"
+CLOCK = FOLDER / "clock.bin"
 
-FILE = Path(sys.argv[-1]).with_name("faults.json")
+if __name__ == "__main__" and CLOCK.exists():
+    # before anything of the service is imported: its clock keeps the function that it finds here
+    with CLOCK.open("rb") as opened:
+        _shift = mmap.mmap(opened.fileno(), 8, access=mmap.ACCESS_READ)
+    _wall = time.time
+    time.time = lambda: _wall() + struct.unpack_from("<d", _shift)[0]
+
+from swerve.store import Batch, StoreError, urls  # noqa: E402 - the clock comes first
+from swerve.store.sqlite import SQLiteStore  # noqa: E402
 
 
 class Faulty(SQLiteStore):
-    """The embedded engine, slower or fuller than it is."""
+    """The embedded engine, slower, fuller or less willing than it is."""
 
     full = False
+    commits = 0
+
+    def _ordered(self) -> dict[str, Any]:
+        faults: dict[str, Any] = json.loads(FILE.read_text()) if FILE.exists() else {}
+        return faults
 
     def _obey(self, what: str) -> None:
-        faults: dict[str, Any] = json.loads(FILE.read_text()) if FILE.exists() else {}
+        faults = self._ordered()
         time.sleep(faults.get(what, 0.0))
         if what == "commit" and faults.get("full", False) != self.full and self._writer is not None:
             self.full = faults.get("full", False)
             pages = self._writer.execute("PRAGMA page_count").fetchone()[0]
             self._writer.execute(f"PRAGMA max_page_count = {pages if self.full else 1 << 30}")
+
+    def _fail(self, when: str) -> None:
+        """Raise the error that was ordered, if this commit's turn has come."""
+        error = self._ordered().get("error")
+        if error is not None and error["when"] == when and self.commits % error["every"] == 0:
+            raise StoreError(error["kind"], f"to order, {when} the commit", uncertain=when == "after")
 
     def load(self, keys: Sequence[bytes]) -> Any:
         self._obey("load")
@@ -39,17 +66,19 @@ class Faulty(SQLiteStore):
 
     def commit(self, batch: Batch) -> None:
         self._obey("commit")
+        self.commits += 1
+        self._fail("before")
         super().commit(batch)
+        self._fail("after")
 
     def probe(self) -> None:
         self._obey("commit")
         super().probe()
 
 
-def open_faulty(url: str, *, new: bool = False) -> Store:
-    return Faulty(store_path(url), new=new)
-
-
 if __name__ == "__main__":
-    server.open_store = open_faulty
-    server.serve(load(FILE.with_name(Path(sys.argv[2]).name)), lambda line: print(line, flush=True))
+    from swerve.cli import main
+
+    urls.SQLiteStore = Faulty  # type: ignore[misc]
+    sys.argv = ["swerve", "serve", *sys.argv[1:]]
+    main()

@@ -1,0 +1,261 @@
+"""What the outside knows: which clicks the service must hold, which it may hold, and which it must not, through every restore.
+
+Each decision is answered with one and the same word, however often that is sent. Its click is in one of three states towards the
+store that lies at the path now:
+
+- `ABSENT`: never sent to it, so it must not be counted;
+- `MAYBE`: sent, and the answer never came, or was 503: counted once, or not at all;
+- `PRESENT`: acknowledged, so it is counted exactly once.
+
+A restore turns all of them back to what the backup holds. A backup holds what was acknowledged before it began; what was sent by its
+end and not acknowledged at its beginning it may hold. A *life* of the store ends with each restore: lives have even numbers, while
+the file is being swapped the number is odd, and an answer proves something only about the life that its request was sent in.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+ABSENT, MAYBE, PRESENT = 0, 1, 2
+#: Answers of feedback that count in the totals.
+COUNTED = ("learned", "late", "ignored")
+
+Pair = tuple[str, str]  # query, candidate
+
+
+@dataclass(eq=False, slots=True)
+class Click:
+    """One decision and what is said of it: `clicked`, and whether that is a click on the candidate that was on top."""
+
+    token: str
+    query: str
+    clicked: str | None
+    top: bool
+    made: float = 0.0  # when it was decided
+    ahead: float = 0.0  # by how much the clock had been set ahead until then
+    born: int = 0  # the life that it was decided in
+    state: int = ABSENT
+    status: str | None = None  # the answer that made it `PRESENT`
+    sends: int = 0  # in all lives
+    tries: int = 0  # since it was last `ABSENT`
+    life: int = -1  # of the last send
+    flying: int = 0  # requests without an answer yet
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One request with a click in it, as it was when it was sent."""
+
+    click: Click
+    life: int
+    firm: bool  # whether an acknowledgement proves that the click is in the store of this life
+
+
+@dataclass(eq=False, slots=True)
+class Backup:
+    """What a copy of the store holds."""
+
+    least: Counter[Pair]
+    most: Counter[Pair]
+    certain: frozenset[Click]
+    clicks: dict[Click, tuple[int, str | None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A candidate whose count is not what it must be."""
+
+    query: str
+    candidate: str
+    found: int
+    least: int
+    most: int
+
+    @property
+    def kind(self) -> str:
+        """`lost`, `doubled`, or `foreign`: a click in the record of another query."""
+        if not self.candidate.startswith(f"{self.query}/"):
+            return "foreign"
+        return "lost" if self.found < self.least else "doubled"
+
+    def __str__(self) -> str:
+        wanted = f"{self.least}" if self.least == self.most else f"{self.least} to {self.most}"
+        return f"{self.kind}: {self.candidate} in {self.query}: {self.found} clicks, {wanted} expected"
+
+
+class Ledger:
+    """The book of all clicks; any thread may write in it."""
+
+    def __init__(self, window: float) -> None:
+        self.window = window
+        self.guard = threading.RLock()
+        self.least: Counter[Pair] = Counter()  # of clicks that are not sent again: at least, and at most, so many
+        self.most: Counter[Pair] = Counter()
+        self.live: set[Click] = set()  # those that may be
+        self.life = 0
+        self.taken_up = True  # whether the service is known to have noticed the last swap
+        self.ahead = 0.0  # seconds by which the clock was set ahead, all jumps together
+        self.acknowledged = 0
+        self.wrong: list[str] = []  # answers that contradict an earlier one
+        self._holding = False  # a backup or a swap is under way: nothing leaves `live`
+        self._leaving: list[Click] = []
+
+    # ------------------------------------------------------------------ feedback
+    def decided(self, token: str, query: str, clicked: str | None, top: bool) -> Click:
+        """A decision that may be answered."""
+        with self.guard:
+            click = Click(token, query, clicked, top, time.monotonic(), self.ahead, self.life)
+            self.live.add(click)
+            return click
+
+    def sending(self, clicks: Iterable[Click]) -> list[Sent]:
+        """They are about to be sent."""
+        with self.guard:
+            out = []
+            for click in clicks:
+                # an answer from memory may still be about the store of before; of what it was never sent it has no memory
+                firm = self.life % 2 == 0 and (self.taken_up or click.sends == 0)
+                out.append(Sent(click, self.life, firm))
+                click.sends += 1
+                click.tries += 1
+                click.life = self.life
+                click.flying += 1
+                click.state = max(click.state, MAYBE)
+            return out
+
+    def answered(self, sent: Sent, status: str | None) -> None:
+        """The answer to one of them: its status, or None when it was 503 or never came."""
+        click = sent.click
+        with self.guard:
+            click.flying -= 1
+            if status is None or sent.life != self.life or not sent.firm:
+                return
+            if status not in COUNTED:
+                self._not_counted(click, status)
+            elif click.state != PRESENT:
+                click.state, click.status = PRESENT, status
+                self.acknowledged += click.top
+            elif status != click.status:
+                self.wrong.append(f"{click.token} was answered {click.status!r}, and {status!r} when it was sent again")
+
+    def _not_counted(self, click: Click, status: str) -> None:
+        """Expired, or refused: only a decision of before a restore may be refused, and none may expire before its time."""
+        age = time.monotonic() - click.made + self.ahead - click.ahead
+        if status == "expired" and age < self.window - 1.0:
+            self.wrong.append(f"{click.token} expired after {age:.1f} of {self.window:.0f} seconds")
+        elif status != "expired" and click.born == self.life:
+            self.wrong.append(f"{click.token} was refused: {status}")
+        if click.state == MAYBE and click.tries == 1:
+            click.state, click.tries = ABSENT, 0
+
+    def leave(self, click: Click) -> None:
+        """It is not sent again."""
+        with self.guard:
+            if self._holding:
+                self._leaving.append(click)
+            elif click in self.live:
+                self.live.remove(click)
+                if click.top and click.clicked is not None:
+                    self._add(self.least, self.most, click, click.state)
+
+    @staticmethod
+    def _add(least: Counter[Pair], most: Counter[Pair], click: Click, state: int) -> None:
+        pair = (click.query, str(click.clicked))
+        if state == PRESENT:
+            least[pair] += 1
+        if state != ABSENT:
+            most[pair] += 1
+
+    def _release(self) -> None:
+        self._holding = False
+        leaving, self._leaving = self._leaving, []
+        for click in leaving:
+            self.leave(click)
+
+    # ------------------------------------------------------------------ faults that change what is true
+    def jumped(self, seconds: float) -> None:
+        """The wall clock is about to be set ahead."""
+        with self.guard:
+            self.ahead += max(seconds, 0.0)
+
+    def backup_begins(self) -> Backup:
+        """A copy of the store is about to be made."""
+        with self.guard:
+            self._holding = True
+            certain = frozenset(click for click in self.live if click.state == PRESENT)
+            return Backup(self.least.copy(), self.most.copy(), certain)
+
+    def backup_ends(self, backup: Backup) -> None:
+        """It is made."""
+        with self.guard:
+            backup.clicks = {
+                click: (PRESENT, click.status) if click in backup.certain else (MAYBE, None)
+                for click in self.live
+                if click.state != ABSENT
+            }
+            self._release()
+
+    def swap_begins(self) -> None:
+        """The database is about to be replaced by a backup."""
+        with self.guard:
+            self._holding = True
+            self.life += 1
+
+    def swap_ends(self, backup: Backup, *, running: bool) -> None:
+        """It is replaced. Where the service ran, what was on its way may have reached the new file, or wait to be written to it."""
+        with self.guard:
+            before = self.life
+            self.life += 1
+            self.taken_up = not running
+            self.ahead += 1e9  # the service's clock is the backup's now: what was decided before may expire at any time
+            self.least, self.most = backup.least.copy(), backup.most.copy()
+            for click, (state, _) in backup.clicks.items():
+                if click not in self.live and click.top and click.clicked is not None:
+                    self._add(self.least, self.most, click, state)
+            for click in self.live:
+                state, status = backup.clicks.get(click, (ABSENT, None))
+                if running and state == ABSENT and (click.flying or click.life == before or click.state == MAYBE):
+                    state = MAYBE
+                click.state, click.status = state, status
+                click.tries = 0 if state == ABSENT else max(click.tries, 2)
+            self._release()
+
+    def noticed(self) -> None:
+        """The service has acknowledged a new click since the swap: it goes on with what the backup holds."""
+        with self.guard:
+            self.taken_up = True
+
+    # ------------------------------------------------------------------ judgement
+    def unknown(self) -> int:
+        """How many clicks are counted once or not at all."""
+        with self.guard:
+            pending = sum(click.state == MAYBE and click.top for click in self.live)
+            return pending + self.most.total() - self.least.total()
+
+    def expected(self) -> tuple[Counter[Pair], Counter[Pair]]:
+        """At least, and at most, so many clicks for each candidate."""
+        with self.guard:
+            least, most = self.least.copy(), self.most.copy()
+            for click in self.live:
+                if click.top and click.clicked is not None:
+                    self._add(least, most, click, click.state)
+            return least, most
+
+    def compare(self, found: Mapping[str, Mapping[str, int]]) -> list[Difference]:
+        """What is not as it must be, of the queries that were read. Nothing may be sent between the reading and this."""
+        least, most = self.expected()
+        names: dict[str, set[str]] = {query: set(counts) for query, counts in found.items()}
+        for query, candidate in most:
+            if query in names:
+                names[query].add(candidate)
+        out = []
+        for query, candidates in names.items():
+            for candidate in sorted(candidates):
+                pair, count = (query, candidate), found[query].get(candidate, 0)
+                if not least[pair] <= count <= most[pair] or not candidate.startswith(f"{query}/"):
+                    out.append(Difference(query, candidate, count, least[pair], most[pair]))
+        return out
