@@ -28,6 +28,7 @@ from service.running import Gone, Http, Running
 from service.soak_faults import FAULTS, Disk, Faults, Line, Stuck, schedule, verify
 from service.soak_ledger import Difference, Ledger
 from service.soak_load import Traffic, Worker, names_of
+from service.soak_log import Log
 
 WINDOW = 300.0  # seconds in which feedback counts: short enough for decisions to expire in a run
 SHOWN = 12  # faults before a failure that are told, and differences
@@ -69,7 +70,8 @@ class Report:
         did = ", ".join(f"{count} {name}" for name, count in sorted(self.faults.items())) or "none"
         out.append(f"seed {plan.seed}, policy {plan.policy}, cache of {plan.cache_mb} MB, {self.seconds:.0f} s; faults: {did}")
         out.append(
-            f"{self.counts['requests']:,} requests, {self.counts['rankings']:,} rankings ({self.counts['degraded']:,} in the given order), "
+            f"{self.counts['requests']:,} requests, {self.counts['rankings']:,} rankings "
+            f"({self.counts['degraded']:,} in the given order), "
             f"{self.acknowledged:,} clicks acknowledged, {self.unknown:,} unknown at the end, {self.checks} checks"
         )
         if not self.wrong:
@@ -83,7 +85,13 @@ class Report:
         return "\n".join(out)
 
     def as_json(self) -> dict[str, Any]:
-        return {**vars(self), "ok": not self.wrong, "plan": asdict(self.plan), "faults": dict(self.faults), "counts": dict(self.counts)}
+        return {
+            **vars(self),
+            "ok": not self.wrong,
+            "plan": asdict(self.plan),
+            "faults": dict(self.faults),
+            "counts": dict(self.counts),
+        }
 
 
 def again(plan: Plan) -> str:
@@ -113,6 +121,7 @@ class Soak:
         self.traffic = Traffic(self.service, self.ledger, plan.seed, names_of(plan.queries))
         self.workers = [Worker(self.traffic, number) for number in range(plan.workers)]
         self.faults = Faults(self.service, disk, self.ledger)
+        self.log = Log(self.service.log)
         self.began = time.monotonic()
 
     def run(self) -> Report:
@@ -158,6 +167,7 @@ class Soak:
         self.report.faults[line["fault"]] += 1
         if not sys.stderr.isatty():
             print(json.dumps(entry), file=sys.stderr, flush=True)
+        self.log.restores += line["fault"] == "restore-live"
         started = self.faults.do(line)
         entry["took"] = round(time.monotonic() - self.began - entry["at"], 1)
         if line["check"] or line["fault"].startswith("restore"):
@@ -223,7 +233,7 @@ class Soak:
         report = self.report
         report.seconds = time.monotonic() - self.began
         report.counts, report.acknowledged, report.unknown = self.traffic.counts, self.ledger.acknowledged, self.ledger.unknown()
-        for source in (self.ledger.wrong, self.traffic.wrong):
+        for source in (self.ledger.wrong, self.traffic.wrong, self.log.wrong()):
             while source:
                 report.wrong.append(source.pop(0))
         for worker in self.workers:
@@ -253,7 +263,9 @@ def clicks_of(client: Http, query: str, patience: float = 30.0) -> dict[str, int
             time.sleep(0.1)
             continue
         if answer.status == 200:
-            return {arm["id"]: arm["clicks"] for arm in answer.json["arms"] if arm["clicks"] or not arm["id"].startswith(f"{query}/")}
+            return {
+                arm["id"]: arm["clicks"] for arm in answer.json["arms"] if arm["clicks"] or not arm["id"].startswith(f"{query}/")
+            }
         if answer.status == 404:
             return {}
         time.sleep(0.1)
@@ -278,14 +290,18 @@ def soak(plan: Plan, folder: Path | None = None) -> Report:
 
 def main() -> int:
     """The command."""
-    parser = argparse.ArgumentParser(description="Random faults against random load, with an outside ledger of every acknowledged click.")
+    parser = argparse.ArgumentParser(
+        description="Random faults against random load, with an outside ledger of every acknowledged click."
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the faults and the requests")
     parser.add_argument("--minutes", type=float, default=30.0, help="of load and faults")
     parser.add_argument("--policy", choices=("ts", "swerve"), default="ts")
     parser.add_argument("--cache-mb", type=int, default=1, help="store.cache_mb: 1 holds a quarter of the queries")
     parser.add_argument("--faults", default=",".join(FAULTS), help="which, separated by commas (all: %(default)s)")
     parser.add_argument("--most", type=int, help="so many faults at most")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="folder to run in, kept in any case; it must be empty or not there")
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="folder to run in, kept in any case; it must be empty or not there"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there")
     parser.add_argument("--schedule", type=int, metavar="N", help="print the first N faults of the seed as JSON lines, and stop")
     given = parser.parse_args()

@@ -28,17 +28,18 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": SRC, "PYTHONUNBUFFERED": "1"}
 
 #: Fault → how often it comes, beside the others.
 FAULTS = {
-    "kill": 5, "stop": 3, "pause": 3, "locked": 2, "slow": 2, "full": 2, "no-space": 2, "bad-write": 3, "bad-sync": 3, "error-before": 2,
-    "error-after": 3, "file-away": 2, "files-away": 2, "folder-away": 2, "backup": 4, "restore-live": 4, "restore-stopped": 4,
-    "clock": 4, "second": 1,
+    "kill": 5, "stop": 3, "pause": 3, "locked": 2, "slow": 2, "full": 2, "no-space": 2, "bad-write": 3, "bad-sync": 3,
+    "error-before": 2, "error-after": 3, "file-away": 2, "files-away": 2, "folder-away": 2, "backup": 4, "restore-live": 4,
+    "restore-stopped": 4, "clock": 4, "second": 1,
 }  # fmt: skip
 #: Those that last for a while, and may be met by a kill or a start.
 LASTING = {
-    "locked", "slow", "full", "no-space", "bad-write", "bad-sync", "error-before", "error-after", "file-away", "files-away", "folder-away",
+    "locked", "slow", "full", "no-space", "bad-write", "bad-sync", "error-before", "error-after", "file-away", "files-away",
+    "folder-away",
 }  # fmt: skip
 
 
-class Stuck(AssertionError):
+class Stuck(AssertionError):  # noqa: N818 - what happened
     """The service does not do what it must after a fault is over."""
 
 
@@ -79,7 +80,7 @@ def _details(fault: str, draw: random.Random) -> Line:
 
 @dataclass
 class Disk:
-    """The disk under the service: a library that is loaded before it and fails writes and syncs to order. None without a compiler."""
+    """The disk under the service: a library, loaded before it, that fails writes and syncs to order; none without a compiler."""
 
     folder: Path
     library: Path | None = None
@@ -125,10 +126,8 @@ class Faults:
     def do(self, line: Line) -> bool:
         """One of them, until it is over and the service is ready again; whether there was a start in it."""
         fault = line["fault"]
-        if fault in LASTING:
-            started = self.lasting(line)
-        else:
-            started = bool(getattr(self, fault.replace("-", "_"))(line))
+        done = self.lasting if fault in LASTING else getattr(self, fault.replace("-", "_"))
+        started = bool(done(line))
         self.ready()
         return started
 

@@ -7,9 +7,9 @@ store that lies at the path now:
 - `MAYBE`: sent, and the answer never came, or was 503: counted once, or not at all;
 - `PRESENT`: acknowledged, so it is counted exactly once.
 
-A restore turns all of them back to what the backup holds. A backup holds what was acknowledged before it began; what was sent by its
-end and not acknowledged at its beginning it may hold. A *life* of the store ends with each restore: lives have even numbers, while
-the file is being swapped the number is odd, and an answer proves something only about the life that its request was sent in.
+A restore turns all of them back to what the backup holds. A backup holds what was acknowledged before it began; what was sent by
+its end and not acknowledged at its beginning it may hold. A *life* of the store ends with each restore: lives have even numbers,
+while the file is being swapped the number is odd, and an answer proves something only about the life that its request was sent in.
 """
 
 from __future__ import annotations
