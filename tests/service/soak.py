@@ -44,6 +44,7 @@ class Plan:
     cache_mb: int = 1
     faults: tuple[str, ...] = tuple(FAULTS)
     most: int | None = None  # faults
+    linger: float | None = None  # seconds after the last of them; else until the time is up
     workers: int = 4
     queries: int = 1500
 
@@ -120,7 +121,7 @@ class Soak:
         self.report = Report(plan, str(folder), disk.library is not None)
         self.traffic = Traffic(self.service, self.ledger, plan.seed, names_of(plan.queries))
         self.workers = [Worker(self.traffic, number) for number in range(plan.workers)]
-        self.faults = Faults(self.service, disk, self.ledger)
+        self.faults = Faults(self.service, disk, self.ledger, self.rest, self.traffic.go.set)
         self.log = Log(self.service.log)
         self.began = time.monotonic()
 
@@ -135,9 +136,11 @@ class Soak:
             for line in islice(schedule(self.plan.seed, self.plan.faults), self.plan.most):
                 if not self.wait(line["after"]) or not self.one(line):
                     break
-            while not self.report.wrong and self.wait(1.0):
-                pass
             if not self.report.wrong:
+                self.wait(self.plan.seconds if self.plan.linger is None else self.plan.linger)
+            if self.report.wrong:
+                self.check("when that was noticed")
+            else:
                 self.finish()
         except Stuck as stuck:
             self.report.wrong.append(str(stuck))
@@ -167,10 +170,16 @@ class Soak:
         self.report.faults[line["fault"]] += 1
         if not sys.stderr.isatty():
             print(json.dumps(entry), file=sys.stderr, flush=True)
+        restore = line["fault"].startswith("restore")
+        if restore and line["check"]:  # which wipes away what went wrong before it
+            self.check(f"before fault {line['number']}, {line['fault']}")
+            self.tally()
+            if self.report.wrong:
+                return False
         self.log.restores += line["fault"] == "restore-live"
         started = self.faults.do(line)
         entry["took"] = round(time.monotonic() - self.began - entry["at"], 1)
-        if line["check"] or line["fault"].startswith("restore"):
+        if line["check"] or restore:
             self.check(f"after fault {line['number']}, {line['fault']}" + (" and a start" if started else ""))
         self.tally()
         return not self.report.wrong
@@ -196,8 +205,8 @@ class Soak:
         if differences:
             kinds = Counter(difference.kind for difference in differences)
             said = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-            self.report.wrong.append(f"{when}: {said} (candidates of {len({d.query for d in differences})} queries)")
-            self.report.wrong += [f"{when}: {difference}" for difference in spread(differences)]
+            told = [f"{when}: {said} (candidates of {len({d.query for d in differences})} queries)", *map(str, spread(differences))]
+            self.report.wrong = told + self.report.wrong  # before all answers that contradict one another
 
     def read(self) -> dict[str, dict[str, int]]:
         """The clicks of every query by candidate, as the service tells them."""

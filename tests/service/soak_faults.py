@@ -14,7 +14,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,9 @@ def _details(fault: str, draw: random.Random) -> Line:
     if fault in ("error-before", "error-after"):
         return {"every": every, "kind": draw.choice(["io", "full", "locked"])}
     if fault in ("restore-live", "restore-stopped"):
-        return {"which": draw.random(), "how": draw.choice(["stop", "kill"])}
+        return {"which": round(draw.random(), 3), "how": draw.choice(["stop", "kill"])}
+    if fault == "backup":
+        return {"quiet": draw.random() < 0.5}
     if fault == "clock":
         size = draw.choice([8.0, 30.0, 400.0, 7200.0, 200_000.0])
         return {"seconds": round(draw.uniform(0.5, 1.0) * size * draw.choice([-1, 1]), 1)}
@@ -114,6 +116,8 @@ class Faults:
     service: Running
     disk: Disk
     ledger: Ledger
+    rest: Callable[[], None]  # have nothing on its way
+    go: Callable[[], None]
     backups: list[tuple[Path, Backup]] = field(default_factory=list)
     made: int = 0
     shift: float = 0.0
@@ -281,14 +285,17 @@ class Faults:
 
     # ------------------------------------------------------------------ backup and restore
     def backup(self, line: Line) -> None:
-        """`swerve backup` under load."""
+        """`swerve backup`, under load or, so that what it holds is known to the click, without."""
         target = self.folder / f"backup-{self.made}.db"
         self.made += 1
+        if line.get("quiet", True):
+            self.rest()
         held = self.ledger.backup_begins()
         try:
             swerve("backup", f"sqlite:///{self.service.database}", str(target))
         finally:
             self.ledger.backup_ends(held)
+            self.go()
         self.backups.append((target, held))
         while len(self.backups) > 3:
             self.backups.pop(0)[0].unlink()
