@@ -21,6 +21,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 ABSENT, MAYBE, PRESENT = 0, 1, 2
+#: Seconds after which the service has noticed that its wall clock was set ahead: it looks every five.
+FOLLOWED = 15.0
 #: Answers of feedback that count in the totals.
 COUNTED = ("learned", "late", "ignored")
 
@@ -36,7 +38,7 @@ class Click:
     clicked: str | None
     top: bool
     made: float = 0.0  # when it was decided
-    ahead: float = 0.0  # by how much the clock had been set ahead until then
+    ahead: float = 0.0  # by how much the clock had been set ahead until then, as far as the service had noticed
     born: int = 0  # the life that it was decided in
     state: int = ABSENT
     status: str | None = None  # the answer that made it `PRESENT`
@@ -99,6 +101,7 @@ class Ledger:
         self.life = 0
         self.taken_up = True  # whether the service is known to have noticed the last swap
         self.ahead = 0.0  # seconds by which the clock was set ahead, all jumps together
+        self.jumps: list[tuple[float, float]] = []  # when, and by how much
         self.acknowledged = 0
         self.wrong: list[str] = []  # answers that contradict an earlier one
         self._holding = False  # a backup or a swap is under way: nothing leaves `live`
@@ -108,7 +111,11 @@ class Ledger:
     def decided(self, token: str, query: str, clicked: str | None, top: bool) -> Click:
         """A decision that may be answered."""
         with self.guard:
-            click = Click(token, query, clicked, top, time.monotonic(), self.ahead, self.life)
+            now = time.monotonic()
+            while self.jumps and self.jumps[0][0] < now - FOLLOWED:
+                self.jumps.pop(0)
+            noticed = self.ahead - sum(seconds for _, seconds in self.jumps)
+            click = Click(token, query, clicked, top, now, noticed, self.life)
             self.live.add(click)
             return click
 
@@ -180,7 +187,9 @@ class Ledger:
     def jumped(self, seconds: float) -> None:
         """The wall clock is about to be set ahead."""
         with self.guard:
-            self.ahead += max(seconds, 0.0)
+            if seconds > 0.0:
+                self.ahead += seconds
+                self.jumps.append((time.monotonic(), seconds))
 
     def backup_begins(self) -> Backup:
         """A copy of the store is about to be made."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from service.soak import Plan, soak
 from service.soak_faults import FAULTS, schedule
-from service.soak_ledger import ABSENT, MAYBE, PRESENT, Click, Ledger
+from service.soak_ledger import ABSENT, FOLLOWED, MAYBE, PRESENT, Click, Ledger
 from service.soak_load import names_of
 from service.soak_log import ANOTHER, Log
 
@@ -143,6 +143,17 @@ def test_a_decision_expires_when_it_may_and_not_before(ledger):
     ledger.jumped(101.0)
     send(ledger, unsure, "expired")
     assert unsure.state == MAYBE
+
+
+def test_a_jump_may_be_noticed_after_the_decision(ledger):
+    ledger.jumped(101.0)
+    soon = click(ledger, "1")
+    ledger.jumps = [(at - FOLLOWED - 1.0, seconds) for at, seconds in ledger.jumps]
+    later = click(ledger, "2")
+    send(ledger, soon, "expired")
+    assert not ledger.wrong
+    send(ledger, later, "expired")
+    assert len(ledger.wrong) == 1
 
 
 def test_only_decisions_of_before_a_restore_may_be_refused(ledger):
