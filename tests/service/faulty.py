@@ -79,6 +79,6 @@ class Faulty(SQLiteStore):
 if __name__ == "__main__":
     from swerve.cli import main
 
-    urls.SQLiteStore = Faulty  # type: ignore[misc]
+    urls.SQLiteStore = Faulty
     sys.argv = ["swerve", "serve", *sys.argv[1:]]
     main()

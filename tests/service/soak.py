@@ -123,6 +123,7 @@ class Soak:
         self.workers = [Worker(self.traffic, number) for number in range(plan.workers)]
         self.faults = Faults(self.service, disk, self.ledger, self.rest, self.traffic.go.set)
         self.log = Log(self.service.log)
+        self.differ = False  # whether the ledger and the service do
         self.began = time.monotonic()
 
     def run(self) -> Report:
@@ -138,10 +139,10 @@ class Soak:
                     break
             if not self.report.wrong:
                 self.wait(self.plan.seconds if self.plan.linger is None else self.plan.linger)
-            if self.report.wrong:
-                self.check("when that was noticed")
-            else:
+            if not self.report.wrong:
                 self.finish()
+            elif not self.differ:
+                self.check("when that was noticed")
         except Stuck as stuck:
             self.report.wrong.append(str(stuck))
         finally:
@@ -203,6 +204,7 @@ class Soak:
         differences = self.ledger.compare(found)
         self.report.checks += 1
         if differences:
+            self.differ = True
             kinds = Counter(difference.kind for difference in differences)
             said = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
             told = [f"{when}: {said} (candidates of {len({d.query for d in differences})} queries)", *map(str, spread(differences))]
