@@ -206,7 +206,7 @@ class Worker(threading.Thread):
                 self.traffic.wrong.append(f"{query} has candidates of others: {strange}")
 
     def shift(self, query: str) -> None:
-        self.call("POST", f"/v1/queries/{quote(query, safe='')}/shift")
+        self.call("POST", f"/v1/queries/{quote(query, safe='')}/shift", {})
 
     # ------------------------------------------------------------------ what is told
     def tell(self, clicks: list[Click], *, together: bool) -> None:
