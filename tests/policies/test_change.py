@@ -337,6 +337,38 @@ def test_the_next_test_takes_over_what_was_learnt_and_the_suspicion_that_is_left
     assert (row.found, row.moved, row.stayed) == (0, 0, 0)
 
 
+def fallen():
+    """A test in which the leader has all but proved to have fallen, without a verdict yet."""
+    row = fresh([(400, 100), (150, 350), (50, 450)])
+    begin_change(SPEC, row, False, 0.0, 0.4, 0.05, 0.995)
+    assert row.leader == 0
+    for t in range(30):
+        play(row, 0, float(t % 10 == 0))
+    odds, _ = event_odds(row)
+    assert suspicion(row, 0, odds) > 0.9
+    return row, odds
+
+
+def test_the_leader_of_a_new_test_is_chosen_among_the_records_that_are_left():
+    """By its old record the fallen arm would lead, with a click probability that nobody has any more."""
+    row, odds = fallen()
+    assert begin_change(SPEC, row, True, odds, 0.1, 0.05, 0.995) == 1
+    assert row.leader == 1
+    assert row.top == pytest.approx(0.3, abs=0.01)
+
+
+def test_the_arm_that_the_net_has_caught_keeps_the_record_that_proves_it():
+    row, odds = fallen()
+    assert begin_change(SPEC, row, True, odds, 0.5, 0.0, 0.995, 0) == 0
+    assert (row.old_plays[0], row.old_total[0]) == (530, 403.0)
+    split_off(SPEC, row, 0, 25, 2.0, 0.3)
+    for _ in range(6):
+        play(row, 0, 0.0)
+    assert verdict(SPEC, row, 0) == 1
+    others, odds = fallen()  # what holds for the arm that was caught holds for no other
+    assert begin_change(SPEC, others, True, odds, 0.5, 0.0, 0.995, 1) == 1
+
+
 @pytest.mark.parametrize("odds", [0.5, 3.0, 200.0])
 def test_what_the_net_has_caught_begins_with_the_odds_that_it_is_given(odds):
     row = fresh([(700, 300), (100, 900), (100, 900)])

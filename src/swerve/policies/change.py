@@ -27,6 +27,7 @@ from swerve.detectors.split import log_bayes
 
 MOST = 1e8  # Bayes factors are kept within [1/MOST, MOST]: beyond, nothing more is decided by them
 TOP = 1e200  # and products of them below this
+HALFWAY = 0.5 * math.log(MOST)  # the log of one that a test begins with at most: at MOST, what comes after could not add to it
 SURE = 1e6  # odds within [1/SURE, SURE]
 FEW = 40  # plays up to which the tail of a Beta is summed exactly
 LEAST = 1e-5  # a suspicion below this is not carried over
@@ -248,13 +249,23 @@ def unseen_rise(spec, row):
 
 
 @kernel
-def begin_change(spec, row, open_before, odds, falls, rises, most):
+def begin_change(spec, row, open_before, odds, falls, rises, most, caught=-1):
     """Suspect an event now: it lets the leader fall with probability `falls`, and another arm rise with probability `rises`.
 
     Of a test that was open (with posterior `odds`) arms more likely stale than not lose their old record; the others keep it,
-    and the suspicion that is left. Returns the arms that lost it.
+    and the suspicion that is left. Returns the arms that lost it. The arm `caught`, if there is one, will be split off where the
+    net says: it keeps all of its record, which is what proves the change.
     """
-    best, dropped = -1.0, 0
+    dropped = 0
+    if open_before:
+        for arm in range(row.given.shape[0]):
+            q = suspicion(row, arm, odds)
+            if q > 0.5 and arm != caught:
+                drop(spec, row, arm)
+                dropped |= bit(arm)
+                q = 0.0
+            row.anyway[arm] = q
+    best = -1.0
     for arm in range(row.given.shape[0]):
         mean = total_in(row, arm) / plays_in(row, arm) if plays_in(row, arm) > 0 else 0.0
         if mean > best:
@@ -266,14 +277,9 @@ def begin_change(spec, row, open_before, odds, falls, rises, most):
         given = min(falls / (falls + rises), most) if arm == row.leader else spec.others
         anyway = 0.0
         if open_before:
-            q = suspicion(row, arm, odds)
-            if q > 0.5:
-                drop(spec, row, arm)
-                dropped |= bit(arm)
-            else:
-                anyway = q * still_better(spec, row, arm)
-                anyway = anyway if anyway >= LEAST else 0.0
-                join(row, arm)
+            anyway = row.anyway[arm] * still_better(spec, row, arm)
+            anyway = anyway if anyway >= LEAST else 0.0
+            join(row, arm)
         if plays_in(row, arm) == 0:
             given, anyway = 0.0, 0.0  # nothing is known that could have changed
         row.given[arm] = 1.0 - (1.0 - given) * (1.0 - anyway)
@@ -296,7 +302,7 @@ def split_off(spec, row, arm, plays, total, odds):
     row.old_total[arm] = min(s - total, float(n - plays))
     row.new_plays[arm] = plays
     row.new_total[arm] = min(total, float(plays))
-    row.factor[arm] = clipped(math.exp(min(log_bayes(n, s, plays, total), 18.0)), MOST)
+    row.factor[arm] = clipped(math.exp(min(log_bayes(n, s, plays, total), HALFWAY)), MOST)
     row.given[arm] = CAUGHT
     row.anyway[arm] = 0.0
     row.prior = 1.0

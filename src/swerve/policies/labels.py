@@ -15,12 +15,12 @@ NOTHING = 1e-3  # a test without a waiting alarm is closed when its odds are bel
 
 
 @kernel
-def open_test(spec, row, pool, falls, rises):
-    """Suspect an event in this round."""
+def open_test(spec, row, pool, falls, rises, caught=-1):
+    """Suspect an event in this round; the arm `caught`, if there is one, is the one that the net suspects."""
     odds = 0.0
     if row.open != 0:
         odds, _ = event_odds(row.test)
-    dropped = begin_change(spec.test, row.test, row.open != 0, odds, falls, rises, spec.trust.most)
+    dropped = begin_change(spec.test, row.test, row.open != 0, odds, falls, rises, spec.trust.most, caught)
     for arm in range(row.test.given.shape[0]):
         if has(dropped, arm):
             evict(spec.net, row.net, arm)

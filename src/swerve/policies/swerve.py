@@ -236,7 +236,7 @@ def _(spec, row, pool, delta, now):
     # an open test that began about where the net suspects a change is that suspicion already
     if score > 0.0 and (row.open == 0 or row.test.given[arm] == 0.0 or 2 * plays < row.test.new_plays[arm]):
         since, called = row.since, row.label != QUIET
-        open_test(spec, row, pool, 0.5, 0.0)
+        open_test(spec, row, pool, 0.5, 0.0, arm)
         split_off(spec.test, row.test, arm, plays, total, spec.trigger * math.exp(min(score, 10.0)))
         row.hasty = 1
         row.since = since if called else row.t
