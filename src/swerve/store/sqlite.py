@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sqlite3
 import struct
@@ -17,6 +18,9 @@ from swerve.store.lock import Lock
 from swerve.store.protocol import Batch, Conflict, Damaged, InUse, Life, Order, Row, StoreError
 from swerve.store.schema import connect, create, kind_of, translated
 from swerve.store.statements import AT_ONCE, COLUMNS, insert, outcomes, update, use
+from swerve.store.wal import DOUBT, Log, index_path, log_path, read_log
+
+log = logging.getLogger("swerve.store")
 
 ORDERS = {"traffic": "ORDER BY level DESC, id DESC", "shifted": "WHERE shifted > 0 ORDER BY shifted DESC, id DESC"}
 
@@ -74,8 +78,11 @@ class SQLiteStore:
         try:
             if new:
                 create(self.path)
+            left = Log() if new else self._left()
             self._writer = connect(self.path, busy_ms=WRITER_BUSY_MS, cache_kib=WRITER_CACHE_KIB, new=new)
             self._reader = connect(self.path, busy_ms=READER_BUSY_MS, cache_kib=READER_CACHE_KIB)
+            if left.tail:  # whoever looks at the log after the next crash must not take it for commits
+                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             # counted over the smallest index: milliseconds for a million rows
             self._count: int = self._reader.execute("SELECT count(*) FROM rows").fetchone()[0]
             meta = dict(self._reader.execute("SELECT key, value FROM meta WHERE key IN ('opened', 'store')").fetchall())
@@ -96,6 +103,14 @@ class SQLiteStore:
             raise
         before: bytes = meta["opened"]
         return before
+
+    def _left(self) -> Log:
+        """The log that a crash has left, before SQLite makes of it what it can; raises where that would lose commits."""
+        left = read_log(self.path)
+        left.refuse(self.path)
+        if left.doubtful:
+            log.warning("%s: %s", self.path, DOUBT)
+        return left
 
     def _close(self) -> None:
         for connection in (self._reader, self._writer):
@@ -151,10 +166,10 @@ class SQLiteStore:
         with contextlib.suppress(OSError):
             if self._identity(self._log()) == before[1] and self._identity(self.given) != before[0]:
                 self._log().unlink()
-                self.path.with_name(f"{self.path.name}-shm").unlink(missing_ok=True)
+                index_path(self.path).unlink(missing_ok=True)
 
     def _log(self) -> Path:
-        return self.path.with_name(f"{self.path.name}-wal")
+        return log_path(self.path)
 
     @staticmethod
     def _identity(path: Path) -> tuple[int, int]:
