@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from store.rows import key, row
+from service.made import key, made
 
 from swerve.cli import app
 from swerve.core.errors import SwerveError
@@ -26,7 +26,7 @@ def url(tmp_path):
     """A store that a service has open."""
     address = f"sqlite:///{tmp_path}/swerve.db"
     store = open_store(address)
-    store.commit(Batch([row(i) for i in range(1500)]))
+    store.commit(Batch([made(store, i) for i in range(1500)]))
     yield address
     store.close()
 
@@ -37,7 +37,7 @@ def test_it_copies_a_store_in_use_and_says_what_it_did(url, tmp_path):
     assert f"{tmp_path}/copy.db: 1,500 queries, " in done.stdout
     assert "MB, checked, in" in done.stdout
     copy = open_store(f"sqlite:///{tmp_path}/copy.db")
-    assert copy.load([key(1499)]) == [row(1499)]
+    assert copy.load([key(1499)]) == [made(copy, 1499)]
     copy.close()
 
 
@@ -73,4 +73,5 @@ def test_damaged_records_are_told(url, tmp_path):
         other.execute("UPDATE rows SET names = x'00' WHERE id = 3")
     done = CliRunner().invoke(app, ["backup", url, str(tmp_path / "copy.db")], catch_exceptions=False)
     assert done.exit_code == 0
-    assert "1 records were damaged in the store already" in done.stderr
+    assert "wrong: 1 record: what is read is not what was written" in done.stderr
+    assert "it was so in the store already" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -32,7 +33,7 @@ def source(tmp_path):
 def test_the_copy_is_a_store_with_everything_in_it(source, tmp_path):
     target = tmp_path / "copy.db"
     done = backup(source, target)
-    assert (done.rows, done.bytes, done.damaged) == (200, target.stat().st_size, 0)
+    assert (done.rows, done.size, done.damaged) == (200, target.stat().st_size, 0)
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     assert not [path.name for path in tmp_path.iterdir() if "copy" in path.name and path != target]
     copy = open_store(f"sqlite:///{target}")
@@ -54,12 +55,14 @@ def test_it_works_while_another_process_writes_and_is_one_moment_of_it(tmp_path,
             pass
         steps: list[tuple[int, int]] = []
 
-        def progress(done: int, total: int) -> None:
+        def progress(what: str, done: int, total: int) -> None:
+            if what != "copying":
+                return
             steps.append((done, total))
             if len(steps) % 10 == 0:
                 child.stdout.readline()  # another commit by the other process
 
-        backup(tmp_path / "swerve.db", tmp_path / "copy.db", progress)
+        backup(tmp_path / "swerve.db", tmp_path / "copy.db", progress=progress)
     finally:
         child.kill()
         child.communicate()
@@ -83,11 +86,11 @@ def test_an_existing_file_is_never_overwritten(source, tmp_path):
     with pytest.raises(SwerveError, match="exists already"):
         backup(source, target)
 
-    def appears(done: int, total: int) -> None:
+    def appears(what: str, done: int, total: int) -> None:
         (tmp_path / "late.db").write_text("keep me too")
 
     with pytest.raises(SwerveError, match="exists already"):
-        backup(source, tmp_path / "late.db", appears)
+        backup(source, tmp_path / "late.db", progress=appears)
     assert target.read_text() == "keep me"
     assert (tmp_path / "late.db").read_text() == "keep me too"
     assert not list(tmp_path.glob(".*"))
@@ -136,3 +139,18 @@ def test_damaged_records_are_counted(source, tmp_path):
     with contextlib.closing(sqlite3.connect(source, isolation_level=None)) as other:
         other.execute("UPDATE rows SET names = x'00' WHERE id IN (3, 7)")
     assert backup(source, tmp_path / "copy.db").damaged == 2
+
+
+def test_a_store_that_nobody_serves_with_a_damaged_log_gives_no_backup(source, tmp_path):
+    """To open it would make SQLite cut the log off at the damage, and remove it."""
+    folder = tmp_path / "crash"
+    folder.mkdir()
+    for suffix in ("", "-wal", "-shm"):
+        shutil.copy(f"{source}{suffix}", folder / f"swerve.db{suffix}")
+    log = bytearray((folder / "swerve.db-wal").read_bytes())
+    log[-(24 + 8192) * 30 + 100] ^= 1
+    (folder / "swerve.db-wal").write_bytes(bytes(log))
+    with pytest.raises(StoreError, match="behind the damage cannot be read"):
+        backup(folder / "swerve.db", tmp_path / "copy.db")
+    assert (folder / "swerve.db-wal").read_bytes() == bytes(log)
+    assert not (tmp_path / "copy.db").exists()

@@ -20,8 +20,10 @@ COMMANDS = {
     "list": "policies, building blocks and environments, with their parameters",
     "replay": "recorded requests through the ranker again, compared with what was shown",
     "reproduce": "the paper's experiments, our figures beside the printed ones",
+    "restore": "a backup, checked, in the place of a store",
     "serve": "rank and learn behind a search box: the HTTP service",
     "simulate": "play policies in an environment and report their regret",
+    "verify": "is a store whole? structure, log, records, secrets",
 }
 
 

@@ -6,12 +6,14 @@ import time
 from pathlib import Path
 
 import click
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from swerve.cli.common import console, errors, json_option, write_json
+from swerve.cli.common import console, errors, json_option, late_progress, need_service, write_json
 from swerve.store.backup import backup
-from swerve.store.schema import PAGE_BYTES
 from swerve.store.urls import store_path
+
+need_service("`swerve backup`")
+
+from swerve.service.verify import MEANING  # noqa: E402
 
 
 @click.command("backup")
@@ -19,28 +21,20 @@ from swerve.store.urls import store_path
 @click.argument("target", type=click.Path(path_type=Path))
 @json_option
 def command(store_url: str, target: Path, json_to: str | None) -> None:
-    """Copy the store STORE_URL, as it is at this moment, to the new file TARGET, and check the copy.
+    """Copy the store STORE_URL, as it is at this moment, to the new file TARGET, and check the copy as `swerve verify` does.
 
     The service goes on meanwhile. TARGET appears when it is whole, checked and on the disk; an existing file is never overwritten.
     The keys of the service (its secrets file) are not in it: keep a copy of them too, in another place.
     """
     started = time.perf_counter()
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn(),
-        console=errors, transient=True, disable=not errors.is_terminal,
-    ) as bars:  # fmt: skip
-        task = bars.add_task("copying", total=None)
-
-        def report(done: int, total: int) -> None:
-            bars.update(
-                task, completed=done * PAGE_BYTES, total=total * PAGE_BYTES, description="checking" if done == total else "copying"
-            )
-
-        copied = backup(store_path(store_url), target, report)
+    with late_progress() as progress:
+        report = backup(store_path(store_url), target, MEANING, progress)
     seconds = time.perf_counter() - started
-    data = {"target": str(target), "queries": copied.rows, "bytes": copied.bytes, "damaged": copied.damaged, "seconds": seconds}
+    data = {"target": str(target), "queries": report.rows, "bytes": report.size, "damaged": report.damaged, "seconds": seconds}
     if write_json(json_to, data):
         return
-    console.print(f"{target}: {copied.rows:,} queries, {copied.bytes / 1e6:,.1f} MB, checked, in {seconds:.1f} s", soft_wrap=True)
-    if copied.damaged:
-        errors.print(f"{copied.damaged:,} records were damaged in the store already; their queries will begin anew", soft_wrap=True)
+    console.print(f"{target}: {report.rows:,} queries, {report.size / 1e6:,.1f} MB, checked, in {seconds:.1f} s", soft_wrap=True)
+    for one in report.findings:
+        errors.print(f"{'warning' if one.warning else 'wrong'}: {one}", soft_wrap=True, highlight=False, markup=False)
+    if report.damaged:
+        errors.print("it was so in the store already; queries whose record is damaged will begin anew", soft_wrap=True)

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -230,3 +231,26 @@ def progress_bar(what: str, total: int) -> Iterator[Callable[[Tick], None]]:
     ) as bars:  # fmt: skip
         task = bars.add_task(what, total=total)
         yield lambda tick: bars.advance(task, tick.rounds)
+
+
+@contextlib.contextmanager
+def late_progress(after: float = 2.0) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on standard error for steps of work (what, how much, of how much), if all of it takes longer than `after` seconds."""
+    bars = Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
+        console=errors, transient=True, disable=not errors.is_terminal,
+    )  # fmt: skip
+    task = bars.add_task("", total=None)
+    started = time.monotonic()
+
+    def report(what: str, done: int, total: int) -> None:
+        if time.monotonic() - started > after:
+            bars.start()
+        if bars.tasks[0].description != what:
+            bars.reset(task, total=total or None, description=what)
+        bars.update(task, completed=done, total=total or None)
+
+    try:
+        yield report
+    finally:
+        bars.stop()

@@ -5,35 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 from swerve.core.errors import SwerveError
-from swerve.store.protocol import Row, StoreError
+from swerve.store.lock import left_alone
+from swerve.store.protocol import InUse, StoreError
 from swerve.store.schema import APPLICATION, translated
-from swerve.store.statements import COLUMNS
+from swerve.store.verify import Meaning, Progress, Report, verify
+from swerve.store.wal import read_log
 
 #: Pages copied between two reports: 8 MiB.
 PAGES = 1024
 
-Progress = Callable[[int, int], None]
 
-
-@dataclass(frozen=True, slots=True)
-class Copied:
-    """What a backup holds: queries, bytes of its file, and how many records were damaged in the store already."""
-
-    rows: int
-    bytes: int
-    damaged: int
-
-
-def backup(source: Path, target: Path, progress: Progress | None = None) -> Copied:
-    """Copy the store at `source` as it is at this moment to the new file `target`, and check the copy.
+def backup(source: Path, target: Path, meaning: Meaning | None = None, progress: Progress | None = None) -> Report:
+    """Copy the store at `source` as it is at this moment to the new file `target`, and check the copy; what was found in it.
 
     The copy is one transaction's view, however much is written meanwhile. It appears under its name only when it is whole, checked
-    and on the disk; an existing file is never overwritten. `progress` gets (pages done, pages in all).
+    and on the disk; an existing file is never overwritten. Records that were damaged in the store are so in the copy. `progress`
+    gets what is done ("copying", and the steps of `verify`), how much of it, and of how much.
     """
     if not source.is_file():
         raise SwerveError(f"there is no store {source}; name the one that the service uses")
@@ -43,9 +34,15 @@ def backup(source: Path, target: Path, progress: Progress | None = None) -> Copi
         raise SwerveError(f"there is no folder {target.parent}; make it, or name another place")
     unfinished = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
+        with contextlib.suppress(InUse), left_alone(source.resolve()):  # nobody serves it: to open it would end its log
+            read_log(source.resolve()).refuse(source)
         os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         rows = _copy(source, unfinished, progress)
-        damaged = _verify(unfinished, rows)
+        report = verify(unfinished, meaning, progress)
+        if report.broken:
+            raise StoreError("corrupt", f"{source} is damaged, and no backup was made of it: {report.broken[0]}")
+        if report.rows != rows:
+            raise StoreError("corrupt", f"the copy has {report.rows} rows where the store has {rows}; no backup was made")
         _name(unfinished, target)
     except sqlite3.Error as error:
         told = translated(error, source)
@@ -56,7 +53,8 @@ def backup(source: Path, target: Path, progress: Progress | None = None) -> Copi
         for suffix in ("", "-wal", "-shm", "-journal"):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(f"{unfinished}{suffix}")
-    return Copied(rows, target.stat().st_size, damaged)
+    report.path = target
+    return report
 
 
 @contextlib.contextmanager
@@ -78,25 +76,13 @@ def _copy(source: Path, unfinished: Path, progress: Progress | None) -> int:
         store.execute("BEGIN")
         rows: int = store.execute("SELECT count(*) FROM rows").fetchone()[0]
         copy.execute("PRAGMA synchronous = FULL")
-        report = None if progress is None else lambda _, left, total: progress(total - left, total)
+        report = None if progress is None else lambda _, left, total: progress("copying", total - left, total)
         store.backup(copy, pages=PAGES, progress=report)
         store.execute("ROLLBACK")
         copy.execute("UPDATE meta SET value = x'' WHERE key = 'opened'")  # put in place of the store, it is another one
         # one file without a log: whoever moves it away moves all of it
         copy.execute("PRAGMA journal_mode = DELETE")
     return rows
-
-
-def _verify(unfinished: Path, rows: int) -> int:
-    """Check structure, number and checksums of the copy; how many records are damaged, as they were in the store."""
-    with _opened(unfinished) as copy:
-        found = [line for (line,) in copy.execute("PRAGMA integrity_check(3)")]
-        if found != ["ok"]:
-            raise StoreError("corrupt", f"the store is damaged, and no backup was made of it: {'; '.join(found)}")
-        counted = copy.execute("SELECT count(*) FROM rows NOT INDEXED").fetchone()[0]
-        if counted != rows:
-            raise StoreError("corrupt", f"the copy has {counted} rows where the store has {rows}; no backup was made")
-        return sum(Row(*parts).checksum() != crc for *parts, crc in copy.execute(f"SELECT {COLUMNS} FROM rows"))
 
 
 def _name(unfinished: Path, target: Path) -> None:

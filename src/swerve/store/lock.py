@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -55,6 +56,25 @@ class Lock:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def lock_path(database: Path) -> Path:
+    """Where the lock of a database lies."""
+    return database.with_name(f"{database.name}.lock")
+
+
+@contextlib.contextmanager
+def left_alone(database: Path) -> Iterator[None]:
+    """Nobody owns the store while this lasts; raises `InUse`. Where there is no lock nobody has owned it, and none is made."""
+    path = lock_path(database)
+    if not path.exists() or not os.access(path, os.W_OK):
+        yield
+        return
+    lock = Lock(path)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _lines(file: int) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from swerve.core.errors import SwerveError, whole
-from swerve.store.lock import Lock
+from swerve.store.lock import Lock, lock_path
 from swerve.store.protocol import Batch, Conflict, Damaged, InUse, Life, Order, Row, StoreError
 from swerve.store.schema import connect, create, kind_of, translated
 from swerve.store.statements import AT_ONCE, COLUMNS, insert, outcomes, update, use
@@ -49,7 +49,7 @@ class SQLiteStore:
         self.path = self.given.resolve()  # of a symbolic link the file itself: its log and its lock lie beside that
         self._writing_now, self._reading_now = threading.RLock(), threading.RLock()
         self._marks: set[bytes] = set()  # that this process has put into the file, or tried to
-        self._lock = Lock(self.path.with_name(f"{self.path.name}.lock"))
+        self._lock = Lock(lock_path(self.path))
         try:
             self._open(self._may_begin(new))
         except BaseException:

@@ -33,6 +33,15 @@ def store_path(url: str) -> Path:
     return path
 
 
+def named_store(text: str) -> Path:
+    """The file that an address or a plain path names.
+
+    >>> named_store("sqlite:///state/swerve.db") == named_store("state/swerve.db")
+    True
+    """
+    return store_path(text) if "://" in text else Path(text)
+
+
 def open_store(url: str, *, worker: str = "0", new: bool = False) -> Store:
     """Open the store at `url` and own it until it is closed.
 

@@ -1,0 +1,77 @@
+"""`swerve verify`: is a store whole?"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from swerve.cli.common import console, errors, json_option, late_progress, need_service, write_json
+from swerve.core.errors import SwerveError
+from swerve.store.protocol import InUse
+from swerve.store.urls import named_store
+from swerve.store.verify import Report, verify
+
+need_service("`swerve verify`")
+
+from swerve.service.verify import MEANING, check_secrets  # noqa: E402
+
+
+@click.command("verify")
+@click.argument("store")
+@click.option(
+    "--secrets",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The secrets of the store.  [default: those beside it]",
+)
+@json_option
+def command(store: str, secrets: Path | None, json_to: str | None) -> None:
+    """Check STORE, an address or a file, and say what is wrong with it; nothing is changed.
+
+    Structure, log, checksums, whose each record is, whether its counts can be, names, used decisions, secrets. The exit status is 1
+    when anything is wrong, and 0 with warnings only. While a service runs on the store it is refused: check a backup.
+    """
+    started = time.perf_counter()
+    path = named_store(store)
+    try:
+        with late_progress() as progress:
+            report = verify(path, MEANING, progress)
+    except InUse as error:
+        raise SwerveError(f"{str(error).partition(';')[0]}; stop it, or check a backup of the store") from None
+    check_secrets(report, secrets or path.with_name(f"{path.name}.secrets"))
+    if not write_json(json_to, as_json(report) | {"seconds": time.perf_counter() - started}):
+        tell(report, time.perf_counter() - started)
+    raise click.exceptions.Exit(0 if report.ok else 1)
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """A report as figures."""
+    found = [
+        [{"name": one.name, "message": one.message, "count": one.count, "examples": one.examples} for one in some]
+        for some in (report.errors, report.warnings)
+    ]
+    log = {"bytes": report.log.bytes, "commits": report.log.commits, "lost": report.log.lost}
+    return {
+        "store": str(report.path), "ok": report.ok, "queries": report.rows, "bytes": report.size, "schema": report.schema,
+        "older": report.older, "log": log, "errors": found[0], "warnings": found[1],
+    }  # fmt: skip
+
+
+def tell(report: Report, seconds: float) -> None:
+    """A report in words."""
+    log = f", a log of {report.log.bytes / 1e6:,.1f} MB with {report.log.commits:,} commits" if report.log.bytes else ""
+    console.print(
+        f"{report.path}: {report.rows:,} queries, {report.size / 1e6:,.1f} MB{log}, checked in {seconds:.1f} s",
+        soft_wrap=True, highlight=False, markup=False,
+    )  # fmt: skip
+    if report.older:
+        console.print(f"{report.older:,} records of an older layout, which do not say whose they are", soft_wrap=True)
+    for one in report.errors:
+        errors.print(f"wrong: {one}", soft_wrap=True, highlight=False, markup=False)
+    for one in report.warnings:
+        errors.print(f"warning: {one}", soft_wrap=True, highlight=False, markup=False)
+    if not report.findings:
+        console.print("nothing is wrong")

@@ -1,0 +1,109 @@
+"""Checks of what a store holds that need to know what it means: whose a record is, whether its counts can be, whose secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from swerve.service.committer import DAY
+from swerve.service.rows import UNPACK, owner_of
+from swerve.service.secrets import SecretsError, load_secrets
+from swerve.service.tokens import NUMBER_BITS
+from swerve.store.layouts import layout_of
+from swerve.store.protocol import Row
+from swerve.store.verify import Meaning, Problem, Report
+
+OWNER = Problem("owner", "they belong to another query than the one they are kept under")
+FIELDS = Problem("fields", "a field that every record has is missing in their layout")
+NEGATIVE = Problem("negative", "a count is negative")
+CLICKS = Problem("clicks", "a candidate has more clicks than shows")
+PHASE = Problem("phase", "the current phase has more than all phases together, or more shows than requests")
+TIMES = Problem("times", "times are no numbers, or a query was last seen before it was first seen")
+HEAD = Problem("head", "day, level or time of the last shift do not fit the record beside them")
+NAMES = Problem("names", "the names of the candidates cannot be read, are more than there is room for, or one is there twice")
+
+COUNTS = ("requests", "phase_requests", "alarms", "named", "phase_named", "phase_anonymous")
+ARM_COUNTS = ("plays", "clicks", "phase_plays", "phase_clicks")
+NEEDED = {"created", "seen", "requests", "phase", "shifted", "phase_requests", "alarms", *ARM_COUNTS}
+
+
+def records(description: str, rows: list[Row]) -> Iterator[tuple[Problem | None, Row]]:
+    """What is wrong with records of one layout. Only what holds after every call, a crash and a lost show included.
+
+    Shows of all candidates may be more than the requests: a click whose show a crash has lost counts as a show too.
+    """
+    layout = layout_of(description)[0]
+    book_type = dict(layout.fields or {})["ledger"][0] if "ledger" in (layout.names or ()) else np.dtype([])
+    names = set(book_type.names or ())
+    if not names >= NEEDED:
+        yield from ((FIELDS, row) for row in rows)
+        return
+    book = np.frombuffer(b"".join(row.record for row in rows), layout)["ledger"]
+    plays, clicks, phase_plays, phase_clicks = (book[name].astype(np.int64) for name in ARM_COUNTS)
+    requests, phase_requests = book["requests"], book["phase_requests"]
+    negative = (book["phase"] < 1) | (np.minimum(plays, np.minimum(clicks, np.minimum(phase_plays, phase_clicks))) < 0).any(axis=1)
+    for name in names.intersection(COUNTS):
+        negative |= book[name] < 0
+    found = {
+        NEGATIVE: negative,
+        CLICKS: (clicks > plays).any(axis=1) | (phase_clicks > phase_plays).any(axis=1),
+        PHASE: (phase_plays > plays).any(axis=1)
+        | (phase_clicks > clicks).any(axis=1)
+        | (phase_requests > requests)
+        | (phase_plays.sum(axis=1) > phase_requests),
+        TIMES: ~(np.isfinite(book["created"]) & np.isfinite(book["seen"]) & (book["created"] <= book["seen"])),
+    }
+    for problem, bad in found.items():
+        for place in np.flatnonzero(bad if problem is NEGATIVE else bad & ~negative):
+            yield problem, rows[place]
+    for at, row in enumerate(rows):
+        if "owner" not in names:
+            yield None, row
+        elif int(book["owner"][at]) != owner_of(row.key):
+            yield OWNER, row
+        if not named(row, plays.shape[1]):
+            yield NAMES, row
+        seen, shifted, asked = float(book["seen"][at]), float(book["shifted"][at]), int(requests[at])
+        if np.isfinite(seen) and (row.day, row.level, row.shifted) != (
+            int(seen // DAY),
+            (max(asked, 0) + 1).bit_length() - 1,
+            shifted,
+        ):
+            yield HEAD, row
+
+
+def named(row: Row, arms: int) -> bool:
+    """Whether the names of a row can be read, fit into its record, and are all different."""
+    try:
+        ids = UNPACK.decode(row.names).ids
+    except msgspec.DecodeError:
+        return False
+    given = [one for one in ids if one is not None]
+    return len(ids) <= arms and len(set(given)) == len(given)
+
+
+#: What the service knows of its records, for the checks of a store.
+MEANING = Meaning(records, NUMBER_BITS)
+
+
+def check_secrets(report: Report, path: Path) -> None:
+    """Whether the secrets of a store are there, safe, and those that its queries are kept under; the environment counts."""
+    if not report.rows and not report.owner:
+        return
+    try:
+        fingerprint = load_secrets(path, make=False).fingerprint()
+    except SecretsError as error:
+        if path.exists():
+            return report.wrong("secrets", str(error))
+        words = f"the secrets {path} are not there, and without them none of its queries can be found; name them with --secrets"
+        return report.wrong("secrets", words)
+    if not report.owner:
+        words = "the store does not say whose secrets it was written with: the next start notes it"
+        return report.wrong("secrets", words, warning=True)
+    if fingerprint != report.owner:
+        words = f"the store was written with other secrets than {path}: none of its queries could be found with these"
+        report.wrong("secrets", words)
+    return None

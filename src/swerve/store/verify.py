@@ -1,0 +1,305 @@
+"""Checking a store that nobody has open, without changing anything: structure, log, checksums, layouts.
+
+What the bytes of a record mean is known above the store: `Meaning` brings those checks along.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import struct
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from swerve.core.errors import SwerveError
+from swerve.store.layouts import layout_of
+from swerve.store.lock import left_alone
+from swerve.store.protocol import Row
+from swerve.store.schema import APPLICATION, MIGRATIONS, kind_of
+from swerve.store.statements import COLUMNS
+from swerve.store.wal import DOUBT, Log, log_path, read_log, way_out
+
+AT_ONCE = 512  # rows that are checked together
+TICK = 2_000_000  # of SQLite's steps between two reports of one long statement
+EXAMPLES = 3
+
+#: What is done, how much of it, and of how much; 0 where that is not known.
+Progress = Callable[[str, int, int], None]
+
+
+class Problem(NamedTuple):
+    """What can be wrong with a record: a short name, and words that go on from "3 records: "."""
+
+    name: str
+    words: str
+
+
+CHECKSUM = Problem("checksum", "what is read is not what was written (checksum)")
+LAYOUT = Problem("layout", "the layout is not known, or cannot be read")
+SIZE = Problem("size", "the size is not that of the layout")
+UNREADABLE = Problem("unreadable", "their page cannot be read")
+
+
+class Meaning(NamedTuple):
+    """What is known above the store: what is wrong with records of a layout, and the bits of a used id below its life's.
+
+    `records` yields a problem and the row that has it; None in the place of the problem: the record is of an older layout, which
+    cannot be checked in full.
+    """
+
+    records: Callable[[str, list[Row]], Iterable[tuple[Problem | None, Row]]]
+    life_bits: int
+
+
+@dataclass(slots=True)
+class Finding:
+    """Something that is wrong or, with `warning`, in doubt; `whole` when it concerns the store as a whole."""
+
+    name: str
+    message: str
+    warning: bool = False
+    whole: bool = False
+    count: int = 1
+    examples: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        more = ", …" if self.count > len(self.examples) else ""
+        return self.message + (f" ({', '.join(self.examples)}{more})" if self.examples else "")
+
+
+@dataclass(slots=True)
+class Report:
+    """What a check has found."""
+
+    path: Path
+    rows: int = 0
+    size: int = 0  # bytes of the file
+    older: int = 0  # records of layouts that say less about themselves
+    schema: int = 0
+    owner: bytes = b""  # fingerprint of the secrets that the store is kept under
+    log: Log = field(default_factory=Log)
+    findings: list[Finding] = field(default_factory=list)
+
+    def wrong(self, name: str, message: str, **more: Any) -> None:
+        """Note that something is wrong."""
+        self.findings.append(Finding(name, message, **more))
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong; warnings may be there."""
+        return not self.errors
+
+    @property
+    def errors(self) -> list[Finding]:
+        """What is wrong."""
+        return [one for one in self.findings if not one.warning]
+
+    @property
+    def warnings(self) -> list[Finding]:
+        """What is in doubt."""
+        return [one for one in self.findings if one.warning]
+
+    @property
+    def broken(self) -> list[Finding]:
+        """What is wrong with the store as a whole."""
+        return [one for one in self.errors if one.whole]
+
+    @property
+    def damaged(self) -> int:
+        """How many troubles single records have."""
+        return sum(one.count for one in self.errors if not one.whole)
+
+
+class _Records:
+    """Troubles of records, counted, with a few examples each."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        self.found: dict[Problem, Finding] = {}
+
+    def add(self, problem: Problem, key: object) -> None:
+        one = self.found.get(problem)
+        if one is None:
+            one = self.found[problem] = Finding(problem.name, problem.words, count=0)
+            self.report.findings.append(one)
+        one.count += 1
+        one.message = f"{one.count:,} record{'s' if one.count > 1 else ''}: {problem.words}"
+        if len(one.examples) < EXAMPLES:
+            one.examples.append(key.hex() if isinstance(key, bytes) else repr(key))
+
+
+def verify(database: Path, meaning: Meaning | None = None, progress: Progress | None = None) -> Report:
+    """Check the store in the file `database`; raises `InUse` while a process owns it, and changes nothing.
+
+    A log that a crash has left counts, as SQLite would read it, and stays as it is: it is read from a copy of itself.
+    """
+    path = database.absolute().resolve()
+    if not path.is_file():
+        raise SwerveError(f"there is no store {database}; name the one to be checked")
+    with left_alone(path):
+        report = Report(path, size=path.stat().st_size, log=read_log(path))
+        if report.log.lost:
+            report.wrong("log", f"{report.log.trouble()}; {way_out(path)}", whole=True)
+        elif report.log.doubtful:
+            report.wrong("log", DOUBT, warning=True)
+        try:
+            with _opened(path, report.log) as connection:
+                _check(connection, report, meaning, progress or (lambda *_: None))
+        except sqlite3.Error as error:
+            if kind_of(error) != "corrupt":
+                raise SwerveError(f"{path} cannot be checked: {error}") from error
+            report.wrong("structure", f"the file cannot be read: {error}", whole=True)
+    return report
+
+
+@contextlib.contextmanager
+def _opened(path: Path, log: Log) -> Iterator[sqlite3.Connection]:
+    """A connection that changes neither the file nor its log nor the index of that.
+
+    A file without a log is opened as one that nobody changes. Else the log is copied into a folder of its own, with a link to the
+    file beside it: SQLite makes its index there, and, with no right to write, copies nothing into the file. Where no link can be
+    made, the file is copied too.
+    """
+    with contextlib.ExitStack() as undo:
+        address = f"{_beside(path, undo).as_uri()}?mode=ro" if log.bytes else f"{path.as_uri()}?mode=ro&immutable=1"
+        connection = undo.enter_context(contextlib.closing(sqlite3.connect(address, uri=True, timeout=5.0, isolation_level=None)))
+        connection.text_factory = bytes  # what is no text any more must not stop the check
+        connection.execute("PRAGMA cell_size_check = ON")
+        yield connection
+
+
+def _beside(path: Path, undo: contextlib.ExitStack) -> Path:
+    """The file under another name, with a copy of its log."""
+    try:
+        folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix=f".{path.name}.verify-", dir=path.parent)))
+        os.link(path, folder / path.name)
+    except OSError:
+        folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="swerve-verify-")))
+        shutil.copy(path, folder / path.name)
+    shutil.copy(log_path(path), log_path(folder / path.name))
+    return folder / path.name
+
+
+def _check(connection: sqlite3.Connection, report: Report, meaning: Meaning | None, progress: Progress) -> None:
+    if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+        return report.wrong("application", "this is no store of Swerve", whole=True)
+    report.schema = connection.execute("PRAGMA user_version").fetchone()[0]
+    if not 1 <= report.schema <= len(MIGRATIONS):
+        words = f"the schema is {report.schema}, and this version of Swerve knows 1 to {len(MIGRATIONS)}: use a newer Swerve"
+        return report.wrong("schema", words, whole=True)
+    if report.schema < len(MIGRATIONS):
+        report.wrong("schema", f"the schema is {report.schema}; the next start makes it {len(MIGRATIONS)}", warning=True)
+    _check_structure(connection, report, progress)
+    _check_rows(connection, report, meaning, progress)
+    for name, worker, record, crc in connection.execute("SELECT name, worker, record, crc FROM groups"):
+        if not isinstance(record, bytes) or zlib.crc32(record) != crc:
+            whose = f"{name.decode(errors='replace')!r} of worker {worker.decode(errors='replace')!r}"
+            report.wrong("shared", f"what all queries have learnt together is damaged, and would be learnt again: {whose}")
+    if report.schema < 2:
+        return None
+    report.owner = connection.execute("SELECT value FROM meta WHERE key = 'owner'").fetchone()[0]
+    if meaning is not None:
+        # the lives of schema 1 are those up to the one with the mark 0
+        strange = connection.execute(
+            "WITH known AS (SELECT coalesce(max(id), 0) AS old FROM lives WHERE mark = 0) SELECT count(*) FROM used, known "
+            "WHERE id >> ? NOT IN (SELECT id FROM lives) AND NOT id >> ? BETWEEN 1 AND old",
+            (meaning.life_bits, meaning.life_bits),
+        ).fetchone()[0]
+        if strange:
+            report.wrong("lives", f"{strange:,} used decisions belong to no start that the store knows", count=strange)
+    return None
+
+
+def _check_structure(connection: sqlite3.Connection, report: Report, progress: Progress) -> None:
+    progress("structure", 0, 0)
+    connection.set_progress_handler(lambda: progress("structure", 0, 0), TICK)
+    try:
+        found = [line.decode(errors="replace") for (line,) in connection.execute(f"PRAGMA integrity_check({EXAMPLES})")]
+    except sqlite3.DatabaseError as error:  # what can be read is looked at all the same
+        if kind_of(error) != "corrupt":
+            raise
+        found = [str(error)]
+    connection.set_progress_handler(None, 0)
+    if found != ["ok"]:
+        report.wrong("structure", f"the structure of the file is damaged: {'; '.join(found)}", whole=True)
+
+
+def _check_rows(connection: sqlite3.Connection, report: Report, meaning: Meaning | None, progress: Progress) -> None:
+    troubles = _Records(report)
+    layouts = {number: text.decode(errors="replace") for number, text in connection.execute("SELECT id, description FROM layouts")}
+    sizes: dict[int, int] = {}
+    for number, text in layouts.items():
+        with contextlib.suppress(SwerveError):
+            sizes[number] = layout_of(text)[0].itemsize
+    total = connection.execute("SELECT count(*) FROM rows").fetchone()[0]
+    chunk: dict[int, list[Row]] = {}
+    for place, found in _rows(connection):
+        report.rows += 1
+        if report.rows % AT_ONCE == 0:
+            progress("records", report.rows, total)
+        if found is None:
+            troubles.add(UNREADABLE, f"row {place}")
+            continue
+        *parts, crc = found
+        row = Row(*parts)
+        if not _as_written(row, crc):
+            troubles.add(CHECKSUM, row.key)
+        elif meaning is None:
+            continue
+        elif row.layout not in sizes:
+            troubles.add(LAYOUT, row.key)
+        elif len(row.record) != sizes[row.layout]:
+            troubles.add(SIZE, row.key)
+        else:
+            some = chunk.setdefault(row.layout, [])
+            some.append(row)
+            if len(some) == AT_ONCE:
+                _understood(report, troubles, meaning, layouts[row.layout], some)
+                chunk[row.layout] = []
+    if meaning is not None:
+        for number, some in chunk.items():
+            _understood(report, troubles, meaning, layouts[number], some)
+
+
+def _as_written(row: Row, crc: object) -> bool:
+    try:
+        return row.checksum() == crc
+    except (TypeError, struct.error):  # a damaged page can turn bytes into text, and a number into nothing
+        return False
+
+
+def _understood(report: Report, troubles: _Records, meaning: Meaning, description: str, rows: list[Row]) -> None:
+    if rows:
+        for problem, row in meaning.records(description, rows):
+            if problem is None:
+                report.older += 1
+            else:
+                troubles.add(problem, row.key)
+
+
+def _rows(connection: sqlite3.Connection) -> Iterator[tuple[int, tuple[Any, ...] | None]]:
+    """Every row with its place; None for one whose page cannot be read."""
+    seen = -(1 << 63)
+    try:
+        for place, *values in connection.execute(f"SELECT id, {COLUMNS} FROM rows NOT INDEXED ORDER BY id"):
+            seen = place
+            yield place, tuple(values)
+        return
+    except sqlite3.DatabaseError as error:
+        if kind_of(error) != "corrupt":
+            raise
+    # an index can be read where a page of records cannot
+    places = [place for (place,) in connection.execute("SELECT id FROM rows INDEXED BY rows_day WHERE id > ?", (seen,))]
+    for place in sorted(places):
+        try:
+            yield place, connection.execute(f"SELECT {COLUMNS} FROM rows WHERE id = ?", (place,)).fetchone()
+        except sqlite3.DatabaseError as error:
+            if kind_of(error) != "corrupt":
+                raise
+            yield place, None
