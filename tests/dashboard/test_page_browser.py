@@ -120,7 +120,7 @@ def test_a_shift_moves_the_list_and_is_read_out(served, opened):
         expect(each.locator("#ranking .name").first).to_have_text("a")
     ask(served, "tomato", "a", 60)
     expect(page.locator("#ranking .figure").first).to_contain_text("on top")
-    assert served.client().call("POST", "/v1/queries/tomato/shift").status == 200
+    assert served.client().call("POST", "/v1/queries/tomato/shift", {}).status == 200
     ask(served, "tomato", "c", 250)
     for each in (page, calm):
         expect(each.locator("#ranking .name").first).to_have_text("c")

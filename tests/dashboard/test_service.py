@@ -126,7 +126,7 @@ def test_lists_and_shifts(served):
     ask(client, "shifting", 2)
     with listen(served, "shifting") as line:
         line.until("query")
-        client.call("POST", "/v1/queries/shifting/shift")
+        client.call("POST", "/v1/queries/shifting/shift", {})
         while (state := line.until("query")[0].data["state"])["phase"] != 2:
             pass
         assert state["alarms"][0]["signal"] == "operator"

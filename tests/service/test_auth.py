@@ -124,7 +124,7 @@ def everything_that_can_be_asked(client: Http, stranger: Http, text: str) -> Non
     for path in (text, f"{text} unknown", f"{text}/a/b", f"{text}%00", f"{text}\ud7ff", "x" * 600 + text):
         for method in ("GET", "POST", "PUT", "DELETE", "HEAD", "PATCH"):
             client.call(method, f"/v1/queries/{quote(path)}")
-            client.call(method, f"/v1/queries/{quote(path)}/shift")
+            client.call(method, f"/v1/queries/{quote(path)}/shift", {})
             client.call(method, f"/{quote(path)}")
     client.call("GET", f"/v1/queries?order={quote(text)}&limit={quote(text)}&{quote(text)}=1")
     stranger.call("GET", f"/v1/queries/{quote(text)}")

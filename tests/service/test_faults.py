@@ -116,7 +116,7 @@ def survives(served: Running, name: str, reason: str, fault: contextlib.Abstract
             assert refused(client.feedback(early, early_top))
         batch = client.call("POST", "/v1/feedback/batch", [{"decision": early, "clicked": early_top}] * 2)
         assert refused(batch)
-        assert refused(client.call("POST", f"/v1/queries/{name}/shift"))
+        assert refused(client.call("POST", f"/v1/queries/{name}/shift", {}))
     until(lambda: client.call("GET", "/readyz").status == 200)
     for number, which in ((token, top), (early, early_top), (early, early_top)):
         assert client.feedback(number, which).json == {"status": "learned"}
