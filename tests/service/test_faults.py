@@ -18,6 +18,9 @@ from pathlib import Path
 import pytest
 from service.running import Answer, Http, Running, running, until
 
+from swerve.store.backup import backup
+from swerve.store.restore import restore
+
 COMMAND = (sys.executable, str(Path(__file__).with_name("faulty.py")))
 CANDIDATES = ["a", "b", "c", "d"]
 DEADLINE = 0.020
@@ -226,6 +229,44 @@ def test_slow_writes_delay_feedback_and_nothing_else(served):
         assert not ranked.json["degraded"]
         times.append(ranked.seconds)
     in_time(times)
+
+
+def test_a_folder_removed_stays_gone_until_a_backup_is_restored(served):
+    """Nothing is begun anew by itself; a backup put in place is taken up, and the secrets are written again."""
+    served.acknowledged["removed"] = clicked(served.client(), "removed")
+    served.kill()
+    client = served.start().client()
+    for name, expected in served.acknowledged.items():
+        assert client.clicks(name) == expected
+    expected = served.acknowledged["removed"]
+    backup(served.database, served.folder / "copy.db")
+    old = [decided(client, "removed") for _ in range(3)]
+    shutil.rmtree(served.state)
+    until(lambda: refused(client.feedback(*old[0])))
+    until(lambda: client.rank("removed", CANDIDATES).json["degraded"])
+    in_trouble(client, "removed", "gone")
+    served.state.mkdir()
+    time.sleep(1.0)
+    in_trouble(client, "removed", "gone")
+    assert not served.database.exists()
+    restore(served.folder / "copy.db", served.database, "before")
+    until(lambda: client.call("GET", "/readyz").status == 200)
+    assert client.clicks("removed") == expected
+    for token, top in old:  # decided before, clicked now: counted once, like those that a kill lost
+        first = client.feedback(token, top)
+        assert first.status == 200 and client.feedback(token, top).json == first.json
+        expected[top] = expected.get(top, 0) + 1
+    for which, count in clicked(client, "removed", 5).items():
+        expected[which] = expected.get(which, 0) + count
+    assert client.clicks("removed") == expected
+    late = decided(client, "removed")
+    served.kill()
+    client = served.start().client()
+    assert client.clicks("removed") == expected  # the secrets must have come along, or nobody finds the row
+    assert client.feedback(*late).status == 200
+    for path in served.state.iterdir():
+        assert path.stat().st_mode & 0o077 == 0, path
+    assert os.path.exists(f"{served.database}.secrets")
 
 
 def test_a_folder_removed_and_made_anew(tmp_path_factory):

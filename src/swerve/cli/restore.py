@@ -40,7 +40,7 @@ def command(copy: Path, store: str, live: bool, discard: bool, json_to: str | No
     def approve(report: Report) -> None:
         check_secrets(report, secrets)
         trouble = [one for one in report.errors if one.name == "secrets"]
-        if live and trouble:  # the service would refuse a store that it has no key for, and serve nothing
+        if live and trouble and secrets.exists():  # the service would refuse a store that it has no key for, and serve nothing
             raise SwerveError(f"{trouble[0]}; nothing was restored: stop the service and put those of the backup in place first")
 
     with late_progress() as progress:

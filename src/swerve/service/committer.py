@@ -14,24 +14,24 @@ import dataclasses
 import logging
 import math
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from swerve.service.metrics import Metrics
 from swerve.service.ranker import Misplaced, Ranker
 from swerve.service.rows import Place
-from swerve.service.tokens import NUMBER_BITS
+from swerve.service.tidy import DAY, Tidy
 from swerve.service.used import Used
 from swerve.store.protocol import Batch, Conflict, Row, Store, StoreError
 
 log = logging.getLogger("swerve.service")
+T = TypeVar("T")
 
 MOST_ROWS = 64  # that `rank` changed, in one batch: putting more of them together would keep requests waiting for milliseconds
 PRESSED_ROWS = 256  # the same, when memory is nearly full and only written rows can make room
 FEW_ROWS = 4  # of them at least in a batch that somebody waits for; more of them as long as it stays below
 SHORT = 24  # so many rows: whoever waits, waits for all of them
-DAY = 86_400.0
 
 #: Done when a batch is durable: True, or False for a row that could not be written because its page is damaged. Fails with `Away`.
 Written = asyncio.Future[bool]
@@ -109,10 +109,8 @@ class Committer:
         self._anew = False  # whether another file was found, and is not taken up yet
         self._task: asyncio.Task[None] | None = None
         self._shared_at = 0.0
-        self._tidy_at = 0.0
-        self._marks: deque[tuple[float, int]] = deque(
-            [(clock(), ranker.life.id << NUMBER_BITS)]
-        )  # when which decision had been issued
+        self.tidy = Tidy(self)
+        self.tidy.measure()
 
     def start(self) -> None:
         """Begin to write."""
@@ -156,6 +154,10 @@ class Committer:
             self.away = error.kind
             self._wake.set()
 
+    async def ask(self, function: Callable[..., T], *args: Any) -> T:
+        """Call the store in the writer's thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
     # ------------------------------------------------------------------ the loop
     async def _run(self) -> None:
         while True:
@@ -186,6 +188,8 @@ class Committer:
     def _until_due(self) -> float:
         if self.away is not None:
             return self.patience
+        if self.tidy.pressing:
+            return 0.005
         if not self.ranker.unwritten:
             return self.flush
         if self.ranker.pressed:
@@ -219,7 +223,7 @@ class Committer:
         started = time.perf_counter()
         try:
             used = [(number, outcome, place.key) for number, (outcome, place) in group.used.items()]
-            lost = await asyncio.get_running_loop().run_in_executor(self._thread, self._commit, rows, used, shared)
+            lost = await self.ask(self._commit_measured, rows, used, shared)
         finally:
             for place in places.values():
                 place.pinned -= 1
@@ -269,6 +273,11 @@ class Committer:
             return {}
         self.ranker.learnt, self._shared_at = False, now
         return self.ranker.shared(now)
+
+    def _commit_measured(self, rows: list[Row], used: list[tuple[int, int, bytes]], shared: dict[str, bytes]) -> frozenset[bytes]:
+        lost = self._commit(rows, used, shared)
+        self.tidy.measure()
+        return lost
 
     def _commit(self, rows: list[Row], used: list[tuple[int, int, bytes]], shared: dict[str, bytes]) -> frozenset[bytes]:
         """In the writer's thread; the keys of rows that cannot be written because their page is damaged.
@@ -346,13 +355,12 @@ class Committer:
     # ------------------------------------------------------------------ trouble and housekeeping
     async def _recovered(self) -> bool:
         """Whether the store can be written again; opens it anew where that may help."""
-        loop = asyncio.get_running_loop()
         try:
             same = True
             if self.away in ("gone", "io", "corrupt"):
-                same = await loop.run_in_executor(self._thread, self.store.reopen)
+                same = await self.ask(self.store.reopen)
             if same and not self._anew:
-                await loop.run_in_executor(self._thread, self.store.probe)
+                await self.ask(self.store.probe)
             else:
                 self._anew = True  # also when the next lines fail: what is in memory is about another store
                 await self._begin_anew()
@@ -365,9 +373,8 @@ class Committer:
 
     async def _begin_anew(self) -> None:
         """Another file lies where the store was: what memory holds is about the one before."""
-        loop = asyncio.get_running_loop()
-        life = await loop.run_in_executor(self._thread, self.store.begin_life)
-        take_up = await loop.run_in_executor(self._thread, self.moved)
+        life = await self.ask(self.store.begin_life)
+        take_up = await self.ask(self.moved)
         log.warning("another store lies where ours was: going on with what it holds")
         ranker = self.ranker
         self._next.fail("gone")  # what they wait for is about the store before, and is forgotten
@@ -376,29 +383,16 @@ class Committer:
         ranker.unwritten.clear()
         ranker.life, ranker.issued = life, 0
         self.used, self.lives = Used(life.id, self.window), {}
-        self._marks = deque([(self.clock(), life.id << NUMBER_BITS)])
+        self.tidy.begin()
         take_up()
 
     async def _tidy(self) -> None:
-        """Let go of decisions whose window is over and of queries that nobody asks any more, a few at a time."""
-        now = self.clock()
-        if now < self._tidy_at or self.away is not None or self._stopping:
+        """Housekeeping, a little at a time."""
+        if self.away is not None or self._stopping:
             return
-        self._tidy_at = now + min(max(self.window / 30, 1.0), 60.0)
-        self.used.forget(now)
-        self._marks.append((now, self.ranker.life.id << NUMBER_BITS | self.ranker.issued))
-        while len(self._marks) > 1 and now - self._marks[1][0] > self.window:
-            self._marks.popleft()
-        below = self._marks[0][1] if now - self._marks[0][0] > self.window else 0
         try:
-            rows, ids = await asyncio.get_running_loop().run_in_executor(
-                self._thread, self.store.expire, int(max((now - self.idle()) // DAY, 0.0)), below
-            )
+            await self.tidy.step()
         except StoreError as error:
             self.metrics.store_errors(error.kind).value += 1
             log.warning("the store cannot be tidied (%s): %s", error.kind, error)
             self.away = error.kind
-            return
-        self.metrics.expired_rows.value += rows
-        if rows or ids:  # there may be more: soon again
-            self._tidy_at = now + 0.1

@@ -143,6 +143,9 @@ class Metrics:
         self.commit_seconds = spread("commit_seconds", "Time of one commit.", LATENCIES)
         self.store_errors = count("store_errors_total", "What the store could not do.", "kind")
         self.expired_rows = count("expired_rows_total", "Idle queries that were forgotten.")()
+        self.removed_rows = count("removed_rows_total", "Queries that were worth least, removed because the store was full.")()
+        self.store_bytes = level("store_bytes", "Bytes of the database that are in use.")()
+        self.log_bytes = level("log_bytes", "Bytes of the log beside the database.")()
 
     def _counter(self, name: str, about: str, *labels: str) -> Family[Counter]:
         family = Family(Counter, *labels)

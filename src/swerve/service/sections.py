@@ -59,6 +59,9 @@ class Store(Section, frozen=True):
         float, within(0, 60, "What `rank` changes is written behind, at most so much later; feedback at once.", open_low=True)
     ] = 10.0
     cache_mb: Annotated[int, within(1, 1_048_576, "Megabytes for queries in memory; the least recently used make room.")] = 576
+    max_mb: Annotated[
+        int, within(16, 16_777_216, "Megabytes of the database and its log; at the bound, queries that are worth least make room.")
+    ] = 10_240
     idle_days: Annotated[float, within(0, 36_500, "A query that nobody has asked for so long is forgotten.", open_low=True)] = 90.0
     store_queries: Annotated[bool, about("Keep the text of queries; without it only a keyed hash is kept.")] = False
 

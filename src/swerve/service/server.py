@@ -103,7 +103,9 @@ def open_service(config: Config, clock: Clock | None = None, *, new_store: bool 
             f"there is no store {database}, and its secrets are there; put it back, restore a backup of it, "
             "or begin a new one with --new-store"
         )
-    store = open_store(config.store.url, new=new_store)  # before the secrets: a second process ends here
+    store = open_store(
+        config.store.url, new=new_store, most=config.store.max_mb << 20
+    )  # before the secrets: a second process ends here
     try:
         secrets = load_secrets(path, make=store.count() == 0)
         if not store.claim(secrets.fingerprint()):

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from swerve.service.committer import DAY
 from swerve.service.rows import UNPACK, owner_of
 from swerve.service.secrets import SecretsError, load_secrets
+from swerve.service.tidy import DAY
 from swerve.service.tokens import NUMBER_BITS
 from swerve.store.layouts import layout_of
 from swerve.store.protocol import Row

@@ -1,7 +1,7 @@
 """The store: what the service learnt, durable; one protocol, one file per engine."""
 
 from swerve.store.layouts import convert, copy_fields, describe, layout_id, layout_of, step
-from swerve.store.protocol import Batch, Conflict, Damaged, InUse, Life, Row, Store, StoreError
+from swerve.store.protocol import Batch, Conflict, Damaged, InUse, Life, Row, Size, Store, StoreError
 from swerve.store.urls import open_store, store_path
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "InUse",
     "Life",
     "Row",
+    "Size",
     "Store",
     "StoreError",
     "convert",

@@ -54,6 +54,19 @@ class Life(NamedTuple):
     id: int
 
 
+class Size(NamedTuple):
+    """How large a store is, in bytes of its data and of its log, and what is to be done about that next: so many rows are to go, so
+    many are to be moved together. `over`: that cannot wait. `held`: the log is longer than it should be, because another program
+    reads and does not end."""
+
+    data: int = 0
+    log: int = 0
+    surplus: int = 0
+    scattered: int = 0
+    over: bool = False
+    held: bool = False
+
+
 @dataclass(slots=True)
 class Batch:
     """What becomes durable together: rows (one for a key), used decision ids with their outcomes, this worker's groups."""
@@ -127,6 +140,18 @@ class Store(Protocol):
 
     def expire(self, before_day: int, ids_below: int, limit: int = 1000) -> tuple[int, int]:
         """Remove rows last seen before that day and used ids below that one, at most `limit` of each; how many went."""
+
+    def size(self) -> Size:
+        """How large the store is, and what is to be done about it."""
+
+    def least(self, limit: int) -> list[bytes]:
+        """The keys of the rows that are worth least, at most `limit`: those asked seldom, and not for long, first."""
+
+    def forget(self, keys: Sequence[bytes]) -> int:
+        """Remove these rows; how many went."""
+
+    def gather(self, limit: int) -> int:
+        """Move at most so many rows into places that have become free, so that pages become free; how many were moved."""
 
     def begin_life(self) -> Life:
         """A life that nothing was decided in before; durable."""

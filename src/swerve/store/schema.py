@@ -51,9 +51,11 @@ PAGE_BYTES = 8192
 CHECKPOINT_PAGES = 4000
 
 
-def connect(path: Path, *, busy_ms: int, cache_kib: int, new: bool = False) -> sqlite3.Connection:
+def connect(
+    path: Path, *, busy_ms: int, cache_kib: int, checkpoint: int = CHECKPOINT_PAGES, new: bool = False
+) -> sqlite3.Connection:
     """A connection to the file at `path`, made ready: an old one is brought up to date, and an empty one gets tables if it is
-    `new`. An empty file where a store has been is trouble, and is left as it is."""
+    `new`. An empty file where a store has been is trouble, and is left as it is. `checkpoint` pages make a full log."""
     if sqlite3.sqlite_version_info < (3, 35):
         raise SwerveError(f"SQLite {sqlite3.sqlite_version} is too old; the store needs 3.35 or newer")
     # a recovery after a crash may take the lock for a moment: at the start there is time to wait for it
@@ -71,8 +73,8 @@ def connect(path: Path, *, busy_ms: int, cache_kib: int, new: bool = False) -> s
         connection.execute("PRAGMA cell_size_check = ON")  # a damaged page is noticed before it is used
         connection.execute("PRAGMA secure_delete = ON")  # what has expired is gone from the file too
         connection.execute("PRAGMA temp_store = MEMORY")  # a commit must not need another disk
-        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-        connection.execute(f"PRAGMA journal_size_limit = {CHECKPOINT_PAGES * PAGE_BYTES}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint}")
+        connection.execute(f"PRAGMA journal_size_limit = {checkpoint * PAGE_BYTES}")
         connection.execute(f"PRAGMA cache_size = -{cache_kib}")
         _migrate(connection)
         connection.execute(f"PRAGMA busy_timeout = {busy_ms}")

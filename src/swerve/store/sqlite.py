@@ -2,223 +2,40 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
 import sqlite3
 import struct
-import threading
 import zlib
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-from swerve.core.errors import SwerveError, whole
-from swerve.store.lock import Lock, lock_path
-from swerve.store.protocol import Batch, Conflict, Damaged, InUse, Life, Order, Row, StoreError
-from swerve.store.schema import connect, create, kind_of, translated
-from swerve.store.statements import AT_ONCE, COLUMNS, insert, outcomes, update, use
-from swerve.store.wal import DOUBT, Log, index_path, log_path, read_log
+import numpy as np
 
-log = logging.getLogger("swerve.store")
+from swerve.core.errors import SwerveError, whole
+from swerve.store.opened import MASK, Opened
+from swerve.store.protocol import Batch, Conflict, Damaged, Life, Order, Row, Size, StoreError
+from swerve.store.schema import PAGE_BYTES, WORTH, kind_of, translated
+from swerve.store.statements import AT_ONCE, COLUMNS, insert, outcomes, update, use
 
 ORDERS = {"traffic": "ORDER BY level DESC, id DESC", "shifted": "WHERE shifted > 0 ORDER BY shifted DESC, id DESC"}
 
-#: How long a statement waits for another program's lock: less than what a request has, the caller tries again.
-WRITER_BUSY_MS, READER_BUSY_MS = 50, 10
-WRITER_CACHE_KIB, READER_CACHE_KIB = 16384, 8192
 #: What `probe` writes and removes again: some pages, so that a store with room for one page only is called full.
 PROBE_BYTES = 65536
 #: Places of expired rows that are kept in mind for new ones, so that pages stay full.
 HOLES = 100_000
-MASK = (1 << 63) - 1  # random numbers that SQLite keeps as integers
+#: A store is full a little below its bound. Then so many of its rows, and at most so many, make room for new ones: to remove rows
+#: here and there makes no page free, but their places are given to new rows, which then need no page.
+RESERVE, MOST_RESERVE = 0.05, HOLES // 2
+#: A log of so many bytes, or of half of all that the store may take, is longer than it should be.
+LONG_LOG = 256 << 20
 
 
 class _Mismatch(Exception):  # noqa: N818 - what was found, handled here
     """The batch does not fit what is stored."""
 
 
-class SQLiteStore:
-    """A `Store` in one file. A reader and a writer connection; any thread may use either, one at a time.
-
-    A new file is made where none lies and nothing says that there has been one, or where the operator wants a `new` one.
-    """
-
-    def __init__(self, path: Path, worker: str = "0", *, new: bool = False) -> None:
-        self.given, self.worker = path.absolute(), worker
-        self.path = self.given.resolve()  # of a symbolic link the file itself: its log and its lock lie beside that
-        self._writing_now, self._reading_now = threading.RLock(), threading.RLock()
-        self._marks: set[bytes] = set()  # that this process has put into the file, or tried to
-        self._lock = Lock(lock_path(self.path))
-        try:
-            self._open(self._may_begin(new))
-        except BaseException:
-            self._lock.release()
-            raise
-
-    # --- open, close, and being sure of the file ---
-
-    def _may_begin(self, new: bool) -> bool:
-        """Whether a file is to be made; raises where one is missing that should be there, and where one is that should not."""
-        empty = not self.path.exists() or self.path.stat().st_size == 0
-        if new and not empty:
-            raise SwerveError(f"a new store was asked for, and {self.given} is one already; move it away first")
-        if empty and not new and (self._lock.guarded or self._log().exists()):
-            raise SwerveError(
-                f"there is no store {self.given}, and there has been one; put it back, restore a backup of it, "
-                "or begin a new one with --new-store"
-            )
-        return empty
-
-    def _open(self, new: bool = False) -> bytes:
-        """Open both connections on what lies at the path, and remember which files those are; the mark of the opening before."""
-        self._writer: sqlite3.Connection | None = None
-        self._reader: sqlite3.Connection | None = None
-        self._holes: list[int] = []
-        try:
-            if new:
-                create(self.path)
-            left = Log() if new else self._left()
-            self._writer = connect(self.path, busy_ms=WRITER_BUSY_MS, cache_kib=WRITER_CACHE_KIB, new=new)
-            self._reader = connect(self.path, busy_ms=READER_BUSY_MS, cache_kib=READER_CACHE_KIB)
-            if left.tail:  # whoever looks at the log after the next crash must not take it for commits
-                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            # counted over the smallest index: milliseconds for a million rows
-            self._count: int = self._reader.execute("SELECT count(*) FROM rows").fetchone()[0]
-            meta = dict(self._reader.execute("SELECT key, value FROM meta WHERE key IN ('opened', 'store')").fetchall())
-            mark = os.urandom(16)
-            self._marks.add(mark)  # before it is written: an error does not say that it is not
-            self._writer.execute("UPDATE meta SET value = ? WHERE key = 'opened'", (mark,))
-            self.store = int(meta["store"]) & MASK
-            self._files = (self._identity(self.given), self._identity(self._log()))
-            self._lock.guard(self.store)
-        except sqlite3.Error as error:
-            self._close()
-            raise translated(error, self.path) from error
-        except OSError as error:
-            self._close()
-            raise StoreError("gone", f"{self.given} cannot be opened: {error.strerror or error}") from error
-        except BaseException:
-            self._close()
-            raise
-        before: bytes = meta["opened"]
-        return before
-
-    def _left(self) -> Log:
-        """The log that a crash has left, before SQLite makes of it what it can; raises where that would lose commits."""
-        left = read_log(self.path)
-        left.refuse(self.path)
-        if left.doubtful:
-            log.warning("%s: %s", self.path, DOUBT)
-        return left
-
-    def _close(self) -> None:
-        for connection in (self._reader, self._writer):
-            if connection is not None:
-                with contextlib.suppress(sqlite3.Error):
-                    connection.close()
-        self._reader = self._writer = None
-
-    def close(self) -> None:
-        """Copy the log into the file and let go of the store; closing twice is no error."""
-        with self._writing_now, self._reading_now:
-            self._close()
-            self._lock.release()
-
-    def reopen(self) -> bool:
-        """Open what lies at the path now; whether it is the same store. Where nothing lies the store is gone, and nothing is made:
-        the open file may come back, and its log with it."""
-        with self._writing_now, self._reading_now:
-            files = self._files
-            if not self.given.exists():
-                raise StoreError("gone", f"{self.given} is not there; put it back, or restore a backup of it")
-            self._close()
-            try:
-                self._lock.retake()
-                self._drop_old_log(files)
-                found = self._open()
-                self._empty_log()
-            except InUse as error:
-                raise StoreError("locked", str(error)) from error
-            except StoreError:
-                raise
-            except SwerveError as error:  # a file that is not ours, or too new: readable, and not to be used
-                raise StoreError("corrupt", str(error)) from error
-            # the number of a removed file may be given to the next one, so a mark in the file must agree too
-            return self._files[0] == files[0] and found in self._marks
-
-    def _empty_log(self) -> None:
-        """Copy the log into the file. After a failed `fsync` the system may hold pages of the log for written that are not:
-        whatever is read from them must reach the file before anything is built on it."""
-        assert self._writer is not None
-        try:
-            busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            self._files = (self._files[0], self._identity(self._log()))
-        except sqlite3.Error as error:
-            self._close()
-            raise translated(error, self.path) from error
-        if busy:
-            self._close()
-            raise StoreError("locked", f"{self.path}: another program reads it, and its log cannot be emptied; end that program")
-
-    def _drop_old_log(self, before: tuple[tuple[int, int], tuple[int, int]]) -> None:
-        """Remove the log of a file that was replaced: SQLite would play it into the new one and ruin it."""
-        with contextlib.suppress(OSError):
-            if self._identity(self._log()) == before[1] and self._identity(self.given) != before[0]:
-                self._log().unlink()
-                index_path(self.path).unlink(missing_ok=True)
-
-    def _log(self) -> Path:
-        return log_path(self.path)
-
-    @staticmethod
-    def _identity(path: Path) -> tuple[int, int]:
-        found = os.stat(path)
-        return found.st_dev, found.st_ino
-
-    def _in_place(self) -> None:
-        """Raise "gone" when the open files are no longer those at the path: SQLite would go on writing into nowhere."""
-        try:
-            same = (self._identity(self.given), self._identity(self._log())) == self._files and self._lock.in_place()
-        except OSError:
-            same = False
-        if not same:
-            raise StoreError("gone", f"{self.path} was moved, removed or replaced while it was open; put it back, then reopen")
-
-    @contextlib.contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._reading_now:
-            if self._reader is None:
-                raise StoreError("gone", f"{self.path} is closed")
-            try:
-                yield self._reader
-            except sqlite3.Error as error:
-                raise translated(error, self.path) from error
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, durable and in the right file when this ends; rolled back when anything is wrong."""
-        with self._writing_now:
-            writer = self._writer
-            if writer is None:
-                raise StoreError("gone", f"{self.path} is closed")
-            self._in_place()
-            sent = False
-            try:
-                writer.execute("BEGIN IMMEDIATE")
-                yield writer
-                sent = True
-                writer.execute("COMMIT")
-                self._in_place()
-            except BaseException as error:
-                if writer.in_transaction:
-                    with contextlib.suppress(sqlite3.Error):
-                        writer.execute("ROLLBACK")
-                if isinstance(error, sqlite3.Error):
-                    raise translated(error, self.path, uncertain=sent) from error
-                if isinstance(error, StoreError):
-                    error.uncertain = sent
-                raise
+class SQLiteStore(Opened):
+    """A `Store` in one file."""
 
     # --- reading ---
 
@@ -313,6 +130,7 @@ class SQLiteStore:
 
     def commit(self, batch: Batch) -> None:
         """Write all of the batch or nothing of it; durable when this returns."""
+        self._within()
         new = [row for row in batch.rows if row.version == 1]
         old = [row for row in batch.rows if row.version != 1]
         with self._writing_now:
@@ -330,7 +148,7 @@ class SQLiteStore:
                 raise self._conflict(batch) from None
             except StoreError as error:
                 if error.kind == "corrupt":
-                    self._holes = []  # perhaps it was one of these, beside a damaged page
+                    self._holes, self._damaged = [], True  # perhaps it was one of these, beside a damaged page
                     error.keys = self._to_blame(batch.rows)
                 raise
             self._count += len(new)
@@ -372,14 +190,18 @@ class SQLiteStore:
                 chosen = "SELECT id FROM used WHERE id < ? ORDER BY id LIMIT ?"
                 ids = writer.execute(f"DELETE FROM used WHERE id IN ({chosen})", (ids_below, limit)).rowcount
                 old = writer.execute("SELECT id FROM rows WHERE day < ? ORDER BY day LIMIT ?", (before_day, limit)).fetchall()
-            gone = self._remove(old)
-            if len(gone) == len(old):
-                self._holes += [place for (place,) in gone[: HOLES - len(self._holes)]]
-            else:  # a damaged page keeps its rows, and those beside it that would be merged with it; new rows go elsewhere
-                gone = [place for one in old for place in self._remove([one])]
-                self._holes = []
-            self._count -= len(gone)
-        return len(gone), ids
+            return self._remove_all(old), ids
+
+    def _remove_all(self, places: list[tuple[int]]) -> int:
+        """Remove the rows in these places as far as that can be done; how many went."""
+        gone = self._remove(places)
+        if len(gone) == len(places):
+            self._holes += [place for (place,) in gone[: HOLES - len(self._holes)]]
+        else:  # a damaged page keeps its rows, and those beside it that would be merged with it; new rows go elsewhere
+            gone = [place for one in places for place in self._remove([one])]
+            self._holes, self._damaged = [], True
+        self._count -= len(gone)
+        return len(gone)
 
     def _remove(self, places: list[tuple[int]]) -> list[tuple[int]]:
         """Remove the rows in these places, in one transaction; none of them where a page of theirs is damaged."""
@@ -391,6 +213,113 @@ class SQLiteStore:
                 raise
             return []
         return places
+
+    # --- staying within bounds ---
+
+    def size(self) -> Size:
+        """How large the store is, and what is to be done about it; see `Size`.
+
+        With a damaged page nothing is: the places of rows beside it cannot be used again, and removing more would help nobody.
+        """
+        log, pages = self._log_bytes(), self._pages()
+        # a log is twice as long as it should be at times, and a batch needs its place before another makes room
+        room = self.most // PAGE_BYTES - 4 * self._checkpoint
+        surplus = scattered = 0
+        if pages > room * (1.0 - RESERVE) and not self._damaged:
+            with self._writing_now:
+                if not self._holes:
+                    self._find_holes()
+                wanted = min(round(self._count * RESERVE) + 1, MOST_RESERVE)
+                surplus = max(wanted - len(self._holes), 0)
+                if pages > room and 2 * len(self._holes) > wanted:
+                    surplus, scattered = 0, len(self._holes)
+        at_once = min(self._checkpoint, AT_ONCE)  # each may be a page of the log
+        over, surplus, scattered = pages > room, min(surplus, at_once), min(scattered, at_once)
+        return Size(pages * PAGE_BYTES, log, surplus, scattered, over, log > min(LONG_LOG, self.most // 2))
+
+    def _log_bytes(self) -> int:
+        try:
+            return self._log().stat().st_size
+        except OSError:  # whoever writes will notice
+            return 0
+
+    def _pages(self) -> int:
+        """Pages of the file that are in use."""
+        with self._writing_now:
+            if self._writer is None:
+                raise StoreError("gone", f"{self.path} is closed")
+            try:
+                (pages,), (free,) = (self._writer.execute(f"PRAGMA {what}").fetchone() for what in ("page_count", "freelist_count"))
+            except sqlite3.Error as error:
+                raise translated(error, self.path) from error
+        return int(pages - free)
+
+    def _find_holes(self) -> None:
+        """Places without a row, of those that were not noted as they became free: of a start before, or too many."""
+        assert self._writer is not None
+        try:
+            last = self._writer.execute("SELECT coalesce(max(id), 0) FROM rows").fetchone()[0]
+            if last > 1.001 * self._count:
+                taken = np.zeros(last + 1, np.bool_)
+                taken[np.fromiter((place for (place,) in self._writer.execute("SELECT id FROM rows")), np.int64)] = True
+                taken[0] = True
+                self._holes = np.flatnonzero(~taken)[:HOLES].tolist()
+        except sqlite3.Error as error:
+            raise translated(error, self.path) from error
+
+    def _within(self) -> None:
+        """Raise "full" where a log that cannot be copied into the file has taken all the room that there is."""
+        log = self._log_bytes()
+        if log <= 2 * self._checkpoint * PAGE_BYTES or log + self._pages() * PAGE_BYTES <= self.most:
+            return
+        with self._writing_now:
+            assert self._writer is not None
+            try:
+                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # nobody reads it: the log gives its room back
+            except sqlite3.Error as error:
+                raise translated(error, self.path) from error
+        if self._log_bytes() >= log:
+            raise StoreError(
+                "full",
+                f"{self.path}: its log has {log / 1e6:,.0f} MB, and with it the store has reached store.max_mb; another "
+                "program reads it and does not end: end that program",
+            )
+
+    def least(self, limit: int) -> list[bytes]:
+        """The keys of the rows that are worth least."""
+        keys: list[bytes] = []
+        with self._reading() as reader:
+            # the index alone first: it can be read where a page of records cannot
+            for place in reader.execute(f"SELECT id FROM rows ORDER BY {WORTH} LIMIT ?", (limit,)).fetchall():
+                try:
+                    keys += reader.execute("SELECT key FROM rows WHERE id = ?", place).fetchone()
+                except sqlite3.DatabaseError as error:
+                    if kind_of(error) != "corrupt":
+                        raise
+                    self._damaged = True
+        return keys
+
+    def forget(self, keys: Sequence[bytes]) -> int:
+        """Remove these rows; how many went."""
+        with self._writing_now:
+            places: list[tuple[int]] = []
+            with self._reading() as reader:
+                for start in range(0, len(keys), AT_ONCE):
+                    some = keys[start : start + AT_ONCE]
+                    places += reader.execute(f"SELECT id FROM rows WHERE key IN ({', '.join('?' * len(some))})", some).fetchall()
+            return self._remove_all(places)
+
+    def gather(self, limit: int) -> int:
+        """Move rows from the end of the file into holes; how many were moved."""
+        with self._writing_now:
+            with self._writing() as writer:
+                last = [place for (place,) in writer.execute("SELECT id FROM rows ORDER BY id DESC LIMIT ?", (limit,))]
+                holes = sorted(self._holes)[: len(last)]
+                moves = [(hole, place) for hole, place in zip(holes, last, strict=False) if hole < place]
+                writer.executemany("UPDATE rows SET id = ? WHERE id = ?", moves)
+            moved, end = {hole for hole, _ in moves}, last[len(moves) - 1] if moves else 0
+            self._holes = [hole for hole in self._holes if hole not in moved and hole < end]
+        return len(moves)
 
     def begin_life(self) -> Life:
         """A life that nothing was decided in before; durable."""
@@ -427,6 +356,7 @@ class SQLiteStore:
 
     def probe(self) -> None:
         """Raise `StoreError` when the store cannot be written now: take some room, give it back, and commit."""
+        self._within()
         with self._writing() as writer:
             writer.execute("INSERT INTO meta VALUES ('room', zeroblob(?))", (PROBE_BYTES,))
             writer.execute("DELETE FROM meta WHERE key = 'room'")

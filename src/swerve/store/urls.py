@@ -42,9 +42,10 @@ def named_store(text: str) -> Path:
     return store_path(text) if "://" in text else Path(text)
 
 
-def open_store(url: str, *, worker: str = "0", new: bool = False) -> Store:
+def open_store(url: str, *, worker: str = "0", new: bool = False, most: int = 1 << 62) -> Store:
     """Open the store at `url` and own it until it is closed.
 
-    A file is made where none lies and nothing says that there has been one; `new` makes one where one is missing.
+    A file is made where none lies and nothing says that there has been one; `new` makes one where one is missing. `most` is
+    the size in bytes that it is to stay below.
     """
-    return SQLiteStore(store_path(url), worker, new=new)
+    return SQLiteStore(store_path(url), worker, new=new, most=most)
