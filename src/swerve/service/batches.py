@@ -28,6 +28,7 @@ from swerve.service.schemas import (
     check,
     normalise,
 )
+from swerve.service.sessions import name_of
 from swerve.service.turns import Turns
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class Batches:
         get, keys, plain, out = self.ranker.rows.get, self.service.keys, self.plain, list[Any](entries)
         read: list[Entry] = []
         missing: dict[bytes, RankRequest] = {}
+        several: set[bytes] = set()  # of those, what more than one session asks
         for at, asked in enumerate(entries):
             if type(asked) is not Asked:
                 continue
@@ -125,7 +127,8 @@ class Batches:
                 continue
             read.append((at, key, asked, new))
             if place is None:
-                missing.setdefault(key, new)
+                if missing.setdefault(key, new).session != new.session:
+                    several.add(key)
             else:
                 self.ranker.rows.touch(key)
         if not self.service.ready or self.service.committer.away is not None:
@@ -135,7 +138,10 @@ class Batches:
         self.service.metrics.cache_misses.value += len(missing)
         self.service.metrics.cache_hits.value += len(read) - len(missing)
         try:
-            wishes = [Wish(key, True, normalise(new.query), len(new.candidates)) for key, new in missing.items()]
+            wishes = [
+                Wish(key, True, normalise(new.query), len(new.candidates), name_of(new.session), key in several)
+                for key, new in missing.items()
+            ]
             within = self.service.deadline * 0.75 * max(1.0, len(missing) / 100)  # a batch has the time of its hundreds
             async with self.service.loader.held(wishes, within) as found:
                 trouble = {key: why for key, why in zip(missing, found, strict=True) if isinstance(why, str)}

@@ -55,7 +55,7 @@ class Clicks:
         place = self.ranker.rows.get(ticket.key)
         if place is not None:
             return await self._durable(*self._count(place, ticket, number, request.clicked, now))
-        async with self.service.loader.held([Wish(ticket.key, begin=True)], WAIT) as (found,):
+        async with self.service.loader.held([Wish(ticket.key, begin=True, session=ticket.session)], WAIT) as (found,):
             if isinstance(found, str) or self.ranker.life is not life:
                 raise Unavailable
             self._serving()

@@ -36,6 +36,7 @@ from swerve.service.schemas import (
     normalise,
 )
 from swerve.service.secrets import Secrets
+from swerve.service.sessions import name_of
 from swerve.service.settings import settings_of
 from swerve.service.tokens import Tokens
 from swerve.service.warm import Warming
@@ -201,7 +202,7 @@ class Service:
         try:
             if place is None:
                 self.metrics.cache_misses.value += 1
-                wish = Wish(key, True, normalise(request.query), len(request.candidates))
+                wish = Wish(key, True, normalise(request.query), len(request.candidates), name_of(request.session))
                 async with self.loader.held([wish], self.deadline * 0.75) as (found,):
                     return self.given(request, found) if isinstance(found, str) else self._decide(key, found, asked, request)
             self.metrics.cache_hits.value += 1
@@ -296,7 +297,7 @@ class Service:
             place = self.layouts.restore(row)
         elif not wish.begin:
             return "unknown"
-        elif not self.fresh.allow(now):
+        elif not self.fresh.allow(key, wish.session, now, several=wish.several):
             return "limit"
         else:
             self.metrics.new_queries.value += 1
