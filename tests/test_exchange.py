@@ -12,8 +12,8 @@ from email.utils import format_datetime
 import pytest
 
 from swerve import exchange
-from swerve.exchange import Exchange, Failure, Reply, Send, ServiceAway, SwerveClientError
-from swerve.waiting import Breaker, Deadline
+from swerve.client.exchange import Exchange, Failure, Reply, Send, ServiceAway, SwerveClientError
+from swerve.client.waiting import Breaker, Deadline
 
 AWAY = Failure("away")
 LEARNED = Reply(200, b'{"status":"learned"}', None)

@@ -17,7 +17,7 @@ import pytest
 from service.running import SMALL, Running, running
 
 from swerve.cli import app
-from swerve.service.config import load
+from swerve.service.config.load import load
 from swerve.service.metrics import Metrics
 
 ROOT = Path(__file__).parent.parent

@@ -253,13 +253,13 @@ class Asked(NamedTuple):
 
 def live_service(days: float, shift: float) -> tuple[list[Asked], list[Any]]:
     """The service's own ranker under simulated time: 24 quiet queries, and one whose intent shifts. Requests, and alarms."""
-    from swerve.service.config import resolve
-    from swerve.service.explain import alarms_of
-    from swerve.service.ranker import Ranker
-    from swerve.service.replay import ticket_of
-    from swerve.service.schemas import RankRequest
-    from swerve.service.settings import settings_of
-    from swerve.service.toml import Document
+    from swerve.service.config.load import resolve
+    from swerve.service.config.settings import settings_of
+    from swerve.service.config.toml import Document
+    from swerve.serving.explain import alarms_of
+    from swerve.serving.messages import RankRequest
+    from swerve.serving.ranker import Ranker
+    from swerve.serving.replay import ticket_of
 
     tables = {"policy": {"arms": 8, "seed": 0}, "signals": {"use": list(SIGNALS[:2]), "numbers": {SIGNALS[2]: "count"}}}
     ranker = Ranker(settings_of(resolve(Document("the picture", tables, {}))), b"k" * 32)

@@ -8,7 +8,7 @@ import pytest
 
 from swerve.bench.traffic import BATCH, SIGNALS, Traffic
 
-RequestModule = pytest.importorskip("swerve.service.schemas", reason="the service's packages are not installed")
+RequestModule = pytest.importorskip("swerve.service.http.schemas", reason="the service's packages are not installed")
 
 
 def bodies(traffic, count):

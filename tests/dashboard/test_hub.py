@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from swerve.dashboard import hub as module
 from swerve.dashboard.hub import MOST_WATCHED, QUEUE, Hub
 from swerve.dashboard.rings import KEPT, WHOLE
-from swerve.service.config import Config, Policy, Store
-from swerve.service.schemas import Refused
-from swerve.service.server import open_service
+from swerve.service.config.load import Config, Policy, Store
+from swerve.service.http.server import open_service
+from swerve.serving.messages import Refused
 
 
 @pytest.fixture(scope="module")

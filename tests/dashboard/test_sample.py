@@ -9,10 +9,10 @@ import time
 import pytest
 
 from swerve.dashboard.sample import Sampler, quantiles
-from swerve.service.config import Config, Policy, Store
+from swerve.service.config.load import Config, Policy, Store
+from swerve.service.http.server import open_service
 from swerve.service.metrics import Histogram
-from swerve.service.schemas import encode
-from swerve.service.server import open_service
+from swerve.serving.messages import encode
 
 
 @pytest.fixture

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from swerve.exchange import RankArguments, Ranking
-from swerve.service.config import resolve
-from swerve.service.ranker import Ranker
-from swerve.service.replay import ticket_of
-from swerve.service.rows import Place
-from swerve.service.schemas import RankRequest, normalise
-from swerve.service.settings import settings_of
-from swerve.service.tokens import Ticket
-from swerve.service.toml import Document
+from swerve.client.exchange import RankArguments, Ranking
+from swerve.service.config.load import resolve
+from swerve.service.config.settings import settings_of
+from swerve.service.config.toml import Document
+from swerve.serving.messages import RankRequest, normalise
+from swerve.serving.ranker import Ranker
+from swerve.serving.replay import ticket_of
+from swerve.serving.rows import Place
+from swerve.serving.tokens import Ticket
 
 #: A service that knows of news, and decides the same way in every run.
 NEWS: dict[str, Any] = {"signals": {"numbers": {"news": "count"}}, "policy": {"seed": 1}}

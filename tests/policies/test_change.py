@@ -15,9 +15,9 @@ from twins.change import Arm, Cases, log_marginal
 
 from swerve import ChangeTest, Swerve, SwerveError
 from swerve.core.tables import bit
-from swerve.policies import change
 from swerve.policies import swerve as policy_file
-from swerve.policies.change import (
+from swerve.policies.swerve import posterior as change
+from swerve.policies.swerve.posterior import (
     MOST,
     SURE,
     begin_change,

@@ -15,8 +15,8 @@ from swerve.core.contract import ALARM, LABEL_FALSE, LABEL_TRUE, LEARNT, RESTART
 from swerve.core.engine import decide
 from swerve.core.tables import row_dtype
 from swerve.detectors.suffixes import length_of, word_of
-from swerve.policies.change import event_odds, rescale
-from swerve.policies.labels import QUIET
+from swerve.policies.swerve.lifecycle import QUIET
+from swerve.policies.swerve.posterior import event_odds, rescale
 
 # ---------------------------------------------------------------- limit cases
 

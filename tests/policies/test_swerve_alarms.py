@@ -8,8 +8,8 @@ from policies.scripted import BAD, GOOD, RISEN, TOLD, N, Query, warmed
 
 from swerve import Blind, Swerve, Told, Trust
 from swerve.core.contract import ALARM, LABEL_FALSE, LABEL_TRUE, RESTARTED
-from swerve.policies.change import event_odds, suspicion
-from swerve.policies.labels import CALLED_FALSE, QUIET, WAITING
+from swerve.policies.swerve.lifecycle import CALLED_FALSE, QUIET, WAITING
+from swerve.policies.swerve.posterior import event_odds, suspicion
 
 # ---------------------------------------------------------------- an alarm on time, early, late, idle, repeated
 

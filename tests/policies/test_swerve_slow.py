@@ -13,7 +13,7 @@ from swerve import Blind, Learner, Never, Rectangle, Swerve, Thompson, Told, pol
 from swerve.core.contract import blame
 from swerve.environments import world
 from swerve.environments.workloads import workload
-from swerve.policies.trust import rates
+from swerve.policies.swerve.trust import rates
 from swerve.simulate.runner import Session
 
 pytestmark = pytest.mark.slow

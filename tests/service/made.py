@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from swerve.policies import policy
-from swerve.service.kernels import query_dtype
-from swerve.service.rows import PACK, Names, owner_of
+from swerve.serving.kernels import query_dtype
+from swerve.serving.rows import PACK, Names, owner_of
 from swerve.store import Row, Store, describe, layout_id
 
 DAY = 86_400

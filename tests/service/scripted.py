@@ -6,11 +6,11 @@ from typing import Any
 
 from swerve.core.spec import Spec
 from swerve.policies import policy
-from swerve.service.ranker import Decided, Ranker
-from swerve.service.replay import ticket_of
-from swerve.service.rows import Place
-from swerve.service.schemas import RankRequest
-from swerve.service.settings import Settings
+from swerve.serving.messages import RankRequest
+from swerve.serving.ranker import Decided, Ranker
+from swerve.serving.replay import ticket_of
+from swerve.serving.rows import Place
+from swerve.serving.settings import Settings
 from swerve.signals import Senses
 
 KEY = b"q" * 32

@@ -11,12 +11,14 @@ from typing import Any
 from service.running import SMALL
 
 from swerve.service.clock import Clock
-from swerve.service.config import resolve
-from swerve.service.schemas import RankResponse, Refused, encode, read_rank
+from swerve.service.config.load import resolve
+from swerve.service.config.toml import Document
+from swerve.service.http.bodies import ranks_in
+from swerve.service.http.schemas import read_rank
+from swerve.service.runtime import Service
 from swerve.service.secrets import Secrets
-from swerve.service.service import Service
-from swerve.service.toml import Document
-from swerve.service.turns import Turns, ranks_in
+from swerve.service.turns import Turns
+from swerve.serving.messages import RankResponse, Refused, encode
 from swerve.store import open_store
 
 OFFERS = [[f"doc-{number}" for number in range(start, start + count)] for start, count in ((0, 3), (0, 5), (2, 7), (4, 10))]

@@ -10,11 +10,12 @@ import time
 import pytest
 
 from swerve.service.clock import Clock
-from swerve.service.config import Config, Policy, Signals, Store
+from swerve.service.config.load import Config, Policy, Signals, Store
+from swerve.service.http.schemas import read_rank
 from swerve.service.people import People
-from swerve.service.schemas import FeedbackRequest, RankRequest, encode, read_rank
+from swerve.service.runtime import Service
 from swerve.service.secrets import Secrets
-from swerve.service.service import Service
+from swerve.serving.messages import FeedbackRequest, RankRequest, encode
 from swerve.store import Batch, open_store
 
 HOUR = 3600.0

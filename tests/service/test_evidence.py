@@ -7,9 +7,9 @@ import random
 import pytest
 from service.scripted import Script, ranker
 
-from swerve.service.evidence import Evidence
-from swerve.service.kernels import IGNORED, LATE, LEARNED
-from swerve.service.ledger import ANONYMOUS
+from swerve.serving.evidence import Evidence
+from swerve.serving.kernels import IGNORED, LATE, LEARNED
+from swerve.serving.ledger import ANONYMOUS
 
 OFFER = ["good", "spam", "other"]
 RATES = {"good": 0.6, "spam": 0.05, "other": 0.3}

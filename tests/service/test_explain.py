@@ -8,8 +8,8 @@ from service.scripted import Script, ranker
 from swerve import BWC, UCB1, Rectangle, Testable
 from swerve.core.contract import ALARM, LABEL_FALSE, LEARNT, REVISED
 from swerve.core.tables import nested
-from swerve.service.explain import alarms_of, state_of
-from swerve.service.ledger import begin_ledger, ledger_layout, note
+from swerve.serving.explain import alarms_of, state_of
+from swerve.serving.ledger import begin_ledger, ledger_layout, note
 from swerve.signals import RAW
 
 NAMES = ("news", "volume")

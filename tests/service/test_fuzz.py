@@ -22,8 +22,8 @@ from schemathesis.specs.openapi.checks import (
 )
 from service.running import Http, Running
 
-from swerve.service.openapi import LISTED
-from swerve.service.tokens import Tokens
+from swerve.service.http.openapi import LISTED
+from swerve.serving.tokens import Tokens
 
 CONFIG = {"limits": {"body_bytes": 65536}}
 CHECKS = [

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swerve.service.limits import ClientGone, NewQueries, read_body
-from swerve.service.schemas import Refused
+from swerve.service.admission import NewQueries
+from swerve.service.http.limits import ClientGone, read_body
+from swerve.serving.messages import Refused
 
 
 def test_a_burst_of_a_minute_then_the_rate():

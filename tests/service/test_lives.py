@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 from service.running import SMALL, Gone, Http, Running, running, until
 
-from swerve.service.clicks import Unavailable
-from swerve.service.config import resolve
+from swerve.service.config.load import resolve
+from swerve.service.config.toml import Document
+from swerve.service.feedback import Unavailable
+from swerve.service.http.schemas import read_rank
 from swerve.service.people import People
-from swerve.service.schemas import FeedbackRequest, read_rank
+from swerve.service.runtime import Service
 from swerve.service.secrets import Secrets
-from swerve.service.service import Service
-from swerve.service.toml import Document
+from swerve.serving.messages import FeedbackRequest
 from swerve.store import StoreError, open_store
 from swerve.store.backup import backup as copied
 

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
-from swerve.service import schemas
-from swerve.service.config import ApiKey, Config, Limits, Security, Server, Signals
-from swerve.service.openapi import EXAMPLES, LISTED, docs_page, docs_policy, document
+from swerve.service.config.load import ApiKey, Config, Limits, Security, Server, Signals
+from swerve.service.http import schemas
+from swerve.service.http.openapi import EXAMPLES, LISTED, docs_page, docs_policy, document
 
 SMALL = Config(
     limits=Limits(candidates=4, query_chars=10, id_chars=5, session_chars=6, batch=3), signals=Signals(numbers={"news": "count"})

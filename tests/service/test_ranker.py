@@ -8,8 +8,8 @@ from service.scripted import Script, ranker
 
 from swerve import Fleet, Thompson
 from swerve.core.contract import plays_of
-from swerve.service.kernels import LATE, LEARNED
-from swerve.service.schemas import RankRequest
+from swerve.serving.kernels import LATE, LEARNED
+from swerve.serving.messages import RankRequest
 
 SEVEN_DAYS = 7 * 86_400.0
 

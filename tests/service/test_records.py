@@ -9,10 +9,10 @@ import pytest
 from service.running import Http, running
 from service.scripted import Script, ranker
 
-from swerve.service.kernels import MISPLACED
 from swerve.service.loader import Loader, Wish
 from swerve.service.metrics import Metrics
-from swerve.service.ranker import Misplaced
+from swerve.serving.kernels import MISPLACED
+from swerve.serving.ranker import Misplaced
 
 
 def candidates(query: str) -> list[str]:

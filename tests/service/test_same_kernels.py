@@ -13,12 +13,12 @@ from swerve import Traffic, world
 from swerve.core.spec import pack
 from swerve.environments.contract import advance, click, context
 from swerve.policies import policy
-from swerve.service.config import load
-from swerve.service.ranker import Ranker
-from swerve.service.records import Layouts
+from swerve.service.config.load import load
+from swerve.service.config.settings import settings_of
+from swerve.service.runtime import shared_of
 from swerve.service.secrets import load_secrets
-from swerve.service.service import shared_of
-from swerve.service.settings import settings_of
+from swerve.serving.migration import Layouts
+from swerve.serving.ranker import Ranker
 from swerve.simulate.runner import Session
 from swerve.store import open_store
 

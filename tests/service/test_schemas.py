@@ -14,21 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swerve.service import schemas
-from swerve.service.schemas import (
-    Asked,
-    FeedbackRequest,
-    RankRequest,
-    Refused,
-    check,
-    check_query,
-    encode,
-    normalise,
-    read_feedback,
-    read_list,
-    read_rank,
-)
-from swerve.service.turns import Turns, feedbacks_in, ranks_in
+from swerve.service.http import schemas
+from swerve.service.http.bodies import feedbacks_in, ranks_in
+from swerve.service.http.schemas import read_feedback, read_list, read_rank
+from swerve.service.turns import Turns
+from swerve.serving.checks import check, check_query
+from swerve.serving.messages import Asked, FeedbackRequest, RankRequest, Refused, encode, normalise
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from swerve.core.errors import SwerveError
-from swerve.service.config import Config, Policy, Server, Store
-from swerve.service.server import Extension, beside, lifespan, open_service, serve
+from swerve.service.config.load import Config, Policy, Server, Store
+from swerve.service.http.server import Extension, beside, lifespan, open_service, serve
 from swerve.store import open_store
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swerve.core.errors import SwerveError
-from swerve.service.tokens import LENGTH, Forged, Signed, Ticket, Tokens, code_of
+from swerve.serving.tokens import LENGTH, Forged, Signed, Ticket, Tokens, code_of
 from swerve.store import Life
 
 KEY, OLD = bytes(range(32)), bytes(range(32, 64))

@@ -17,9 +17,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from swerve.service.schemas import FeedbackRequest, FeedbackResponse, RankRequest, RankResponse
-from swerve.service.server import loop_factory
-from swerve.service.tokens import LENGTH
+from swerve.service.http.server import loop_factory
+from swerve.serving.messages import FeedbackRequest, FeedbackResponse, RankRequest, RankResponse
+from swerve.serving.tokens import LENGTH
 
 _rank = msgspec.json.Decoder(RankRequest)
 _ranks = msgspec.json.Decoder(list[RankRequest])

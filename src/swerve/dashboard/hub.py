@@ -15,10 +15,10 @@ from typing import Any
 
 from swerve.dashboard.rings import Ring, wire
 from swerve.dashboard.sample import Sampler
-from swerve.service.clicks import Unavailable
-from swerve.service.explain import state_of
-from swerve.service.schemas import QueryState, Refused, encode
-from swerve.service.service import Service
+from swerve.service.feedback import Unavailable
+from swerve.service.runtime import Service
+from swerve.serving.explain import state_of
+from swerve.serving.messages import QueryState, Refused, encode
 from swerve.version import __version__
 
 log = logging.getLogger("swerve.dashboard")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from swerve.service.clicks import Unavailable
+from swerve.service.feedback import Unavailable
 from swerve.service.metrics import Family, Histogram, Number
 from swerve.service.people import People
-from swerve.service.schemas import QuerySummary
-from swerve.service.service import Service
+from swerve.service.runtime import Service
+from swerve.serving.messages import QuerySummary
 
 LISTED = 10  # queries with the most traffic, and as many that shifted last
 

@@ -26,15 +26,16 @@ from swerve.demo.clock import SimulatedClock
 from swerve.demo.corpus import documents, meanings, queries
 from swerve.demo.intents import RESULTS
 from swerve.demo.search import Search
-from swerve.service import openapi
-from swerve.service.app import JSON, Answer, Endpoint, Scope
-from swerve.service.config import Config, resolve
-from swerve.service.limits import parameters
-from swerve.service.schemas import Asked, Refused, check_query, encode
+from swerve.service.config.load import Config, resolve
+from swerve.service.config.toml import Document
+from swerve.service.http import openapi
+from swerve.service.http.app import JSON, Answer, Endpoint, Scope
+from swerve.service.http.limits import parameters
+from swerve.service.http.server import Extension, serve
+from swerve.service.runtime import Service
 from swerve.service.secrets import ApiKeys
-from swerve.service.server import Extension, serve
-from swerve.service.service import Service
-from swerve.service.toml import Document
+from swerve.serving.checks import check_query
+from swerve.serving.messages import Asked, Refused, encode
 
 PORT = 8350
 SLOWEST, FASTEST = 1.0, 1000.0

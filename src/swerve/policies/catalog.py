@@ -18,7 +18,7 @@ from swerve.detectors import BOCPD, CUSUM, GLR, MUCB
 from swerve.policies.bwc import BWC
 from swerve.policies.oracle import Oracle
 from swerve.policies.restarting import Restarting
-from swerve.policies.swerve import Swerve
+from swerve.policies.swerve.policy import Swerve
 
 
 class Problem(NamedTuple):

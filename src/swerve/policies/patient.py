@@ -29,7 +29,7 @@ from swerve.core.contract import (
 from swerve.core.spec import NonNegative, Spec
 from swerve.core.verbs import kernel
 from swerve.core.wrapping import inner_layout, wrapping
-from swerve.policies.swerve import Swerve
+from swerve.policies.swerve.policy import Swerve
 
 __all__ = ["Patient", "attribute"]  # the verb that it is for, at hand beside it
 

@@ -12,26 +12,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from swerve.core.contract import ALARM, RESTARTED
-from swerve.service.clicks import Unavailable
 from swerve.service.committer import Written
+from swerve.service.feedback import Unavailable
 from swerve.service.loader import Wish
-from swerve.service.ranker import Asking
-from swerve.service.rows import Place
-from swerve.service.schemas import (
-    Asked,
-    FeedbackRequest,
-    FeedbackResponse,
-    RankRequest,
-    RankResponse,
-    Refused,
-    Status,
-    check,
-    normalise,
-)
 from swerve.service.turns import Turns
+from swerve.serving.checks import check
+from swerve.serving.messages import Asked, FeedbackRequest, FeedbackResponse, RankRequest, RankResponse, Refused, Status, normalise
+from swerve.serving.ranker import Asking
+from swerve.serving.rows import Place
 
 if TYPE_CHECKING:
-    from swerve.service.service import Service
+    from swerve.service.runtime import Service
 
 log = logging.getLogger("swerve.service")
 

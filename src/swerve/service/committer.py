@@ -19,10 +19,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from swerve.service.metrics import Metrics
-from swerve.service.ranker import Misplaced, Ranker
-from swerve.service.rows import Place
 from swerve.service.tidy import DAY, Tidy
 from swerve.service.used import Used
+from swerve.serving.ranker import Misplaced, Ranker
+from swerve.serving.rows import Place
 from swerve.store.protocol import Batch, Conflict, Row, Store, StoreError
 
 log = logging.getLogger("swerve.service")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from swerve.service.clicks import Unavailable
 from swerve.service.committer import Written
-from swerve.service.explain import state_of, summary_of, text_in
+from swerve.service.feedback import Unavailable
 from swerve.service.loader import Wish
-from swerve.service.rows import Place
-from swerve.service.schemas import QueryList, QueryState, Refused, ShiftResponse
-from swerve.service.service import Service
+from swerve.service.runtime import Service
 from swerve.service.turns import Turns
+from swerve.serving.explain import state_of, summary_of, text_in
+from swerve.serving.messages import QueryList, QueryState, Refused, ShiftResponse
+from swerve.serving.rows import Place
 from swerve.store.protocol import Order, StoreError
 
 WAIT = 1.0  # seconds that a person waits for a row

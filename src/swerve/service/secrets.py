@@ -10,7 +10,6 @@ import base64
 import binascii
 import hashlib
 import hmac
-import ipaddress
 import json
 import os
 import secrets as randomness
@@ -21,8 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from swerve.core.errors import SwerveError
-from swerve.service.fields import FieldsError
-from swerve.service.sections import SCOPES, ApiKey, Config, Scope
+from swerve.service.config.sections import SCOPES, ApiKey, Config, Scope
 from swerve.store import store_path
 
 #: Bytes of the keys that we make, and what BLAKE2b, which uses them, takes at most.
@@ -248,22 +246,3 @@ class ApiKeys:
         if found is not None:
             self.known[digest] = found
         return found
-
-
-def loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def may_bind(host: str, config: Config) -> None:
-    """Refuse an address that others can reach while no API key is asked for."""
-    if not loopback(host) and not config.security.api_keys:
-        raise FieldsError(
-            ("server", "host"),
-            f"server.host = {host!r} is not allowed without an API key: anybody could rank and teach; make a key with "
-            "`swerve keys new NAME` and put what it prints into the configuration, "
-            "or stay on this machine with `swerve serve --host 127.0.0.1`",
-        )

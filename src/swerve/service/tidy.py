@@ -10,7 +10,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from swerve.service.tokens import NUMBER_BITS
+from swerve.serving.tokens import NUMBER_BITS
 from swerve.store.protocol import Size, StoreError
 
 if TYPE_CHECKING:

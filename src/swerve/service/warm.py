@@ -15,13 +15,12 @@ import sys
 from pathlib import Path
 
 from swerve.core.cache import cache_root
-from swerve.service import kernels
-from swerve.service.config import Config, resolve
-from swerve.service.ranker import Ranker
-from swerve.service.record import as_table
-from swerve.service.rows import Shelf
-from swerve.service.settings import settings_of
-from swerve.service.toml import Document
+from swerve.service.config.load import Config, as_table, resolve
+from swerve.service.config.settings import settings_of
+from swerve.service.config.toml import Document
+from swerve.serving import kernels
+from swerve.serving.ranker import Ranker
+from swerve.serving.rows import Shelf
 from swerve.store.layouts import describe
 
 log = logging.getLogger("swerve.service")
