@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from swerve.service.http.server import loop_factory
-from swerve.serving.messages import FeedbackRequest, FeedbackResponse, RankRequest, RankResponse
+from swerve.serving.messages import FeedbackRequest, FeedbackResponse, RankRequest, RankResponse, ids_of
 from swerve.serving.tokens import LENGTH
 
 _rank = msgspec.json.Decoder(RankRequest)
@@ -31,7 +31,7 @@ LEARNED = FeedbackResponse("learned")
 
 def response(request: RankRequest) -> RankResponse:
     """An answer as large as the service's."""
-    return RankResponse(TOKEN, request.ids(), False, 0.75, 3, False)
+    return RankResponse(TOKEN, ids_of(request.candidates), False, 0.75, 3, False)
 
 
 def answer(path: str, body: bytes) -> bytes:

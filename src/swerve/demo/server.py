@@ -216,7 +216,7 @@ class Demo:
         seconds, waiting = self.options.seconds, True
         while self.failed is None and not self._ending:
             await asyncio.sleep(0.05)
-            if waiting and self.service is not None and self.service.ready:
+            if waiting and self.service is not None and self.service.availability.compiled:
                 waiting = not self._send({"do": "begin"})
             if not users.is_alive() and not self._ending and self._pipe is not None and not self._pipe.poll():
                 self.failed = self.failed or f"the simulated users are gone (exit status {users.exitcode})"
@@ -273,7 +273,7 @@ class Demo:
             return 200, encode({"query": text, "decision": None, "phase": None, "degraded": False, "results": []}), JSON
         session = asked.get("session") or None
         ids = msgspec.Raw(encode([document.id for document in found]))
-        ranked = await self.service.rank(Asked(text, ids, None, session))
+        ranked = await self.service.ranking.rank_one(Asked(text, ids, None, session))
         results = [
             {"id": one.id, "title": one.title, "text": one.text, "meaning": one.meaning}
             for one in (self._documents[name] for name in ranked.ranking)

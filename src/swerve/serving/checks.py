@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from swerve.core.errors import nearest, shown
-from swerve.serving.messages import FeedbackRequest, RankRequest, Refused
+from swerve.serving.messages import Candidates, FeedbackRequest, RankRequest, Refused, ids_of
 
 
 class Limits(Protocol):
@@ -32,13 +32,16 @@ def check(request: RankRequest | FeedbackRequest, limits: Limits, signals: Colle
         return
     assert type(request) is RankRequest
     check_query(request.query, limits)
-    check_candidates(request, limits)
-    check_rest(request, limits, signals)
+    check_candidates(request.candidates, limits)
+    if request.session is not None:
+        check_session(request.session, limits)
+    if request.signals and signals is not None:
+        check_signals(request.signals, signals)
 
 
-def check_candidates(request: RankRequest, limits: Limits) -> None:
+def check_candidates(candidates: Candidates, limits: Limits) -> None:
     """Refuse candidates that are none, too many, the same, too long or no text."""
-    ids = request.ids()
+    ids = ids_of(candidates)
     if not ids:
         raise Refused(422, "empty", "candidates is empty; there must be at least one", "candidates")
     if len(ids) > limits.candidates:
@@ -54,16 +57,18 @@ def check_candidates(request: RankRequest, limits: Limits) -> None:
             _text(f"candidates[{place}]", name, limits.id_chars)
 
 
-def check_rest(request: RankRequest, limits: Limits, signals: Collection[str] | None = None) -> None:
-    """Refuse a session that is too long or no text, and numbers that nobody has configured."""
-    if request.session is not None:
-        _text("session", request.session, limits.session_chars)
-    if request.signals and signals is not None:
-        for name in request.signals:
-            if name not in signals:
-                listed = f"it knows {', '.join(sorted(signals))}" if signals else "its configuration names none"
-                message = f"signals has {shown(name)}, which the service does not know; {listed}{nearest(name, signals)}"
-                raise Refused(422, "unknown_signal", message, "signals")
+def check_session(session: str, limits: Limits) -> None:
+    """Refuse a session that is too long or no text."""
+    _text("session", session, limits.session_chars)
+
+
+def check_signals(given: Collection[str], known: Collection[str]) -> None:
+    """Refuse numbers that nobody has configured."""
+    for name in given:
+        if name not in known:
+            listed = f"it knows {', '.join(sorted(known))}" if known else "its configuration names none"
+            message = f"signals has {shown(name)}, which the service does not know; {listed}{nearest(name, known)}"
+            raise Refused(422, "unknown_signal", message, "signals")
 
 
 def check_query(query: str, limits: Limits) -> None:

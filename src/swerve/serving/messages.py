@@ -39,6 +39,10 @@ class Candidate(Struct, forbid_unknown_fields=True, gc=False):
     published_at: Seconds | Instant | None = None
 
 
+#: The results on offer, best first as far as the caller knows.
+Candidates = list[str | Candidate]
+
+
 class RankRequest(Struct, forbid_unknown_fields=True, gc=False):
     """A query and the results on offer for it, best first as far as the caller knows."""
 
@@ -51,19 +55,6 @@ class RankRequest(Struct, forbid_unknown_fields=True, gc=False):
         str | None, Meta(description="Who searches, by any id: the next query of the same session tells a reformulation.")
     ] = None
 
-    def ids(self) -> list[str]:
-        """The candidates' ids, in the given order."""
-        return [c if type(c) is str else c.id for c in self.candidates]  # type: ignore[union-attr]
-
-    def newest(self) -> float:
-        """When the newest candidate was published, in unix seconds; NaN when none says."""
-        latest = -math.inf
-        for c in self.candidates:
-            if type(c) is not str and (at := c.published_at) is not None:  # type: ignore[union-attr]
-                seconds = at.timestamp() if isinstance(at, datetime) else at
-                latest = max(latest, seconds)
-        return latest if latest > -math.inf else math.nan
-
 
 class Asked(Struct, forbid_unknown_fields=True, gc=False):
     """A `RankRequest` as it came, its candidates not read yet: most are those of the request before, which is seen at a glance."""
@@ -73,12 +64,9 @@ class Asked(Struct, forbid_unknown_fields=True, gc=False):
     signals: dict[str, float] | None = None
     session: str | None = None
 
-    def request(self) -> RankRequest:
-        """The request with its candidates read; raises `Refused`."""
-        try:
-            return RankRequest(self.query, _candidates.decode(self.candidates), self.signals, self.session)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as trouble:
-            raise misshapen(trouble, "candidates") from None
+    def read(self) -> Candidates:
+        """The candidates; raises `Refused`."""
+        return read_candidates(self.candidates)
 
 
 class FeedbackRequest(Struct, forbid_unknown_fields=True, gc=False):
@@ -219,7 +207,32 @@ class Health(Struct, omit_defaults=True):
     reason: str | None = None
 
 
-_candidates = msgspec.json.Decoder(list[str | Candidate])
+_candidates = msgspec.json.Decoder(Candidates)
+
+
+def read_candidates(raw: msgspec.Raw) -> Candidates:
+    """Candidates as they were sent; raises `Refused`."""
+    try:
+        return _candidates.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as trouble:
+        raise misshapen(trouble, "candidates") from None
+
+
+def ids_of(candidates: Candidates) -> list[str]:
+    """The candidates' ids, in the given order."""
+    return [c if type(c) is str else c.id for c in candidates]  # type: ignore[union-attr]
+
+
+def newest_of(candidates: Candidates) -> float:
+    """When the newest candidate was published, in unix seconds; NaN when none says."""
+    latest = -math.inf
+    for c in candidates:
+        if type(c) is not str and (at := c.published_at) is not None:  # type: ignore[union-attr]
+            seconds = at.timestamp() if isinstance(at, datetime) else at
+            latest = max(latest, seconds)
+    return latest if latest > -math.inf else math.nan
+
+
 #: Any answer, or list of answers, as JSON.
 encode = msgspec.json.Encoder().encode
 

@@ -12,7 +12,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,7 +22,7 @@ from swerve.core.spec import pack
 from swerve.core.tables import nested, pool_dtype
 from swerve.serving import kernels
 from swerve.serving.evidence import Evidence
-from swerve.serving.messages import RankRequest, normalise
+from swerve.serving.messages import Candidates, RankRequest, ids_of, newest_of, normalise, read_candidates
 from swerve.serving.rows import Place, Rows, Shelf, owner_of
 from swerve.serving.sessions import Sessions, name_of
 from swerve.serving.settings import Settings, shared_name
@@ -42,6 +42,35 @@ class Misplaced(RuntimeError):  # noqa: N818 - it names what was found
 
     def __init__(self, place: Place) -> None:
         super().__init__(f"the row of query {place.key.hex()} is not where it should be")
+
+
+class Prepared(NamedTuple):
+    """A request that was read and checked, ready to be decided.
+
+    `candidates` is None where `raw` is what the row remembers of the request before: then nothing has to be read.
+    """
+
+    key: bytes
+    query: str
+    candidates: Candidates | None
+    raw: msgspec.Raw | None = None
+    signals: dict[str, float] | None = None
+    session: str | None = None
+
+    def read(self) -> Candidates:
+        """The candidates; a row that was let go since no longer remembers them."""
+        if self.candidates is not None:
+            return self.candidates
+        assert self.raw is not None, "a request has its candidates read, or as they were sent"
+        return read_candidates(self.raw)
+
+    def ids(self) -> list[str]:
+        """The candidates' ids, in the given order."""
+        return ids_of(self.read())
+
+    def request(self) -> RankRequest:
+        """The request itself."""
+        return RankRequest(self.query, self.read(), self.signals, self.session)
 
 
 class Decided(msgspec.Struct, gc=False):
@@ -108,7 +137,7 @@ class Ranker:
         shelf.take(place)
         self._begin_at(place, 1, 0.0)
         before = self.pools.copy(), self.seasons.copy(), self.issued
-        self.rank([(place, RankRequest("", list(ids)))], 0.0)
+        self.rank([(place, Prepared(b"", "", list(ids)))], 0.0)
         shelf.calls.credit(self.params, self.senses, shelf.table, place.index, place.owner, 0, 0, 0, 0, 0, 1, 0.0, 0.0)
         shelf.calls.left(self.senses, shelf.table, place.index, place.owner, 0.0, 0.0)
         shelf.calls.shift(self.params, shelf.table, place.index, place.owner, 0.0)
@@ -196,7 +225,7 @@ class Ranker:
         return 2 * len(self.unwritten) > len(self.rows) and self.rows.used > 0.9 * self.rows.budget
 
     # ------------------------------------------------------------------ rank
-    def rank(self, requests: Sequence[tuple[Place, RankRequest]], now: float) -> list[Decided | None]:
+    def rank(self, requests: Sequence[tuple[Place, Prepared]], now: float) -> list[Decided | None]:
         """Decide for each request, in order. None: the request cannot be decided (more new candidates than there is room for).
 
         Requests whose rows lie in one table are decided by one compiled call, as long as nothing has to happen in between.
@@ -211,17 +240,21 @@ class Ranker:
             for place, _ in requests:
                 place.pinned -= 1
 
-    def _in_order(self, requests: Sequence[tuple[Place, RankRequest]], now: float) -> list[Decided | None]:
+    def _in_order(self, requests: Sequence[tuple[Place, Prepared]], now: float) -> list[Decided | None]:
         out: list[Decided | None] = []
         run: list[Asking] = []
         shelf: Shelf | None = None
         heard: set[tuple[str, bytes]] = set()  # sessions and queries of the run
         for place, request in requests:
+            if self.settings.keep_text and place.query is None:
+                place.query = normalise(request.query)
+                self.rows.recount(place)
             ids: list[str]
-            if request.candidates is place.last:  # most requests repeat the candidates of the one before
+            if request.candidates is None and place.raw == request.raw:  # most requests repeat the candidates of the one before
                 ids, published = place.last, place.published
             else:
-                ids, published = request.ids(), request.newest()
+                candidates = request.read()
+                ids, published = ids_of(candidates), newest_of(candidates)
                 if run and any(candidate not in place.arms for candidate in ids):
                     out += self._decide(run, now)  # a place may change hands: what came before must be decided before
                     run = []
@@ -229,6 +262,8 @@ class Ranker:
                     out += [*self._decide(run, now), None] if run else [None]
                     run = []
                     continue
+                if request.raw is not None:
+                    self.rows.remember(place, request.raw, published)
             again = request.session is not None and (request.session, place.key) in heard
             if run and (place.shelf is not shelf or again):  # what was heard of the session before must be known
                 out += self._decide(run, now)

@@ -13,7 +13,7 @@ import msgspec
 
 from swerve.core.errors import SwerveError
 from swerve.serving.messages import normalise
-from swerve.serving.ranker import Decided, Ranker
+from swerve.serving.ranker import Decided, Prepared, Ranker
 from swerve.serving.recording import Answered, Head, Line, Ranked, Shifted
 from swerve.serving.rows import Place
 from swerve.serving.settings import Settings
@@ -96,7 +96,9 @@ class Replay:
         place = ranker.rows.get(key) or ranker.fresh(key, text, len(line.request.candidates), line.now)
         if place is None:
             raise SwerveError(f"{self.path}:{number}: more queries than store.cache_mb of the recording's configuration holds")
-        decided = ranker.rank([(place, line.request)], line.now)[0]
+        request = line.request
+        prepared = Prepared(key, request.query, request.candidates, None, request.signals, request.session)
+        decided = ranker.rank([(place, prepared)], line.now)[0]
         self.counts.requests += 1
         if decided is not None and decided.ranking[0] == line.top:
             self.counts.same += 1

@@ -22,7 +22,6 @@ from swerve.core.spec import Spec
 from swerve.core.tables import CAPACITIES, Table, capacity
 from swerve.serving import kernels
 from swerve.serving.kernels import as_words, query_dtype
-from swerve.serving.messages import RankRequest
 from swerve.store.layouts import copy_fields
 
 OVERHEAD = 850  # bytes of Python objects per row, roughly: its key, its place, empty lists
@@ -290,10 +289,11 @@ class Rows:
         """Give an arm of a row to a candidate."""
         place.name(arm, candidate, self.short(candidate))
 
-    def remember(self, place: Place, raw: msgspec.Raw, request: RankRequest) -> None:
-        """The text of the candidates that the last request had: whoever sends the same again need not be read."""
-        if place.last and len(memoryview(raw)) <= MOST_TEXT and request.ids() == place.last:
-            place.raw, place.published = raw.copy(), request.newest()
+    def remember(self, place: Place, raw: msgspec.Raw, published: float) -> None:
+        """The text of the candidates that the row has just been offered, and when the newest was published: whoever sends the same
+        again need not be read."""
+        if len(bytes(raw)) <= MOST_TEXT:
+            place.raw, place.published = raw.copy(), published
             self.recount(place)
 
     def drop(self, place: Place) -> None:

@@ -16,8 +16,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from swerve.service import logs
+from swerve.service.availability import Unavailable
 from swerve.service.committer import Written
-from swerve.service.feedback import Unavailable
 from swerve.service.http import openapi
 from swerve.service.http.bodies import encode_list, feedbacks_in, ranks_in
 from swerve.service.http.gate import VARY, Gate
@@ -25,11 +25,10 @@ from swerve.service.http.limits import ClientGone, parameters, read_body
 from swerve.service.http.porter import Porter
 from swerve.service.http.schemas import one_limit, read_feedback, read_list, read_rank, read_ranks, read_shift
 from swerve.service.metrics import CONTENT_TYPE, Histogram
-from swerve.service.people import People
 from swerve.service.runtime import Service
 from swerve.service.secrets import ApiKeys, Denied
 from swerve.service.turns import Turns
-from swerve.serving.checks import check, check_query
+from swerve.serving.checks import check_query
 from swerve.serving.messages import Error, Health, Problem, Refused, encode
 
 log = logging.getLogger("swerve.service")
@@ -145,26 +144,24 @@ class Handlers:
 
     def __init__(self, service: Service, live: bool = False) -> None:
         self.service, self.limits, self.has_live = service, service.config.limits, live
-        self.people = People(service)
+        self.inspection = service.inspection
         self._description: bytes | None = None
 
     async def rank(self, scope: Scope, body: bytes) -> Answer:
-        return 200, encode(await self.service.rank(read_rank(body))), JSON
+        return 200, encode(await self.service.ranking.rank_one(read_rank(body))), JSON
 
     async def rank_batch(self, scope: Scope, body: bytes) -> Answer:
         turns = Turns()
-        answers = await self.service.batches.rank(await ranks_in(body, self.limits, turns), turns)
+        answers = await self.service.ranking.rank(await ranks_in(body, self.limits, turns), turns)
         said = [refusal(answer) if isinstance(answer, Refused) else answer for answer in answers]
         return 200, await encode_list(said, turns), JSON
 
     async def feedback(self, scope: Scope, body: bytes) -> Answer:
-        request = read_feedback(body)
-        check(request, self.limits)
-        return 200, encode(await self.service.clicks.feedback(request)), JSON
+        return 200, encode(await self.service.feedback.one(read_feedback(body))), JSON
 
     async def feedback_batch(self, scope: Scope, body: bytes) -> Answer:
         turns = Turns()
-        answers = await self.service.batches.feedback(await feedbacks_in(body, self.limits, turns), turns)
+        answers = await self.service.feedback.many(await feedbacks_in(body, self.limits, turns), turns)
         if answers and all(answer is None for answer in answers):
             raise Unavailable
         said = [AWAY if one is None else refusal(one) if isinstance(one, Refused) else one for one in answers]
@@ -172,14 +169,14 @@ class Handlers:
 
     async def queries(self, scope: Scope, body: bytes) -> Answer:
         asked = read_list(parameters(scope["query_string"]))
-        return 200, encode(await self.people.queries(asked.order, asked.limit)), JSON
+        return 200, encode(await self.inspection.queries(asked.order, asked.limit)), JSON
 
     async def query(self, scope: Scope, body: bytes) -> Answer:
-        return 200, encode(await self.people.explain(self._text(scope))), JSON
+        return 200, encode(await self.inspection.explain(self._text(scope))), JSON
 
     async def shift(self, scope: Scope, body: bytes) -> Answer:
         read_shift(body)
-        return 200, encode(await self.people.shift(self._text(scope))), JSON
+        return 200, encode(await self.inspection.shift(self._text(scope))), JSON
 
     def _text(self, scope: Scope) -> str:
         text: str = scope["path_params"]["query"]
@@ -190,9 +187,9 @@ class Handlers:
         return 200, encode(Health("ok")), JSON
 
     async def readyz(self, scope: Scope, body: bytes) -> Answer:
-        if self.service.stopping:
+        if self.service.availability.stopping:
             return 503, encode(Health("stopping")), JSON
-        trouble = self.service.trouble()
+        trouble = self.service.availability.trouble()
         if trouble is None:
             return 200, encode(Health("ok")), JSON
         return 503, encode(Health("starting" if trouble == "starting" else "unavailable", trouble)), JSON
@@ -303,14 +300,13 @@ class App(Starlette):
         try:
             caller = self.keys.check(presented, "feedback" if route == "feedback" else "rank")
             if route == "feedback":
-                request = read_feedback(body)
-                check(request, service.config.limits)
-                waiting = service.clicks.feedback_at_once(request)
+                waiting = service.feedback.at_once(read_feedback(body))
             elif route == "rank":
-                answer = service.rank_at_once(read_rank(body))
+                answers = service.ranking.at_once([read_rank(body)])
+                answer = answers[0] if answers else None
             else:
                 entries = read_ranks(body)
-                answer = service.batches.at_once(entries) if len(entries) <= self.at_most else None
+                answer = service.ranking.at_once(entries) if len(entries) <= self.at_most else None
         except (Refused, Denied):
             return None
         identity = logs.new_id(sent_id)
@@ -332,7 +328,7 @@ class App(Starlette):
             if done.cancelled() or done.exception() is not None or not done.result():
                 later(reply(503, encode(Problem(Error(*UNAVAILABLE, request_id=identity)))))
             else:
-                later(reply(200, encode(service.clicks.answered(response))))
+                later(reply(200, encode(service.feedback.answer(response))))
 
         written.add_done_callback(durable)
         return ()

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from swerve.service.committer import Written
-from swerve.service.feedback import Unavailable
-from swerve.service.loader import Wish
-from swerve.service.runtime import Service
+from swerve.service.availability import Availability, Unavailable
+from swerve.service.committer import Committer, Written, durable
+from swerve.service.loader import Loader, Wish
 from swerve.service.turns import Turns
 from swerve.serving.explain import state_of, summary_of, text_in
 from swerve.serving.messages import QueryList, QueryState, Refused, ShiftResponse
+from swerve.serving.migration import Layouts
+from swerve.serving.ranker import Ranker
+from swerve.serving.recording import Recorder
 from swerve.serving.rows import Place
 from swerve.store.protocol import Order, StoreError
 
@@ -20,12 +22,23 @@ WAIT = 1.0  # seconds that a person waits for a row
 T = TypeVar("T")
 
 
-class People:
+class Inspection:
     """Questions and orders about single queries."""
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
-        self.ranker = service.ranker
+    def __init__(
+        self,
+        ranker: Ranker,
+        loader: Loader,
+        committer: Committer,
+        availability: Availability,
+        clock: Callable[[], float],
+        *,
+        layouts: Callable[[], Layouts],
+        names: tuple[str, ...],
+        recorder: Recorder | None,
+    ) -> None:
+        self.ranker, self.loader, self.committer, self.availability = ranker, loader, committer, availability
+        self.clock, self.layouts, self.names, self.recorder = clock, layouts, names, recorder
 
     async def with_row(self, text: str, use: Callable[[Place], T]) -> T:
         """What `use` makes of the row of a query that has been asked before, named by its text or, with `key:` before it, by its
@@ -34,7 +47,7 @@ class People:
         place = self.ranker.rows.get(key)
         if place is not None:
             return use(place)
-        async with self.service.loader.held([Wish(key)], WAIT) as (found,):
+        async with self.loader.held([Wish(key)], WAIT) as (found,):
             if found == "unknown":
                 raise Refused(404, "unknown_query", "this query has not been asked, or not for long")
             if isinstance(found, str):
@@ -43,34 +56,33 @@ class People:
 
     async def explain(self, text: str) -> QueryState:
         """All that is known of a query."""
-        return await self.with_row(text, lambda place: state_of(place, self.service.names))
+        return await self.with_row(text, lambda place: state_of(place, self.names))
 
     async def shift(self, text: str) -> ShiftResponse:
         """An operator says that this query has shifted; returns when that is durable."""
-        if self.service.committer.away is not None or not self.service.ready or self.service.stopping:
-            raise Unavailable
+        self.availability.require()
         phase, written = await self.with_row(text, lambda place: self._shifted(place, text))
-        await self.service.clicks.durable(written)
+        await durable(written)
         return ShiftResponse(phase)
 
     def _shifted(self, place: Place, text: str) -> tuple[int, Written]:
-        now = self.service.clock.now()
+        now = self.clock()
         phase = self.ranker.shift(place, now)
-        if self.service.recorder is not None:
-            self.service.recorder.shifted(text, now)
-        return phase, self.service.committer.now(place)
+        if self.recorder is not None:
+            self.recorder.shifted(text, now)
+        return phase, self.committer.now(place)
 
     async def queries(self, order: Order, limit: int) -> QueryList:
         """The queries with the most traffic, or those that shifted last: of the store, brought up to date from memory."""
         try:
-            rows = await self.service.loader.ask(self.service.store.scan, order, limit)
+            rows = await self.loader.ask(self.loader.store.scan, order, limit)
         except StoreError:
             raise Unavailable from None
         listed, turns = [], Turns()
         for row in rows:
             await turns()
             place = self.ranker.rows.get(row.key)
-            record, query = (self.service.layouts.view(row), text_in(row.names)) if place is None else (place.record, place.query)
+            record, query = (self.layouts().view(row), text_in(row.names)) if place is None else (place.record, place.query)
             listed.append(summary_of(row.key, record, query))
         by = (lambda line: -(line.shifted or 0.0)) if order == "shifted" else (lambda line: -float(line.requests))
         return QueryList(order, sorted(listed, key=by))
