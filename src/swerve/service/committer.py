@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 
 from swerve.service.availability import Availability, Unavailable
 from swerve.service.metrics import Metrics
-from swerve.service.tidy import DAY, Tidy
+from swerve.service.tidy import Tidy
 from swerve.service.used import Used
 from swerve.serving.ranker import Misplaced, Ranker
 from swerve.serving.rows import Place
-from swerve.store.protocol import Batch, Conflict, Row, Store, StoreError
+from swerve.store.protocol import DAY, Batch, Conflict, Row, Store, StoreError
 
 log = logging.getLogger("swerve.service")
 T = TypeVar("T")
