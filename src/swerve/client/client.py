@@ -1,7 +1,7 @@
 """Client of the service: `Client` and `AsyncClient`. Search goes on when the service does not.
 
 `rank` gives the given order, marked degraded and with a reason, when the service is away, slow or broken. `feedback` tries again,
-which is safe because the service counts a decision once. What is said and what it means is in `swerve.exchange`; here is only what
+which is safe because the service counts a decision once. What is said and what it means is in `exchange`; here is only what
 differs: sending and waiting.
 """
 
