@@ -257,7 +257,7 @@ def _trouble(status: int) -> Json:
 @functools.cache
 def docs_page() -> str:
     """One HTML page that reads `openapi.json` beside it, and nothing else from anywhere."""
-    return importlib.resources.files("swerve.service").joinpath("docs.html").read_text(encoding="utf-8")
+    return importlib.resources.files("swerve.service.http").joinpath("docs.html").read_text(encoding="utf-8")
 
 
 @functools.cache

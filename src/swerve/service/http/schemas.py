@@ -1,8 +1,8 @@
 """Requests as they come in: bodies are decoded, and refused when they are not what the service takes.
 
-A request is refused in two steps. The decoder refuses what is not JSON (400) and what has another shape (422); `check` refuses
-what is too long, empty, repeated or not text (422). Numbers are finite after that: JSON has no NaN, and the decoder refuses what
-overflows.
+A request is refused in two steps. The decoder refuses what is not JSON (400) and what has another shape (422);
+`swerve.serving.checks` refuses what is too long, empty, repeated or not text (422). Numbers are finite after that: JSON has no NaN,
+and the decoder refuses what overflows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def read_feedback(body: bytes) -> FeedbackRequest:
 
 
 def read_ranks(body: bytes) -> list[Asked]:
-    """The requests in a body of `POST /v1/rank/batch`, if all of them have their shape; `swerve.service.turns` reads the others."""
+    """The requests in a body of `POST /v1/rank/batch`, if all of them have their shape; `bodies` reads the others."""
     return decode(MANY_RANKS, body)
 
 
