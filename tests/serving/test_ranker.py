@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
-from service.scripted import Script, ranker
+from serving.scripted import Script, ranker
 
 from swerve import Fleet, Thompson
 from swerve.core.contract import plays_of
 from swerve.serving.kernels import LATE, LEARNED
-from swerve.serving.messages import RankRequest
+from swerve.serving.ranker import Prepared
 
 SEVEN_DAYS = 7 * 86_400.0
 
@@ -47,11 +48,11 @@ def test_a_batch_is_the_same_as_single_requests():
         for _ in range(20):  # queries repeat, offers change, candidates are new, rows grow, sessions go on to other queries
             query = f"q{rng.integers(4)}"
             offer = [f"doc-{number}" for number in rng.permutation(14)[: rng.integers(2, 12)]]
-            asked.append(RankRequest(query, offer, session=f"s{rng.integers(3)}" if rng.random() < 0.5 else None))
+            asked.append((query, offer, f"s{rng.integers(3)}" if rng.random() < 0.5 else None))
         one.now += 10.0
         many.now += 10.0
-        singly = [one.ranker.rank([(one.place(r.query, len(r.candidates)), r)], one.now)[0] for r in asked]
-        together = many.ranker.rank([(many.place(r.query, len(r.candidates)), r) for r in asked], many.now)
+        singly = [one.ranker.rank([one.asking(query, offer, session=who)], one.now)[0] for query, offer, who in asked]
+        together = many.ranker.rank([many.asking(query, offer, session=who) for query, offer, who in asked], many.now)
         assert singly == together
     for query in ("q0", "q1", "q2", "q3"):
         assert one.place(query).record.tobytes() == many.place(query).record.tobytes()
@@ -142,7 +143,7 @@ def test_more_candidates_than_places_cannot_be_decided():
     made = ranker(arms=8)
     place = made.fresh(made.key_of("q"), "q", 9, 0.0)
     assert place is not None
-    assert made.rank([(place, RankRequest("q", names(9)))], 1.0) == [None]
+    assert made.rank([(place, Prepared(place.key, "q", names(9)))], 1.0) == [None]
 
 
 def test_feedback_counts_for_its_phase_only():
@@ -218,3 +219,27 @@ def test_other_policies_serve_too(spec: str):
     book = script.place("q").record.ledger
     assert int(book.requests) == 120
     assert decided.chance == 1.0 or spec != "ucb1"  # it draws no lots
+
+
+def test_compiling_leaves_nothing_in_memory():
+    made = ranker(arms=8, keep_text=True)
+    for shelf in made.rows.shelves:
+        made.compile(shelf)
+    assert (len(made.rows), made.rows.used, made.issued, len(made.unwritten)) == (0, 0, 0, 0)
+
+
+def test_a_request_that_finds_no_room_leaves_nothing_of_the_one_before_to_be_repeated():
+    """Some of its candidates have taken places already: who sends the request before again must be offered anew."""
+    made = ranker(arms=64)
+    script, old = Script(made), names(8, "old")
+    raw = msgspec.Raw(msgspec.json.encode(old))
+    place = script.place("q", 8)
+    assert made.rank([(place, Prepared(place.key, "q", old, raw))], script.now) != [None]
+    assert place.raw == raw
+    made.rows.budget = 0  # there is no room for a larger record
+    assert made.rank([(place, Prepared(place.key, "q", [*old[:4], *names(6, "new")]))], script.now + 1) == [None]
+    assert "new-0" in place.arms
+    for _ in range(20):
+        (decided,) = made.rank([(place, Prepared(place.key, "q", None, raw))], script.now + 2)
+        assert decided is not None
+        assert decided.signed.top == made.rows.short(decided.ranking[0])

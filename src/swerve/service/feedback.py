@@ -25,7 +25,7 @@ from swerve.serving.tokens import NUMBER_BITS, Forged, Ticket, Tokens
 from swerve.store.protocol import StoreError
 
 WAIT = 1.0  # seconds that feedback waits for a row
-SLICE = 256  # entries of a batch that wait together
+SLICE = 100  # entries of a batch that wait together
 
 OUTCOMES: dict[int, Status] = {LEARNED: "learned", LATE: "late", IGNORED: "ignored"}
 ANSWERS: dict[Status, FeedbackResponse] = {status: FeedbackResponse(status) for status in (*OUTCOMES.values(), "expired")}

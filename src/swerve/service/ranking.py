@@ -26,8 +26,8 @@ from swerve.serving.tokens import Tokens
 log = logging.getLogger("swerve.service")
 
 MOST_KEYS, LONGEST_KEYS = 50_000, 64  # texts whose key is remembered, and their characters at most
-SLICE = 256  # entries of a batch whose rows are waited for together
-TOGETHER = 64  # requests that are decided in one go: less than a turn of the event loop
+SLICE = 100  # entries of a batch whose rows are waited for together: the deadline is for so many
+TOGETHER = 64  # what is decided in one go, in requests; each candidate that may be new to its row counts as much as a request
 PATIENCE = 0.75  # the share of the deadline that may be spent on waiting for rows
 
 #: A request on its way: where it stands among the answers, and itself, ready to be decided.
@@ -109,17 +109,18 @@ class Ranking:
         return answers
 
     def at_once(self, asked: Sequence[Asked]) -> list[RankResponse] | None:
-        """The same where nothing has to be waited for and nothing is refused; else None, and nothing is done."""
+        """The same where nothing has to be waited for, nothing is refused, and of several none has new candidates to be read; else
+        None, and nothing is done."""
         if self.availability.degraded() is not None:
             return None
-        get, ready, answers = self.ranker.rows.get, [], list[Any](asked)
+        get, ready, answers, several = self.ranker.rows.get, [], list[Any](asked), len(asked) > 1
         for at, one in enumerate(asked):
             try:
                 prepared = self.prepare(one)
             except Refused:
                 return None
             place = get(prepared.key)
-            if place is None:
+            if place is None or (several and prepared.candidates is not None):  # reading takes long: not in one turn
                 return None
             ready.append((at, place, prepared))
         self.metrics.cache_hits.value += len(ready)
@@ -128,29 +129,38 @@ class Ranking:
 
     # ------------------------------------------------------------------ wait, decide, answer
     async def _rank(self, entries: Sequence[Entry], answers: list[Any], turns: Turns) -> None:
-        """Wait for the rows that are not in memory, and decide."""
+        """Wait for the rows that are not in memory, and decide; where that fails, answer with the given order."""
+        try:
+            await self._wait_and_decide(entries, answers, turns)
+        except Exception:
+            self._failed(entries, answers)
+
+    async def _wait_and_decide(self, entries: Sequence[Entry], answers: list[Any], turns: Turns) -> None:
         reason = self.availability.degraded()
         if reason is not None:
             for at, prepared in entries:
                 answers[at] = self.given(prepared, reason)
             return
-        get = self.ranker.rows.get
-        wishes = {
-            prepared.key: Wish(prepared.key, True, normalise(prepared.query), len(prepared.read()))
-            for _, prepared in entries
-            if get(prepared.key) is None
-        }
+        get, touch = self.ranker.rows.get, self.ranker.rows.touch
+        wishes: dict[bytes, Wish] = {}
+        for _, prepared in entries:
+            if get(prepared.key) is not None:
+                touch(prepared.key)  # it is not the one to make room for those that are waited for
+            elif prepared.key not in wishes:
+                wishes[prepared.key] = Wish(prepared.key, True, normalise(prepared.query), len(prepared.read()))
         self.metrics.cache_misses.value += len(wishes)
         self.metrics.cache_hits.value += len(entries) - len(wishes)
         within = self.deadline * PATIENCE * max(1.0, len(wishes) / 100)  # a batch has the time of its hundreds
         async with self.loader.held(list(wishes.values()), within) as found:
             missing = {key: why for key, why in zip(wishes, found, strict=True) if isinstance(why, str)}
             ready: list[tuple[int, Place, Prepared]] = []
+            work = 0
             for at, prepared in entries:
-                if len(ready) >= TOGETHER or turns.over():
+                if work >= TOGETHER or turns.over():
                     self._decide(ready, self.clock(), answers)  # rows may go while others have their turn
-                    ready = []
+                    ready, work = [], 0
                     await turns()
+                work += 1 if prepared.candidates is None else 1 + len(prepared.candidates)
                 place = get(prepared.key)
                 if place is None:  # not loaded, or let go again to make room for another of this batch
                     answers[at] = self.given(prepared, missing.get(prepared.key, "memory"))
@@ -170,19 +180,26 @@ class Ranking:
             made = [decided for decided in decisions if decided is not None]
             tokens = iter(self.tokens.sign_many([decided.signed for decided in made], now))
             for (at, _, prepared), decided in zip(ready, decisions, strict=True):
-                answers[at] = self.given(prepared, "candidates") if decided is None else self._answer(decided, next(tokens))
-                if decided is not None and self.recorder is not None:
+                if decided is None:
+                    answers[at] = self.given(prepared, "candidates")
+                    continue
+                if self.recorder is not None:
                     self.recorder.ranked(prepared.request(), decided, now)
-            self.metrics.decisions.value += len(made)
-        except Exception:  # search must not break because of a defect of ours
-            log.exception("a ranking failed")
-            for at, _, prepared in ready:
-                if type(answers[at]) is not RankResponse:
-                    answers[at] = self.given(prepared, "internal")
+                answers[at] = self._answer(decided, next(tokens))
+        except Exception:
+            self._failed([(at, prepared) for at, _, prepared in ready], answers)
+
+    def _failed(self, entries: Sequence[Entry], answers: list[Any]) -> None:
+        """Search must not break because of a defect of ours: who has no answer yet gets the given order."""
+        log.exception("a ranking failed")
+        for at, prepared in entries:
+            if type(answers[at]) is not RankResponse:
+                answers[at] = self.given(prepared, "internal")
 
     def _answer(self, decided: Decided, token: str) -> RankResponse:
         if self.watched and (seen := self.watched.get(decided.signed.key)) is not None:
             seen(decided.ranking)
+        self.metrics.decisions.value += 1
         self.metrics.explored.value += decided.explored
         if decided.report & (ALARM | RESTARTED):
             self._tell(decided)

@@ -35,7 +35,6 @@ from swerve.store.protocol import Damaged, Row, Store, StoreError
 
 log = logging.getLogger("swerve.service")
 
-MOST_KEYS, LONGEST_KEYS = 50_000, 64  # texts whose key is remembered, and their characters at most
 TICK = 5.0  # seconds between looks at the clock
 GARBAGE = 120  # of them between full collections of garbage
 

@@ -145,6 +145,7 @@ class Ranker:
         self.pools[:], self.seasons[:], self.issued = before
         self.unwritten.clear()
         self.learnt = False
+        self.rows.extras -= place.extra
         shelf.give(place)
 
     # ------------------------------------------------------------------ what all queries share
@@ -250,7 +251,7 @@ class Ranker:
                 place.query = normalise(request.query)
                 self.rows.recount(place)
             ids: list[str]
-            if request.candidates is None and place.raw == request.raw:  # most requests repeat the candidates of the one before
+            if request.raw is not None and place.raw == request.raw:  # most requests repeat the candidates of the one before
                 ids, published = place.last, place.published
             else:
                 candidates = request.read()

@@ -292,7 +292,7 @@ class Rows:
     def remember(self, place: Place, raw: msgspec.Raw, published: float) -> None:
         """The text of the candidates that the row has just been offered, and when the newest was published: whoever sends the same
         again need not be read."""
-        if len(bytes(raw)) <= MOST_TEXT:
+        if len(memoryview(raw)) <= MOST_TEXT:
             place.raw, place.published = raw.copy(), published
             self.recount(place)
 
