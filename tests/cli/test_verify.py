@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from service.made import LAYOUT, key, made
 from service.running import running, until
+from serving.made import LAYOUT, key, made
 
 from swerve.cli import app
 from swerve.cli import common as shared

@@ -57,11 +57,11 @@ def test_rates_are_of_the_time_since_the_last_sample(service, monkeypatch):
 def test_the_state_of_the_store_is_one_word(service):
     sampler = Sampler(service)
     assert sampler.state() == "starting"
-    service.ready = True
+    service.availability.compiled = True
     assert sampler.state() == "ok"
-    service.committer.away = "locked"
+    service.availability.away = "locked"
     assert sampler.state() == "locked"
-    service.stopping = True
+    service.availability.stopping = True
     assert sampler.state() == "stopping"
 
 

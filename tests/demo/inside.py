@@ -9,8 +9,8 @@ from swerve.client.exchange import RankArguments, Ranking
 from swerve.service.config.load import resolve
 from swerve.service.config.settings import settings_of
 from swerve.service.config.toml import Document
-from swerve.serving.messages import RankRequest, normalise
-from swerve.serving.ranker import Ranker
+from swerve.serving.messages import normalise
+from swerve.serving.ranker import Prepared, Ranker
 from swerve.serving.replay import ticket_of
 from swerve.serving.rows import Place
 from swerve.serving.tokens import Ticket
@@ -45,7 +45,7 @@ class Inside:
             key = self.ranker.key_of(text)
             place = self.ranker.rows.get(key) or self.ranker.fresh(key, text, len(one["candidates"]), self.now)
             assert place is not None
-            pairs.append((place, RankRequest(text, list(one["candidates"]), one["signals"], one["session"])))
+            pairs.append((place, Prepared(key, text, list(one["candidates"]), None, one["signals"], one["session"])))
         out = []
         for (place, request), decided in zip(pairs, self.ranker.rank(pairs, self.now), strict=True):
             assert decided is not None

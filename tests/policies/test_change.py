@@ -15,7 +15,7 @@ from twins.change import Arm, Cases, log_marginal
 
 from swerve import ChangeTest, Swerve, SwerveError
 from swerve.core.tables import bit
-from swerve.policies import swerve as policy_file
+from swerve.policies.swerve import policy as policy_file
 from swerve.policies.swerve import posterior as change
 from swerve.policies.swerve.posterior import (
     MOST,

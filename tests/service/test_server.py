@@ -30,7 +30,7 @@ def test_what_runs_beside_the_service_ends_before_it(tmp_path, monkeypatch):
         try:
             await asyncio.sleep(60)
         finally:
-            happened.append("stopped" if service.stopping else "cancelled")
+            happened.append("stopped" if service.availability.stopping else "cancelled")
 
     monkeypatch.setattr(service, "start", start)  # nothing needs to be compiled for this
 

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from service.running import Http, Running, running
 
-from swerve.service import turns as module
 from swerve.service.config.load import Config
+from swerve.service.http import bodies as module
 from swerve.service.http.bodies import encode_list, find_ends, ranks_in
 from swerve.service.http.schemas import MANY_RANKS
 from swerve.service.turns import Turns

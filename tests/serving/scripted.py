@@ -6,8 +6,7 @@ from typing import Any
 
 from swerve.core.spec import Spec
 from swerve.policies import policy
-from swerve.serving.messages import RankRequest
-from swerve.serving.ranker import Decided, Ranker
+from swerve.serving.ranker import Decided, Prepared, Ranker
 from swerve.serving.replay import ticket_of
 from swerve.serving.rows import Place
 from swerve.serving.settings import Settings
@@ -34,9 +33,13 @@ class Script:
         assert found is not None
         return found
 
+    def asking(self, query: str, candidates: list[Any], **more: Any) -> tuple[Place, Prepared]:
+        """A request, with its row."""
+        return self.place(query, len(candidates)), Prepared(self.ranker.key_of(query), query, candidates, **more)
+
     def rank(self, query: str, candidates: list[Any], *, step: float = 1.0, **more: Any) -> Decided:
         self.now += step
-        decided = self.ranker.rank([(self.place(query, len(candidates)), RankRequest(query, candidates, **more))], self.now)[0]
+        decided = self.ranker.rank([self.asking(query, candidates, **more)], self.now)[0]
         assert decided is not None
         return decided
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from service.scripted import Script, ranker
+from serving.scripted import Script, ranker
 
 from swerve.serving.evidence import Evidence
 from swerve.serving.kernels import IGNORED, LATE, LEARNED
@@ -150,17 +150,3 @@ def test_what_is_kept_of_sessions_is_bounded():
         evidence.shown(number, b"q", 1, 5)
     kept = [number for number in range(1000) if evidence.heard_on(number, b"q", [5])[1]]
     assert 50 <= len(kept) <= 100 and kept[-1] == 999
-
-
-def test_over_http_and_again(client):
-    def once() -> tuple[str, str]:
-        answer = client.rank("heard", ["only"], session="s").json
-        return answer["decision"], answer["ranking"][0]
-
-    first, second = once(), once()
-    assert client.feedback(*first).json == {"status": "learned"}
-    assert [client.feedback(*second).json["status"] for _ in range(3)] == ["ignored"] * 3
-    batch = client.call("POST", "/v1/feedback/batch", [{"decision": once()[0], "clicked": "only"} for _ in range(2)])
-    assert [entry["status"] for entry in batch.json] == ["ignored"] * 2
-    state = client.query("heard").json["arms"][0]
-    assert (state["plays"], state["clicks"], state["phase_plays"], state["phase_clicks"]) == (4, 4, 1, 1)

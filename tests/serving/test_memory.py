@@ -13,7 +13,7 @@ import pytest
 from service.running import SRC
 
 from swerve.policies import policy
-from swerve.serving.messages import RankRequest
+from swerve.serving.messages import newest_of
 from swerve.serving.rows import Rows
 from swerve.signals import Senses
 
@@ -41,7 +41,7 @@ def filled(rows: Rows, shape: str, arms: int, count: int) -> None:
         place.mask = number
         rows.recount(place)
         raw = msgspec.Raw(msgspec.json.encode(ids))
-        rows.remember(place, raw, RankRequest("q", ids))
+        rows.remember(place, raw, newest_of(ids))
         place.names()
         place.shelf.words[place.index] = 1  # the system gives memory where it is written to
 
@@ -70,7 +70,7 @@ def test_what_hangs_on_a_row_is_counted_as_it_is(shape, arms):
 
 PROGRAM = """
 import gc, os, sys
-from service.test_memory import filled, made
+from serving.test_memory import filled, made
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
