@@ -23,7 +23,8 @@ from schemathesis.specs.openapi.checks import (
 from service.running import Http, Running
 
 from swerve.service.http.openapi import LISTED
-from swerve.serving.tokens import Tokens
+from swerve.serving.tokens import Signed, Tokens
+from swerve.store import Life
 
 CONFIG = {"limits": {"body_bytes": 65536}}
 CHECKS = [
@@ -227,6 +228,7 @@ def test_any_text_as_a_token(served, token, clicked):
 
 def test_tokens_of_another_service_are_refused(served, client):
     """The same version, another key."""
-    token = Tokens((b"another key of 32 bytes.........",)).sign(b"q" * 16, 0, 1e9, 5, 9)
+    other = Tokens((b"another key of 32 bytes.........",), Life(1, 2, 3))
+    token = other.sign(Signed(b"q" * 16, 0, 5, 9, 0, True), 1e9)
     answer = client.feedback(token, "a")
     assert (answer.status, answer.json["error"]["code"]) == (403, "forged")

@@ -67,7 +67,7 @@ def test_the_log_keeps_the_newest_alarms():
 def test_a_verdict_that_was_taken_back_is_told_so():
     """An alarm was called false, and later clicks showed that it had been true: the log says what is known now."""
     book = np.zeros(1, nested(ledger_layout(8, 2)))[0].view(np.recarray)
-    begin_ledger(book, 0, 0.0)
+    begin_ledger(book, 7, 0.0)
     note(book, ALARM, 1, 0.8, False, True, 10.0)
     note(book, LABEL_FALSE | LEARNT, 0, 0.0, True, True, 20.0)
     assert [(alarm.signal, alarm.verdict) for alarm in alarms_of(book, NAMES)] == [("volume", "false")]
