@@ -35,7 +35,7 @@ def test_the_echo_answers_in_the_service_s_shape(yardstick):
     answer = json.loads(line.call(request))
     assert set(answer) == {"decision", "ranking", "explored", "probability", "phase", "degraded"}
     assert answer["ranking"] == json.loads(request.partition(b"\r\n\r\n")[2])["candidates"]
-    assert len(answer["decision"]) == 80 and not answer["degraded"]
+    assert len(answer["decision"]) == 120 and not answer["degraded"]
     assert len(json.loads(line.call(next(source.batches())))) == 100
     sent = traffic.post(traffic.FEEDBACK, b'{"decision":"x","clicked":null}')
     assert json.loads(line.call(sent)) == {"status": "learned"}

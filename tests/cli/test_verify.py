@@ -11,7 +11,6 @@ import shutil
 import sqlite3
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -301,13 +300,14 @@ def test_under_a_running_service_and_the_store_of_a_service_is_right(tmp_path):
     with running(tmp_path, {"feedback": {"window_seconds": 600.0}}) as service:
         client = service.client()
 
-        def heard(answer: dict[str, Any]) -> bool:
-            return client.feedback(answer["decision"], answer["ranking"][0]).status == 200
+        def clicked(name: str, session: str) -> bool:
+            """Whether a click was counted; while another store is taken up, rankings are degraded and clicks refused."""
+            answer = client.rank(name, candidates, session=session).json
+            return not answer["degraded"] and client.feedback(answer["decision"], answer["ranking"][0]).status == 200
 
         def click(name: str, times: int) -> None:
             for number in range(times):
-                answer = client.rank(name, candidates, session=f"s{number}").json
-                until(functools.partial(heard, answer))
+                until(functools.partial(clicked, name, f"s{number}"))
 
         for number in range(30):
             click(f"query {number}", 1 + number % 4)

@@ -3,32 +3,74 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swerve.service.admission import NewQueries
+from swerve.service.admission import Doorkeeper, NewQueries
 from swerve.service.http.limits import ClientGone, read_body
 from swerve.serving.messages import Refused
 
 
-def test_a_burst_of_a_minute_then_the_rate():
+def asked(bucket: NewQueries, now: float, session: int = 0) -> bool:
+    """A query that nobody has asked before, by this session."""
+    return bucket.allow(os.urandom(16), session, now)
+
+
+def known(bucket: NewQueries, now: float) -> bool:
+    """A query that another session has asked before."""
+    key = os.urandom(16)
+    bucket.door.several(key, int.from_bytes(key[:7], "big") + 3)
+    return bucket.allow(key, 2, now)
+
+
+@pytest.mark.parametrize(("who", "burst"), [(known, 960), (asked, 480)])
+def test_a_burst_then_the_rate(who, burst):
+    """Whoever asks alone has half of the bucket; the rate is the same."""
     bucket = NewQueries(960, now=0.0)
-    assert sum(bucket.allow(0.0) for _ in range(2000)) == 960
-    assert bucket.wait() == 1 / 16
-    granted = [bucket.allow(t / 64) for t in range(1, 60 * 64 + 1)]  # a minute, 64 tries a second: no rounding
+    assert sum(who(bucket, 0.0) for _ in range(2000)) == burst
+    granted = [who(bucket, t / 64) for t in range(1, 60 * 64 + 1)]  # a minute, 64 tries a second: no rounding
     assert sum(granted) == 960
-    assert sum(bucket.allow(1e9) for _ in range(2000)) == 960  # permits are not saved up beyond a minute
+    assert sum(who(bucket, 1e9) for _ in range(2000)) == burst  # permits are not saved up beyond a minute
+
+
+def test_what_several_sessions_ask_has_the_other_half():
+    bucket = NewQueries(100, now=0.0)
+    assert sum(asked(bucket, 0.0, session=7) for _ in range(1000)) == 50
+    honest = [os.urandom(16) for _ in range(60)]
+    assert not any(bucket.allow(key, session, 0.0) for key in honest for session in (8, 8))  # twice by one is not by two
+    assert [bucket.allow(key, 9, 0.0) for key in honest] == [True] * 50 + [False] * 10
+    assert not bucket.allow(os.urandom(16), 9, 0.0, several=True)
+    assert bucket.allow(os.urandom(16), 9, 0.6, several=True)
+
+
+def test_a_single_permit_is_for_anybody():
+    assert asked(NewQueries(1, now=0.0), 0.0)
+
+
+def test_the_doorkeeper_is_bounded_and_one_session_takes_a_tenth_of_it():
+    door = Doorkeeper(most=1000)
+    honest = [os.urandom(16) for _ in range(100)]
+    for number, key in enumerate(honest):
+        assert not door.several(key, 1000 + number)
+    for _ in range(5000):  # a flood from one session, and from requests without one
+        door.several(os.urandom(16), 7)
+        door.several(os.urandom(16), 0)
+    assert all(door.several(key, 5) for key in honest)
+    for number in range(5000):
+        door.several(os.urandom(16), number)
+    assert len(door._young) + len(door._old) <= 1000
 
 
 def test_a_clock_that_jumps_back_neither_gives_nor_takes():
     bucket = NewQueries(60, now=7200.0)
-    assert sum(bucket.allow(7200.0) for _ in range(59)) == 59
-    assert bucket.allow(3600.0)
-    assert not bucket.allow(3600.5)
-    assert bucket.allow(3601.1)
-    assert not bucket.allow(3601.1)
+    assert sum(known(bucket, 7200.0) for _ in range(59)) == 59
+    assert known(bucket, 3600.0)
+    assert not known(bucket, 3600.5)
+    assert known(bucket, 3601.1)
+    assert not known(bucket, 3601.1)
 
 
 @given(st.integers(1, 1000), st.lists(st.floats(0, 100), max_size=200))
@@ -37,7 +79,7 @@ def test_never_more_than_two_minutes_worth_in_one_minute(per_minute, gaps):
     now, given_at = 0.0, []
     for gap in gaps:
         now += gap
-        while len(given_at) < 5000 and bucket.allow(now):
+        while len(given_at) < 5000 and known(bucket, now):
             given_at.append(now)
     for start in given_at[:: max(len(given_at) // 20, 1)]:
         assert sum(start <= at < start + 60 for at in given_at) <= 2 * per_minute

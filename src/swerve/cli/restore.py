@@ -20,7 +20,7 @@ from swerve.service.verify import MEANING, check_secrets  # noqa: E402
 
 
 @click.command("restore")
-@click.argument("copy", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("copy", type=click.Path(path_type=Path))
 @click.argument("store")
 @click.option(
     "--live", is_flag=True, help="Under a running service, which forgets what it has in memory and goes on with the copy."

@@ -28,12 +28,15 @@ T = TypeVar("T")
 
 
 class Wish(NamedTuple):
-    """A row that somebody wants: whether it is to begin if nobody has asked it before, with which text and how many arms."""
+    """A row that somebody wants: whether it is to begin if nobody has asked it before, with which text and how many arms; which
+    session asks (0 for none), and whether several do."""
 
     key: bytes
     begin: bool = False
     text: str | None = None
     arms: int = 1
+    session: int = 0
+    several: bool = False
 
 
 @dataclasses.dataclass(slots=True)
@@ -93,7 +96,9 @@ class Loader:
             if self._task is None:
                 self._task = asyncio.get_running_loop().create_task(self._read(), name="swerve-loader")
         elif wish.begin:
-            wanted.wish = wish._replace(text=wanted.wish.text or wish.text, arms=max(wanted.wish.arms, wish.arms))
+            first = wanted.wish
+            several = first.several or (first.begin and first.session != wish.session)
+            wanted.wish = wish._replace(text=first.text or wish.text, arms=max(first.arms, wish.arms), several=several)
         wanted.waiting += 1
         return wanted
 

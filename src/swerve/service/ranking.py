@@ -21,6 +21,7 @@ from swerve.serving.messages import Asked, RankResponse, Refused, normalise
 from swerve.serving.ranker import Decided, Prepared, Ranker
 from swerve.serving.recording import Recorder
 from swerve.serving.rows import Place
+from swerve.serving.sessions import name_of
 from swerve.serving.tokens import Tokens
 
 log = logging.getLogger("swerve.service")
@@ -146,8 +147,12 @@ class Ranking:
         for _, prepared in entries:
             if get(prepared.key) is not None:
                 touch(prepared.key)  # it is not the one to make room for those that are waited for
-            elif prepared.key not in wishes:
-                wishes[prepared.key] = Wish(prepared.key, True, normalise(prepared.query), len(prepared.read()))
+                continue
+            session, wish = name_of(prepared.session), wishes.get(prepared.key)
+            if wish is None:
+                wishes[prepared.key] = Wish(prepared.key, True, normalise(prepared.query), len(prepared.read()), session)
+            elif wish.session != session:
+                wishes[prepared.key] = wish._replace(several=True)
         self.metrics.cache_misses.value += len(wishes)
         self.metrics.cache_hits.value += len(entries) - len(wishes)
         within = self.deadline * PATIENCE * max(1.0, len(wishes) / 100)  # a batch has the time of its hundreds

@@ -214,7 +214,7 @@ class Service:
             place = self.layouts.restore(row)
         elif not wish.begin:
             return "unknown"
-        elif not self.fresh.allow(now):
+        elif not self.fresh.allow(key, wish.session, now, several=wish.several):
             return "limit"
         else:
             self.metrics.new_queries.value += 1

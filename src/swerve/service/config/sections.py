@@ -152,7 +152,12 @@ class Limits(Section, frozen=True):
         int, within(1, 1_000_000, "Connections from one address; a proxy before the service is one address.")
     ] = 1000
     new_queries_per_minute: Annotated[
-        int, within(1, 1_000_000_000, "Queries that were never seen before and get a row of their own; beyond it, degraded.")
+        int,
+        within(
+            1,
+            1_000_000_000,
+            "New queries that get a row; beyond half of it only those that several sessions ask, beyond all of it none.",
+        ),
     ] = 60_000
 
 
