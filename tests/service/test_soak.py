@@ -36,7 +36,7 @@ def test_a_short_soak_loses_nothing(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("policy", "share"), [("ts", 0.8), ("swerve", 0.2)])
 def test_the_soak(tmp_path, policy, share):
-    """Half an hour (SWERVE_SOAK_MINUTES, SWERVE_SOAK_SEED), a fifth of it with the default policy: all faults, memory for few queries."""
+    """Half an hour (SWERVE_SOAK_MINUTES, SWERVE_SOAK_SEED), a fifth with the default policy: all faults, a small memory."""
     minutes = share * float(os.environ.get("SWERVE_SOAK_MINUTES", "30"))
     seed = int(os.environ.get("SWERVE_SOAK_SEED", SEEDS[policy == "swerve"]))
     print(f"seed {seed}, {minutes:g} minutes, policy {policy}")
