@@ -169,8 +169,9 @@ class Ranking:
             decisions = self.ranker.rank([(place, prepared) for _, place, prepared in ready], now)
             made = [decided for decided in decisions if decided is not None]
             tokens = iter(self.tokens.sign_many([decided.signed for decided in made], now))
+            no_room = "candidates" if self.ranker.rows.ready else "starting"  # the capacity that it needs may be on its way
             for (at, _, prepared), decided in zip(ready, decisions, strict=True):
-                answers[at] = self.given(prepared, "candidates") if decided is None else self._answer(decided, next(tokens))
+                answers[at] = self.given(prepared, no_room) if decided is None else self._answer(decided, next(tokens))
                 if decided is not None and self.recorder is not None:
                     self.recorder.ranked(prepared.request(), decided, now)
             self.metrics.decisions.value += len(made)
