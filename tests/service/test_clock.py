@@ -8,11 +8,11 @@ import struct
 import time
 
 import pytest
+from swerve.service.people import People
 
 from swerve.service.clock import Clock
 from swerve.service.config.load import Config, Policy, Signals, Store
 from swerve.service.http.schemas import read_rank
-from swerve.service.people import People
 from swerve.service.runtime import Service
 from swerve.service.secrets import Secrets
 from swerve.serving.messages import FeedbackRequest, RankRequest, encode

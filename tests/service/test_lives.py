@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 from service.running import SMALL, Gone, Http, Running, running, until
+from swerve.service.people import People
 
 from swerve.service.config.load import resolve
 from swerve.service.config.toml import Document
 from swerve.service.feedback import Unavailable
 from swerve.service.http.schemas import read_rank
-from swerve.service.people import People
 from swerve.service.runtime import Service
 from swerve.service.secrets import Secrets
 from swerve.serving.messages import FeedbackRequest
