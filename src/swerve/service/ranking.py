@@ -184,9 +184,10 @@ class Ranking:
             decisions = self.ranker.rank([(place, prepared) for _, place, prepared in ready], now)
             made = [decided for decided in decisions if decided is not None]
             tokens = iter(self.tokens.sign_many([decided.signed for decided in made], now))
+            no_room = "candidates" if self.ranker.rows.ready else "starting"  # the capacity that it needs may be on its way
             for (at, _, prepared), decided in zip(ready, decisions, strict=True):
                 if decided is None:
-                    answers[at] = self.given(prepared, "candidates")
+                    answers[at] = self.given(prepared, no_room)
                     continue
                 if self.recorder is not None:
                     self.recorder.ranked(prepared.request(), decided, now)

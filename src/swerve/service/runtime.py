@@ -12,6 +12,7 @@ import logging
 import struct
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from swerve.service.admission import NewQueries
 from swerve.service.availability import Availability
@@ -119,28 +120,42 @@ class Service:
 
     # ------------------------------------------------------------------ life
     async def start(self) -> None:
-        """Compile what serves requests, then be ready; until then every ranking is the given order."""
+        """Compile for the smallest capacity, then be ready; until then every ranking is the given order. Larger ones follow behind:
+        until they are there, queries that need them have the given order."""
         loop = asyncio.get_running_loop()
         self._ticking = loop.create_task(self._tick(), name="swerve-clock")
-        compiled: asyncio.Future[None] = loop.create_future()
+        first: asyncio.Future[None] = loop.create_future()
+        shelves = {shelf.arms: shelf for shelf in self.ranker.rows.shelves}
+
+        def ready(arms: int) -> None:
+            shelves[arms].ready = True
+            if not first.done():
+                first.set_result(None)
+            left = [shelf.arms for shelf in shelves.values() if not shelf.ready]
+            log.info("compiled", extra={"capacity": arms, "still_compiling": left})
+
+        def failed(error: Exception) -> None:
+            if not first.done():
+                first.set_exception(error)
+            else:
+                log.error("compiling failed; queries with more candidates keep the given order: %s", error)
+
+        def tell(what: Callable[..., None], *args: Any) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(what, *args)
 
         def compile_all() -> None:
-            trouble: Exception | None = None
             try:
-                self._warming.run()
+                self._warming.run(lambda arms: tell(ready, arms))
             except Exception as error:
-                trouble = error
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(settle, trouble)
+                tell(failed, error)
 
-        def settle(trouble: Exception | None) -> None:
-            if not compiled.done():
-                compiled.set_result(None) if trouble is None else compiled.set_exception(trouble)
-
-        # a daemon: who stops the service while it compiles need not wait for the end of that
+        for shelf in shelves.values():
+            shelf.ready = False
+        # Daemon, so shutdown need not wait for compilation.
         threading.Thread(target=compile_all, name="swerve-compiler", daemon=True).start()
-        await compiled
-        self.committer.start()  # not before: compiling leaves traces that nobody is to keep
+        await first
+        self.committer.start()
         self.availability.compiled = True
 
     async def stop(self) -> bool:
@@ -211,9 +226,13 @@ class Service:
             if place is not None:
                 place.version = row.version
         elif row is not None:
+            if not self.layouts.shelf_of(row).ready:
+                return "starting"
             place = self.layouts.restore(row)
         elif not wish.begin:
             return "unknown"
+        elif not self.ranker.rows.shelf_for(wish.arms).ready:
+            return "starting"
         elif not self.fresh.allow(key, wish.session, now, several=wish.several):
             return "limit"
         else:

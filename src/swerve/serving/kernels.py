@@ -88,6 +88,12 @@ def as_words(table: Table) -> np.ndarray[Any, np.dtype[np.uint64]]:
 
 
 @kernel
+def choose(spec, row, pool, available, now):
+    """`select`, compiled once for the choice and for the draws: it is the largest part of what a first start compiles."""
+    return select(spec, row, pool, available, now)
+
+
+@kernel
 def draw_wins(spec, table, words, i, streams, size, pool, available, now, draws, wins):
     """How often each arm wins `draws` further choices, made on a copy of the row with streams of its own; whether lots were drawn.
 
@@ -102,7 +108,7 @@ def draw_wins(spec, table, words, i, streams, size, pool, available, now, draws,
     for k in range(len(streams)):
         words[spare, streams[k]] = at(words[i, streams[k]] ^ APART, 1)
     for _ in range(draws):
-        arm = select(spec, table[spare].policy, pool, available, now)
+        arm = choose(spec, table[spare].policy, pool, available, now)
         if arm >= 0:
             wins[arm] += 1.0
     lots = False
@@ -178,7 +184,7 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, f
             else:  # the choice itself is a draw too
                 lots = True
                 wins[:] = 0.0
-        arm = select(spec, row.policy, pools[0], offer, now)
+        arm = choose(spec, row.policy, pools[0], offer, now)
         if arm < 0:
             asks[k, ARM] = NOTHING_TO_SHOW
             continue

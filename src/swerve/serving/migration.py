@@ -66,6 +66,10 @@ class Layouts:
             return None
         return Damaged(row.key, row.version, f"the record of row {row.key.hex()} belongs to another query")
 
+    def shelf_of(self, row: Row) -> Shelf:
+        """Where a stored row's record belongs: the smallest capacity that holds its arms."""
+        return self.ranker.rows.shelf_for(layout_of(self.known[row.layout])[0]["ledger"]["plays"].shape[0])
+
     def view(self, row: Row) -> Any:
         """A stored row as a record to look at."""
         shelf, record = self.today(row)
@@ -73,7 +77,6 @@ class Layouts:
 
     def today(self, row: Row) -> tuple[Shelf, bytes]:
         """A stored record in the current layout of its capacity."""
-        text = self.known[row.layout]
-        shelf = self.ranker.rows.shelf_for(layout_of(text)[0]["ledger"]["plays"].shape[0])
+        text, shelf = self.known[row.layout], self.shelf_of(row)
         wanted = self.texts[shelf.arms]
         return shelf, row.record if text == wanted else convert(row.record, text, wanted, self.ranker.blank(shelf, row.key))

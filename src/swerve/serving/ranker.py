@@ -420,8 +420,11 @@ class Ranker:
         stalest = min(others, key=lambda arm: float(offered[arm]), default=None)
         if stalest is not None and now - float(offered[stalest]) > self.settings.forget:
             return self._vacated(place, stalest)
-        if place.shelf.arms < self.settings.arms and self.rows.grow(place, lambda row: self._begin_at(row, 0, now)):
-            return len(place.ids)
+        if place.shelf.arms < self.settings.arms:
+            if not self.rows.shelf_for(place.shelf.arms + 1).ready:
+                return None  # nobody has to go because the larger capacity is not compiled yet
+            if self.rows.grow(place, lambda row: self._begin_at(row, 0, now)):
+                return len(place.ids)
         return None if stalest is None else self._vacated(place, stalest)
 
     def _begin_at(self, place: Place, word: int, now: float) -> None:

@@ -164,6 +164,7 @@ class Shelf:
 
     def __init__(self, policy: Spec, senses: Spec, arms: int, features: int, numbers: int, budget: int) -> None:
         self.arms = arms
+        self.ready = True  # a service that still compiles for this capacity says no
         self.calls = kernels.Calls(policy, senses, arms)
         self.dtype = query_dtype(policy, arms, features, numbers)
         room = max(2 * budget // self.dtype.itemsize, 64)  # more than can be used: the budget is what bounds it
@@ -243,6 +244,11 @@ class Rows:
             if arms <= shelf.arms:
                 return shelf
         return self.shelves[-1]
+
+    @property
+    def ready(self) -> bool:
+        """Whether every capacity can be served."""
+        return all(shelf.ready for shelf in self.shelves)
 
     @property
     def used(self) -> int:
