@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from swerve.core.decisions import decode
 from swerve.core.errors import SwerveError
 from swerve.service.config import resolve
 from swerve.service.ranker import Decided, Ranker
@@ -18,7 +19,7 @@ from swerve.service.record import Answered, Head, Line, Ranked, Shifted
 from swerve.service.rows import Place
 from swerve.service.schemas import normalise
 from swerve.service.settings import settings_of
-from swerve.service.tokens import Ticket, arm_of
+from swerve.service.tokens import Ticket
 from swerve.service.toml import Document
 from swerve.store.protocol import Life
 
@@ -125,5 +126,6 @@ class Replay:
 
 def ticket_of(decided: Decided, now: float, life: Life) -> Ticket:
     """What the token of a decision says."""
-    key, code, number, top, session, evidence = decided.signed
-    return Ticket(key, *arm_of(code), now, life.store, life.mark, number, top, session, evidence)
+    key, code, phase, number, top, session, evidence = decided.signed
+    arm, generation, start = decode(code)
+    return Ticket(key, arm, generation, start, phase, now, life.store, life.mark, number, top, session, evidence)
