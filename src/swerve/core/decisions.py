@@ -47,6 +47,13 @@ def next_generation(generation):
 
 
 @kernel
+def disown(row):
+    """Somebody starts the policy over from outside: all places change hands, because not every policy counts its starts."""
+    for arm in range(row.generation.shape[0]):
+        row.generation[arm] = next_generation(row.generation[arm])
+
+
+@kernel
 def code_of(spec, row, arm):
     """The code of a decision that is made now."""
     return encode(np.int64(arm), np.int64(row.generation[arm]), np.int64(starts(spec, row)))

@@ -29,7 +29,7 @@ from swerve.core.contract import (
     settle,
     show,
 )
-from swerve.core.decisions import code_of, next_generation, still_ours
+from swerve.core.decisions import code_of, disown, next_generation, still_ours
 from swerve.core.digest import fingerprint, from_modules
 from swerve.core.spec import Spec
 from swerve.core.verbs import inlined, kernel
@@ -111,7 +111,7 @@ def admissible(spec, pool, x):
 @kernel
 def credit(spec, row, arm, generation, start, value, shown, now):
     """A reward for a decision that was shown at `shown`; whether it was learnt. This is the one rule for a click, in a `Fleet`, in
-    a simulation, in the service and in a replay:
+    the service and in a replay (in a simulation a click comes in the round of its play, which always meets it):
 
     - the arm's place must not have changed hands since, and the policy must not have begun anew;
     - the policy must know of a play that can have earned it;
@@ -197,8 +197,9 @@ def update_many(params, table, rows, arms, generations, starts, values, shown, n
 
 @Entry
 def restart_one(params, table, i):
-    """Start row i over."""
+    """Start row i over. What was decided before is not credited to what comes after."""
     restart(params[0], table[i])
+    disown(table[i])
 
 
 @Entry

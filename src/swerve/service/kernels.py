@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from swerve.core.contract import ALARM, RESTARTED, begin, blame, evict, plays_of, restart, select, show, testing
-from swerve.core.decisions import code_of, next_generation, still_ours
+from swerve.core.decisions import code_of, disown, next_generation, still_ours
 from swerve.core.engine import NOTHING_TO_SHOW, Entry, admissible, consider, credit
 from swerve.core.rng import at
 from swerve.core.spec import Spec, record_dtype
@@ -256,6 +256,7 @@ def shift_one(params, table, i, owner, now):
     if table[i].ledger.owner != owner:
         return MISPLACED
     restart(params[0], table[i].policy)
+    disown(table[i].policy)
     next_phase(table[i].ledger, now)
     log_alarm(table[i].ledger, OPERATOR, 1.0, SHIFT, now)
     table[i].ledger.shifted = now
