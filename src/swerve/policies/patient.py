@@ -44,11 +44,11 @@ class Patient(Spec):
     Plays wait in four parts by time, per arm a number of plays and what they earned: a play is held back for `grace` to 4/3 of it.
     In the order of plays of one part, clicks are spread evenly. An alarm and a restart make void what is still waiting, plays and
     clicks together: half of their clicks have not come yet. A click that comes after the grace goes to the bandit at once, with
-    the time of its show; also after an alarm, for the bandit has its play.
+    the time of its show; also after an alarm, for the bandit has its play. After two alarms with plays handed over in between it is
+    left: which plays were waiting at the first is not known any more.
 
-    Put it outermost, around a policy that draws at
-    random: one that chooses by fixed rules (UCB1) plays the same arm until it hears of it, and is better off without.
-    With `grace` = 0 and clicks that come at once this is the bandit, round for round.
+    Put it outermost, around a policy that draws at random: one that chooses by fixed rules (UCB1) plays the same arm until it hears
+    of it, and is better off without. With `grace` = 0 and clicks that come at once this is the bandit, round for round.
 
     Source: this library; docs/policies.md has the measurements. Joulani, György and Szepesvári, "Online learning under delayed
     feedback" (ICML 2013), hand delayed feedback to any bandit in the same way.
@@ -74,8 +74,9 @@ def _(spec, arms, features):
     return [
         *inner_layout(spec, arms, features),
         ("newest", "f8"),  # when the latest play was shown
-        ("handed", "f8"),  # at the last drop, plays shown before this had been handed over;
-        ("void", "f8"),  # those from then on and before this are void
+        ("known", "f8"),  # of plays shown before this nobody knows any more what became of them,
+        ("handed", "f8"),  # those from then on and before this have been handed over,
+        ("void", "f8"),  # those from then on and before this are void, and later ones are in the parts, or handed over
         ("opened", "f8", PARTS),  # when each part began, the latest first
         ("earned", "f4", (arms, PARTS)),
         ("plays", "u2", (arms, PARTS)),
@@ -95,7 +96,10 @@ def drop_all(row, now):
     """Nothing is waiting, and what was is void."""
     for arm in range(row.plays.shape[0]):
         drop_arm(row, arm)
-    row.handed = row.opened[PARTS - 1]
+    if row.opened[PARTS - 1] > row.void:
+        row.known = row.void
+        row.handed = row.opened[PARTS - 1]
+    # else nothing was handed over since the last drop: the time whose plays are void goes on
     for part in range(PARTS):
         row.opened[part] = now
     row.void = now
@@ -105,8 +109,9 @@ def drop_all(row, now):
 def _(spec, row, word):
     begin(spec.bandit, row.bandit, word)
     row.newest = -math.inf
-    drop_all(row, -math.inf)
+    row.known = -math.inf
     row.handed = -math.inf
+    drop_all(row, -math.inf)
 
 
 @restart.register(Patient)
@@ -200,7 +205,7 @@ def _(spec, row, arm, value, shown, now):
                     return False
                 row.earned[arm, part] = earned
                 return True
-    elif shown >= row.handed:
+    elif shown >= row.handed or shown < row.known:
         return False
     # its play has been handed over
     return plays_of(spec.bandit, row.bandit, arm) > 0 and reward(spec.bandit, row.bandit, arm, value, shown, now)
