@@ -60,7 +60,7 @@ from swerve.policies.change import (
     still_better,
     verdict,
 )
-from swerve.policies.labels import QUIET, WAITING, follow_up, give_label, open_test
+from swerve.policies.labels import QUIET, WAITING, follow_up, give_label, lose, open_test
 from swerve.policies.trust import (
     Trust,
     clear_trust,
@@ -134,6 +134,7 @@ def _(spec, arms, features):
         ("open", "i8"),  # whether a test is open
         ("since", "i8"),  # the round it began in
         ("opened", "f8"),  # and the time
+        ("split", "i8"),  # the arm whose new record the net had begin earlier, −1 for none
         ("label", "i8"),
         ("signal", "i8"),  # the feature that raised the alarm
         ("alert", "i8"),  # the round up to which the net asks for less
@@ -190,6 +191,7 @@ def _(spec, row):
     row.t = 0
     row.open = 0
     row.opened = -math.inf
+    row.split = -1
     row.label = QUIET
     row.alert = 0
     row.caught = 0
@@ -210,6 +212,8 @@ def _(spec, row, arm):
     row.test.stayed &= ~bit(arm)
     if row.last == arm:
         row.last = -1
+    if row.split == arm:
+        row.split = -1
 
 
 @settle.register(Swerve)
@@ -224,7 +228,7 @@ def _(spec, row, pool, delta, now):
         if found > 0:
             plays, total = onset(spec.net, row.net, arm)
             decide_changed(spec.test, row.test, arm, plays, total)
-            row.kept[arm] = row.opened
+            lose(row, arm)
             evict(spec.net, row.net, arm)
             report |= RESTARTED
             if arm == row.test.leader:
@@ -352,7 +356,7 @@ def _(spec, row, arm, value, shown, now):
         return False  # its play was dropped, as of a time that is over
     if row.last == arm:
         row.earned = min(row.earned + value, 1.0)
-    if row.open != 0 and shown >= row.opened:
+    if row.open != 0 and (shown >= row.opened or arm == row.split):
         count_click(spec.test, row.test, arm, value)
     else:  # a click is evidence about the time of its show: before the test, that is the old record
         count_old_click(row.test, arm, value)
