@@ -37,14 +37,13 @@ class Decision(NamedTuple):
         return f"Decision({', '.join(parts)})"
 
 
-#: Few codes differ, and what one says is found faster than worked out.
-parts_of: Any = functools.lru_cache(4096)(decode)
+@functools.lru_cache(4096)
+def decision_of(code: int) -> Decision:
+    """The decision behind an engine's code, at time 0. Few differ, and one that is known is found faster than made."""
+    return Decision(*decode(code))
 
 
-def made(code: int, shown: float) -> Decision:
-    """The decision behind an engine's code. A named tuple's own way to be made takes twice as long."""
-    decision: Decision = tuple.__new__(Decision, (*parts_of(code), shown))
-    return decision
+remade: Any = tuple.__new__  # a named tuple's own way to be made takes longer
 
 
 class Decisions(NamedTuple):
@@ -161,7 +160,10 @@ class Fleet:
             self._explain(error, told=told, now=now)
         if code < 0:
             self._refused(code, x)
-        return made(code, time)
+        made = decision_of(code)
+        if time == 0.0:
+            return made
+        return remade(Decision, (made[0], made[1], made[2], time))
 
     def reward(self, query: int, decision: Decision, value: float = 1.0, *, now: float = 0.0) -> bool:
         """A decision earned `value`. False when it is not learnt: the policy has begun anew, the arm was evicted, or nothing is left of
@@ -219,7 +221,10 @@ class Fleet:
             self._explain(error, decision, value, told, now)
         if code < 0:
             self._refused(code, x)
-        return made(code, time)
+        made = decision_of(code)
+        if time == 0.0:
+            return made
+        return remade(Decision, (made[0], made[1], made[2], time))
 
     # ------------------------------------------------------------------ many at a time
     def select_many(
@@ -256,14 +261,16 @@ class Fleet:
         rows = self._rows(rows)
         count = len(rows)
         try:
-            given = Decisions(*decisions)
+            single = any(isinstance(column, Decision) for column in decisions)
+            given = decisions if single else Decisions(*decisions)
         except TypeError:
             raise SwerveError(f"decisions = {shown(decisions)} is not allowed; they must be what select_many returned") from None
-        if any(isinstance(column, Decision) for column in given):
+        if single:
             columns = ", ".join(Decisions._fields)
             raise SwerveError(f"decisions is a list of single ones; it must be Decisions({columns}), by columns")
         arms, generations = self._integers("arms", given.arms, count), self._integers("generations", given.generations, count)
-        starts, shown_at = self._integers("starts", given.starts, count), self._times(given.shown, count)
+        starts = self._integers("starts", given.starts, count)
+        shown_at = np.ascontiguousarray(self._column("shown", given.shown, count), dtype=np.float64)
         earned = np.ascontiguousarray(self._column("values", values, count), dtype=np.float64)
         wrong = ~((earned >= 0.0) & (earned <= 1.0))
         if wrong.any():
