@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from swerve import BWC, UCB1, Decision, Fleet, Rectangle, Testable, Thompson
+from swerve import BWC, UCB1, Fleet, Rectangle, Testable, Thompson
 from swerve.core import engine
 from swerve.core.engine import NOT_FINITE, OUTSIDE
-from swerve.core.fleet import Decisions
 
 BOX = BWC(Testable(UCB1(), length=20), Rectangle(margin=0.2))
 N, D = 4, 2

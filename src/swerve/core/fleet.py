@@ -166,8 +166,8 @@ class Fleet:
         return remade(Decision, (made[0], made[1], made[2], time))
 
     def reward(self, query: int, decision: Decision, value: float = 1.0, *, now: float = 0.0) -> bool:
-        """A decision earned `value`. False when it is not learnt: the policy has begun anew, the arm was evicted, or nothing is left of
-        the time at which it was shown."""
+        """A decision earned `value`. False when it is not learnt: the policy has begun anew, the arm was evicted, or nothing is
+        left of the time at which it was shown."""
         try:
             i = query if type(query) is int and 0 <= query < self.queries else self._query(query)
             arm, generation, start, shown = decision

@@ -30,7 +30,7 @@ from swerve.service.ledger import (
 )
 from swerve.signals import answered, begin_senses, reformulated, sense, senses_layout
 
-#: What became of feedback: learned; counted, but its phase is over or its candidate gone; counted, but no evidence.
+#: What became of feedback: learned; counted, but nothing is left that it could be learnt into; counted, but no evidence.
 LEARNED, LATE, IGNORED = 1, 2, 3
 #: What a compiled call says instead of writing into a record that belongs to another query.
 MISPLACED = -100
