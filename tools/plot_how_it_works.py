@@ -62,7 +62,7 @@ def live(policy: swerve.Spec, seed: int = 3) -> Lived:
         if luck[t] < chances(t)[decision.arm]:
             clicks[t] = 1.0
             fleet.reward(0, decision, now=float(t))
-        arms[t], phases[t] = decision.arm, decision.phase
+        arms[t], phases[t] = decision.arm, decision.start
         box = fleet.pools[0]["classifier"] if paper else None
         if box is not None and box["known"]:
             low, high = box["low"][:2].copy(), box["high"][:2].copy()

@@ -34,6 +34,8 @@ def floats_of(table, prefix=""):
 def assert_finite(session):
     for table in (session.fleet.table, session.fleet.pools):
         for name, values in floats_of(table):
+            if name.rpartition(".")[2] in ("opened", "kept"):  # times: a record may reach back to the beginning
+                values = values[values > -np.inf]
             assert np.isfinite(values).all(), name
 
 

@@ -11,10 +11,10 @@ import tracemalloc
 import msgspec
 import pytest
 from service.running import SRC
-from swerve.service.rows import Rows
-from swerve.service.schemas import RankRequest
 
 from swerve.policies import policy
+from swerve.serving.messages import RankRequest
+from swerve.serving.rows import Rows
 from swerve.signals import Senses
 
 #: Ids as they may come: a query, an arm → text.

@@ -146,7 +146,8 @@ def test_more_candidates_than_places_cannot_be_decided():
     assert made.rank([(place, Prepared(place.key, "q", names(9)))], 1.0) == [None]
 
 
-def test_feedback_counts_for_its_phase_only():
+def test_feedback_of_before_a_shift_that_somebody_told_is_late():
+    """It used to be late for any phase that was over. Now a phase ends for people; a policy that is not begun anew learns it."""
     script = Script(ranker())
     early = script.rank("q", names(2))
     shown = script.now
@@ -157,6 +158,11 @@ def test_feedback_counts_for_its_phase_only():
     assert (int(book.clicks[arm]), int(book.phase_clicks[arm])) == (1, 0)  # counted, not learned
     late = script.rank("q", names(2))
     assert script.click(late, late.ranking[0]) == LEARNED
+    for _ in range(20):  # both are shown again
+        script.rank("q", names(2))
+    state = script.place("q").record.policy.tobytes()
+    assert script.click(early, early.ranking[0], at=shown) == LATE
+    assert script.place("q").record.policy.tobytes() == state
 
 
 def test_a_click_further_down_is_no_reward_and_no_abandonment():

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from swerve.core.contract import ALARM, RESTARTED, begin, blame, evict, plays_of, restart, select, show, testing
-from swerve.core.engine import NOTHING_TO_SHOW, Entry, admissible, consider
+from swerve.core.decisions import code_of, disown, next_generation, still_ours
+from swerve.core.engine import NOTHING_TO_SHOW, Entry, admissible, consider, credit
 from swerve.core.rng import at
 from swerve.core.spec import Spec, record_dtype
 from swerve.core.tables import Table, has, nested, row_dtype
 from swerve.core.verbs import kernel
-from swerve.policies.patient import attribute
 from swerve.serving.ledger import (
     ENOUGH_DRAWS,
     OPERATOR,
@@ -30,7 +30,7 @@ from swerve.serving.ledger import (
 )
 from swerve.signals import answered, begin_senses, reformulated, sense, senses_layout
 
-#: What became of feedback: learned; counted, but its phase is over or its candidate gone; counted, but no evidence.
+#: What became of feedback: learned; counted, but nothing is left that it could be learnt into; counted, but no evidence.
 LEARNED, LATE, IGNORED = 1, 2, 3
 #: What a compiled call says instead of writing into a record that belongs to another query.
 MISPLACED = -100
@@ -51,9 +51,9 @@ def query_dtype(policy: Spec, arms: int, features: int, numbers: int) -> np.dtyp
 #: that the session came from (negative for none) and whose that must be, and the arms that the session was heard on, in which
 #: phase.
 ROW, OWNER, OFFER, SESSION, LEFT, LEFT_OWNER, HEARD, HEARD_PHASE = range(8)
-#: The columns of its answer: the arm, negative when the context cannot be used or there is nothing to show; its generation, the
-#: phase, whether it explored, the report, the signal of an alarm, and whether the show is evidence.
-ARM, GENERATION, PHASE, EXPLORED, REPORT, SIGNAL, EVIDENCE = range(8, 15)
+#: The columns of its answer: the arm, negative when the context cannot be used or there is nothing to show; the decision's code,
+#: the phase, whether it explored, the report, the signal of an alarm, and whether the show is evidence.
+ARM, CODE, PHASE, EXPLORED, REPORT, SIGNAL, EVIDENCE = range(8, 15)
 ASKED, ASKS = 8, 15
 #: Facts of a request before the numbers that the caller sent.
 FACTS = 3
@@ -202,7 +202,7 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, f
             chance = count_draws(book, wins, more, arm, offer)
             explored = 0 if likeliest(book, offer) == arm else 1
         asks[k, ARM] = arm
-        asks[k, GENERATION] = row.policy.generation[arm]
+        asks[k, CODE] = code_of(spec, row.policy, arm)
         asks[k, PHASE] = book.phase
         asks[k, EXPLORED] = explored
         asks[k, REPORT] = report
@@ -213,13 +213,14 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, f
 
 
 @Entry
-def credit_one(params, senses, table, i, owner, arm, generation, phase_then, top, clicked, evidence, shown, now):
+def credit_one(params, senses, table, i, owner, arm, generation, start, phase_then, top, clicked, evidence, shown, now):
     """Feedback for a ranking of row i that was made at `shown`; what became of it.
 
     `arm` is where the candidate that was on top lies, negative when it is gone; `top` says that it was the one clicked, `clicked`
-    that anything was, `evidence` that the policy may learn of it.
+    that anything was, `evidence` that the policy may learn of it. What the policy learns is decided by `credit`; the phase is the
+    ledger's, for people.
     """
-    row = table[i]
+    spec, row = params[0], table[i]
     book = row.ledger
     if book.owner != owner:
         return MISPLACED
@@ -229,17 +230,20 @@ def credit_one(params, senses, table, i, owner, arm, generation, phase_then, top
     if top:
         book.clicks[arm] += 1
         book.plays[arm] = max(book.plays[arm], book.clicks[arm])  # after a crash: a click whose show was lost
-    if book.phase != phase_then or row.policy.generation[arm] != generation:
+    if not still_ours(spec, row.policy, arm, generation, start):
         return LATE
     if not evidence:
         return IGNORED
-    if plays_of(params[0], row.policy, arm) == 0:
+    if plays_of(spec, row.policy, arm) == 0:
         return LATE
     if top:
-        if book.phase_clicks[arm] >= book.phase_plays[arm]:
+        now_as_then = book.phase == phase_then
+        if now_as_then and book.phase_clicks[arm] >= book.phase_plays[arm]:
             return LATE  # after a crash again: a policy with more clicks than shows would draw nonsense
-        book.phase_clicks[arm] += 1
-        attribute(params[0], row.policy, arm, 1.0, shown, now)
+        if not credit(spec, row.policy, arm, generation, start, 1.0, shown, now):
+            return LATE
+        if now_as_then:
+            book.phase_clicks[arm] += 1
     return LEARNED
 
 
@@ -258,6 +262,7 @@ def shift_one(params, table, i, owner, now):
     if table[i].ledger.owner != owner:
         return MISPLACED
     restart(params[0], table[i].policy)
+    disown(table[i].policy)
     next_phase(table[i].ledger, now)
     log_alarm(table[i].ledger, OPERATOR, 1.0, SHIFT, now)
     table[i].ledger.shifted = now
@@ -270,7 +275,7 @@ def vacate_one(params, table, i, owner, arm):
     if table[i].ledger.owner != owner:
         return MISPLACED
     evict(params[0], table[i].policy, arm)
-    table[i].policy.generation[arm] = (np.int64(table[i].policy.generation[arm]) + 1) & 255
+    table[i].policy.generation[arm] = next_generation(table[i].policy.generation[arm])
     forget_arm(table[i].ledger, arm)
     return 0
 

@@ -110,9 +110,9 @@ Status = Literal["learned", "late", "ignored", "expired"]
 class FeedbackResponse(Struct, gc=False):
     """What was done with the feedback. A repeat is answered like the first one, and counts once.
 
-    `learned`; `late`: counted, not learned (an older phase, or a candidate that has gone); `ignored`: counted, not learned (the
-    session has been heard on this result in this phase, or requests without a session have had their share); `expired`: outside
-    the window, nothing is counted.
+    `learned`; `late`: counted, not learned (the policy has begun anew or dropped what it knew of that time, or the candidate has
+    gone); `ignored`: counted, not learned (the session has been heard on this result in this phase, or requests without a session
+    have had their share); `expired`: outside the window, nothing is counted.
     """
 
     status: Status

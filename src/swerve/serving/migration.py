@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from swerve.core.decisions import disown
 from swerve.core.spec import Spec
 from swerve.serving.ledger import next_phase
 from swerve.serving.ranker import Ranker
@@ -49,12 +50,22 @@ class Layouts:
         if place is not None and policy_in(self.known[row.layout]) != policy_in(self.texts[shelf.arms]):
             # what was decided before was another policy's
             next_phase(place.record.ledger, float(place.record.ledger.seen))  # type: ignore[no-untyped-call]
+            self._disown(place, row)
         if place is not None and len(place.ids) > shelf.arms:  # fewer arms are configured now
             for candidate in place.ids[shelf.arms :]:
                 if candidate is not None:
                     del place.arms[candidate]
             del place.ids[shelf.arms :], place.shorts[shelf.arms :]
         return place
+
+    def _disown(self, place: Place, row: Row) -> None:
+        """No place of the row, whose policy starts fresh, is whose it was when the stored record's policy decided."""
+        stored = np.frombuffer(row.record, layout_of(self.known[row.layout])[0])[0]
+        before = next(stored[name] for name in stored.dtype.names if name.partition(" ")[0] == "policy")["generation"]
+        generation = place.record.policy.generation
+        shared = min(len(before), len(generation))
+        generation[:shared] = before[:shared]
+        disown(place.record.policy)  # type: ignore[no-untyped-call]
 
     def misplaced(self, row: Row) -> Damaged | None:
         """Why a record that is whole is not to be used: it belongs to another query. Records of older layouts do not say."""

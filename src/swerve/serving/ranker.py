@@ -26,7 +26,7 @@ from swerve.serving.messages import Candidates, RankRequest, ids_of, newest_of, 
 from swerve.serving.rows import Place, Rows, Shelf, owner_of
 from swerve.serving.sessions import Sessions, name_of
 from swerve.serving.settings import Settings, shared_name
-from swerve.serving.tokens import NUMBER_BITS, Signed, Ticket, code_of
+from swerve.serving.tokens import NUMBER_BITS, Signed, Ticket
 from swerve.signals import begin_season, season_layout
 from swerve.store.protocol import Life
 
@@ -138,7 +138,7 @@ class Ranker:
         self._begin_at(place, 1, 0.0)
         before = self.pools.copy(), self.seasons.copy(), self.issued
         self.rank([(place, Prepared(b"", "", list(ids)))], 0.0)
-        shelf.calls.credit(self.params, self.senses, shelf.table, place.index, place.owner, 0, 0, 0, 0, 0, 1, 0.0, 0.0)
+        shelf.calls.credit(self.params, self.senses, shelf.table, place.index, place.owner, 0, 0, 0, 0, 0, 0, 1, 0.0, 0.0)
         shelf.calls.left(self.senses, shelf.table, place.index, place.owner, 0.0, 0.0)
         shelf.calls.shift(self.params, shelf.table, place.index, place.owner, 0.0)
         shelf.calls.vacate(self.params, shelf.table, place.index, place.owner, 0)
@@ -337,11 +337,11 @@ class Ranker:
     def signed(self, asking: Asking, answer: Sequence[int], number: int) -> Signed:
         """What the token of a decision is made of; the session is heard."""
         place, session = asking[0], asking[4]
-        arm, generation, phase, *_, evidence = answer
+        arm, code, phase, *_, evidence = answer
         short = place.shorts[arm]
         if session and evidence and self.evidence.limit:
             self.evidence.shown(session, place.key, phase, short)
-        return Signed(place.key, code_of(arm, generation, phase), number, short, session, evidence != 0)
+        return Signed(place.key, code, phase, number, short, session, evidence != 0)
 
     def _decide(self, run: list[Asking], now: float) -> list[Decided | None]:
         """Decide for requests whose rows lie in the same table."""
@@ -459,8 +459,8 @@ class Ranker:
                     arm = spare
         self.mark(place, now)
         outcome = place.shelf.calls.credit(
-            self.params, self.senses, place.shelf.table, place.index, place.owner, arm, generation, ticket.phase, 1 if top else 0,
-            0 if clicked is None else 1, 1 if evidence else 0, ticket.at, now,
+            self.params, self.senses, place.shelf.table, place.index, place.owner, arm, generation, ticket.start, ticket.phase,
+            1 if top else 0, 0 if clicked is None else 1, 1 if evidence else 0, ticket.at, now,
         )  # fmt: skip
         return self._written(place, outcome)
 

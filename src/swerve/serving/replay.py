@@ -11,13 +11,14 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from swerve.core.decisions import decode
 from swerve.core.errors import SwerveError
 from swerve.serving.messages import normalise
 from swerve.serving.ranker import Decided, Prepared, Ranker
 from swerve.serving.recording import Answered, Head, Line, Ranked, Shifted
 from swerve.serving.rows import Place
 from swerve.serving.settings import Settings
-from swerve.serving.tokens import Ticket, arm_of
+from swerve.serving.tokens import Ticket
 from swerve.store.protocol import Life
 
 
@@ -124,5 +125,6 @@ class Replay:
 
 def ticket_of(decided: Decided, now: float, life: Life) -> Ticket:
     """What the token of a decision says."""
-    key, code, number, top, session, evidence = decided.signed
-    return Ticket(key, *arm_of(code), now, life.store, life.mark, number, top, session, evidence)
+    key, code, phase, number, top, session, evidence = decided.signed
+    arm, generation, start = decode(code)
+    return Ticket(key, arm, generation, start, phase, now, life.store, life.mark, number, top, session, evidence)

@@ -1,9 +1,9 @@
 """Decision tokens: signed, and with all in them that feedback needs, so that no table of open decisions is kept.
 
-A token is 90 bytes as 120 characters of URL-safe base64: a version, flags, the query's key, a code (arm, generation and phase of
-what was shown), the time, the store and its life, the decision's number in that life, keyed hashes of the candidate on top and of
-the session, and a keyed BLAKE2b tag over all of them. It is signed, not encrypted: it holds no text, and what it holds is of no use
-without the service.
+A token is 90 bytes as 120 characters of URL-safe base64: a version, flags, the query's key, the decision's code (arm, generation,
+start) and its phase, the time, the store and its life, the decision's number in that life, keyed hashes of the candidate on top and
+of the session, and a keyed BLAKE2b tag over all of them. It is signed, not encrypted: it holds no text, and what it holds is of no
+use without the service.
 
 Store and life are random numbers, so that no two decisions have the same name, whatever was restored, copied or deleted.
 """
@@ -17,19 +17,19 @@ from collections.abc import Iterable
 from hmac import compare_digest
 from typing import NamedTuple
 
+from swerve.core.decisions import CODE_BITS, decode
 from swerve.core.errors import SwerveError
 from swerve.store.protocol import Life
 
 VERSION = 2
 TAG = 16
-ARM_BITS, GENERATION_BITS = 6, 8
 #: 90 bytes are a multiple of three: no padding, no spare bits, one text for each token
 LENGTH = 120
 #: A life has so many decisions of its own; its id in the store and their number make one number.
 NUMBER_BITS = 40
 
 _LAYOUT = struct.Struct("<BB16sQdQQQQQ")
-_PHASE = ARM_BITS + GENERATION_BITS
+_PHASES = (1 << 64 - CODE_BITS) - 1
 _NUMBERS = (1 << NUMBER_BITS) - 1
 _TO_URL = bytes.maketrans(b"+/", b"-_")
 _FROM_URL = bytes.maketrans(b"-_+/", b"+/!!")  # the plain alphabet's own signs must not pass: they would make a second text
@@ -45,6 +45,7 @@ class Ticket(NamedTuple):
     key: bytes
     arm: int
     generation: int
+    start: int
     phase: int
     at: float
     store: int
@@ -59,36 +60,20 @@ class Signed(NamedTuple):
     """What the token of a decision is made of, beside its time and life."""
 
     key: bytes
-    code: int
+    code: int  # see `swerve.core.decisions`
+    phase: int  # the ledger's
     number: int
     top: int
     session: int
     evidence: bool
 
 
-def code_of(arm: int, generation: int, phase: int) -> int:
-    """The arm that was shown and the phase it was shown in, as 64 bits.
-
-    >>> code_of(arm=3, generation=2, phase=1) == 3 | 2 << 6 | 1 << 14
-    True
-    """
-    return arm | generation << ARM_BITS | phase << _PHASE
-
-
-def arm_of(code: int) -> tuple[int, int, int]:
-    """Arm, generation and phase of a code.
-
-    >>> arm_of(code_of(arm=63, generation=255, phase=7))
-    (63, 255, 7)
-    """
-    return code & (1 << ARM_BITS) - 1, code >> ARM_BITS & (1 << GENERATION_BITS) - 1, code >> _PHASE
-
-
 class Tokens:
     """Signs and reads decision tokens. The first key signs, any of them is taken: two are valid while one replaces the other.
 
+    >>> from swerve.core.decisions import encode
     >>> tokens = Tokens((b"k" * 32,), Life(store=1, mark=2, id=3))
-    >>> text = tokens.sign(Signed(b"q" * 16, code_of(3, 0, 7), number=5, top=9, session=0, evidence=True), at=1e9)
+    >>> text = tokens.sign(Signed(b"q" * 16, encode(3, 0, 1), phase=7, number=5, top=9, session=0, evidence=True), at=1e9)
     >>> ticket = tokens.read(text)
     >>> ticket.arm, ticket.phase, ticket.store, ticket.life, ticket.number, ticket.top
     (3, 7, 1, 2, 5, 9)
@@ -113,8 +98,10 @@ class Tokens:
         """The tokens of decisions made at one time."""
         pack, copy, (store, mark, _) = _LAYOUT.pack, self._states[0].copy, self.life
         raw: list[bytes] = []
-        for key, code, number, top, session, evidence in decisions:
-            payload = pack(VERSION, evidence, key, code, at, store, mark, number & _NUMBERS, top, session)
+        for key, code, phase, number, top, session, evidence in decisions:
+            payload = pack(
+                VERSION, evidence, key, code | (phase & _PHASES) << CODE_BITS, at, store, mark, number & _NUMBERS, top, session
+            )
             state = copy()
             state.update(payload)
             raw += (payload, state.digest())
@@ -136,8 +123,8 @@ class Tokens:
         version, evidence, key, code, at, store, life, number, top, session = _LAYOUT.unpack(payload)
         if version != VERSION:
             raise Forged(f"the decision token has version {version}; this service reads version {VERSION}")
-        arm, generation, phase = arm_of(code)
-        return Ticket(key, arm, generation, phase, at, store, life, number, top, session, bool(evidence))
+        arm, generation, start = decode(code)
+        return Ticket(key, arm, generation, start, code >> CODE_BITS, at, store, life, number, top, session, bool(evidence))
 
     @staticmethod
     def _tag(state: hashlib.blake2b, payload: bytes) -> bytes:

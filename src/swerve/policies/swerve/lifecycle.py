@@ -15,7 +15,17 @@ NOTHING = 1e-3  # a test without a waiting alarm is closed when its odds are bel
 
 
 @kernel
-def open_test(spec, row, pool, falls, rises, caught=-1):
+def lose(row, arm):
+    """The arm's old record is dropped: clicks for plays of before the test have nowhere to go.
+
+    Where the net had split the record, when the plays that are left were shown is not known, and clicks are taken as they come.
+    """
+    if arm != row.split:
+        row.kept[arm] = row.opened
+
+
+@kernel
+def open_test(spec, row, pool, falls, rises, now, caught=-1):
     """Suspect an event in this round; the arm `caught`, if there is one, is the one that the net suspects."""
     odds = 0.0
     if row.open != 0:
@@ -23,8 +33,11 @@ def open_test(spec, row, pool, falls, rises, caught=-1):
     dropped = begin_change(spec.test, row.test, row.open != 0, odds, falls, rises, spec.trust.most, caught)
     for arm in range(row.test.given.shape[0]):
         if has(dropped, arm):
+            lose(row, arm)
             evict(spec.net, row.net, arm)
     row.open = 1
+    row.opened = now
+    row.split = caught
     row.since = row.t
     row.fell = 0
     row.hasty = 1 if 1.0 + pool.trust.swift >= pool.trust.slow else 0

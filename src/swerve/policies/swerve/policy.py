@@ -25,7 +25,6 @@ from swerve.core.contract import (
     merge,
     observe,
     onset,
-    phase,
     plays_of,
     pool_layout,
     predict,
@@ -35,6 +34,7 @@ from swerve.core.contract import (
     select,
     settle,
     show,
+    starts,
     testing,
 )
 from swerve.core.rng import GOLDEN, at, beta, gamma_scale, mix, unit, wrap_add
@@ -42,11 +42,12 @@ from swerve.core.spec import Gap, Natural, NonNegative, Positive, Probability, S
 from swerve.core.tables import bit, has, nested
 from swerve.core.verbs import kernel
 from swerve.detectors.split import Split
-from swerve.policies.swerve.lifecycle import QUIET, WAITING, follow_up, give_label, open_test
+from swerve.policies.swerve.lifecycle import QUIET, WAITING, follow_up, give_label, lose, open_test
 from swerve.policies.swerve.posterior import (
     ChangeTest,
     change_layout,
     count_click,
+    count_old_click,
     count_play,
     decide_changed,
     decide_unchanged,
@@ -129,9 +130,11 @@ def _(spec, arms, features):
     return [
         ("t", "i8"),  # rounds since the start
         ("rng", "u8"),
-        ("phase", "i8"),
+        ("starts", "i8"),
         ("open", "i8"),  # whether a test is open
         ("since", "i8"),  # the round it began in
+        ("opened", "f8"),  # and the time
+        ("split", "i8"),  # the arm whose new record the net had begin earlier, −1 for none
         ("label", "i8"),
         ("signal", "i8"),  # the feature that raised the alarm
         ("alert", "i8"),  # the round up to which the net asks for less
@@ -142,6 +145,7 @@ def _(spec, arms, features):
         ("last", "i8"),  # the arm shown in the round before, −1 when it has been seen to
         ("earned", "f8"),
         ("alarm", "f8", features),  # the context that opened the test
+        ("kept", "f8", arms),  # the time from which each arm's record reaches
         ("test", nested(change_layout(arms))),
         ("trust", nested(trust_layout())),
         ("net", nested(layout(spec.net, arms, features))),
@@ -176,16 +180,18 @@ def _(spec, delta):
 @begin.register(Swerve)
 def _(spec, row, word):
     row.rng = word
-    row.phase = 0
+    row.starts = 0
     forget_trust(row.trust)
     restart(spec, row)
 
 
 @restart.register(Swerve)
 def _(spec, row):
-    row.phase += 1
+    row.starts += 1
     row.t = 0
     row.open = 0
+    row.opened = -math.inf
+    row.split = -1
     row.label = QUIET
     row.alert = 0
     row.caught = 0
@@ -201,10 +207,13 @@ def _(spec, row):
 def _(spec, row, arm):
     evict(spec.net, row.net, arm)
     forget(spec.test, row.test, arm)
+    row.kept[arm] = -math.inf
     row.test.moved &= ~bit(arm)
     row.test.stayed &= ~bit(arm)
     if row.last == arm:
         row.last = -1
+    if row.split == arm:
+        row.split = -1
 
 
 @settle.register(Swerve)
@@ -219,6 +228,7 @@ def _(spec, row, pool, delta, now):
         if found > 0:
             plays, total = onset(spec.net, row.net, arm)
             decide_changed(spec.test, row.test, arm, plays, total)
+            lose(row, arm)
             evict(spec.net, row.net, arm)
             report |= RESTARTED
             if arm == row.test.leader:
@@ -236,7 +246,7 @@ def _(spec, row, pool, delta, now):
     # an open test that began about where the net suspects a change is that suspicion already
     if score > 0.0 and (row.open == 0 or row.test.given[arm] == 0.0 or 2 * plays < row.test.new_plays[arm]):
         since, called = row.since, row.label != QUIET
-        open_test(spec, row, pool, 0.5, 0.0, arm)
+        open_test(spec, row, pool, 0.5, 0.0, now, arm)
         split_off(spec.test, row.test, arm, plays, total, spec.trigger * math.exp(min(score, 10.0)))
         row.hasty = 1
         row.since = since if called else row.t
@@ -257,7 +267,7 @@ def _(spec, row, pool, delta, x, told, now):
             if row.label == WAITING:
                 report |= give_label(spec, row, delta)
             row.trust.plain_fall, row.trust.plain_rise = plain_rates(spec.trust, pool.trust, signal)
-            open_test(spec, row, pool, falls, rises)
+            open_test(spec, row, pool, falls, rises, now)
             later = (spec.trust.after + pool.trust.afters) / (1.0 + pool.trust.tests)
             row.bonus = math.log1p(later / (spec.wait * spec.background))
             row.alert = row.t + spec.wait
@@ -341,19 +351,22 @@ def _(spec, row, arm, now):
 
 
 @reward.register(Swerve)
-def _(spec, row, arm, value, now):
+def _(spec, row, arm, value, shown, now):
+    if shown < row.kept[arm]:
+        return False  # its play was dropped, as of a time that is over
     if row.last == arm:
         row.earned = min(row.earned + value, 1.0)
-    if row.open != 0:
+    if row.open != 0 and (shown >= row.opened or arm == row.split):
         count_click(spec.test, row.test, arm, value)
-    else:
-        row.test.old_total[arm] = min(row.test.old_total[arm] + value, float(row.test.old_plays[arm]))
+    else:  # a click is evidence about the time of its show: before the test, that is the old record
+        count_old_click(row.test, arm, value)
     rescale(spec.test, row.test, arm)
+    return True
 
 
-@phase.register(Swerve)
+@starts.register(Swerve)
 def _(spec, row):
-    return row.phase
+    return row.starts
 
 
 @plays_of.register(Swerve)

@@ -160,10 +160,16 @@ def count_play(spec, row, arm):
 
 
 @kernel
+def count_old_click(row, arm, value):
+    """A play of before the suspected change, which was counted as a skip, earned `value` after all."""
+    row.old_total[arm] = min(row.old_total[arm] + value, float(row.old_plays[arm]))
+
+
+@kernel
 def count_click(spec, row, arm, value):
     """A play that was counted as a skip earned `value` after all."""
-    if row.new_total[arm] + value > row.new_plays[arm]:  # a late click, for a play before the suspected change
-        row.old_total[arm] = min(row.old_total[arm] + value, float(row.old_plays[arm]))
+    if row.new_total[arm] + value > row.new_plays[arm]:  # there is no new play left that can have earned it
+        count_old_click(row, arm, value)
         return
     clicks, skips = spec.a + row.new_total[arm], row.new_plays[arm] - row.new_total[arm] - value
     stale_skips = spec.b + skips + row.old_plays[arm] - row.old_total[arm]
