@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -43,7 +44,8 @@ def decision_of(code: int) -> Decision:
     return Decision(*decode(code))
 
 
-remade: Any = tuple.__new__  # a named tuple's own way to be made takes longer
+#: A named tuple's own way to be made takes longer.
+remade: Callable[[type[Decision], tuple[Any, ...]], Decision] = tuple.__new__
 
 
 class Decisions(NamedTuple):
