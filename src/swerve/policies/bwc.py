@@ -59,7 +59,7 @@ class BWC(Spec):
     >>> for t in range(60):
     ...     decision = fleet.select(0, x=[0.2, 0.3], now=t)
     >>> decision  # test 1, an adapting phase of no rounds (an untaught classifier is always positive), test 3
-    Decision(arm=0, start=3)
+    Decision(arm=0, start=3, shown=59.0)
     """
 
     bandit: Spec
