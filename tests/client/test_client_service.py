@@ -13,7 +13,7 @@ from service.running import running
 
 from swerve.client.client import AsyncClient, Client, Ranking, ServiceAway, SwerveClientError
 
-PAGE = Path(__file__).parent.parent / "docs" / "client.md"
+PAGE = Path(__file__).parents[2] / "docs" / "client.md"
 
 
 @pytest.fixture(scope="module")

@@ -5,29 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from serving.checking import LIMITS, refused
 
 from swerve.service.http.bodies import feedbacks_in, ranks_in
 from swerve.service.http.schemas import read_feedback, read_list, read_rank
 from swerve.service.turns import Turns
 from swerve.serving.checks import check
 from swerve.serving.messages import Asked, FeedbackRequest, ListRequest, RankRequest, Refused, ids_of, newest_of
-
-
-@dataclass(frozen=True)
-class Small:
-    candidates: int = 4
-    query_chars: int = 10
-    id_chars: int = 5
-    session_chars: int = 6
-    batch: int = 3
-
-
-LIMITS = Small()
 
 
 def read_ranks(text: bytes) -> list[Asked | Refused]:
@@ -46,12 +34,6 @@ def read_request(text: bytes) -> RankRequest:
 
 def body(**changes) -> bytes:
     return json.dumps({"query": "storm", "candidates": ["a", "b"], **changes}).encode()
-
-
-def refused(act, *arguments) -> Refused:
-    with pytest.raises(Refused) as caught:
-        act(*arguments)
-    return caught.value
 
 
 def status_of(act, *arguments):

@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import pytest
+from serving.checking import LIMITS, refused
 
 from swerve.serving.checks import check, check_query
-from swerve.serving.messages import FeedbackRequest, RankRequest, Refused
-
-
-@dataclass(frozen=True)
-class Small:
-    candidates: int = 4
-    query_chars: int = 10
-    id_chars: int = 5
-    session_chars: int = 6
-    batch: int = 3
-
-
-LIMITS = Small()
+from swerve.serving.messages import FeedbackRequest, RankRequest
 
 
 def asked(**changes: Any) -> RankRequest:
     return msgspec.convert({"query": "storm", "candidates": ["a", "b"], **changes}, RankRequest)
-
-
-def refused(act, *arguments) -> Refused:
-    with pytest.raises(Refused) as caught:
-        act(*arguments)
-    return caught.value
 
 
 @pytest.mark.parametrize(
