@@ -127,6 +127,6 @@ def test_the_sizes_of_the_page_are_computed_as_it_says(tmp_path):
 
 
 def test_reasons_and_outcomes_of_the_page_are_those_of_the_service():
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "swerve" / "service").glob("*.py"))
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "swerve" / "service").rglob("*.py"))
     for reason in re.findall(r'reason="(\w+)"', OPERATIONS.read_text(encoding="utf-8")):
         assert f'"{reason}"' in sources, reason

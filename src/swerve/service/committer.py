@@ -366,6 +366,8 @@ class Committer:
                 self._anew = True  # also when the next lines fail: what is in memory is about another store
                 await self._begin_anew()
         except StoreError as error:
+            if error.kind != self.availability.away:  # once for each kind of trouble, not for each attempt
+                log.warning("the store cannot be used (%s): %s", error.kind, error)
             self.availability.away = error.kind
             return False
         log.info("the store can be written again")

@@ -84,7 +84,10 @@ def beside(store_url: str) -> Path:
     'state/swerve.db.secrets'
     """
     database = store_path(store_url)
-    return database.with_name(f"{database.name}.secrets")
+    path = database.with_name(f"{database.name}.secrets")
+    if database.is_symlink() and not path.exists():  # like the log and the lock, they may lie beside the file itself
+        path = database.resolve().with_name(f"{database.resolve().name}.secrets")
+    return path
 
 
 def load_secrets(path: Path | None, environ: Mapping[str, str] | None = None, *, make: bool = True) -> Secrets:

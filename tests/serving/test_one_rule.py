@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service.scripted import Script, ranker
+from serving.scripted import Script, ranker
 
 from swerve import BWC, UCB1, Decision, Fleet, Rectangle, Swerve, Testable, Thompson
 from swerve.core.decisions import encode
