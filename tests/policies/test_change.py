@@ -151,7 +151,7 @@ def test_what_is_looked_at_is_the_chance_that_an_arm_has_risen_unseen(test):
     odds, none = event_odds(row)
     assume(odds > 0.0 and (row.found or odds < SURE))
     assume(not row.found or 1.0 / SURE < odds < SURE)
-    policy = Swerve(test=spec, worth=0.0, prompt=0.0)
+    policy = Swerve(test=spec, look_threshold=0.0, look_probability=0.0)
     leader = int(row.leader)
     rise = odds / (1.0 + odds) * (1.0 - share_changed(row, leader, row.given[leader])) / (1.0 - none)
     cases = cases_of(row, n, spec)

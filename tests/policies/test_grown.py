@@ -21,7 +21,9 @@ SMALL, LARGE, D = 8, 16, 2
 BEFORE, AFTER = 210, 60  # BWC has ended its first test by then
 
 MADE = {name: maker(Problem(SMALL, BEFORE + AFTER)) for name, maker in POLICIES.items()}
-TESTING = Swerve(classifier=Told(), soon=20, wait=60, apart=5)  # whose tests open and end within these rounds
+TESTING = Swerve(
+    classifier=Told(), verdict_after=20, revise_until=60, min_test_rounds=5
+)  # whose tests open and end within these rounds
 MADE |= {"testing": TESTING, "patient": Patient(TESTING, grace=4.0)}
 
 

@@ -77,7 +77,7 @@ def test_as_long_as_only_quiet_contexts_are_learnt_every_event_is_positive(edges
 @pytest.mark.parametrize("offer", [7, 4])
 def test_a_context_is_taught_only_when_the_clicks_spoke_against_an_event(offer):
     """When nothing but a poor arm is on offer, nothing can be seen: the alarm is called false, and its context is not learnt."""
-    query = Query(Swerve(classifier=Rectangle(margin=0.1), soon=30, wait=60))
+    query = Query(Swerve(classifier=Rectangle(margin=0.1), verdict_after=30, revise_until=60))
     classifier = query.pools[0].classifier
     begin_rectangle(classifier, 0.5)
     for _ in range(400):
@@ -288,8 +288,8 @@ def test_an_arm_with_100_million_plays(chance, alarm):
         ({"net": UCB1()}, "net"),
         ({"test": Trust()}, "test"),
         ({"trust": ChangeTest()}, "trust"),
-        ({"soon": 1001}, "soon"),
-        ({"worth": 2.0}, "worth"),
+        ({"verdict_after": 1001}, "verdict_after"),
+        ({"look_threshold": 2.0}, "look_threshold"),
         ({"convinced": 1.0}, "convinced"),
     ],
 )

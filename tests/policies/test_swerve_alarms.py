@@ -29,7 +29,7 @@ def test_an_idle_alarm_costs_little_and_the_record_is_kept():
     query = warmed()
     before = query.row.test.old_plays.sum()
     query.rounds(300, GOOD, alarm=True)
-    assert query.when(LABEL_FALSE) == [601 + TOLD.soon]
+    assert query.when(LABEL_FALSE) == [601 + TOLD.verdict_after]
     assert query.row.label == CALLED_FALSE
     assert not query.when(LABEL_TRUE)
     assert query.played[600:].count(0) > 270

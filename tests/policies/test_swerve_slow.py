@@ -93,7 +93,7 @@ def test_the_safe_mode_misses_no_event_after_correct_labels():
         session.play(t + 1)
         alarms += int(session.tally[0]["true_alarms"] - before["true_alarms"])
         if session.tally[0]["misses"] > before["misses"]:
-            assert known == 0 or since < SAFE.apart * (1.0 + SAFE.thin / trusted)
+            assert known == 0 or since < SAFE.min_test_rounds * (1.0 + SAFE.unlikely_alarm_delay / trusted)
             passed_over.append(t)
     assert alarms + len(passed_over) == instance.k
     assert alarms >= 0.9 * instance.k

@@ -24,7 +24,7 @@ from swerve.store import Row, open_store
 ARMS, CANDIDATES, FEATURES, SEED = 8, 11, 2, 7
 LATELY = 40  # decisions that are remembered: a click comes for one of them, or never
 #: Whose tests open and end within a few rounds, and whose classifier calls out until it is taught.
-QUICK = Swerve(classifier=Rectangle(margin=0.1), soon=20, wait=60, apart=5)
+QUICK = Swerve(classifier=Rectangle(margin=0.1), verdict_after=20, revise_until=60, min_test_rounds=5)
 POLICIES: dict[str, Spec] = {
     "ts": Thompson(),
     "swerve": QUICK,

@@ -68,13 +68,13 @@ def give_label(spec, row, delta):
     """The verdict on the alarm that is waiting for one."""
     test, lead = row.test, row.test.leader
     odds, _ = event_odds(test)
-    if odds >= spec.convinced * (1.0 + odds):
+    if odds >= spec.true_from * (1.0 + odds):
         row.label = QUIET
         fall, rise = kind(test)
         came_true(row.trust, delta.trust, row.signal, fall, rise)
         tried(row.trust, delta.trust, row.signal, 1.0, rise, 1.0)
         if fall > 0.0:
-            quick = row.fell > 0 and row.fell - row.since <= spec.swift
+            quick = row.fell > 0 and row.fell - row.since <= spec.prompt_fall_rounds
             delta.trust.swift += 1.0 if quick else 0.0
             delta.trust.slow += 0.0 if quick else 1.0
         return LABEL_TRUE | LEARNT
@@ -91,15 +91,15 @@ def give_label(spec, row, delta):
 def follow_up(spec, row, delta):
     """What is due in an open test: the verdict, its revision, the end."""
     if row.label == WAITING:
-        return give_label(spec, row, delta) if row.t - row.since >= spec.soon else 0
+        return give_label(spec, row, delta) if row.t - row.since >= spec.verdict_after else 0
     if row.label == CALLED_FALSE and row.t & 31 == 0:
         odds, _ = event_odds(row.test)
-        if odds > spec.convinced * (1.0 + odds):
+        if odds > spec.true_from * (1.0 + odds):
             row.label = QUIET
             fall, rise = kind(row.test)
             came_true(row.trust, delta.trust, row.signal, fall, rise)
             return LEARNT | REVISED
-        if row.t - row.since >= spec.wait:
+        if row.t - row.since >= spec.revise_until:
             row.label = QUIET
     if row.label == QUIET and row.t & 63 == 0:
         odds, _ = event_odds(row.test)

@@ -81,10 +81,10 @@ class Swerve(Spec):
     A positive context opens a *test* (`ChangeTest`): the record so far is kept beside a new one, and with the prior that `Trust`
     has learnt for this signal and query, the clicks decide whether there was an event and which arms changed. While an event is
     the likelier case, play is Thompson sampling over that posterior. While it is not, the leader goes on, whose clicks cost
-    nothing and tell of its fall, and another arm is looked at once the chance that it has overtaken is `worth` a play. A passive
-    detector, the net, watches all the time; after an alarm less proof is asked of it, in proportion to how often changes have
-    followed alarms with a delay. The verdict is given `soon` rounds after the alarm and may be revised up to `wait` rounds
-    after it. What a test could not settle stays as a suspicion.
+    nothing and tell of its fall, and another arm is looked at once the chance that it has overtaken reaches `look_threshold`. A
+    passive detector, the net, watches all the time; after an alarm less proof is asked of it, in proportion to how often changes
+    have followed alarms with a delay. The verdict is given `verdict_after` rounds after the alarm and may be revised up to
+    `revise_until` rounds after it. What a test could not settle stays as a suspicion.
 
     Without alarms and without a net (`net=Blind()`) this is `Thompson`, draw for draw. With a safe classifier (`Rectangle`)
     contexts are fed back only when the clicks spoke against an event, as in the paper's BWC.
@@ -101,16 +101,16 @@ class Swerve(Spec):
     net: Spec = Split()
     test: Spec = ChangeTest()
     trust: Spec = Trust()
-    soon: Natural = 200
-    wait: Natural = 1000
-    apart: Natural = 20  # rounds that a test lasts at least; more by a factor 1 + thin / (chance that the new alarm is true)
-    thin: NonNegative = 0.05
-    swift: Natural = 40  # a fall found within so many rounds came with its alarm; if most do, alarms are acted on at once
-    convinced: Gap = 0.9  # P(event) from which an alarm counts as true
-    worth: Probability = 0.0075  # P(an arm has overtaken unseen) from which it is looked at
-    prompt: Probability = 0.5  # the chance per round with which that is done
-    trigger: Positive = 0.3  # odds of an event that the net's suspicion begins with
-    background: Gap = 1e-6  # changes per round that nobody announces
+    verdict_after: Natural = 200  # rounds from an alarm to its verdict
+    revise_until: Natural = 1000  # rounds after an alarm in which the verdict may be revised
+    min_test_rounds: Natural = 20  # before another alarm may open the next test;
+    unlikely_alarm_delay: NonNegative = 0.05  # more by a factor 1 + this / (chance that the new alarm is true)
+    prompt_fall_rounds: Natural = 40  # a fall found within so many came with its alarm; if most do, alarms are acted on at once
+    true_from: Gap = 0.9  # P(event) from which an alarm counts as true
+    look_threshold: Probability = 0.0075  # P(an arm has overtaken unseen) from which it is looked at
+    look_probability: Probability = 0.5  # the chance per round with which that is done
+    suspicion_odds: Positive = 0.3  # odds of an event that the net's suspicion begins with
+    unannounced_rate: Gap = 1e-6  # changes per round that nobody announces
 
     def check(self) -> None:
         if not predict.knows(self.classifier):
@@ -121,8 +121,8 @@ class Swerve(Spec):
             self.refuse("test", "a ChangeTest()")
         if not isinstance(self.trust, Trust):
             self.refuse("trust", "a Trust()")
-        if self.soon > self.wait:
-            self.refuse("soon", f"≤ wait = {self.wait}")
+        if self.verdict_after > self.revise_until:
+            self.refuse("verdict_after", f"≤ revise_until = {self.revise_until}")
 
 
 @layout.register(Swerve)
@@ -247,7 +247,7 @@ def _(spec, row, pool, delta, now):
     if score > 0.0 and (row.open == 0 or row.test.given[arm] == 0.0 or 2 * plays < row.test.new_plays[arm]):
         since, called = row.since, row.label != QUIET
         open_test(spec, row, pool, 0.5, 0.0, now, arm)
-        split_off(spec.test, row.test, arm, plays, total, spec.trigger * math.exp(min(score, 10.0)))
+        split_off(spec.test, row.test, arm, plays, total, spec.suspicion_odds * math.exp(min(score, 10.0)))
         row.hasty = 1
         row.since = since if called else row.t
         row.caught = 1 if row.t < row.alert else 0
@@ -262,15 +262,15 @@ def _(spec, row, pool, delta, x, told, now):
         signal = blame(spec.classifier, pool.classifier, x)
         falls, rises = rates(spec.trust, row.trust, pool.trust, signal)
         # an alarm that is hardly ever true must not cut short the test of one that is
-        if row.open == 0 or row.t - row.since >= spec.apart * (1.0 + spec.thin / (falls + rises)):
+        if row.open == 0 or row.t - row.since >= spec.min_test_rounds * (1.0 + spec.unlikely_alarm_delay / (falls + rises)):
             report |= ALARM
             if row.label == WAITING:
                 report |= give_label(spec, row, delta)
             row.trust.plain_fall, row.trust.plain_rise = plain_rates(spec.trust, pool.trust, signal)
             open_test(spec, row, pool, falls, rises, now)
             later = (spec.trust.after + pool.trust.afters) / (1.0 + pool.trust.tests)
-            row.bonus = math.log1p(later / (spec.wait * spec.background))
-            row.alert = row.t + spec.wait
+            row.bonus = math.log1p(later / (spec.revise_until * spec.unannounced_rate))
+            row.alert = row.t + spec.revise_until
             row.label = WAITING
             row.signal = signal
             row.caught = 0
@@ -287,10 +287,12 @@ def worth_a_look(spec, test, arm, odds, rise):
     """While an event is unlikely: the chance with which an arm is taken for changed, so that it gets looked at."""
     if arm == test.leader:
         return 0.0  # it is played anyway
-    if rise < spec.worth and test.anyway[arm] == 0.0:
+    if rise < spec.look_threshold and test.anyway[arm] == 0.0:
         return 0.0  # as below, without the divisions: nearly every arm in nearly every round
     q = rise * share_changed(test, arm, test.given[arm]) + share_changed(test, arm, test.anyway[arm]) / (1.0 + odds)
-    return max(q, spec.prompt) if q >= spec.worth and q * still_better(spec.test, test, arm) >= spec.worth else 0.0
+    if q < spec.look_threshold or q * still_better(spec.test, test, arm) < spec.look_threshold:
+        return 0.0
+    return max(q, spec.look_probability)
 
 
 @select.register(Swerve)
