@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from swerve.client.client import AsyncClient, Client, ServiceAway, SwerveClientError, exchange
+from swerve.client import AsyncClient, Client, ServiceAway, SwerveClientError, exchange
 
 ARM = {"id": "a", "plays": 3, "clicks": 1, "phase_plays": 1, "phase_clicks": 0, "first_seen": 1.0, "last_offered": 2.0}
 ALARM = {"at": 1.5, "signal": "volume", "value": 0.9, "verdict": "true", "phase": 1}

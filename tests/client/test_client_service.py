@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from service.running import running
 
-from swerve.client.client import AsyncClient, Client, Ranking, ServiceAway, SwerveClientError
+from swerve.client import AsyncClient, Client, Ranking, ServiceAway, SwerveClientError
 
 PAGE = Path(__file__).parents[2] / "docs" / "client.md"
 

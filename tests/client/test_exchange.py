@@ -11,7 +11,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from swerve.client.client import exchange
+from swerve.client import exchange
 from swerve.client.exchange import Exchange, Failure, Reply, Send, ServiceAway, SwerveClientError
 from swerve.client.waiting import Breaker, Deadline
 

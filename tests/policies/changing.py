@@ -13,8 +13,8 @@ from swerve import Blind, ChangeTest, Never, Swerve
 from swerve.core.contract import begin, begin_pool, select
 from swerve.core.rng import split
 from swerve.core.tables import full_mask, nested, pool_dtype, row_dtype
-from swerve.policies.swerve.policy import policy as policy_file
-from swerve.policies.swerve.policy import posterior as change
+from swerve.policies.swerve import policy as policy_file
+from swerve.policies.swerve import posterior as change
 from swerve.policies.swerve.posterior import MOST, begin_change, change_layout, count_click, count_play
 
 SPEC = ChangeTest()

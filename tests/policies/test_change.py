@@ -15,8 +15,8 @@ from twins.change import Arm, Cases, log_marginal
 
 from swerve import ChangeTest, Swerve, SwerveError
 from swerve.core.tables import bit
-from swerve.policies.swerve.policy import policy as policy_file
-from swerve.policies.swerve.policy import posterior as change
+from swerve.policies.swerve import policy as policy_file
+from swerve.policies.swerve import posterior as change
 from swerve.policies.swerve.posterior import (
     MOST,
     SURE,

@@ -96,7 +96,7 @@ def test_the_service_goes_on_through_a_jump_back_of_an_hour(tmp_path, hands):
 
     async def live() -> None:
         service = over(tmp_path, hands)
-        await service.start()
+        await service.start(whole=True)
         early = await ranked(service)
         unused = await ranked(service)
         hands.wall -= HOUR
@@ -126,7 +126,7 @@ def test_after_a_restart_with_the_clock_an_hour_back_time_goes_on(tmp_path):
 
     async def first() -> str:
         service = over(tmp_path, Hands(wall=ahead))
-        await service.start()
+        await service.start(whole=True)
         token = (await ranked(service)).decision
         assert token is not None
         assert await service.stop()
@@ -134,7 +134,7 @@ def test_after_a_restart_with_the_clock_an_hour_back_time_goes_on(tmp_path):
 
     async def second(token: str) -> None:
         service = over(tmp_path)
-        await service.start()
+        await service.start(whole=True)
         assert 0.0 <= service.clock.now() - ahead < 60.0
         before = (await service.inspection.explain("q")).seen
         again = await ranked(service)
@@ -151,7 +151,7 @@ def test_the_time_is_written_with_the_rest(tmp_path, hands):
 
     async def live() -> None:
         service = over(tmp_path, hands)
-        await service.start()
+        await service.start(whole=True)
         hands.go(100.0)
         answer = await ranked(service)
         await service.feedback.one(FeedbackRequest(answer.decision, None))
@@ -170,7 +170,7 @@ def test_a_clock_that_cannot_be_right_is_not_taken_from_the_store(tmp_path):
 
     async def live() -> None:
         service = over(tmp_path)
-        await service.start()
+        await service.start(whole=True)
         await ranked(service)
         assert abs(service.clock.now() - time.time()) < 60.0
         await service.stop()

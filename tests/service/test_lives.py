@@ -196,7 +196,7 @@ def test_who_waits_while_another_store_is_found_is_not_told_that_it_is_written(t
 
     async def play() -> None:
         service = Service(config, open_store(config.store.url), Secrets((b"k" * 32,), b"q" * 32))
-        await service.start()
+        await service.start(whole=True)
         asked = read_rank(b'{"query": "q", "candidates": ["a", "b"]}')
         await service.ranking.rank_one(asked)
         copied(Path(tmp_path / "swerve.db"), tmp_path / "copy.db")
@@ -222,7 +222,7 @@ def test_a_defect_while_a_group_is_put_together_leaves_nobody_unanswered(tmp_pat
 
     async def play() -> None:
         service = Service(config, open_store(config.store.url), Secrets((b"k" * 32,), b"q" * 32))
-        await service.start()
+        await service.start(whole=True)
         answer = await service.ranking.rank_one(read_rank(b'{"query": "q", "candidates": ["a", "b"]}'))
         place = next(iter(service.ranker.rows))
         names, place.ids = place.ids, [object()]  # cannot be packed

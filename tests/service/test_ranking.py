@@ -67,8 +67,8 @@ async def both_ways(folder: Path, rounds: int, size: int, **more: dict[str, Any]
     now = [1.7e9]
     singly, together = service_at(folder / "one", now, **more), service_at(folder / "many", now, **more)
     together.ranker.life = together.tokens.life = singly.ranker.life  # tokens tell stores apart
-    await singly.start()
-    await together.start()
+    await singly.start(whole=True)
+    await together.start(whole=True)
     rng, quick = random.Random(1), 0
     for _ in range(rounds):
         now[0] += 60.0
@@ -111,7 +111,7 @@ def test_a_batch_is_its_requests_one_after_the_other(tmp_path: Path):
 def test_an_empty_batch_is_answered_with_nothing(tmp_path: Path):
     async def play() -> None:
         service = service_at(tmp_path / "one", [1.7e9])
-        await service.start()
+        await service.start(whole=True)
         assert await service.ranking.rank([]) == []
         assert service.ranking.at_once([]) == []
         assert await service.stop()
@@ -124,7 +124,7 @@ def test_who_looks_on_is_told_and_what_is_recorded_is_all_of_it(tmp_path: Path):
 
     async def play() -> None:
         service = service_at(tmp_path / "one", [1.7e9], log={"record": str(tmp_path / "requests.jsonl")})
-        await service.start()
+        await service.start(whole=True)
         seen: list[str] = []
         service.ranking.watched = {service.ranker.key_of("q"): lambda ranking: seen.append(ranking[0])}
         body = json.dumps([{"query": "q", "candidates": ["a", "b"]}, {"query": "r", "candidates": ["a", "b"]}] * 3).encode()
@@ -147,7 +147,7 @@ def test_new_candidates_of_several_requests_are_not_read_in_one_turn(tmp_path: P
 
     async def play() -> None:
         service = service_at(tmp_path / "one", [1.7e9])
-        await service.start()
+        await service.start(whole=True)
         known, other = [asked(f"q{number}", OFFERS[1]) for number in range(3)], asked("q0", OFFERS[2])
         assert service.ranking.at_once(known) is None  # their rows are not in memory
         await service.ranking.rank(known)
@@ -167,7 +167,7 @@ def test_a_defect_gives_the_given_order_to_who_has_no_answer_yet(tmp_path: Path,
 
     async def play() -> None:
         service = service_at(tmp_path / "one", [1.7e9], log={"record": str(tmp_path / "requests.jsonl")})
-        await service.start()
+        await service.start(whole=True)
         three = [asked(f"q{number}", ["a", "b"]) for number in range(3)]
         await service.ranking.rank(three)
         before, recorded = service.metrics.decisions.value, Recorder.ranked
@@ -209,7 +209,7 @@ def test_what_is_decided_in_one_go_is_bounded_by_the_candidates_that_may_be_new(
 
     async def play() -> None:
         service = service_at(tmp_path / "one", [1.7e9])
-        await service.start()
+        await service.start(whole=True)
         read: list[int] = []
         rank = service.ranker.rank
 
@@ -234,7 +234,7 @@ def test_rows_of_a_batch_do_not_make_room_for_each_other(tmp_path: Path):
     async def play() -> None:
         now = [1.7e9]
         service = service_at(tmp_path / "one", now, store={"url": f"sqlite:///{tmp_path}/one/s.db", "flush_seconds": 0.05})
-        await service.start()
+        await service.start(whole=True)
         service.ranker.rows.budget = 200_000
         old = asked("old", ["a", "b"])
         await service.ranking.rank_one(old)

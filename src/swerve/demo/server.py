@@ -216,7 +216,7 @@ class Demo:
         seconds, waiting = self.options.seconds, True
         while self.failed is None and not self._ending:
             await asyncio.sleep(0.05)
-            if waiting and self.service is not None and self.service.availability.compiled:
+            if waiting and self.service is not None and self.service.ranker.rows.ready and self.service.availability.compiled:
                 waiting = not self._send({"do": "begin"})
             if not users.is_alive() and not self._ending and self._pipe is not None and not self._pipe.poll():
                 self.failed = self.failed or f"the simulated users are gone (exit status {users.exitcode})"

@@ -119,12 +119,13 @@ class Service:
         self.metrics.ready.ask = lambda: float(self.availability.trouble() is None and not self.availability.stopping)
 
     # ------------------------------------------------------------------ life
-    async def start(self) -> None:
+    async def start(self, *, whole: bool = False) -> None:
         """Compile for the smallest capacity, then be ready; until then every ranking is the given order. Larger ones follow behind:
-        until they are there, queries that need them have the given order."""
+        until they are there, queries that need them have the given order. With `whole`, return when all are there."""
         loop = asyncio.get_running_loop()
         self._ticking = loop.create_task(self._tick(), name="swerve-clock")
         first: asyncio.Future[None] = loop.create_future()
+        every: asyncio.Future[None] = loop.create_future()
         shelves = {shelf.arms: shelf for shelf in self.ranker.rows.shelves}
 
         def ready(arms: int) -> None:
@@ -132,6 +133,8 @@ class Service:
             if not first.done():
                 first.set_result(None)
             left = [shelf.arms for shelf in shelves.values() if not shelf.ready]
+            if not left:
+                every.set_result(None)
             log.info("compiled", extra={"capacity": arms, "still_compiling": left})
 
         def failed(error: Exception) -> None:
@@ -139,6 +142,8 @@ class Service:
                 first.set_exception(error)
             else:
                 log.error("compiling failed; queries with more candidates keep the given order: %s", error)
+                every.set_exception(error)
+                every.exception()  # nobody may be waiting
 
         def tell(what: Callable[..., None], *args: Any) -> None:
             if not loop.is_closed():
@@ -157,6 +162,8 @@ class Service:
         await first
         self.committer.start()
         self.availability.compiled = True
+        if whole:
+            await every
 
     async def stop(self) -> bool:
         """Write everything and let go of the store; whether everything could be written."""

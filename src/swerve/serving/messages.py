@@ -205,6 +205,9 @@ class Health(Struct, omit_defaults=True):
 
     status: Literal["ok", "starting", "stopping", "unavailable"]
     reason: str | None = None
+    compiling: Annotated[
+        list[int] | None, Meta(description="Capacities that are still compiled: queries with more candidates have the given order.")
+    ] = None
 
 
 _candidates = msgspec.json.Decoder(Candidates)

@@ -191,7 +191,8 @@ class Handlers:
             return 503, encode(Health("stopping")), JSON
         trouble = self.service.availability.trouble()
         if trouble is None:
-            return 200, encode(Health("ok")), JSON
+            left = [shelf.arms for shelf in self.service.ranker.rows.shelves if not shelf.ready]
+            return 200, encode(Health("ok", compiling=left or None)), JSON
         return 503, encode(Health("starting" if trouble == "starting" else "unavailable", trouble)), JSON
 
     async def metrics(self, scope: Scope, body: bytes) -> Answer:
