@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check format bench bench-service pins clean
+.PHONY: help demo test test-quick test-for test-slow check format bench bench-service pins clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,6 +24,15 @@ demo: $(VENV)/.demo  ## set up and run the live demo with its page
 test: $(VENV)/.dev  ## set up and run the default tests
 	tools/system-packages gcc chromium
 	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile
+
+#: The essentials: verbs and kernels against plain Python, decisions and feedback, the store, the service over HTTP.
+QUICK := tests/core tests/bandits/test_ucb1.py tests/policies/test_bwc.py tests/store tests/test_docs.py
+
+test-quick: $(VENV)/.dev  ## the essentials, in under a minute with compiled code
+	$(BIN)/python -m pytest -m "not slow" -q -n auto --maxprocesses 4 --dist loadfile $(QUICK)
+
+test-for: $(VENV)/.dev  ## the tests that hold one file: make test-for FILE=src/swerve/core/engine.py
+	$(BIN)/python -m pytest -m "not slow" -q $$($(BIN)/python tools/tests_for.py "$(FILE)")
 
 test-slow: $(VENV)/.dev  ## the longer proofs
 	tools/system-packages gcc chromium

@@ -79,7 +79,7 @@ def test_the_session_of_the_page_on_our_policy_runs():
     assert failed == 0
 
 
-@pytest.mark.parametrize("page", ["policies.md", "simulate.md", "experiments.md", "service.md", "store.md"])
+@pytest.mark.parametrize("page", ["policies.md", "simulate.md", "experiments.md", "service.md", "serving.md", "store.md"])
 def test_examples_of_the_pages_run(page, tmp_path):
     shown = blocks(ROOT / "docs" / page)
     assert shown

@@ -17,7 +17,7 @@ import pytest
 from service.running import SMALL, Running, running
 
 from swerve.cli import app
-from swerve.service.config import load
+from swerve.service.config.load import load
 from swerve.service.metrics import Metrics
 
 ROOT = Path(__file__).parent.parent
@@ -127,6 +127,6 @@ def test_the_sizes_of_the_page_are_computed_as_it_says(tmp_path):
 
 
 def test_reasons_and_outcomes_of_the_page_are_those_of_the_service():
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "swerve" / "service").glob("*.py"))
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "swerve" / "service").rglob("*.py"))
     for reason in re.findall(r'reason="(\w+)"', OPERATIONS.read_text(encoding="utf-8")):
         assert f'"{reason}"' in sources, reason

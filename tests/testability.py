@@ -23,7 +23,7 @@ def play(params, table, pools, x, chances, word, rounds, available):
         for t in range(rounds):
             arm, _ = decide(spec, table[i], pools, 0, 1, x, 0, available, 0.0)
             if unit(at(word, i * rounds + t)) < chances[i, arm]:
-                reward(spec, table[i], arm, 1.0, 0.0)
+                reward(spec, table[i], arm, 1.0, 0.0, 0.0)
 
 
 @njit(nogil=True)

@@ -76,8 +76,8 @@ def parameters() -> str:
 def configuration() -> str:
     """Every field of the service's configuration: section by section."""
     from swerve.cli.config import toml
-    from swerve.service.config import all_fields
-    from swerve.service.sections import sections
+    from swerve.service.config.load import all_fields
+    from swerve.service.config.sections import sections
 
     out: list[str] = []
     section = ""

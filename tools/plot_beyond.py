@@ -9,7 +9,7 @@ import matplotlib
 import numpy as np
 
 from swerve import Fleet, Swerve, Told
-from swerve.policies.change import event_odds, suspicion
+from swerve.policies.swerve.posterior import event_odds, suspicion
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

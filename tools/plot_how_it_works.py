@@ -62,7 +62,7 @@ def live(policy: swerve.Spec, seed: int = 3) -> Lived:
         if luck[t] < chances(t)[decision.arm]:
             clicks[t] = 1.0
             fleet.reward(0, decision, now=float(t))
-        arms[t], phases[t] = decision.arm, decision.phase
+        arms[t], phases[t] = decision.arm, decision.start
         box = fleet.pools[0]["classifier"] if paper else None
         if box is not None and box["known"]:
             low, high = box["low"][:2].copy(), box["high"][:2].copy()
@@ -253,13 +253,12 @@ class Asked(NamedTuple):
 
 def live_service(days: float, shift: float) -> tuple[list[Asked], list[Any]]:
     """The service's own ranker under simulated time: 24 quiet queries, and one whose intent shifts. Requests, and alarms."""
-    from swerve.service.config import resolve
-    from swerve.service.explain import alarms_of
-    from swerve.service.ranker import Ranker
-    from swerve.service.replay import ticket_of
-    from swerve.service.schemas import RankRequest
-    from swerve.service.settings import settings_of
-    from swerve.service.toml import Document
+    from swerve.service.config.load import resolve
+    from swerve.service.config.settings import settings_of
+    from swerve.service.config.toml import Document
+    from swerve.serving.explain import alarms_of
+    from swerve.serving.ranker import Prepared, Ranker
+    from swerve.serving.replay import ticket_of
 
     tables = {"policy": {"arms": 8, "seed": 0}, "signals": {"use": list(SIGNALS[:2]), "numbers": {SIGNALS[2]: "count"}}}
     ranker = Ranker(settings_of(resolve(Document("the picture", tables, {}))), b"k" * 32)
@@ -278,11 +277,11 @@ def live_service(days: float, shift: float) -> tuple[list[Asked], list[Any]]:
     for at, query, stories in sorted(coming):
         now, key = began + at, ranker.key_of(query)
         place = ranker.rows.get(key) or ranker.fresh(key, query, 4, now)
-        decided = ranker.rank([(place, RankRequest(query, list(NAMES), {SIGNALS[2]: float(stories)}))], now)[0]
+        decided = ranker.rank([(place, Prepared(key, query, list(NAMES), signals={SIGNALS[2]: float(stories)}))], now)[0]
         shifted = query == STORMY and at >= shift * 86_400
         wanted = STORY[1 if shifted else 0][1][NAMES.index(decided.ranking[0])]
         if dice.random() < wanted:
-            ranker.feedback(place, ticket_of(decided, now), decided.ranking[0], now + 5.0)
+            ranker.feedback(place, ticket_of(decided, now, ranker.life), decided.ranking[0], now + 5.0)
         if query == STORMY:
             signals = tuple(float(value) for value in place.record.ledger.surprise[: len(SIGNALS)])
             seen.append(Asked(at / 86_400, signals, decided.ranking[0]))

@@ -90,7 +90,7 @@ def test_questions_about_the_row():
     contract.begin(spec, row, 0)
     contract.show(spec, row, 1, 0.0)
     contract.show(spec, row, 1, 0.0)
-    contract.reward(spec, row, 1, 1.0, 0.0)
+    contract.reward(spec, row, 1, 1.0, 0.0, 0.0)
     packed = pack(spec)[0]
     for asked in (spec, packed):
         assert contract.slots(asked, row) == 8

@@ -8,7 +8,8 @@ import pytest
 
 from swerve.bench.traffic import BATCH, SIGNALS, Traffic
 
-RequestModule = pytest.importorskip("swerve.service.schemas", reason="the service's packages are not installed")
+schemas = pytest.importorskip("swerve.service.http.schemas", reason="the service's packages are not installed")
+messages = pytest.importorskip("swerve.serving.messages")
 
 
 def bodies(traffic, count):
@@ -20,8 +21,8 @@ def bodies(traffic, count):
 
 def test_requests_are_good_ones():
     for body in bodies(Traffic(50), 200):
-        request = RequestModule.read_rank(body).request()
-        assert len(set(request.ids())) == 10
+        request = schemas.read_rank(body)
+        assert len(set(messages.ids_of(request.read()))) == 10
         assert set(request.signals) == set(SIGNALS)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from service.made import key, made
+from serving.made import key, made
 
 from swerve.cli import app
 from swerve.core.errors import SwerveError

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 
 from swerve.cli import app
 from swerve.cli.config import as_toml
-from swerve.service.config import VARIABLES, load
+from swerve.service.config.load import VARIABLES, load
+from swerve.service.config.toml import parse
 from swerve.service.secrets import new_key
-from swerve.service.toml import parse
 
 GOOD = """
 [server]

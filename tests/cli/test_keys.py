@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from swerve.cli import app
 from swerve.core.errors import SwerveError
-from swerve.service.config import load
+from swerve.service.config.load import load
 from swerve.service.secrets import ApiKeys, load_secrets
 
 

@@ -15,15 +15,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from service.made import LAYOUT, key, made
 from service.running import running, until
+from serving.made import LAYOUT, key, made
 
 from swerve.cli import app
 from swerve.cli import common as shared
 from swerve.core.errors import SwerveError
 from swerve.core.spec import record_dtype
-from swerve.service.rows import PACK, Names
 from swerve.service.secrets import create_file, load_secrets
+from swerve.serving.rows import PACK, Names
 from swerve.store import Batch, InUse, open_store
 from swerve.store.backup import backup
 from swerve.store.restore import restore

@@ -36,9 +36,15 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
     ],
     "Swerve": lambda: [  # tests, verdicts and suspicions must happen within a test's few rounds
         cls_named("Swerve")(
-            examples_of(cls_named("QuantileBox"))[0], examples_of(cls_named("Split"))[0], soon=12, wait=40, apart=4
+            examples_of(cls_named("QuantileBox"))[0],
+            examples_of(cls_named("Split"))[0],
+            verdict_after=12,
+            revise_until=40,
+            min_test_rounds=4,
         ),
-        cls_named("Swerve")(swerve.Rectangle(margin=0.2), cls_named("Blind")(), soon=12, wait=40, apart=4),
+        cls_named("Swerve")(
+            swerve.Rectangle(margin=0.2), cls_named("Blind")(), verdict_after=12, revise_until=40, min_test_rounds=4
+        ),
     ],
     "Forced": lambda: [
         cls_named("Forced")(UCB1(), 0.3, growing=True),

@@ -12,7 +12,7 @@ from conformance.examples import classifiers, contexts_for, examples_of, label, 
 import swerve
 from swerve import Fleet, Spec, Traffic
 from swerve.core import engine
-from swerve.core.contract import mean_of, phase, played, plays_of, reads_context
+from swerve.core.contract import mean_of, played, plays_of, reads_context, starts
 from swerve.core.spec import pack
 from swerve.core.tables import full_mask, pool_dtype, row_dtype
 from swerve.environments import world
@@ -46,7 +46,7 @@ class Plain:
 
     def reward(self, arm, then, value=1.0, now=0.0):
         owner = int(self.table[0].generation[arm])
-        return engine.update_one.plain(self.params, self.table, 0, arm, then, owner, value, now)
+        return engine.update_one.plain(self.params, self.table, 0, arm, owner, then, value, now, now)
 
     def evict(self, arm):
         engine.evict_one.plain(self.params, self.table, 0, arm)
@@ -106,7 +106,7 @@ def test_compiled_equals_interpreted_to_the_byte(policy):
 
 
 @EVERY
-def test_plays_only_what_is_on_offer_and_every_phase_comes_after_the_last(policy):
+def test_plays_only_what_is_on_offer_and_every_start_comes_after_the_last(policy):
     dice = random.Random(1)
     state, context = Plain(policy), contexts_for(policy)
     last, seen = 0, set()
@@ -115,7 +115,7 @@ def test_plays_only_what_is_on_offer_and_every_phase_comes_after_the_last(policy
         arm, then = state.select(context(dice), mask, told=t % 40 == 39, now=float(t))
         assert mask >> arm & 1
         assert then >= last
-        assert then == phase(policy, state.table[0])
+        assert then == starts(policy, state.table[0])
         last = then
         seen.add(arm)
         if dice.random() < 0.2 * (arm + 1):
@@ -160,7 +160,7 @@ def test_after_a_restart_nothing_is_left_of_what_was_seen(policy):
         assert played(policy, row) == 0
         assert [int(plays_of(policy, row, arm)) for arm in range(N)] == [0] * N
         assert [float(mean_of(policy, row, arm)) for arm in range(N)] == [0.0] * N
-    if phase(policy, row) != then:
+    if starts(policy, row) != then:
         assert not state.reward(arm, then), "a click from before the restart must not be learnt"
 
 
@@ -216,5 +216,19 @@ def test_a_late_click_for_an_evicted_arm_is_nobodys(policy):
     assert (old.generation, new.generation) == (0, 1)
     assert fleet.reward(0, old) is False
     assert fleet.table.tobytes() == before
-    if new.phase == old.phase:
+    if new.start == old.start:
         assert fleet.reward(0, new) is True
+
+
+@EVERY
+def test_a_late_click_of_before_a_restart_is_nobodys(policy):
+    """Also when the arm has been shown again since, and for a policy that does not count its starts."""
+    fleet = Fleet(policy, queries=1, arms=1, features=D)
+    x = contexts_for(policy)(random.Random(3))
+    old = fleet.select(0, x)
+    fleet.restart(0)
+    new = fleet.select(0, x)
+    before = fleet.table.tobytes()
+    assert fleet.reward(0, old) is False
+    assert fleet.table.tobytes() == before
+    assert fleet.reward(0, new) is True

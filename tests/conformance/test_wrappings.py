@@ -11,7 +11,7 @@ from conformance.examples import cls_named, examples_of, load
 from numba import njit
 
 from swerve import BWC, UCB1, Never, Oracle, Spec, Testable, Thompson
-from swerve.core.contract import absorb, begin, begin_pool, blame, clear, mean_of, merge, phase, plays_of, reward, select
+from swerve.core.contract import absorb, begin, begin_pool, blame, clear, mean_of, merge, plays_of, reward, select, starts
 from swerve.core.engine import decide
 from swerve.core.spec import field_types, pack
 from swerve.core.tables import full_mask, pool_dtype, row_dtype
@@ -24,7 +24,6 @@ ARMS, FEATURES = 8, 8
 OWN = {
     ("BWC", "blame"): "alarms are those of its classifier",
     ("BWC", "reads_context"): "it reads contexts whatever the bandit does",
-    ("Patient", "attribute"): "to the bandit a play is shown when it is handed over",
     ("Testable", "guess"): "what it is for",
     ("Testable", "test_length"): "its field",
     ("ExploreFirst", "guess"): "what it is for",
@@ -127,7 +126,7 @@ def asked_in_a_life(cls):
     tables = Tables(around(cls, Probe()))
     for t in range(8):
         arm = tables.play(t, told=t == 5)
-        reward(tables.spec, tables.table[0], arm, 1.0, 100.0 * t)
+        reward(tables.spec, tables.table[0], arm, 1.0, 100.0 * t, 100.0 * t)
     return frozenset(ASKED)
 
 
@@ -201,11 +200,11 @@ def step(classifier, pool, x):
         clear(classifier, delta)
 
 
-def test_phases_of_a_bandit_under_bwc_count():
+def test_starts_of_a_bandit_under_bwc_count():
     """A click from before the bandit inside started over must not be learnt."""
     spec = BWC(Testable(Oracle(UCB1()), length=500), Never())
-    tables, phases = Tables(spec), []
+    tables, begun = Tables(spec), []
     for t in range(6):
         tables.play(t, told=t == 3)
-        phases.append(int(phase(spec, tables.table[0])))
-    assert phases[2] < phases[3] == phases[5]
+        begun.append(int(starts(spec, tables.table[0])))
+    assert begun[2] < begun[3] == begun[5]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from swerve import BWC, UCB1, Decision, Fleet, Rectangle, Testable, Thompson
+from swerve import BWC, UCB1, Fleet, Rectangle, Testable, Thompson
 from swerve.core import engine
 from swerve.core.engine import NOT_FINITE, OUTSIDE
-from swerve.core.fleet import Decisions
 
 BOX = BWC(Testable(UCB1(), length=20), Rectangle(margin=0.2))
 N, D = 4, 2
@@ -59,7 +58,8 @@ def test_many_equals_one_by_one_in_order(policy):
         ]
         many = batch.select_many(rows, xs, now=times, told=told, available=offers)
         assert many.arms.tolist() == [d.arm for d in one]
-        assert many.phases.tolist() == [d.phase for d in one]
+        assert many.starts.tolist() == [d.start for d in one]
+        assert many.shown.tolist() == [d.shown for d in one]
         values = clicks[np.arange(60), many.arms].astype(float)
         learnt = sum(single.reward(int(q), d, v, now=1e3) for q, d, v in zip(rows, one, values, strict=True))
         assert batch.update_many(rows, many, values, now=1e3) == learnt
@@ -91,8 +91,8 @@ def test_a_refused_context_changes_nothing():
 
 
 def fields(code):
-    """What a decision's code holds: arm, phase, generation."""
-    return code & 63, code >> 14, code >> 6 & 255
+    """What a decision's code holds: arm, generation, start."""
+    return code & 63, code >> 6 & 255, code >> 14
 
 
 @pytest.mark.parametrize("policy", [BOX, Thompson()])
@@ -108,8 +108,10 @@ def test_compiled_entries_equal_their_plain_source(policy):
             pools = (fleet.pools, fleet.groups[i], fleet.writer)
             code = call["select_one"](*state, *pools, x, False, 15, float(t))
             # each play is paid once: the first by the step that follows it, the second by an update
-            again = call["step_one"](*state, *pools, *fields(code), float(clicks[t, code & 63]), x, t % 50 == 0, 7, t + 0.5)
-            learnt = call["update_one"](*state, *fields(again), float(clicks[-t, again & 63]), t + 0.5)
+            again = call["step_one"](
+                *state, *pools, *fields(code), float(clicks[t, code & 63]), float(t), x, t % 50 == 0, 7, t + 0.5
+            )
+            learnt = call["update_one"](*state, *fields(again), float(clicks[-t, again & 63]), t + 0.5, t + 0.5)
             if t % 60 == 59:
                 call["evict_one"](*state, 2)
             if t == 150:
@@ -139,19 +141,19 @@ def test_batch_entries_equal_their_plain_source():
         codes,
     )
     assert (many.arms == codes & 63).all()
-    assert (many.phases == codes >> 14).all()
+    assert (many.starts == codes >> 14).all()
     assert not many.generations.any()
     values = clicks[np.arange(150), many.arms].astype(float)
-    learnt = engine.update_many.plain(slow.params, slow.table, rows, *fields(codes), values, times)
-    assert learnt == fast.update_many(rows, Decisions(many.arms, many.phases), values, now=times)
+    learnt = engine.update_many.plain(slow.params, slow.table, rows, *fields(codes), values, times, times)
+    assert learnt == fast.update_many(rows, many, values, now=times)
     assert bytes_of(fast) == bytes_of(slow)
 
 
-def test_a_click_of_an_older_phase_is_not_learnt():
+def test_a_click_of_another_start_is_not_learnt():
     fleet = make()
     decision = fleet.select(0, [0.1, 0.1])
     before = bytes_of(fleet)
-    assert not fleet.reward(0, Decision(decision.arm, decision.phase + 1))
+    assert not fleet.reward(0, decision._replace(start=decision.start + 1))
     assert bytes_of(fleet) == before
     assert fleet.reward(0, decision)
     assert bytes_of(fleet) != before

@@ -85,6 +85,12 @@ def test_the_seed_names_the_streams():
     assert arms(1)[::2] != arms(1)[1::2]  # two queries, two streams
 
 
+def columns(*arms):
+    """Decisions for these arms, first of their places, of the first start."""
+    count = len(arms)
+    return Decisions(np.array(arms), np.zeros(count, np.int64), np.ones(count, np.int64), np.zeros(count))
+
+
 REFUSED = {
     "nan": (lambda f: f.select(0, [math.nan, 0.0]), ["x = [nan, 0.0]", "finite"]),
     "inf": (lambda f: f.select(0, [0.0, -math.inf]), ["x = [0.0, -inf]", "finite"]),
@@ -106,15 +112,25 @@ REFUSED = {
     "many: shape": (lambda f: f.select_many([0, 1], np.zeros((2, 3))), ["xs", "(2, 3)", "(2, 2)"]),
     "many: no such query": (lambda f: f.select_many([0, 3], np.zeros((2, 2))), ["query", "[0, 2]"]),
     "many: nan": (lambda f: f.select_many([0, 1], [[0.0, 0.0], [0.0, math.nan]]), ["x = [0.0, nan]", "finite"]),
-    "many: no such arm": (lambda f: f.update_many([0], Decisions(np.array([9]), np.array([1])), [1.0]), ["arm", "9", "[0, 3]"]),
+    "many: no such arm": (lambda f: f.update_many([0], columns(9), [1.0]), ["arm", "9", "[0, 3]"]),
     "many: lengths": (
-        lambda f: f.update_many([0], Decisions(np.array([1, 2]), np.array([1, 1])), [1.0]),
+        lambda f: f.update_many([0], columns(1, 2), [1.0]),
         ["arms", "(2,)", "(1,)"],
     ),
-    "many: phases": (
-        lambda f: f.update_many([0, 1], Decisions(np.array([1, 2]), np.array([1])), [1.0, 1.0]),
-        ["phases", "(1,)", "(2,)"],
+    "many: generations": (
+        lambda f: f.update_many([0, 1], columns(1, 2)._replace(generations=np.array([0])), [1.0, 1.0]),
+        ["generations", "(1,)", "(2,)"],
     ),
+    "many: starts": (
+        lambda f: f.update_many([0, 1], columns(1, 2)._replace(starts=np.array([1])), [1.0, 1.0]),
+        ["starts", "(1,)", "(2,)"],
+    ),
+    "many: shown": (
+        lambda f: f.update_many([0, 1], columns(1, 2)._replace(shown=np.zeros(1)), [1.0, 1.0]),
+        ["shown", "(1,)", "(2,)"],
+    ),
+    "many: shown a word": (lambda f: f.update_many([0], columns(1)._replace(shown=["noon"]), [1.0]), ["shown = ['noon']"]),
+    "many: two columns": (lambda f: f.update_many([0], ([0], [1]), [1.0]), ["decisions = ([0], [1])", "what select_many returned"]),
     "evict no such arm": (lambda f: f.evict(0, 4), ["arm = 4", "[0, 3]"]),
     "no context": (lambda f: f.select(0), ["x is missing", "2 features"]),
     "step no context": (lambda f: f.step(0, Decision(0, 1), 1.0), ["x is missing", "2 features"]),
@@ -139,6 +155,7 @@ REFUSED = {
     "negative mask": (lambda f: f.select(0, [0.0, 0.0], available=-1), ["available = -1", "4 arms, no others"]),
     "no decision": (lambda f: f.reward(0, 1), ["decision = 1", "what select returned"]),
     "step no decision": (lambda f: f.step(0, None, 1.0, [0.0, 0.0]), ["decision = None", "what select returned"]),
+    "shown a word": (lambda f: f.reward(0, Decision(0, shown="noon")), ["shown = 'noon'", "number"]),
     "half a decision": (lambda f: f.reward(0, (0, 1)), ["decision = (0, 1)", "what select returned"]),
     "decision of words": (lambda f: f.reward(0, Decision("a", 1)), ["arm = 'a'", "whole number", "[0, 3]"]),
     "value a word": (lambda f: f.reward(0, Decision(0, 1), "much"), ["value = 'much'", "number"]),
@@ -160,11 +177,11 @@ REFUSED = {
     "many: no decisions": (lambda f: f.update_many([0], 1, [1.0]), ["decisions = 1", "what select_many returned"]),
     "many: single decisions": (
         lambda f: f.update_many([0, 1, 2], [Decision(0, 1), Decision(1, 1), Decision(2, 1)], [1.0, 1.0, 1.0]),
-        ["decisions", "Decisions(arms, phases, generations)"],
+        ["decisions", "Decisions(arms, generations, starts, shown)"],
     ),
-    "many: half arms": (lambda f: f.update_many([0], ([0.5], [1]), [1.0]), ["arms = [0.5]", "whole numbers"]),
-    "many: value nan": (lambda f: f.update_many([0], ([0], [1]), [math.nan]), ["value = nan", "[0, 1]"]),
-    "many: reward times": (lambda f: f.update_many([0], ([0], [1]), [1.0], now=[0.0, 1.0]), ["now has shape (2,)", "(1,)"]),
+    "many: half arms": (lambda f: f.update_many([0], columns(0.5), [1.0]), ["arms = array([0.5])", "whole numbers"]),
+    "many: value nan": (lambda f: f.update_many([0], columns(0), [math.nan]), ["value = nan", "[0, 1]"]),
+    "many: reward times": (lambda f: f.update_many([0], columns(0), [1.0], now=[0.0, 1.0]), ["now has shape (2,)", "(1,)"]),
     "evict half": (lambda f: f.evict(0, 0.5), ["arm = 0.5", "whole number", "[0, 3]"]),
     "restart a float": (lambda f: f.restart(0.5), ["query = 0.5", "whole number"]),
     "restart no such query": (lambda f: f.restart(5), ["query", "[0, 2]"]),
@@ -222,9 +239,9 @@ def test_any_kind_of_whole_number_will_do():
         assert decision.arm == 2
         assert fleet.reward(kind(1), decision, kind(1))
     before = fleet.table.copy()
-    assert fleet.update_many([0, 1], ([0, 2], [0, 0], [0, 0]), [0, 1]) == 1  # arm 0 of query 0 was never shown
+    assert fleet.update_many([0, 1], ([0, 2], [0, 0], [0, 0], [0, 1]), [0, 1]) == 1  # arm 0 of query 0 was never shown
     fleet.table[1] = before[1]
-    assert fleet.update_many(np.array([1], np.uint8), Decisions([2], [0]), [True]) == 1
+    assert fleet.update_many(np.array([1], np.uint8), Decisions([2], [0], [0], [0]), [True]) == 1
     assert fleet.select_many([], now=[]).arms.tolist() == []
 
 

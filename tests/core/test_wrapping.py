@@ -9,14 +9,12 @@ from swerve import BWC, CUSUM, UCB1, ExploreFirst, Fleet, Never, Oracle, Restart
 from swerve.bandits.counts import counting
 from swerve.core.contract import (
     LEARNT,
-    attribute,
     begin_pool,
     clear,
     domain,
     mean_of,
     merge,
     observe,
-    phase,
     played,
     plays_of,
     pool_layout,
@@ -24,6 +22,7 @@ from swerve.core.contract import (
     reward,
     select,
     settle,
+    starts,
 )
 from swerve.core.verbs import VERBS, verb
 from swerve.core.wrapping import wrapping
@@ -77,7 +76,7 @@ def _(spec, delta):
     return 0
 
 
-@phase.register(Pooled)
+@starts.register(Pooled)
 def _(spec, row):
     return 5
 
@@ -122,9 +121,9 @@ def test_a_bandits_pool_works_at_any_depth(policy, depth):
 
 
 @pytest.mark.parametrize("policy", [Testable(Pooled(), length=4), ExploreFirst(Pooled()), Oracle(Pooled())], ids=str)
-def test_its_domain_and_phase_count_too(policy):
+def test_its_domain_and_starts_count_too(policy):
     fleet = Fleet(policy, queries=1, arms=4, features=1)
-    assert fleet.select(0, [0.5]).phase == (6 if isinstance(policy, Oracle | BWC) else 5)
+    assert fleet.select(0, [0.5]).start == (6 if isinstance(policy, Oracle | BWC) else 5)
     with pytest.raises(SwerveError, match="outside the"):
         fleet.select(0, [-0.5])
 
@@ -168,28 +167,28 @@ def test_verbs_that_come_later_are_passed_on_too():
 
 
 def test_who_takes_rewards_himself_is_not_passed_by():
-    """`attribute` is `reward` with more to tell: it must not reach the bandit around what a combinator does with rewards."""
+    """A click must not reach the bandit around what a combinator, or a class made from one, does with rewards."""
 
     @wrapping
     class Doubting(Spec):
         bandit: Spec
 
     @reward.register(Doubting)
-    def _(spec, row, arm, value, now):
-        reward(spec.bandit, row.bandit, arm, 0.5 * value, now)
+    def _(spec, row, arm, value, shown, now):
+        return reward(spec.bandit, row.bandit, arm, 0.5 * value, shown, now)
 
     class Doubter(Oracle):
         pass
 
     @reward.register(Doubter)
-    def _(spec, row, arm, value, now):
-        reward(spec.bandit, row.bandit, arm, 0.25 * value, now)
+    def _(spec, row, arm, value, shown, now):
+        return reward(spec.bandit, row.bandit, arm, 0.25 * value, shown, now)
 
     for cls, earned in ((Oracle, 1.0), (Doubting, 0.5), (Doubter, 0.25)):
         fleet = Fleet(cls(UCB1()), queries=1, arms=4)
-        arm = fleet.select(0).arm
-        attribute(fleet.policy, fleet.table[0], arm, 1.0, 0.0, 0.0)
-        assert fleet.table[0].bandit.total[arm] == earned
+        decision = fleet.select(0)
+        assert fleet.reward(0, decision)
+        assert fleet.table[0].bandit.total[decision.arm] == earned
 
 
 def test_a_click_keeps_its_time_under_every_combinator():
@@ -199,5 +198,5 @@ def test_a_click_keeps_its_time_under_every_combinator():
         for now in (0.0, 4.0):
             fleet.select(0, now=now)
         row = inside(fleet.table[0], 0 if isinstance(policy, Patient) else 1)
-        attribute(policy, fleet.table[0], 0, 1.0, 0.0, 5.0)
+        assert reward(policy, fleet.table[0], 0, 1.0, 0.0, 5.0)
         assert row["earned"][0].tolist()[:2] == [0.0, 1.0], policy

@@ -16,10 +16,10 @@ from urllib.parse import quote
 import uvicorn
 
 from swerve.dashboard import Hub, routes
-from swerve.service.app import App
-from swerve.service.config import Config, Policy, Store
-from swerve.service.door import Door
-from swerve.service.server import Server, listen, open_service
+from swerve.service.config.load import Config, Policy, Store
+from swerve.service.http.app import App
+from swerve.service.http.door import Door
+from swerve.service.http.server import Server, listen, open_service
 
 T = TypeVar("T")
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from swerve.dashboard import hub as module
 from swerve.dashboard.hub import MOST_WATCHED, QUEUE, Hub
 from swerve.dashboard.rings import KEPT, WHOLE
-from swerve.service.config import Config, Policy, Store
-from swerve.service.schemas import Refused
-from swerve.service.server import open_service
+from swerve.service.config.load import Config, Policy, Store
+from swerve.service.http.server import open_service
+from swerve.serving.messages import Refused
 
 
 @pytest.fixture(scope="module")
@@ -89,11 +89,11 @@ def test_a_query_has_its_own_readers(hub):
 
 def test_a_query_of_two_spellings_is_tallied_once_and_told_twice(hub):
     hub.join("Hurricane"), hub.join("hurricane")
-    assert len(hub.service.watched) == 1
-    (tally,) = hub.service.watched.values()
+    assert len(hub.service.ranking.watched) == 1
+    (tally,) = hub.service.ranking.watched.values()
     key = hub.service.ranker.key_from("hurricane")
     for top in ("a", "b", "a"):
-        hub.service.watched[key]([top, "c"])
+        hub.service.ranking.watched[key]([top, "c"])
     assert tally.tops == {"a": 2, "b": 1} and tally.ranking == ["a", "c"]
 
 
@@ -172,7 +172,7 @@ def test_watched_queries_are_bounded_and_forgotten(hub, monkeypatch):
     clock[0] += 1.0
     hub.leave(readers[5])
     hub.admit("one more")  # takes the place of the one that nobody reads for the longest
-    assert len(hub.service.watched) == MOST_WATCHED - 1
+    assert len(hub.service.ranking.watched) == MOST_WATCHED - 1
     hub.join("one more")
     hub.leave(readers[7])
     clock[0] += module.LINGER - 0.5
@@ -182,7 +182,7 @@ def test_watched_queries_are_bounded_and_forgotten(hub, monkeypatch):
     hub.tick()
     assert "query 5" not in hub._watches and "query 7" not in hub._watches
     assert "always" in hub._watches
-    assert set(hub.service.watched) == {hub.service.ranker.key_from(text) for text in hub._watches}
+    assert set(hub.service.ranking.watched) == {hub.service.ranker.key_from(text) for text in hub._watches}
 
 
 def test_readers_are_bounded(hub, monkeypatch):

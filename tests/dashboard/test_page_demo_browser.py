@@ -104,7 +104,7 @@ def test_the_banner_says_what_matters_most(site, page):
     banner = page.locator("#banner-text")
     site.do(site.hub.tick)
     expect(banner).to_contain_text("is starting")  # nothing is compiled here
-    site.do(lambda: setattr(site.service, "ready", True))
+    site.do(lambda: setattr(site.service.availability, "compiled", True))
     report(site, 2, paused=True)
     site.do(site.hub.tick)
     expect(banner).to_contain_text("Paused")

@@ -13,7 +13,7 @@ import sys
 from service.running import SRC, Http
 
 from swerve.dashboard.assets import POLICY, plotly_file
-from swerve.service.openapi import document
+from swerve.service.http.openapi import document
 
 
 def test_the_page_and_everything_it_names_is_there(site):
@@ -62,9 +62,9 @@ def test_a_service_without_the_dashboard_has_no_page(tmp_path):
     """And its description does not speak of it, as that of one with a page does."""
     from starlette.routing import Match
 
-    from swerve.service.app import App
-    from swerve.service.config import Config, Policy, Store
-    from swerve.service.server import open_service
+    from swerve.service.config.load import Config, Policy, Store
+    from swerve.service.http.app import App
+    from swerve.service.http.server import open_service
 
     service = open_service(
         Config(policy=Policy(spec="ts", arms=8), store=Store(url=f"sqlite:///{tmp_path}/swerve.db", cache_mb=16))

@@ -9,10 +9,10 @@ import time
 import pytest
 
 from swerve.dashboard.sample import Sampler, quantiles
-from swerve.service.config import Config, Policy, Store
+from swerve.service.config.load import Config, Policy, Store
+from swerve.service.http.server import open_service
 from swerve.service.metrics import Histogram
-from swerve.service.schemas import encode
-from swerve.service.server import open_service
+from swerve.serving.messages import encode
 
 
 @pytest.fixture
@@ -57,11 +57,11 @@ def test_rates_are_of_the_time_since_the_last_sample(service, monkeypatch):
 def test_the_state_of_the_store_is_one_word(service):
     sampler = Sampler(service)
     assert sampler.state() == "starting"
-    service.ready = True
+    service.availability.compiled = True
     assert sampler.state() == "ok"
-    service.committer.away = "locked"
+    service.availability.away = "locked"
     assert sampler.state() == "locked"
-    service.stopping = True
+    service.availability.stopping = True
     assert sampler.state() == "stopping"
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from swerve.exchange import RankArguments, Ranking
-from swerve.service.config import resolve
-from swerve.service.ranker import Ranker
-from swerve.service.replay import ticket_of
-from swerve.service.rows import Place
-from swerve.service.schemas import RankRequest, normalise
-from swerve.service.settings import settings_of
-from swerve.service.tokens import Ticket
-from swerve.service.toml import Document
+from swerve.client.exchange import RankArguments, Ranking
+from swerve.service.config.load import resolve
+from swerve.service.config.settings import settings_of
+from swerve.service.config.toml import Document
+from swerve.serving.messages import normalise
+from swerve.serving.ranker import Prepared, Ranker
+from swerve.serving.replay import ticket_of
+from swerve.serving.rows import Place
+from swerve.serving.tokens import Ticket
 
 #: A service that knows of news, and decides the same way in every run.
 NEWS: dict[str, Any] = {"signals": {"numbers": {"news": "count"}}, "policy": {"seed": 1}}
@@ -45,7 +45,7 @@ class Inside:
             key = self.ranker.key_of(text)
             place = self.ranker.rows.get(key) or self.ranker.fresh(key, text, len(one["candidates"]), self.now)
             assert place is not None
-            pairs.append((place, RankRequest(text, list(one["candidates"]), one["signals"], one["session"])))
+            pairs.append((place, Prepared(key, text, list(one["candidates"]), None, one["signals"], one["session"])))
         out = []
         for (place, request), decided in zip(pairs, self.ranker.rank(pairs, self.now), strict=True):
             assert decided is not None

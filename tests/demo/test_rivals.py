@@ -60,7 +60,7 @@ def test_the_oracle_starts_over_when_it_is_told_and_only_then() -> None:
             rival.choose(ask(now=float(t)))
             rival.learn(ask(now=float(t)), True, True, False)
         rival.choose(ask(now=10.0, told=True))
-    assert int(oracle.fleet.table[0].phase) == 2
+    assert int(oracle.fleet.table[0].starts) == 2
     assert int(oracle.fleet.table[0].bandit.plays.sum()) == 1
     assert int(ucb1.fleet.table[0].plays.sum()) == 11
 

@@ -8,7 +8,7 @@ import pytest
 
 from swerve.demo import server
 from swerve.demo.server import Order, free_port
-from swerve.service.schemas import Refused
+from swerve.serving.messages import Refused
 
 
 def test_a_port_that_was_used_a_moment_ago_is_free(monkeypatch: pytest.MonkeyPatch):

@@ -13,9 +13,9 @@ from swerve import Blind, ChangeTest, Never, Swerve
 from swerve.core.contract import begin, begin_pool, select
 from swerve.core.rng import split
 from swerve.core.tables import full_mask, nested, pool_dtype, row_dtype
-from swerve.policies import change
-from swerve.policies import swerve as policy_file
-from swerve.policies.change import MOST, begin_change, change_layout, count_click, count_play
+from swerve.policies.swerve import policy as policy_file
+from swerve.policies.swerve import posterior as change
+from swerve.policies.swerve.posterior import MOST, begin_change, change_layout, count_click, count_play
 
 SPEC = ChangeTest()
 ROOM = 8

@@ -199,7 +199,7 @@ def test_queries_share_what_they_learn_in_the_order_of_rounds():
     for t in range(600):
         query, x = int(dice.integers(3)), [float(dice.random())]
         decision = fleet.select(query, x, now=t)
-        assert decision[:2] == (teams[query].decide(x, False, [0, 1], float(t)), teams[query].phase), f"round {t}"
+        assert (decision.arm, decision.start) == (teams[query].decide(x, False, [0, 1], float(t)), teams[query].phase), f"round {t}"
         if dice.random() < 0.3 + 0.4 * decision.arm:
             fleet.reward(query, decision, now=t)
             teams[query].reward(decision.arm, 1.0)

@@ -15,9 +15,9 @@ from twins.change import Arm, Cases, log_marginal
 
 from swerve import ChangeTest, Swerve, SwerveError
 from swerve.core.tables import bit
-from swerve.policies import change
-from swerve.policies import swerve as policy_file
-from swerve.policies.change import (
+from swerve.policies.swerve import policy as policy_file
+from swerve.policies.swerve import posterior as change
+from swerve.policies.swerve.posterior import (
     MOST,
     SURE,
     begin_change,
@@ -151,7 +151,7 @@ def test_what_is_looked_at_is_the_chance_that_an_arm_has_risen_unseen(test):
     odds, none = event_odds(row)
     assume(odds > 0.0 and (row.found or odds < SURE))
     assume(not row.found or 1.0 / SURE < odds < SURE)
-    policy = Swerve(test=spec, worth=0.0, prompt=0.0)
+    policy = Swerve(test=spec, look_threshold=0.0, look_probability=0.0)
     leader = int(row.leader)
     rise = odds / (1.0 + odds) * (1.0 - share_changed(row, leader, row.given[leader])) / (1.0 - none)
     cases = cases_of(row, n, spec)

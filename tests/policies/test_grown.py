@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from swerve import Swerve, Told
-from swerve.core.contract import ALARM, LABEL_FALSE, LABEL_TRUE, begin, begin_pool, phase
+from swerve.core.contract import ALARM, LABEL_FALSE, LABEL_TRUE, begin, begin_pool, starts
 from swerve.core.engine import credit, decide
 from swerve.core.rng import split
 from swerve.core.spec import pack
@@ -21,7 +21,9 @@ SMALL, LARGE, D = 8, 16, 2
 BEFORE, AFTER = 210, 60  # BWC has ended its first test by then
 
 MADE = {name: maker(Problem(SMALL, BEFORE + AFTER)) for name, maker in POLICIES.items()}
-TESTING = Swerve(classifier=Told(), soon=20, wait=60, apart=5)  # whose tests open and end within these rounds
+TESTING = Swerve(
+    classifier=Told(), verdict_after=20, revise_until=60, min_test_rounds=5
+)  # whose tests open and end within these rounds
 MADE |= {"testing": TESTING, "patient": Patient(TESTING, grace=4.0)}
 
 
@@ -47,7 +49,7 @@ class Query:
         arm, report = decide(self.spec, self.row, self.pools, 0, 1, x, told, np.int64(full_mask(offered)), float(t))
         assert 0 <= arm < offered
         if luck < (0.1 + 0.08 * ((arm + t // 130) % offered)):
-            credit(self.spec, self.row, arm, phase(self.spec, self.row), self.row.generation[arm], 1.0, float(t))
+            credit(self.spec, self.row, arm, self.row.generation[arm], starts(self.spec, self.row), 1.0, float(t), float(t))
         self.seen.append((int(arm), int(report), *words_of(self.table)))
 
 

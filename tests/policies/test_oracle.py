@@ -22,7 +22,7 @@ def test_equals_the_twin_round_by_round(ways):
         events=0.03,
         **ways,
     )
-    assert twin.phase > 5
+    assert twin.starts > 5
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_is_the_bandit_restarted_at_each_event(bandit):
             told.reward(0, one)
             alone.reward(0, two)
     assert same_state(told.table["bandit"], alone.table)
-    assert told.table[0].phase == 4
+    assert told.table[0].starts == 4
 
 
 def test_an_oracle_over_an_oracle_is_an_oracle():
@@ -57,12 +57,12 @@ def test_a_click_from_before_the_event_is_not_learnt():
     assert not fleet.reward(0, before)
 
 
-def test_feedback_for_a_phase_of_the_bandit_inside_is_not_learnt_later():
+def test_feedback_for_a_start_of_the_bandit_inside_is_not_learnt_later():
     policy = Oracle(BWC(Testable(UCB1(), length=3), Never()))
     fleet = Fleet(policy, queries=1, arms=2, features=1)
     first = fleet.select(0, [0.0], now=0.0)
     for t in range(1, 5):
         last = fleet.select(0, [0.0], now=float(t))
-    assert last.phase > first.phase  # the test inside is over
+    assert last.start > first.start  # the test inside is over
     assert fleet.reward(0, first) is False
     assert fleet.reward(0, last) is True

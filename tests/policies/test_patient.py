@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from swerve import BWC, Fleet, Rectangle, Swerve, SwerveError, Testable, Thompson
-from swerve.core.contract import begin, evict, phase, plays_of, restart, reward, settle, show
+from swerve.core.contract import begin, evict, plays_of, restart, reward, settle, show, starts
 from swerve.core.tables import pool_dtype, row_dtype
-from swerve.policies.patient import MOST, PARTS, Patient, attribute
+from swerve.policies.patient import MOST, PARTS, Patient, drop_all
 
 
 def row_of(spec, arms=3):
@@ -29,8 +29,8 @@ def test_a_click_goes_to_the_part_its_play_is_in_and_is_handed_over_with_it():
     row, pools = row_of(spec)
     for t in range(8):
         shown_at(spec, row, pools, t % 2, float(t))
-    attribute(spec, row, 0, 1.0, 2.0, 8.0)
-    attribute(spec, row, 1, 1.0, 7.0, 8.0)
+    reward(spec, row, 0, 1.0, 2.0, 8.0)
+    reward(spec, row, 1, 1.0, 7.0, 8.0)
     assert row.earned[0].tolist() == [0.0, 0.0, 1.0, 0.0]
     assert row.earned[1].tolist() == [1.0, 0.0, 0.0, 0.0]
     assert row.bandit.plays.sum() == 0
@@ -47,7 +47,7 @@ def test_no_play_earns_more_than_one_click_and_parts_of_a_click_are_kept():
     for t in (0.0, 0.5, 1.0):
         shown_at(spec, row, pools, 1, t)
     for _ in range(5):
-        attribute(spec, row, 1, 1.0, 0.5, 2.0)
+        reward(spec, row, 1, 1.0, 0.5, 2.0)
     assert row.earned[1].sum() == 3.0
     row.earned[1, 0] = 1.75
     settle(spec, row, pools[0], pools[1], 50.0)
@@ -59,13 +59,13 @@ def test_a_click_after_the_grace_still_counts_and_one_from_before_a_restart_does
     row, pools = row_of(spec)
     shown_at(spec, row, pools, 2, 0.0)
     settle(spec, row, pools[0], pools[1], 20.0)
-    attribute(spec, row, 2, 1.0, 0.0, 21.0)
+    reward(spec, row, 2, 1.0, 0.0, 21.0)
     assert (row.bandit.plays[2], row.bandit.total[2]) == (1, 1.0)
     shown_at(spec, row, pools, 2, 22.0)
     shown_at(spec, row, pools, 2, 23.0)
     restart(spec, row)
     for shown in (22.0, 23.0):
-        attribute(spec, row, 2, 1.0, shown, 24.0)
+        reward(spec, row, 2, 1.0, shown, 24.0)
     settle(spec, row, pools[0], pools[1], 60.0)
     assert plays_of(spec, row, 2) == 0
 
@@ -74,14 +74,45 @@ def test_an_alarm_makes_void_what_is_waiting():
     fleet = Fleet(Patient(BWC(Testable(Thompson(), length=2), Rectangle(margin=0.1)), 5.0), queries=1, arms=3, features=1)
     for t in range(30):
         before = fleet.table[0].plays.sum()
-        then = phase(fleet.policy, fleet.table[0])
+        then = starts(fleet.policy, fleet.table[0])
         fleet.select(0, [0.5], now=float(t))
-        if phase(fleet.policy, fleet.table[0]) != then:  # only the play of this very round is waiting
+        if starts(fleet.policy, fleet.table[0]) != then:  # only the play of this very round is waiting
             assert before > 1
             assert fleet.table[0].plays.sum() == 1
             assert fleet.table[0].void == t
             return
-    pytest.fail("no phase ended")
+    pytest.fail("nothing began anew")
+
+
+def test_a_click_of_before_an_alarm_is_learnt_if_its_play_was_handed_over():
+    """What was waiting is void, however many alarms follow each other; what the bandit had by then it goes on to hear of."""
+    spec = Patient(Thompson(), 6.0)
+    row, pools = row_of(spec)
+    for t in range(20):
+        shown_at(spec, row, pools, 0, float(t))
+    handed = int(row.bandit.plays[0])
+    assert 8 <= handed <= 14
+    drop_all(row, 20.0)
+    shown_at(spec, row, pools, 0, 21.0)
+    drop_all(row, 22.0)
+    shown_at(spec, row, pools, 0, 22.0)
+    for shown, learnt in ((0, True), (handed - 1, True), (handed, False), (19, False), (21, False)):
+        assert reward(spec, row, 0, 1.0, float(shown), 23.0) is learnt, shown
+    assert row.bandit.total[0] == 2.0
+    assert row.earned.sum() == 0.0
+    assert reward(spec, row, 0, 1.0, 22.0, 23.0)  # that one is waiting
+    assert row.earned[0, 0] == 1.0
+
+
+def test_of_two_alarms_ago_nobody_knows_which_plays_were_handed_over():
+    spec = Patient(Thompson(), 6.0)
+    row, pools = row_of(spec)
+    for t in range(60):
+        shown_at(spec, row, pools, 0, float(t))
+        if t in (20, 50):
+            drop_all(row, t + 0.5)
+    for shown, learnt in ((0, False), (19, False), (21, True), (35, True), (48, False), (50, False)):
+        assert reward(spec, row, 0, 1.0, float(shown), 60.0) is learnt, shown
 
 
 def test_an_evicted_arm_has_nothing_waiting():
@@ -110,12 +141,21 @@ def test_a_part_that_is_full_takes_no_more():
     assert row.plays[0, 0] == MOST
 
 
-def test_a_reward_without_a_time_is_for_the_latest_play():
-    spec = Patient(Thompson(), 9.0)
-    row, pools = row_of(spec)
-    shown_at(spec, row, pools, 0, 3.0)
-    reward(spec, row, 0, 1.0, 100.0)
-    assert row.earned[0, 0] == 1.0
+def test_a_decision_says_which_play_a_click_is_for():
+    """Whenever the click comes, and also where nobody says when that is."""
+    fleet = Fleet(Patient(Thompson(), 9.0), queries=1, arms=1)
+    first, second = fleet.select(0, now=3.0), fleet.select(0, now=7.0)
+    assert fleet.reward(0, second)
+    assert fleet.table[0].earned[0].tolist() == [1.0, 0.0, 0.0, 0.0]
+    assert fleet.reward(0, first, now=100.0)
+    assert fleet.table[0].earned[0].tolist() == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_without_times_everything_is_current():
+    fleet = Fleet(Patient(Thompson(), 9.0), queries=1, arms=1)
+    for _ in range(3):
+        assert fleet.reward(0, fleet.select(0))
+    assert fleet.table[0].earned[0].tolist() == [3.0, 0.0, 0.0, 0.0]
 
 
 def test_its_state_is_small_and_it_needs_a_policy():

@@ -67,7 +67,7 @@ def test_equals_the_twin_round_by_round(bandit, detector):
     fleet, twin = pair(bandit, detector)
     check_duel(fleet, twin, 400, seed=2, events=0.02)
     assert twin.alarms > 1
-    assert twin.phase == 1 + twin.alarms
+    assert twin.starts == 1 + twin.alarms
 
 
 @pytest.mark.parametrize("ways", [{"changing": True, "evictions": 0.03}, {"delay": 1}, {"delay": 7, "changing": True}])
@@ -84,7 +84,7 @@ def test_equals_the_twin_when_the_arm_alone_is_forgotten(detector, ways):
     fleet, twin = pair("UCB1", detector, "arm")
     check_duel(fleet, twin, 500, seed=5, events=0.02, **ways)
     assert twin.alarms > 1
-    assert twin.phase == 1
+    assert twin.starts == 1
 
 
 @pytest.mark.parametrize("growing", [False, True])
@@ -117,7 +117,7 @@ def test_a_click_from_before_the_restart_is_not_learnt():
     last = None
     for t in range(8):
         decision = fleet.select(0, now=t)
-        if last is not None and decision.phase > last.phase:
+        if last is not None and decision.start > last.start:
             break
         if t < 5:
             fleet.reward(0, decision, now=t)
@@ -150,16 +150,16 @@ def test_a_restart_by_hand_starts_the_detector_over_too():
     fleet.restart(0)
     assert not fleet.table[0].detector.plays.any()
     assert fleet.reward(0, last) is False
-    assert fleet.select(0).phase == last.phase + 1
+    assert fleet.select(0).start == last.start + 1
 
 
-def test_phases_of_the_bandit_inside_count_too():
+def test_starts_of_the_bandit_inside_count_too():
     inner = BWC(Testable(UCB1(), length=3), Told())
     fleet = Fleet(Restarting(inner, CUSUM(threshold=1e9)), queries=1, arms=2, features=1)
     first = fleet.select(0, [0.0], now=0.0)
     for t in range(1, 6):
         last = fleet.select(0, [0.0], now=float(t))
-    assert last.phase > first.phase
+    assert last.start > first.start
     assert fleet.reward(0, first) is False
 
 

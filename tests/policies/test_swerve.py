@@ -15,8 +15,8 @@ from swerve.core.contract import ALARM, LABEL_FALSE, LABEL_TRUE, LEARNT, RESTART
 from swerve.core.engine import decide
 from swerve.core.tables import row_dtype
 from swerve.detectors.suffixes import length_of, word_of
-from swerve.policies.change import event_odds, rescale
-from swerve.policies.labels import QUIET
+from swerve.policies.swerve.lifecycle import QUIET
+from swerve.policies.swerve.posterior import event_odds, rescale
 
 # ---------------------------------------------------------------- limit cases
 
@@ -40,7 +40,7 @@ def test_without_alarms_and_without_a_net_it_is_thompson_sampling(ways, a, b):
         for due, clicked in [entry for entry in waiting if entry[0] <= t]:
             waiting.remove((due, clicked))
             for each in (ours, alone):
-                reward(each.policy, each.row, clicked, 1.0, float(t))
+                reward(each.policy, each.row, clicked, 1.0, float(t), float(t))
         if ways == "evictions" and t % 40 == 39:
             for each in (ours, alone):
                 evict(each.policy, each.row, t // 40 % 4)
@@ -77,7 +77,7 @@ def test_as_long_as_only_quiet_contexts_are_learnt_every_event_is_positive(edges
 @pytest.mark.parametrize("offer", [7, 4])
 def test_a_context_is_taught_only_when_the_clicks_spoke_against_an_event(offer):
     """When nothing but a poor arm is on offer, nothing can be seen: the alarm is called false, and its context is not learnt."""
-    query = Query(Swerve(classifier=Rectangle(margin=0.1), soon=30, wait=60))
+    query = Query(Swerve(classifier=Rectangle(margin=0.1), verdict_after=30, revise_until=60))
     classifier = query.pools[0].classifier
     begin_rectangle(classifier, 0.5)
     for _ in range(400):
@@ -130,10 +130,10 @@ def test_all_arms_may_be_evicted_during_a_test():
 def test_a_restart_ends_a_test():
     query = warmed()
     query.rounds(30, GOOD, alarm=True)
-    before = int(query.row.phase)
+    before = int(query.row.starts)
     restart(query.policy, query.row)
     row = query.row
-    assert (int(row.open), int(row.label), int(row.phase), int(row.t)) == (0, QUIET, before + 1, 0)
+    assert (int(row.open), int(row.label), int(row.starts), int(row.t)) == (0, QUIET, before + 1, 0)
     assert row.test.old_plays.sum() + row.test.new_plays.sum() + row.net.plays.sum() == 0
     query.rounds(1500, BAD)
     assert not query.when(LABEL_FALSE)  # the alarm before it gets no label any more
@@ -170,6 +170,80 @@ def test_late_clicks_hold_up_the_policy_and_break_nothing(delay):
     assert_finite(fleet.table[0])
     assert played[800:1000].count(0) > 170
     assert played[-300:].count(2) > 250
+
+
+# ---------------------------------------------------------------- clicks for plays of before a test
+
+
+def clicked(query, arm, shown):
+    """Whether a click for a play of this time was learnt, and how many clicks both records have gained by it."""
+    test = query.row.test
+    before = float(test.old_total[arm]), float(test.new_total[arm])
+    learnt = reward(query.policy, query.row, arm, 1.0, float(shown), float(query.t))
+    return learnt, float(test.old_total[arm]) - before[0], float(test.new_total[arm]) - before[1]
+
+
+def test_a_click_for_a_play_of_before_the_alarm_goes_into_the_old_record_and_says_nothing_about_the_alarm():
+    """It used to go into the new record, where it spoke against a fall that came after it."""
+    query = warmed()
+    alarm = query.t + 1
+    query.rounds(12, BAD, alarm=True)
+    test = query.row.test
+    odds, factor = event_odds(test), float(test.factor[0])
+    assert query.row.opened == alarm and test.new_total[0] + 1 < test.new_plays[0]
+    assert clicked(query, 0, alarm - 1) == (True, 1.0, 0.0)
+    assert float(test.factor[0]) == factor  # the leader's record of then is a click richer, what came after is as it was
+    assert event_odds(test) == odds
+    assert clicked(query, 0, alarm) == (True, 0.0, 1.0)
+    assert float(test.factor[0]) < factor
+
+
+def test_a_click_for_a_play_whose_record_was_dropped_is_not_learnt():
+    query = warmed()
+    alarm = query.t + 1
+    query.round(BAD, alarm=True)
+    while not query.row.test.moved & 1:
+        query.round(BAD)
+    row = query.row.tobytes()
+    assert query.row.kept[0] == alarm
+    assert clicked(query, 0, alarm - 1) == (False, 0.0, 0.0)
+    assert query.row.tobytes() == row
+    assert clicked(query, 0, alarm)[0]
+    assert clicked(query, 1, alarm - 1) == (True, 1.0, 0.0)  # the others have what they had
+    evict(query.policy, query.row, 0)
+    assert query.row.kept[0] == -np.inf  # whoever comes next has no time before
+
+
+def test_where_the_net_split_a_record_clicks_go_to_the_latest_plays():
+    """The new record then begins with plays of before the test, and those are the ones whose clicks are on their way."""
+    query = warmed(Swerve(classifier=Never()))
+    while not query.row.open:
+        query.round(BAD)
+    assert (query.row.opened, query.row.split) == (query.t, 0)
+    assert query.row.test.new_plays[0] > 2
+    assert clicked(query, 0, query.t - 2) == (True, 0.0, 1.0)
+    assert clicked(query, 1, query.t - 2) == (True, 1.0, 0.0)
+    while not query.row.test.moved & 1:
+        query.round(BAD)
+    assert query.row.kept[0] == -np.inf
+    evict(query.policy, query.row, 0)
+    assert query.row.split == -1
+
+
+def test_without_times_every_click_is_for_what_is_going_on():
+    fleet = Fleet(TOLD, queries=1, arms=N, features=1, seed=4)
+    for t in range(100):
+        decision = fleet.select(0, [0.5])
+        assert fleet.reward(0, decision, float(decision.arm == 0 and t % 2))
+    decision = fleet.select(0, [0.5], available=1)
+    before = fleet.table[0].test.copy()
+    for told in (True, False, False):
+        last = fleet.select(0, [0.5], told=told, available=1)
+    assert fleet.table[0].open == 1
+    assert fleet.reward(0, decision) and fleet.reward(0, last)
+    test = fleet.table[0].test
+    assert test.new_total.sum() == 2.0
+    assert test.old_total.tolist() == before.old_total.tolist()
 
 
 # ---------------------------------------------------------------- numbers
@@ -214,8 +288,8 @@ def test_an_arm_with_100_million_plays(chance, alarm):
         ({"net": UCB1()}, "net"),
         ({"test": Trust()}, "test"),
         ({"trust": ChangeTest()}, "trust"),
-        ({"soon": 1001}, "soon"),
-        ({"worth": 2.0}, "worth"),
+        ({"verdict_after": 1001}, "verdict_after"),
+        ({"look_threshold": 2.0}, "look_threshold"),
         ({"convinced": 1.0}, "convinced"),
     ],
 )

@@ -8,8 +8,8 @@ from policies.scripted import BAD, GOOD, RISEN, TOLD, N, Query, warmed
 
 from swerve import Blind, Swerve, Told, Trust
 from swerve.core.contract import ALARM, LABEL_FALSE, LABEL_TRUE, RESTARTED
-from swerve.policies.change import event_odds, suspicion
-from swerve.policies.labels import CALLED_FALSE, QUIET, WAITING
+from swerve.policies.swerve.lifecycle import CALLED_FALSE, QUIET, WAITING
+from swerve.policies.swerve.posterior import event_odds, suspicion
 
 # ---------------------------------------------------------------- an alarm on time, early, late, idle, repeated
 
@@ -29,7 +29,7 @@ def test_an_idle_alarm_costs_little_and_the_record_is_kept():
     query = warmed()
     before = query.row.test.old_plays.sum()
     query.rounds(300, GOOD, alarm=True)
-    assert query.when(LABEL_FALSE) == [601 + TOLD.soon]
+    assert query.when(LABEL_FALSE) == [601 + TOLD.verdict_after]
     assert query.row.label == CALLED_FALSE
     assert not query.when(LABEL_TRUE)
     assert query.played[600:].count(0) > 270

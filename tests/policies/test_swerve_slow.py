@@ -13,7 +13,7 @@ from swerve import Blind, Learner, Never, Rectangle, Swerve, Thompson, Told, pol
 from swerve.core.contract import blame
 from swerve.environments import world
 from swerve.environments.workloads import workload
-from swerve.policies.trust import rates
+from swerve.policies.swerve.trust import rates
 from swerve.simulate.runner import Session
 
 pytestmark = pytest.mark.slow
@@ -34,6 +34,8 @@ def floats_of(table, prefix=""):
 def assert_finite(session):
     for table in (session.fleet.table, session.fleet.pools):
         for name, values in floats_of(table):
+            if name.rpartition(".")[2] in ("opened", "kept"):  # times: a record may reach back to the beginning
+                values = values[values > -np.inf]
             assert np.isfinite(values).all(), name
 
 
@@ -91,7 +93,7 @@ def test_the_safe_mode_misses_no_event_after_correct_labels():
         session.play(t + 1)
         alarms += int(session.tally[0]["true_alarms"] - before["true_alarms"])
         if session.tally[0]["misses"] > before["misses"]:
-            assert known == 0 or since < SAFE.apart * (1.0 + SAFE.thin / trusted)
+            assert known == 0 or since < SAFE.min_test_rounds * (1.0 + SAFE.unlikely_alarm_delay / trusted)
             passed_over.append(t)
     assert alarms + len(passed_over) == instance.k
     assert alarms >= 0.9 * instance.k

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from swerve import SwerveError, Trust
 from swerve.core.tables import nested
-from swerve.policies.trust import (
+from swerve.policies.swerve.trust import (
     came_true,
     clear_trust,
     forget_trust,

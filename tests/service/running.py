@@ -150,7 +150,19 @@ class Running:
         finally:
             guard.cancel()
         self.port = int(next(word for line in self.said for word in line.split() if word.startswith("http://")).rpartition(":")[2])
+        if ready:
+            self._whole()
         return self
+
+    def _whole(self) -> None:
+        """Wait until every capacity is compiled; a service that is ready in trouble is left as it is."""
+        probe = Http(self.port)
+        try:
+            until(lambda: "compiling" not in probe.call("GET", "/readyz").json, PATIENCE)
+        except Gone:
+            pass
+        finally:
+            probe.close()
 
     def client(self, key: str = "") -> Http:
         """A connection, closed with the service at the latest."""

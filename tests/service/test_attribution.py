@@ -1,4 +1,4 @@
-"""What becomes of feedback: late, outside its window, of an older phase, for a candidate that has gone, and sent again."""
+"""What becomes of feedback: late, outside its window, of before a shift, for a candidate that has gone, and sent again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_outside_the_window_nothing_is_counted(client):
     assert client.clicks("expired") == {used_top: 1}
 
 
-def test_of_an_older_phase_is_counted_and_not_learned(client):
+def test_of_before_a_shift_that_somebody_told_is_counted_and_not_learned(client):
     token, top = decided(client, "older")
     assert client.call("POST", "/v1/queries/older/shift", {}).json == {"phase": 2}
     for _ in range(3):

@@ -10,11 +10,11 @@ import time
 import pytest
 
 from swerve.service.clock import Clock
-from swerve.service.config import Config, Policy, Signals, Store
-from swerve.service.people import People
-from swerve.service.schemas import FeedbackRequest, RankRequest, encode, read_rank
+from swerve.service.config.load import Config, Policy, Signals, Store
+from swerve.service.http.schemas import read_rank
+from swerve.service.runtime import Service
 from swerve.service.secrets import Secrets
-from swerve.service.service import Service
+from swerve.serving.messages import FeedbackRequest, RankRequest, encode
 from swerve.store import Batch, open_store
 
 HOUR = 3600.0
@@ -86,7 +86,7 @@ def over(folder, hands: Hands | None = None) -> Service:
 
 
 async def ranked(service: Service, query: str = "q"):
-    answer = await service.rank(read_rank(encode(RankRequest(query, CANDIDATES))))
+    answer = await service.ranking.rank_one(read_rank(encode(RankRequest(query, CANDIDATES))))
     assert not answer.degraded
     return answer
 
@@ -96,7 +96,7 @@ def test_the_service_goes_on_through_a_jump_back_of_an_hour(tmp_path, hands):
 
     async def live() -> None:
         service = over(tmp_path, hands)
-        await service.start()
+        await service.start(whole=True)
         early = await ranked(service)
         unused = await ranked(service)
         hands.wall -= HOUR
@@ -104,17 +104,17 @@ def test_the_service_goes_on_through_a_jump_back_of_an_hour(tmp_path, hands):
         service.clock.check()
         late = await ranked(service)
         for answer in (early, late, early):
-            assert (await service.clicks.feedback(FeedbackRequest(answer.decision, answer.ranking[0]))).status == "learned"
+            assert (await service.feedback.one(FeedbackRequest(answer.decision, answer.ranking[0]))).status == "learned"
         for number in range(50):
             hands.go(30.0)
             await ranked(service, f"new {number}")  # the permits for new queries flow as before
-        state = await People(service).explain("q")
+        state = await service.inspection.explain("q")
         assert state.seen - state.created == 2.0
         assert sum(arm.clicks for arm in state.arms) == 2
         assert all(0.0 <= value <= 1.0 for value in state.signals.values())
         hands.go(301.0)  # half an hour has passed, whatever the wall says
-        assert (await service.clicks.feedback(FeedbackRequest(unused.decision, unused.ranking[0]))).status == "expired"
-        assert sum(arm.clicks for arm in (await People(service).explain("q")).arms) == 2
+        assert (await service.feedback.one(FeedbackRequest(unused.decision, unused.ranking[0]))).status == "expired"
+        assert sum(arm.clicks for arm in (await service.inspection.explain("q")).arms) == 2
         assert await service.stop()
 
     asyncio.run(live())
@@ -126,7 +126,7 @@ def test_after_a_restart_with_the_clock_an_hour_back_time_goes_on(tmp_path):
 
     async def first() -> str:
         service = over(tmp_path, Hands(wall=ahead))
-        await service.start()
+        await service.start(whole=True)
         token = (await ranked(service)).decision
         assert token is not None
         assert await service.stop()
@@ -134,13 +134,13 @@ def test_after_a_restart_with_the_clock_an_hour_back_time_goes_on(tmp_path):
 
     async def second(token: str) -> None:
         service = over(tmp_path)
-        await service.start()
+        await service.start(whole=True)
         assert 0.0 <= service.clock.now() - ahead < 60.0
-        before = (await People(service).explain("q")).seen
+        before = (await service.inspection.explain("q")).seen
         again = await ranked(service)
-        assert (await People(service).explain("q")).seen >= before
+        assert (await service.inspection.explain("q")).seen >= before
         for decision in (token, again.decision):
-            assert (await service.clicks.feedback(FeedbackRequest(decision, "a"))).status == "learned"
+            assert (await service.feedback.one(FeedbackRequest(decision, "a"))).status == "learned"
         assert await service.stop()
 
     asyncio.run(second(asyncio.run(first())))
@@ -151,10 +151,10 @@ def test_the_time_is_written_with_the_rest(tmp_path, hands):
 
     async def live() -> None:
         service = over(tmp_path, hands)
-        await service.start()
+        await service.start(whole=True)
         hands.go(100.0)
         answer = await ranked(service)
-        await service.clicks.feedback(FeedbackRequest(answer.decision, None))
+        await service.feedback.one(FeedbackRequest(answer.decision, None))
         (kept,) = (record for (name, _), record in service.store.groups().items() if name == "clock")
         assert struct.unpack("<d", kept) == (hands.wall,)
         await service.stop()
@@ -170,7 +170,7 @@ def test_a_clock_that_cannot_be_right_is_not_taken_from_the_store(tmp_path):
 
     async def live() -> None:
         service = over(tmp_path)
-        await service.start()
+        await service.start(whole=True)
         await ranked(service)
         assert abs(service.clock.now() - time.time()) < 60.0
         await service.stop()

@@ -9,17 +9,8 @@ import pytest
 from swerve import BWC, UCB1, Rectangle, Testable
 from swerve.bandits import ExploreFirst
 from swerve.policies import Oracle, Patient, Swerve
-from swerve.service.config import (
-    VARIABLES,
-    ConfigError,
-    all_fields,
-    load,
-    plan_of,
-    policy_of,
-    senses_of,
-    signal_names,
-)
-from swerve.service.sections import KINDS, SENSES, Config, sections
+from swerve.service.config.load import VARIABLES, ConfigError, all_fields, load, plan_of, policy_of, senses_of, signal_names
+from swerve.service.config.sections import KINDS, SENSES, Config, sections
 from swerve.signals import ABANDONMENT, AGE, COUNT, NEW, RAW, REFORMULATION, VOLUME, Senses
 
 HASH = "sha256:" + "0" * 64

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import pytest
 
-from swerve.service.fields import Reader, Section, about, allowed, described, fits, within
+from swerve.service.config.fields import Reader, Section, about, allowed, described, fits, within
 
 
 class Inner(Section, frozen=True):

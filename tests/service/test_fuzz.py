@@ -22,8 +22,8 @@ from schemathesis.specs.openapi.checks import (
 )
 from service.running import Http, Running
 
-from swerve.service.openapi import LISTED
-from swerve.service.tokens import Signed, Tokens
+from swerve.service.http.openapi import LISTED
+from swerve.serving.tokens import Signed, Tokens
 from swerve.store import Life
 
 CONFIG = {"limits": {"body_bytes": 65536}}
@@ -229,6 +229,6 @@ def test_any_text_as_a_token(served, token, clicked):
 def test_tokens_of_another_service_are_refused(served, client):
     """The same version, another key."""
     other = Tokens((b"another key of 32 bytes.........",), Life(1, 2, 3))
-    token = other.sign(Signed(b"q" * 16, 0, 5, 9, 0, True), 1e9)
+    token = other.sign(Signed(b"q" * 16, 0, 1, 5, 9, 0, True), 1e9)
     answer = client.feedback(token, "a")
     assert (answer.status, answer.json["error"]["code"]) == (403, "forged")

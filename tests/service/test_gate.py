@@ -12,12 +12,12 @@ import pytest
 from service.running import Answer, Http, Running, running
 
 from swerve.dashboard import Hub, routes
-from swerve.service.app import App
-from swerve.service.config import Config, Policy, Server, Store
-from swerve.service.gate import Gate
-from swerve.service.openapi import ROUTES
-from swerve.service.schemas import Refused
-from swerve.service.server import open_service
+from swerve.service.config.load import Config, Policy, Server, Store
+from swerve.service.http.app import App
+from swerve.service.http.gate import Gate
+from swerve.service.http.openapi import ROUTES
+from swerve.service.http.server import open_service
+from swerve.serving.messages import Refused
 
 SEARCH = "https://search.example.com"
 CONFIG = {"server": {"hosts": ["Swerve.Example.COM", "fd00::7"], "origins": [SEARCH]}}

@@ -93,3 +93,17 @@ def test_who_goes_away_in_the_middle_is_missed_by_nobody(served, client):
             connection.sendall(whole[:cut])
     assert client.call("GET", "/healthz").status == 200
     assert client.query("cut off").status == 404
+
+
+def test_a_session_is_heard_once_over_http_and_again(client):
+    def once() -> tuple[str, str]:
+        answer = client.rank("heard", ["only"], session="s").json
+        return answer["decision"], answer["ranking"][0]
+
+    first, second = once(), once()
+    assert client.feedback(*first).json == {"status": "learned"}
+    assert [client.feedback(*second).json["status"] for _ in range(3)] == ["ignored"] * 3
+    batch = client.call("POST", "/v1/feedback/batch", [{"decision": once()[0], "clicked": "only"} for _ in range(2)])
+    assert [entry["status"] for entry in batch.json] == ["ignored"] * 2
+    state = client.query("heard").json["arms"][0]
+    assert (state["plays"], state["clicks"], state["phase_plays"], state["phase_clicks"]) == (4, 4, 1, 1)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swerve.service.limits import ClientGone, Doorkeeper, NewQueries, read_body
-from swerve.service.schemas import Refused
+from swerve.service.admission import Doorkeeper, NewQueries
+from swerve.service.http.limits import ClientGone, read_body
+from swerve.serving.messages import Refused
 
 
 def asked(bucket: NewQueries, now: float, session: int = 0) -> bool:

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 from service.running import SMALL, Gone, Http, Running, running, until
 
-from swerve.service.clicks import Unavailable
-from swerve.service.config import resolve
-from swerve.service.people import People
-from swerve.service.schemas import FeedbackRequest, read_rank
+from swerve.service.availability import Unavailable
+from swerve.service.config.load import resolve
+from swerve.service.config.toml import Document
+from swerve.service.http.schemas import read_rank
+from swerve.service.runtime import Service
 from swerve.service.secrets import Secrets
-from swerve.service.service import Service
-from swerve.service.toml import Document
+from swerve.serving.messages import FeedbackRequest
 from swerve.store import StoreError, open_store
 from swerve.store.backup import backup as copied
 
@@ -196,21 +196,21 @@ def test_who_waits_while_another_store_is_found_is_not_told_that_it_is_written(t
 
     async def play() -> None:
         service = Service(config, open_store(config.store.url), Secrets((b"k" * 32,), b"q" * 32))
-        await service.start()
+        await service.start(whole=True)
         asked = read_rank(b'{"query": "q", "candidates": ["a", "b"]}')
-        await service.rank(asked)
+        await service.ranking.rank_one(asked)
         copied(Path(tmp_path / "swerve.db"), tmp_path / "copy.db")
-        answer = await service.rank(asked)
+        answer = await service.ranking.rank_one(asked)
         (tmp_path / "copy.db").rename(tmp_path / "swerve.db")
-        waiting = asyncio.ensure_future(service.clicks.feedback(FeedbackRequest(answer.decision, answer.ranking[0])))
+        waiting = asyncio.ensure_future(service.feedback.one(FeedbackRequest(answer.decision, answer.ranking[0])))
         await asyncio.sleep(0)  # it is counted, and waits
         service.committer.suspect(StoreError("gone", "as the loader says when a read fails"))
         with pytest.raises(Unavailable):
             await asyncio.wait_for(waiting, 5.0)
-        assert service.committer.away is None  # the other store is served
-        again = await service.clicks.feedback(FeedbackRequest(answer.decision, answer.ranking[0]))
+        assert service.availability.away is None  # the other store is served
+        again = await service.feedback.one(FeedbackRequest(answer.decision, answer.ranking[0]))
         assert again.status in ("learned", "late")
-        state = await People(service).explain("q")
+        state = await service.inspection.explain("q")
         assert sum(arm.clicks for arm in state.arms) == 1
         assert await service.stop()
 
@@ -222,14 +222,14 @@ def test_a_defect_while_a_group_is_put_together_leaves_nobody_unanswered(tmp_pat
 
     async def play() -> None:
         service = Service(config, open_store(config.store.url), Secrets((b"k" * 32,), b"q" * 32))
-        await service.start()
-        answer = await service.rank(read_rank(b'{"query": "q", "candidates": ["a", "b"]}'))
+        await service.start(whole=True)
+        answer = await service.ranking.rank_one(read_rank(b'{"query": "q", "candidates": ["a", "b"]}'))
         place = next(iter(service.ranker.rows))
         names, place.ids = place.ids, [object()]  # cannot be packed
         with pytest.raises(Unavailable):
-            await asyncio.wait_for(service.clicks.feedback(FeedbackRequest(answer.decision, None)), 5.0)
+            await asyncio.wait_for(service.feedback.one(FeedbackRequest(answer.decision, None)), 5.0)
         place.ids = names
-        again = await poll(lambda: service.clicks.feedback(FeedbackRequest(answer.decision, None)))
+        again = await poll(lambda: service.feedback.one(FeedbackRequest(answer.decision, None)))
         assert again.status in ("learned", "late")
         assert await service.stop()
 

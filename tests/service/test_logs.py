@@ -10,8 +10,8 @@ import pytest
 
 from swerve.core.errors import SwerveError
 from swerve.service import logs
+from swerve.service.config.sections import Log
 from swerve.service.logs import access, log, new_id, request_id, setup
-from swerve.service.sections import Log
 
 
 @pytest.fixture

@@ -10,9 +10,11 @@ import msgspec
 import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
-from swerve.service import schemas
-from swerve.service.config import ApiKey, Config, Limits, Security, Server, Signals
-from swerve.service.openapi import EXAMPLES, LISTED, docs_page, docs_policy, document
+from swerve.service.config.load import ApiKey, Config, Limits, Security, Server, Signals
+from swerve.service.http.openapi import EXAMPLES, LISTED, docs_page, docs_policy, document
+from swerve.service.http.schemas import read_rank
+from swerve.serving import messages
+from swerve.serving.checks import check
 
 SMALL = Config(
     limits=Limits(candidates=4, query_chars=10, id_chars=5, session_chars=6, batch=3), signals=Signals(numbers={"news": "count"})
@@ -23,6 +25,12 @@ TOKEN = "A" * 120
 def validator(found: dict, schema: dict) -> jsonschema_rs.Validator:
     """A schema of the document, with the document's components to refer to."""
     return jsonschema_rs.Draft202012Validator({**schema, "components": found["components"]}, validate_formats=True)
+
+
+def request_in(body: bytes) -> messages.RankRequest:
+    """What a body asks for, its candidates read too."""
+    asked = read_rank(body)
+    return messages.RankRequest(asked.query, asked.read(), asked.signals, asked.session)
 
 
 def body_of(found: dict, path: str) -> jsonschema_rs.Validator:
@@ -87,8 +95,7 @@ def test_the_examples_are_what_they_are_examples_of():
         if answered is not None:
             validator(found, operation["responses"]["200"]["content"]["application/json"]["schema"]).validate(answered)
         assert (asked is not None) == ("requestBody" in operation)
-    request = schemas.read_rank(json.dumps(EXAMPLES["rank"][0]).encode()).request()
-    schemas.check(request, Config().limits)
+    check(request_in(json.dumps(EXAMPLES["rank"][0]).encode()), Config().limits)
 
 
 def test_keys_are_asked_for_when_there_are_some():
@@ -151,12 +158,12 @@ def test_what_the_document_allows_is_what_is_taken(request_, taken):
     def accepted(act) -> bool:
         try:
             act()
-        except schemas.Refused:
+        except messages.Refused:
             return False
         return True
 
     text = json.dumps(request_).encode()
-    assert accepted(lambda: schemas.check(schemas.read_rank(text).request(), SMALL.limits, names)) is taken
+    assert accepted(lambda: check(request_in(text), SMALL.limits, names)) is taken
     assert body_of(found, "/v1/rank").is_valid(request_) is taken
     assert body_of(found, "/v1/rank/batch").is_valid([rank(), request_]) is taken
 
@@ -174,22 +181,22 @@ def test_feedback_and_batches():
 
 def test_answers_are_as_described():
     found = document()
-    arm = schemas.ArmState("a", 10, 3, 4, 1, 1e9, 1.1e9)
-    state = schemas.QueryState(
-        None, 3, 4, 10, 1e9, 1.1e9, False, {"age": None}, [arm], [schemas.Alarm(1e9, "operator", None, "none", 2)]
+    arm = messages.ArmState("a", 10, 3, 4, 1, 1e9, 1.1e9)
+    state = messages.QueryState(
+        None, 3, 4, 10, 1e9, 1.1e9, False, {"age": None}, [arm], [messages.Alarm(1e9, "operator", None, "none", 2)]
     )
-    summary = schemas.QuerySummary("00", None, 3, 1, 1e9, None, False)
+    summary = messages.QuerySummary("00", None, 3, 1, 1e9, None, False)
     for answer in (
         state,
-        schemas.QueryList("traffic", [summary]),
-        schemas.ShiftResponse(3),
-        schemas.RankResponse(None, ["a"], False, None, None, True),
-        schemas.FeedbackResponse("late"),
-        schemas.Problem(schemas.Error("empty", "query is empty")),
-        schemas.Health("starting", "compiling"),
+        messages.QueryList("traffic", [summary]),
+        messages.ShiftResponse(3),
+        messages.RankResponse(None, ["a"], False, None, None, True),
+        messages.FeedbackResponse("late"),
+        messages.Problem(messages.Error("empty", "query is empty")),
+        messages.Health("starting", "compiling"),
     ):
         schema = validator(found, {"$ref": f"#/components/schemas/{type(answer).__name__}"})
-        schema.validate(msgspec.json.decode(schemas.encode(answer)))
+        schema.validate(msgspec.json.decode(messages.encode(answer)))
         assert not schema.is_valid({})
 
 

@@ -11,9 +11,14 @@ from service.running import Running, running
 from service.test_same_kernels import stored
 
 from swerve import SwerveError
-from swerve.service.replay import Replay
+from swerve.service.config.settings import settings_in
+from swerve.serving.replay import Replay
 
 QUERIES = ["hurricane", "oasis", "jaguar", "Tomato  ", "café"]
+
+
+def replay_of(path, key: bytes) -> Replay:
+    return Replay(path, key, lambda tables: settings_in(str(path), tables))
 
 
 def traffic(service: Running, requests: int, seed: int) -> None:
@@ -56,7 +61,7 @@ def test_a_replay_gives_the_same_rankings_and_bytes(tmp_path: Path, seed: int | 
     assert recording.stat().st_mode & 0o777 == 0o600
     ranker, layouts, store = stored(service)
     try:
-        replay = Replay(recording, ranker.query_key)
+        replay = replay_of(recording, ranker.query_key)
         counts = replay.run()
         assert counts.requests >= 350
         assert (counts.same, counts.first_difference) == (counts.requests, None)
@@ -65,7 +70,7 @@ def test_a_replay_gives_the_same_rankings_and_bytes(tmp_path: Path, seed: int | 
             row = store.load([place.key])[0]
             assert layouts.view(row).tobytes() == place.record.tobytes()
         # without the secrets the streams are others, unless there is a seed
-        strangers = Replay(recording, b"x" * 32).run()
+        strangers = replay_of(recording, b"x" * 32).run()
         assert (strangers.same == strangers.requests) is (seed is not None)
     finally:
         store.close()
@@ -78,14 +83,14 @@ def test_a_recording_that_was_cut_off_is_played_up_to_there(tmp_path: Path):
         service.stop()
     whole = recording.read_bytes()
     recording.write_bytes(whole[: len(whole) // 2])
-    assert 0 < Replay(recording, b"x" * 32).run().requests < 45
+    assert 0 < replay_of(recording, b"x" * 32).run().requests < 45
 
 
 def test_what_is_no_recording_is_refused_with_its_line(tmp_path: Path):
     path = tmp_path / "no.jsonl"
     path.write_text('{"type":"rank"}\n')
     with pytest.raises(SwerveError, match=r"no\.jsonl:1"):
-        Replay(path, b"x" * 32).run()
+        replay_of(path, b"x" * 32).run()
     path.write_text("")
     with pytest.raises(SwerveError, match="empty"):
-        Replay(path, b"x" * 32).run()
+        replay_of(path, b"x" * 32).run()

@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swerve.service import secrets as module
-from swerve.service.fields import FieldsError
+from swerve.service.config.fields import FieldsError
+from swerve.service.config.load import loopback, may_bind
+from swerve.service.config.sections import Config, Security, Store
 from swerve.service.secrets import (
     ApiKeys,
     Denied,
@@ -23,14 +25,11 @@ from swerve.service.secrets import (
     create_file,
     decode_key,
     load_secrets,
-    loopback,
-    may_bind,
     new_key,
     read_file,
     rotate,
     secrets_path,
 )
-from swerve.service.sections import Config, Security, Store
 
 A, B, C = bytes(range(32)), bytes(range(1, 33)), bytes(range(2, 66))
 

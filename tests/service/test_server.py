@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from swerve.core.errors import SwerveError
-from swerve.service.config import Config, Policy, Server, Store
-from swerve.service.server import Extension, beside, lifespan, open_service, serve
+from swerve.service.config.load import Config, Policy, Server, Store
+from swerve.service.http.server import Extension, beside, lifespan, open_service, serve
 from swerve.store import open_store
 
 
@@ -30,7 +30,7 @@ def test_what_runs_beside_the_service_ends_before_it(tmp_path, monkeypatch):
         try:
             await asyncio.sleep(60)
         finally:
-            happened.append("stopped" if service.stopping else "cancelled")
+            happened.append("stopped" if service.availability.stopping else "cancelled")
 
     monkeypatch.setattr(service, "start", start)  # nothing needs to be compiled for this
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swerve.core.errors import SwerveError
-from swerve.service.toml import ConfigError, Trouble, dotted, parse, read
+from swerve.service.config.toml import ConfigError, Trouble, dotted, parse, read
 
 EVERYTHING = '''\
 # a comment with [a.header] and key = 1

@@ -16,10 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from service.running import Http, Running, running
 
-from swerve.service import turns as module
-from swerve.service.config import Config
-from swerve.service.schemas import MANY_RANKS, Refused, encode
-from swerve.service.turns import Turns, encode_list, find_ends, ranks_in
+from swerve.service.config.load import Config
+from swerve.service.http import bodies as module
+from swerve.service.http.bodies import encode_list, find_ends, ranks_in
+from swerve.service.http.schemas import MANY_RANKS
+from swerve.service.turns import Turns
+from swerve.serving.messages import Refused, encode
 
 #: Of processor time, in seconds. Turns are 2 ms; a step in them and the collector of garbage may add a few.
 LONGEST = 0.012

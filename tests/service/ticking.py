@@ -12,13 +12,13 @@ from typing import Any
 
 from starlette.routing import Route
 
-from swerve.service.app import JSON, Answer, Endpoint, Scope
-from swerve.service.config import load
-from swerve.service.openapi import Route as Described
-from swerve.service.schemas import encode
+from swerve.service.config.load import load
+from swerve.service.http.app import JSON, Answer, Endpoint, Scope
+from swerve.service.http.openapi import Route as Described
+from swerve.service.http.server import Extension, serve
+from swerve.service.runtime import Service
 from swerve.service.secrets import ApiKeys
-from swerve.service.server import Extension, serve
-from swerve.service.service import Service
+from swerve.serving.messages import encode
 
 
 class Ticker:

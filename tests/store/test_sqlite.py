@@ -8,7 +8,10 @@ import random
 import shutil
 import sqlite3
 import stat
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from store.rows import key, newer, row
@@ -321,6 +324,39 @@ def test_only_the_operator_begins_anew_where_a_store_has_been(folder, store):
     assert store.begin_life().store != life.store
     store.close()
     open_store(url).close()
+
+
+def test_a_new_store_keeps_the_log_of_the_one_that_was_here(folder):
+    """Moved away after a crash, begun anew, put back: what was committed last lies in the log."""
+    url = f"sqlite:///{folder}/swerve.db"
+    code = "import os, sys; from store.rows import row; from swerve.store import Batch, open_store\n"
+    code += "store = open_store(sys.argv[1]); store.commit(Batch([row(1)])); os._exit(9)"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(Path(__file__).parents[1]), *sys.path))}
+    assert subprocess.run([sys.executable, "-c", code, url], env=env, check=False).returncode == 9
+    (folder / "swerve.db").rename(folder / "old.db")
+    open_store(url, new=True).close()
+    for name in ("swerve.db", "swerve.db-wal", "swerve.db-shm"):
+        (folder / name).unlink(missing_ok=True)
+    (folder / "old.db").rename(folder / "swerve.db")
+    for name in ("swerve.db-wal", "swerve.db-shm"):
+        (folder / f"{name}.1").rename(folder / name)
+    store = open_store(url)
+    assert store.load([key(1)]) == [row(1)]
+    store.close()
+
+
+@pytest.mark.parametrize("empty", [True, False])
+def test_a_log_that_is_missing_or_emptied_after_a_crash_is_refused(folder, empty):
+    """Its index, which the crash left too, names commits that the database does not have."""
+    url = f"sqlite:///{folder}/swerve.db"
+    code = "import os, sys; from store.rows import row; from swerve.store import Batch, open_store\n"
+    code += "store = open_store(sys.argv[1]); store.commit(Batch([row(1)])); os._exit(9)"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(Path(__file__).parents[1]), *sys.path))}
+    assert subprocess.run([sys.executable, "-c", code, url], env=env, check=False).returncode == 9
+    (folder / "swerve.db-wal").write_bytes(b"") if empty else (folder / "swerve.db-wal").unlink()
+    with pytest.raises(StoreError, match="its log is missing or empty") as caught:
+        open_store(url)
+    assert caught.value.kind == "corrupt"
 
 
 def test_a_log_without_its_database_is_no_reason_to_begin_anew(folder):

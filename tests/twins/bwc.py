@@ -20,6 +20,10 @@ class BWC:
         self.labels: list[tuple[int, bool]] = []  # (phase, label): True means that something changed
 
     @property
+    def starts(self) -> int:
+        return self.phase
+
+    @property
     def testing(self) -> bool:
         return self.phase % 2 == 1
 

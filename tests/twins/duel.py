@@ -28,7 +28,7 @@ def check_duel(
     events: float = 0.02,
     check: Callable[[Any, Any, int], None] | None = None,
 ) -> None:
-    """Query 0 of the fleet against the twin. Clicks come `delay` rounds late, and count when the phase is still the same.
+    """Query 0 of the fleet against the twin. Clicks come `delay` rounds late, and count when nobody has begun anew since.
 
     `changing`: another set on offer in each round. `evictions`: how often an arm is forgotten. `events`: how often the click
     probabilities change, which `told` announces.
@@ -36,7 +36,7 @@ def check_duel(
     dice = random.Random(seed)
     n = fleet.arms
     chances = [dice.random() for _ in range(n)]
-    waiting: list[tuple[int, Any, int, int]] = []  # (due, decision, twin's phase then, round of the arm's last eviction before)
+    waiting: list[tuple[int, Any, int, int]] = []  # (due, decision, twin's starts then, round of the arm's last eviction before)
     evicted = [-1] * n
     for now in range(rounds):
         event = now > 0 and dice.random() < events
@@ -46,16 +46,18 @@ def check_duel(
         offer = sorted(dice.sample(range(n), dice.randint(1, n))) if changing else list(range(n))
         decision = fleet.select(0, x or None, available=mask_of(offer), told=event, now=now)
         arm = twin.decide(x, event, offer, float(now))
-        assert (decision.arm, decision.phase) == (arm, twin.phase), f"round {now}: {decision}, twin: arm {arm}, phase {twin.phase}"
+        assert (decision.arm, decision.start) == (arm, twin.starts), (
+            f"round {now}: {decision}, twin: arm {arm}, start {twin.starts}"
+        )
         if dice.random() < chances[arm]:
-            waiting.append((now + delay, decision, twin.phase, now))
+            waiting.append((now + delay, decision, twin.starts, now))
         due = [entry for entry in waiting if entry[0] <= now]
         waiting = [entry for entry in waiting if entry[0] > now]
-        for _, then, phase, shown in due:
+        for _, then, start, shown in due:
             if evicted[then.arm] >= shown:
                 continue  # whoever evicts an arm drops its open clicks: the slot belongs to another result now
-            alive = phase == twin.phase
-            assert fleet.reward(0, then, now=now) == alive, f"round {now}: click of phase {phase}, now {twin.phase}"
+            alive = start == twin.starts
+            assert fleet.reward(0, then, now=now) == alive, f"round {now}: click of start {start}, now {twin.starts}"
             if alive:
                 twin.reward(then.arm, 1.0)
         if dice.random() < evictions:

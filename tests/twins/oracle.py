@@ -8,14 +8,14 @@ from typing import Any
 class Oracle:
     def __init__(self, bandit: Any) -> None:
         self.bandit = bandit
-        self.phase = 1
+        self.starts = 1
 
     def decide(self, x: list[float], told: bool, offer: list[int], now: float) -> int:
         self.consulted, self.alarm, self.label = True, told, None
         self.restarts = int(told)
         if told:
             self.bandit.restart()
-            self.phase += 1
+            self.starts += 1
         arm = int(self.bandit.select(offer))
         self.bandit.show(arm)
         return arm
@@ -28,7 +28,7 @@ class Plain:
     """A bandit alone, in the same clothes."""
 
     def __init__(self, bandit: Any) -> None:
-        self.bandit, self.phase = bandit, 0
+        self.bandit, self.starts = bandit, 0
         self.consulted, self.alarm, self.label, self.restarts = False, False, None, 0
 
     def decide(self, x: list[float], told: bool, offer: list[int], now: float) -> int:

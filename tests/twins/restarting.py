@@ -12,7 +12,7 @@ class Restarting:
 
     def __init__(self, bandit: Any, detector: Any, scope: str = "all") -> None:
         self.bandit, self.detector, self.scope = bandit, detector, scope
-        self.phase, self.alarms = 1, 0
+        self.starts, self.alarms = 1, 0
         self.open: list[float] = []  # [arm, earned] of the play that is not complete
 
     def decide(self, x: list[float], told: bool, offer: list[int], now: float) -> int:
@@ -21,7 +21,7 @@ class Restarting:
             if self.scope == "all":
                 self.bandit.restart()
                 self.detector.restart()
-                self.phase += 1
+                self.starts += 1
             else:
                 self.bandit.evict(int(self.open[0]))
                 self.detector.evict(int(self.open[0]))

@@ -22,8 +22,9 @@ def count_show(spec, row, arm, now):
 
 
 @kernel
-def count_reward(spec, row, arm, value, now):
+def count_reward(spec, row, arm, value, shown, now):
     row.total[arm] = min(row.total[arm] + value, float(row.plays[arm]))  # a play earns 1 at most, however often it is told
+    return True
 
 
 @kernel

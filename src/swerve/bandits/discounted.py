@@ -124,8 +124,9 @@ def discount_show(spec, row, arm, now):
 
 
 @kernel
-def discount_reward(spec, row, arm, value, now):
+def discount_reward(spec, row, arm, value, shown, now):
     row.earned[arm] = min(row.earned[arm] + value * row.stamp[arm], row.mass[arm])  # a play earns 1 at most
+    return True
 
 
 @kernel

@@ -111,7 +111,7 @@ def _(spec, row, arm, now):
 
 
 @reward.register(EXP3S)
-def _(spec, row, arm, value, now):
+def _(spec, row, arm, value, shown, now):
     n = weigh(row, row.offered)[1]
     # show has shared already: the growth applies to the weight before it, which is the published update
     row.weight[arm] += row.before[arm] * (math.exp(spec.gamma * value / (row.chance[arm] * n)) - 1.0)
@@ -119,3 +119,4 @@ def _(spec, row, arm, value, now):
         for other in range(row.weight.shape[0]):
             row.weight[other] /= LARGE
             row.before[other] /= LARGE
+    return True

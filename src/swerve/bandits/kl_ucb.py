@@ -107,9 +107,10 @@ def _(spec, row, arm, now):
 
 
 @reward.register(KLUCB)
-def _(spec, row, arm, value, now):
-    count_reward(spec, row, arm, value, now)
+def _(spec, row, arm, value, shown, now):
+    count_reward(spec, row, arm, value, shown, now)
     refresh(spec, row, arm)
+    return True
 
 
 @evict.register(KLUCB)

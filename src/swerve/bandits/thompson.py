@@ -70,9 +70,10 @@ def _(spec, row, arm, now):
 
 
 @reward.register(Thompson)
-def _(spec, row, arm, value, now):
-    count_reward(spec, row, arm, value, now)
+def _(spec, row, arm, value, shown, now):
+    count_reward(spec, row, arm, value, shown, now)
     rescale(spec, row, arm)
+    return True
 
 
 @evict.register(Thompson)

@@ -77,9 +77,10 @@ def _(spec, row, arm, now):
 
 
 @reward.register(UCB1)
-def _(spec, row, arm, value, now):
+def _(spec, row, arm, value, shown, now):
     row.total[arm] = min(row.total[arm] + value, float(row.plays[arm]))  # a play earns 1 at most, however often it is told
     row.mu[arm] = row.total[arm] / row.plays[arm]
+    return True
 
 
 @evict.register(UCB1)

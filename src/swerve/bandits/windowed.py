@@ -142,14 +142,16 @@ def window_show(spec, row, arm, now):
 
 
 @kernel
-def window_reward(spec, row, arm, value, now):
-    if row.latest[arm] >= 0 and row.t - row.latest[arm] <= row.arms.shape[0]:
-        there = row.latest[arm] % row.arms.shape[0]
-        # a play earns 1 at most, however often it is told; and the ring has 16 bits for it
-        room = min(STEPS * np.int64(row.plays[arm]) - row.earned[arm], MOST - np.int64(row.values[there]))
-        more = max(0, min(np.int64(value * STEPS + 0.5), room))
-        row.values[there] += more
-        row.earned[arm] += more
+def window_reward(spec, row, arm, value, shown, now):
+    if row.latest[arm] < 0 or row.t - row.latest[arm] > row.arms.shape[0]:
+        return False  # its play has left the window
+    there = row.latest[arm] % row.arms.shape[0]
+    # a play earns 1 at most, however often it is told; and the ring has 16 bits for it
+    room = min(STEPS * np.int64(row.plays[arm]) - row.earned[arm], MOST - np.int64(row.values[there]))
+    more = max(0, min(np.int64(value * STEPS + 0.5), room))
+    row.values[there] += more
+    row.earned[arm] += more
+    return True
 
 
 @kernel
@@ -243,9 +245,10 @@ def _(spec, row, arm, now):
 
 
 @reward.register(SWTS)
-def _(spec, row, arm, value, now):
-    window_reward(spec, row, arm, value, now)
+def _(spec, row, arm, value, shown, now):
+    learnt = window_reward(spec, row, arm, value, shown, now)
     rescale(spec, row, arm)
+    return learnt
 
 
 @select.register(SWTS)

@@ -17,9 +17,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from swerve.service.schemas import FeedbackRequest, FeedbackResponse, RankRequest, RankResponse
-from swerve.service.server import loop_factory
-from swerve.service.tokens import LENGTH
+from swerve.service.http.server import loop_factory
+from swerve.serving.messages import FeedbackRequest, FeedbackResponse, RankRequest, RankResponse, ids_of
+from swerve.serving.tokens import LENGTH
 
 _rank = msgspec.json.Decoder(RankRequest)
 _ranks = msgspec.json.Decoder(list[RankRequest])
@@ -31,7 +31,7 @@ LEARNED = FeedbackResponse("learned")
 
 def response(request: RankRequest) -> RankResponse:
     """An answer as large as the service's."""
-    return RankResponse(TOKEN, request.ids(), False, 0.75, 3, False)
+    return RankResponse(TOKEN, ids_of(request.candidates), False, 0.75, 3, False)
 
 
 def answer(path: str, body: bytes) -> bytes:

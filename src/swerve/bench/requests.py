@@ -114,7 +114,7 @@ def play(
         chance = chances[arm] if now < turns[i] else chances[last - arm]
         regret += chances[0] - chance
         if luck[t] < chance:
-            reward(policy[0], rows[i], arm, 1.0, now)
+            reward(policy[0], rows[i], arm, 1.0, now, now)
             answered(params[0], table[i], now, 1, now)
         if report & ALARM and written < len(alarms):
             alarms[written] = t

@@ -70,6 +70,15 @@ class Server:
         self._line(READY)
         return self
 
+    def whole(self, patience: float = 600.0) -> Self:
+        """Wait until it serves queries with any number of candidates: what it compiles must not be measured."""
+        ends = time.perf_counter() + patience
+        while b"compiling" in urllib.request.urlopen(f"http://{HOST}:{self.port}/readyz", timeout=30).read():
+            if time.perf_counter() > ends:
+                raise SwerveError(f"the service still compiles after {patience:g} seconds")
+            time.sleep(0.1)
+        return self
+
     def metric(self, name: str) -> float:
         """A number of its /metrics."""
         with urllib.request.urlopen(f"http://{HOST}:{self.port}/metrics", timeout=30) as answer:

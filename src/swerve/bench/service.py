@@ -197,7 +197,7 @@ def opened(folder: Path, effort: Effort, progress: Progress) -> Iterator[Bench]:
         echo("bare", folder) as bare,
         Load(effort.queries, candidates=10) as load,
     ):
-        own.ready()
+        own.ready().whole()
         progress(f"asking each of {effort.queries:,} queries once")
         load.run(traffic.fill, own.port, 0, effort.queries)
         own.settle()
@@ -264,7 +264,7 @@ def line(name: str, value: float | None, unit: str, reference: str = "", ratio: 
 def large(folder: Path, effort: Effort, progress: Progress) -> list[Row]:
     """Memory, disk and restart with many queries, all of them asked over HTTP."""
     with service(folder, CONFIG) as own, Load(effort.stored, ARMS) as load:
-        own.ready()
+        own.ready().whole()
         step = max(effort.stored // 100, 1000)
         for start in range(0, effort.stored, step):
             progress(f"a store of {effort.stored:,} queries: {start / effort.stored:.0%}")

@@ -17,8 +17,8 @@ need_service("`swerve config`")
 
 import msgspec  # noqa: E402
 
-from swerve.service.config import ConfigError, all_fields, load, policy_of, senses_of, signal_names  # noqa: E402
-from swerve.service.sections import Config  # noqa: E402
+from swerve.service.config.load import ConfigError, all_fields, load, policy_of, senses_of, signal_names  # noqa: E402
+from swerve.service.config.sections import Config  # noqa: E402
 
 
 @click.group("config")

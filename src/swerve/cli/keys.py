@@ -13,8 +13,8 @@ from swerve.core.errors import SwerveError, nearest
 
 need_service("`swerve keys`")
 
+from swerve.service.config.sections import NAME, NAMED, SCOPES, Scope  # noqa: E402
 from swerve.service.secrets import beside, new_key, rotate  # noqa: E402
-from swerve.service.sections import NAME, NAMED, SCOPES, Scope  # noqa: E402
 
 
 @click.group("keys")

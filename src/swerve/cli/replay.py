@@ -29,12 +29,13 @@ def command(recording: Path, secrets: Path | None, json_to: str | None) -> None:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     from swerve.cli.common import errors
-    from swerve.service.replay import Replay
+    from swerve.service.config.settings import settings_in
     from swerve.service.secrets import decode_key, read_file
+    from swerve.serving.replay import Replay
 
     named = os.environ.get("SWERVE_QUERY_KEY")
     key = read_file(secrets).query_key if secrets else decode_key("SWERVE_QUERY_KEY", named) if named else bytes(32)
-    replay = Replay(recording, key)
+    replay = Replay(recording, key, lambda tables: settings_in(str(recording), tables))
     with Progress(
         TextColumn("replaying"), BarColumn(), DownloadColumn(), TimeRemainingColumn(),
         console=errors, transient=True, disable=not errors.is_terminal,

@@ -29,8 +29,8 @@ def command(host: str | None, port: int | None, store: str | None, config_file: 
     """
     need_service()
     from swerve.dashboard import extend
-    from swerve.service.config import load
-    from swerve.service.server import serve
+    from swerve.service.config.load import load
+    from swerve.service.http.server import serve
 
     given = {"server.host": host, "server.port": port, "store.url": store}
     config = load(config_file, {name: value for name, value in given.items() if value is not None})

@@ -16,7 +16,7 @@ Arguments have the same name and order everywhere:
     the context, an array of d numbers; `told` is 1 when somebody who knows (an environment's oracle, an operator) says
     that this very round is an event, else 0;
 `now`
-    the time. No kernel reads a clock.
+    the time; `shown` is the time at which a play was shown. No kernel reads a clock.
 
 A round is `settle`, `observe`, `select`, `show`, and `reward` when a click arrives. `settle` and `observe` may write to
 `delta`, and the engine folds it into the pool right after each, so that what a test has just taught counts for the very next
@@ -32,7 +32,7 @@ from swerve.core.verbs import kernel, verb
 
 # What `settle` and `observe` report: bits that a simulation counts and a service logs.
 CONSULTED = 1  #: the classifier was asked about this context
-ALARM = 2  #: it said "positive": a new phase begins with this round
+ALARM = 2  #: it said "positive": something may have changed with this round
 LABEL_FALSE = 4  #: a test ended: the alarm that opened it was false (fed back to the classifier)
 LABEL_TRUE = 8  #: a test ended: something had changed
 RESTARTED = 16  #: the bandit started over in this round
@@ -52,11 +52,6 @@ def _nothing(spec, *args):
 @kernel
 def _one(spec, *args):
     return 1
-
-
-@kernel
-def _at_once(spec, row, arm, value, shown, now):
-    reward(spec, row, arm, value, now)
 
 
 @kernel
@@ -119,13 +114,12 @@ def show(spec, row, arm, now):
 
 
 @verb
-def reward(spec, row, arm, value, now):
-    """A play that was shown earns `value` more."""
+def reward(spec, row, arm, value, shown, now):
+    """A play that was shown at the time `shown` earns `value` more; returns whether the policy has learnt it.
 
-
-@verb(default=_at_once, beside=reward)
-def attribute(spec, row, arm, value, shown, now):
-    """A play that was shown at the time `shown` earns `value` more; `reward`, where it does not matter when that was."""
+    A click is evidence about the time of its show. A policy that keeps records of different times puts it into the one of that
+    time, and one that has no record of that time any more leaves it.
+    """
 
 
 @verb
@@ -134,8 +128,8 @@ def evict(spec, row, arm):
 
 
 @verb(default=_nothing)
-def phase(spec, row):
-    """The phase a decision belongs to; feedback for an older one is not learnt."""
+def starts(spec, row):
+    """How often the policy has begun anew; feedback for a decision of an earlier start is not learnt."""
 
 
 @verb(default=_nothing)

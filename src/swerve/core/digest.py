@@ -98,7 +98,7 @@ def reached(function: FunctionType, parts: list[str], passing: bool) -> Iterator
         if isinstance(value, ModuleType) or value is verbs.VERBS:
             continue  # its members were added one by one; all verbs there are, which is no code
         if isinstance(value, verbs.Verb):  # implementations are followed through the classes
-            parts.append(f"{value} beside {value.beside}")
+            parts.append(str(value))
             if value.default is not None:
                 yield value.default
             if passing:

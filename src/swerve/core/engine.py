@@ -10,8 +10,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from swerve.core.cache import compiled
 from swerve.core.contract import (
     LEARNT,
@@ -23,7 +21,6 @@ from swerve.core.contract import (
     learn,
     merge,
     observe,
-    phase,
     plays_of,
     predict,
     restart,
@@ -32,6 +29,7 @@ from swerve.core.contract import (
     settle,
     show,
 )
+from swerve.core.decisions import code_of, disown, next_generation, still_ours
 from swerve.core.digest import fingerprint, from_modules
 from swerve.core.spec import Spec
 from swerve.core.verbs import inlined, kernel
@@ -111,18 +109,17 @@ def admissible(spec, pool, x):
 
 
 @kernel
-def coded(spec, row, arm):
-    """A decision as one number: the arm, which of its place's owners it is, and the phase."""
-    return arm | np.int64(row.generation[arm]) << 6 | np.int64(phase(spec, row)) << 14
+def credit(spec, row, arm, generation, start, value, shown, now):
+    """A reward for a decision that was shown at `shown`; whether it was learnt. This is the one rule for a click, in a `Fleet`, in
+    the service and in a replay (in a simulation a click comes in the round of its play, which always meets it):
 
-
-@kernel
-def credit(spec, row, arm, phase_then, generation, value, now):
-    """A reward for an earlier decision, if its phase still lasts and its arm has not been evicted since; whether it was learnt."""
-    if phase(spec, row) != phase_then or row.generation[arm] != generation or plays_of(spec, row, arm) == 0:
+    - the arm's place must not have changed hands since, and the policy must not have begun anew;
+    - the policy must know of a play that can have earned it;
+    - what it learns is the policy's own: `reward` says when the play was shown.
+    """
+    if not still_ours(spec, row, arm, generation, start) or plays_of(spec, row, arm) == 0:
         return False
-    reward(spec, row, arm, value, now)
-    return True
+    return reward(spec, row, arm, value, shown, now)
 
 
 @Entry
@@ -141,32 +138,32 @@ def begin_pools(params, pools, d):
 
 @Entry
 def select_one(params, table, i, pools, group, writer, x, told, available, now):
-    """A decision for row i (see `coded`), or a negative reason."""
+    """A decision for row i (see `swerve.core.decisions`), or a negative reason."""
     spec = params[0]
     bad = admissible(spec, pools[group], x)
     if bad != 0:
         return bad
     arm, _ = decide(spec, table[i], pools, group, writer, x, told, available, now)
-    return NOTHING_TO_SHOW if arm < 0 else coded(spec, table[i], arm)
+    return NOTHING_TO_SHOW if arm < 0 else code_of(spec, table[i], arm)
 
 
 @Entry
-def update_one(params, table, i, arm, phase_then, generation, value, now):
+def update_one(params, table, i, arm, generation, start, value, shown, now):
     """A reward for a decision of row i; whether it was learnt."""
-    return credit(params[0], table[i], arm, phase_then, generation, value, now)
+    return credit(params[0], table[i], arm, generation, start, value, shown, now)
 
 
 @Entry
-def step_one(params, table, i, pools, group, writer, arm, phase_then, generation, value, x, told, available, now):
+def step_one(params, table, i, pools, group, writer, arm, generation, start, value, shown, x, told, available, now):
     """`update_one` for the decision before, then `select_one`, in one call."""
     spec = params[0]
     bad = admissible(spec, pools[group], x)
     if bad != 0:
         return bad
     if value != 0.0:
-        credit(spec, table[i], arm, phase_then, generation, value, now)
+        credit(spec, table[i], arm, generation, start, value, shown, now)
     chosen, _ = decide(spec, table[i], pools, group, writer, x, told, available, now)
-    return NOTHING_TO_SHOW if chosen < 0 else coded(spec, table[i], chosen)
+    return NOTHING_TO_SHOW if chosen < 0 else code_of(spec, table[i], chosen)
 
 
 @Entry
@@ -184,31 +181,32 @@ def select_many(params, table, rows, pools, groups, writer, xs, told, available,
         if arm < 0:
             decisions[k] = NOTHING_TO_SHOW
             return k
-        decisions[k] = coded(spec, table[i], arm)
+        decisions[k] = code_of(spec, table[i], arm)
     return len(rows)
 
 
 @Entry
-def update_many(params, table, rows, arms, phases, generations, values, now):
+def update_many(params, table, rows, arms, generations, starts, values, shown, now):
     """`update_one` for each of `rows`, in order; returns how many were learnt."""
     spec = params[0]
     learnt = 0
     for k in range(len(rows)):
-        learnt += credit(spec, table[rows[k]], arms[k], phases[k], generations[k], values[k], now[k])
+        learnt += credit(spec, table[rows[k]], arms[k], generations[k], starts[k], values[k], shown[k], now[k])
     return learnt
 
 
 @Entry
 def restart_one(params, table, i):
-    """Start row i over."""
+    """Start row i over. What was decided before is not credited to what comes after."""
     restart(params[0], table[i])
+    disown(table[i])
 
 
 @Entry
 def evict_one(params, table, i, arm):
     """Forget one arm of row i. Its place changes hands: what was decided for it before is not credited to whoever comes next."""
     evict(params[0], table[i], arm)
-    table[i].generation[arm] = (np.int64(table[i].generation[arm]) + 1) & 255
+    table[i].generation[arm] = next_generation(table[i].generation[arm])
 
 
 @Entry

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from swerve.core import engine, rng
 from swerve.core.contract import reads_context, select
+from swerve.core.decisions import GENERATION_BITS, START_BITS, decode
 from swerve.core.errors import SwerveError, shown, table_of, whole
 from swerve.core.spec import LARGEST, Spec, pack
 from swerve.core.tables import full_mask, pool_dtype, row_dtype
@@ -23,30 +25,36 @@ NOT_NUMBERS = (TypeError, ValueError, OverflowError, NumbaError)
 class Decision(NamedTuple):
     """What was decided, to be handed back with the reward.
 
-    The arm, the phase in which it was chosen, and the generation: how often the arm's place had changed hands by then.
+    The arm; how often the arm's place had changed hands, and the policy begun anew, by then; and the time at which it was shown.
     """
 
     arm: int
-    phase: int
     generation: int = 0
+    start: int = 0
+    shown: float = 0.0
 
     def __repr__(self) -> str:
-        later = f", generation={self.generation}" if self.generation else ""
-        return f"Decision(arm={self.arm}, phase={self.phase}{later})"
+        parts = [f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True) if value or name == "arm"]
+        return f"Decision({', '.join(parts)})"
 
 
 @functools.lru_cache(4096)
 def decision_of(code: int) -> Decision:
-    """The decision behind an engine's code. Few differ, and one that is known is found faster than made."""
-    return Decision(code & 63, code >> 14, code >> 6 & 255)
+    """The decision behind an engine's code, at time 0. Few differ, and one that is known is found faster than made."""
+    return Decision(*decode(code))
+
+
+#: A named tuple's own way to be made takes longer.
+remade: Callable[[type[Decision], tuple[Any, ...]], Decision] = tuple.__new__
 
 
 class Decisions(NamedTuple):
-    """Many decisions: `arms[k]`, `phases[k]` and `generations[k]` belong together."""
+    """Many decisions: `arms[k]`, `generations[k]`, `starts[k]` and `shown[k]` belong together."""
 
     arms: NDArray[np.int64]
-    phases: NDArray[np.int64]
-    generations: NDArray[np.int64] | None = None
+    generations: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    shown: NDArray[np.float64]
 
 
 def groups_of(pooling: str | int | ArrayLike, queries: int) -> NDArray[np.int64]:
@@ -148,25 +156,29 @@ class Fleet:
                 self._quiet if x is None and not self.reads_context else self._context(x),
                 1 if told else 0,
                 self.available if available is None else self._offer(available),
-                now + 0.0 if now - now == 0.0 else self._no_time(now),
+                time := now + 0.0 if now - now == 0.0 else self._no_time(now),
             )
         except NOT_NUMBERS as error:
             self._explain(error, told=told, now=now)
         if code < 0:
             self._refused(code, x)
-        return decision_of(code)
+        made = decision_of(code)
+        if time == 0.0:
+            return made
+        return remade(Decision, (made[0], made[1], made[2], time))
 
     def reward(self, query: int, decision: Decision, value: float = 1.0, *, now: float = 0.0) -> bool:
-        """A decision earned `value`. False when its phase is over or its arm evicted: then it is not learnt."""
+        """A decision earned `value`. False when it is not learnt: the policy has begun anew, the arm was evicted, or nothing is
+        left of the time at which it was shown."""
         try:
             i = query if type(query) is int and 0 <= query < self.queries else self._query(query)
-            arm, phase, generation = decision
+            arm, generation, start, shown = decision
             if not 0 <= arm < self.arms:
                 self._no_arm(arm)
             if not 0.0 <= value <= 1.0:
                 self._no_reward(value)
             time = now + 0.0 if now - now == 0.0 else self._no_time(now)
-            learnt: bool = self._update_one(self.params, self.table, i, arm, phase, generation, value + 0.0, time)
+            learnt: bool = self._update_one(self.params, self.table, i, arm, generation, start, value + 0.0, shown + 0.0, time)
         except NOT_NUMBERS as error:
             self._explain(error, decision, value, now=now)
         return learnt
@@ -185,7 +197,7 @@ class Fleet:
         """`reward` for the decision before and `select` for the next, in one call."""
         try:
             i = query if type(query) is int and 0 <= query < self.queries else self._query(query)
-            arm, phase, generation = decision
+            arm, generation, start, shown = decision
             if not 0 <= arm < self.arms:
                 self._no_arm(arm)
             if not 0.0 <= value <= 1.0:
@@ -198,19 +210,23 @@ class Fleet:
                 self._group_of[i],
                 self.writer,
                 arm,
-                phase,
                 generation,
+                start,
                 value + 0.0,
+                shown + 0.0,
                 self._quiet if x is None and not self.reads_context else self._context(x),
                 1 if told else 0,
                 self.available if available is None else self._offer(available),
-                now + 0.0 if now - now == 0.0 else self._no_time(now),
+                time := now + 0.0 if now - now == 0.0 else self._no_time(now),
             )
         except NOT_NUMBERS as error:
             self._explain(error, decision, value, told, now)
         if code < 0:
             self._refused(code, x)
-        return decision_of(code)
+        made = decision_of(code)
+        if time == 0.0:
+            return made
+        return remade(Decision, (made[0], made[1], made[2], time))
 
     # ------------------------------------------------------------------ many at a time
     def select_many(
@@ -239,21 +255,24 @@ class Fleet:
         )
         if done < count:
             self._refused(int(codes[done]), contexts[done])
-        return Decisions(codes & 63, codes >> 14, codes >> 6 & 255)
+        arms, generations, starts = decode(codes)
+        return Decisions(arms, generations, starts, times)
 
     def update_many(self, rows: NDArray[np.int64], decisions: Decisions, values: ArrayLike, *, now: ArrayLike | float = 0.0) -> int:
-        """Rewards for many decisions, in order; returns how many were learnt (the others belong to phases that are over)."""
+        """Rewards for many decisions, in order; returns how many were learnt."""
         rows = self._rows(rows)
         count = len(rows)
         try:
-            given = Decisions(*decisions)
+            single = any(isinstance(column, Decision) for column in decisions)
+            given = decisions if single else Decisions(*decisions)
         except TypeError:
             raise SwerveError(f"decisions = {shown(decisions)} is not allowed; they must be what select_many returned") from None
-        if any(isinstance(column, Decision) for column in given):
-            raise SwerveError("decisions is a list of single ones; it must be Decisions(arms, phases, generations), by columns")
-        arms, phases = self._integers("arms", given.arms, count), self._integers("phases", given.phases, count)
-        none = np.zeros(count, np.int64)
-        generations = none if given.generations is None else self._integers("generations", given.generations, count)
+        if single:
+            columns = ", ".join(Decisions._fields)
+            raise SwerveError(f"decisions is a list of single ones; it must be Decisions({columns}), by columns")
+        arms, generations = self._integers("arms", given.arms, count), self._integers("generations", given.generations, count)
+        starts = self._integers("starts", given.starts, count)
+        shown_at = np.ascontiguousarray(self._column("shown", given.shown, count), dtype=np.float64)
         earned = np.ascontiguousarray(self._column("values", values, count), dtype=np.float64)
         wrong = ~((earned >= 0.0) & (earned <= 1.0))
         if wrong.any():
@@ -261,7 +280,7 @@ class Fleet:
         if count and (arms.min() < 0 or arms.max() >= self.arms):
             self._no_arm(int(arms.min() if arms.min() < 0 else arms.max()))
         times = self._times(now, count)
-        return int(self._update_many(self.params, self.table, rows, arms, phases, generations, earned, times))
+        return int(self._update_many(self.params, self.table, rows, arms, generations, starts, earned, shown_at, times))
 
     # ------------------------------------------------------------------ the rest
     def restart(self, query: int) -> None:
@@ -295,17 +314,18 @@ class Fleet:
         raise SwerveError(f"now = {shown(now)} is not allowed; now must be a finite number")
 
     def _explain(
-        self, error: Exception, decision: Any = (0, 0, 0), value: Any = 0.0, told: Any = False, now: Any = 0.0
+        self, error: Exception, decision: Any = (0, 0, 0, 0.0), value: Any = 0.0, told: Any = False, now: Any = 0.0
     ) -> NoReturn:
         """Say which argument was not even a number: the fast path only learns that something could not be computed with."""
         if isinstance(error, SwerveError):
             raise error
         try:
-            arm, phase, generation = decision
+            arm, generation, start, at = decision
         except (TypeError, ValueError):
             raise SwerveError(f"decision = {shown(decision)} is not allowed; a decision must be what select returned") from None
-        whole("arm", arm, 0, self.arms - 1), whole("phase", phase, 0, LARGEST), whole("generation", generation, 0, 255)
-        for name, number in (("value", value), ("told", told), ("now", now)):
+        whole("arm", arm, 0, self.arms - 1), whole("generation", generation, 0, (1 << GENERATION_BITS) - 1)
+        whole("start", start, 0, (1 << START_BITS) - 1)
+        for name, number in (("value", value), ("told", told), ("shown", at), ("now", now)):
             if not isinstance(number, bool | int | float | np.number | np.bool_):
                 raise SwerveError(f"{name} = {shown(number)} is not allowed; {name} must be one number")
             if isinstance(number, int) and abs(number) > LARGEST:  # too large for a float, else it would not be here

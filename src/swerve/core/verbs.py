@@ -94,12 +94,11 @@ def named(function: F, owner: str, name: str) -> F:
 class Verb:
     """A function with one implementation per spec class, and perhaps a default. Made by `verb`."""
 
-    def __init__(self, declared: Callable[..., Any], default: Callable[..., Any] | None = None, beside: Verb | None = None) -> None:
+    def __init__(self, declared: Callable[..., Any], default: Callable[..., Any] | None = None) -> None:
         self.__name__: str = declared.__name__
         self.__doc__ = declared.__doc__
         self.__signature__ = inspect.signature(declared)
         self.parameters = tuple(self.__signature__.parameters)
-        self.beside = beside
         self.default = default if default is None else named(self.fitting(default, "default"), "default", self.__name__)
         self.implementations: dict[type, Callable[..., Any]] = {}
         self.passing = self._passing()
@@ -146,8 +145,6 @@ class Verb:
         for base in cls.__mro__:
             if base in self.implementations:
                 return self.implementations[base]
-            if self.beside is not None and base in self.beside.implementations:
-                break
             if base in WRAPPING:
                 if self in WRAPPING[base]:
                     break
@@ -197,11 +194,10 @@ class Verb:
 @overload
 def verb(declared: Callable[..., Any], /) -> Verb: ...
 @overload
-def verb(*, default: Callable[..., Any] | None = None, beside: Verb | None = None) -> Callable[[Callable[..., Any]], Verb]: ...
-def verb(declared: Any = None, /, *, default: Any = None, beside: Any = None) -> Any:
+def verb(*, default: Callable[..., Any] | None = None) -> Callable[[Callable[..., Any]], Verb]: ...
+def verb(declared: Any = None, /, *, default: Any = None) -> Any:
     """Make a verb of a declaration: its name, its arguments and what it is for; it has no body.
 
-    `default` answers where nothing is registered. A verb `beside` another is that other with more to tell: where a class has
-    an implementation of the other, but none of this, the default is taken, which leads there, and nothing is passed on around it.
+    `default` answers where nothing is registered.
     """
-    return Verb(declared, default, beside) if declared is not None else lambda function: Verb(function, default, beside)
+    return Verb(declared, default) if declared is not None else lambda function: Verb(function, default)

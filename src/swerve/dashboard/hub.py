@@ -15,10 +15,10 @@ from typing import Any
 
 from swerve.dashboard.rings import Ring, wire
 from swerve.dashboard.sample import Sampler
-from swerve.service.clicks import Unavailable
-from swerve.service.explain import state_of
-from swerve.service.schemas import QueryState, Refused, encode
-from swerve.service.service import Service
+from swerve.service.availability import Unavailable
+from swerve.service.runtime import Service
+from swerve.serving.explain import state_of
+from swerve.serving.messages import QueryState, Refused, encode
 from swerve.version import __version__
 
 log = logging.getLogger("swerve.dashboard")
@@ -111,7 +111,7 @@ class Hub:
         self._rings = {event: Ring(heavy) for event, heavy in HEAVY.items()}
         self._watches: dict[str, Watch] = {}
         self._tallies: dict[bytes, Tally] = {}
-        service.watched = self._tallies
+        service.ranking.watched = self._tallies
 
     # ------------------------------------------------------------------ telling
     def publish(self, event: str, data: dict[str, Any]) -> None:
@@ -295,7 +295,7 @@ class Hub:
         unknown = False
         if self.service.ranker.rows.get(key) is None:
             try:
-                await self._sampler.people.explain(f"key:{key.hex()}")
+                await self._sampler.inspection.explain(f"key:{key.hex()}")
             except Refused:
                 unknown = True
             except Unavailable:

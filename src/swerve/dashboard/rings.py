@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from swerve.service.schemas import encode
+from swerve.serving.messages import encode
 
 #: Messages that are kept in brief: ten minutes at one a second.
 KEPT = 600

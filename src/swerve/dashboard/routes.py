@@ -11,11 +11,12 @@ from starlette.routing import Route
 from swerve.dashboard.assets import POLICY, Assets
 from swerve.dashboard.hub import Hub
 from swerve.dashboard.stream import Live
-from swerve.service import logs, openapi
-from swerve.service.app import Endpoint, Scope, needed
+from swerve.service import logs
+from swerve.service.http import openapi
+from swerve.service.http.app import Endpoint, Scope, needed
+from swerve.service.http.server import Extension
+from swerve.service.runtime import Service
 from swerve.service.secrets import ApiKeys
-from swerve.service.server import Extension
-from swerve.service.service import Service
 
 INDEX = "index.html"
 #: What goes with each file: asked for again each time, sent again when it has changed.
@@ -85,6 +86,6 @@ def routes(hub: Hub) -> list[Route]:
 
 
 def extend(service: Service, address: str = "") -> Extension:
-    """The dashboard of any service, for `swerve.service.server.serve`."""
+    """The dashboard of any service, for `swerve.service.http.server.serve`."""
     hub = Hub(service)
     return Extension(routes(hub), hub.run, hub.close)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from swerve.service.clicks import Unavailable
+from swerve.service.availability import Unavailable
 from swerve.service.metrics import Family, Histogram, Number
-from swerve.service.people import People
-from swerve.service.schemas import QuerySummary
-from swerve.service.service import Service
+from swerve.service.runtime import Service
+from swerve.serving.messages import QuerySummary
 
 LISTED = 10  # queries with the most traffic, and as many that shifted last
 
@@ -18,7 +17,7 @@ class Sampler:
     """Takes samples of a service; rates are over the time since the sample before."""
 
     def __init__(self, service: Service) -> None:
-        self.service, self.people = service, People(service)
+        self.service, self.inspection = service, service.inspection
         self.top: list[QuerySummary] = []
         self.shifted: list[QuerySummary] = []
         self._at = time.monotonic()
@@ -27,8 +26,8 @@ class Sampler:
     async def look(self) -> None:
         """Ask the store for the lists; they stay as they are while it does not answer."""
         try:
-            self.top = (await self.people.queries("traffic", LISTED)).queries
-            self.shifted = (await self.people.queries("shifted", LISTED)).queries
+            self.top = (await self.inspection.queries("traffic", LISTED)).queries
+            self.shifted = (await self.inspection.queries("shifted", LISTED)).queries
         except Unavailable:
             pass
 
@@ -69,10 +68,10 @@ class Sampler:
 
     def state(self) -> str:
         """`ok`, `starting`, `stopping`, or the kind of trouble that the store has."""
-        if self.service.stopping:
+        if self.service.availability.stopping:
             return "stopping"
-        trouble = self.service.trouble()
-        return "ok" if trouble is None else self.service.committer.away or trouble
+        trouble = self.service.availability.trouble()
+        return "ok" if trouble is None else self.service.availability.away or trouble
 
     def _counts(self) -> dict[str, Any]:
         metrics = self.service.metrics

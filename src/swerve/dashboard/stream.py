@@ -6,9 +6,10 @@ import asyncio
 from typing import Any
 
 from swerve.dashboard.hub import Hub, Reader
-from swerve.service.app import Answer, Scope
-from swerve.service.limits import parameters
-from swerve.service.schemas import Refused, check_query
+from swerve.service.http.app import Answer, Scope
+from swerve.service.http.limits import parameters
+from swerve.serving.checks import check_query
+from swerve.serving.messages import Refused
 
 EVENTS = b"text/event-stream"
 

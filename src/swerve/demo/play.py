@@ -13,7 +13,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from swerve.client import Client
+from swerve.client.client import Client
 from swerve.core.errors import SwerveError
 from swerve.demo import scenarios
 from swerve.demo.clock import PACE, Shared

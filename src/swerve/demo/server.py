@@ -26,15 +26,16 @@ from swerve.demo.clock import SimulatedClock
 from swerve.demo.corpus import documents, meanings, queries
 from swerve.demo.intents import RESULTS
 from swerve.demo.search import Search
-from swerve.service import openapi
-from swerve.service.app import JSON, Answer, Endpoint, Scope
-from swerve.service.config import Config, resolve
-from swerve.service.limits import parameters
-from swerve.service.schemas import Asked, Refused, check_query, encode
+from swerve.service.config.load import Config, resolve
+from swerve.service.config.toml import Document
+from swerve.service.http import openapi
+from swerve.service.http.app import JSON, Answer, Endpoint, Scope
+from swerve.service.http.limits import parameters
+from swerve.service.http.server import Extension, serve
+from swerve.service.runtime import Service
 from swerve.service.secrets import ApiKeys
-from swerve.service.server import Extension, serve
-from swerve.service.service import Service
-from swerve.service.toml import Document
+from swerve.serving.checks import check_query
+from swerve.serving.messages import Asked, Refused, encode
 
 PORT = 8350
 SLOWEST, FASTEST = 1.0, 1000.0
@@ -215,7 +216,7 @@ class Demo:
         seconds, waiting = self.options.seconds, True
         while self.failed is None and not self._ending:
             await asyncio.sleep(0.05)
-            if waiting and self.service is not None and self.service.ready:
+            if waiting and self.service is not None and self.service.ranker.rows.ready and self.service.availability.compiled:
                 waiting = not self._send({"do": "begin"})
             if not users.is_alive() and not self._ending and self._pipe is not None and not self._pipe.poll():
                 self.failed = self.failed or f"the simulated users are gone (exit status {users.exitcode})"
@@ -272,7 +273,7 @@ class Demo:
             return 200, encode({"query": text, "decision": None, "phase": None, "degraded": False, "results": []}), JSON
         session = asked.get("session") or None
         ids = msgspec.Raw(encode([document.id for document in found]))
-        ranked = await self.service.rank(Asked(text, ids, None, session))
+        ranked = await self.service.ranking.rank_one(Asked(text, ids, None, session))
         results = [
             {"id": one.id, "title": one.title, "text": one.text, "meaning": one.meaning}
             for one in (self._documents[name] for name in ranked.ranking)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from swerve.client.exchange import RankArguments, Ranking
 from swerve.core.errors import SwerveError
 from swerve.core.rng import Stream, split
 from swerve.demo.clicks import TRAITS, User, clicked, user
@@ -26,7 +27,6 @@ from swerve.demo.rivals import Ask, Places, rivals, warm
 from swerve.demo.scenarios import Scenario
 from swerve.demo.search import Search
 from swerve.demo.tallies import Tallies
-from swerve.exchange import RankArguments, Ranking
 
 #: Impressions that go to the service in one batch at most, and the simulated seconds that it may span: within it nothing is learnt.
 BATCH, SPAN = 100, 3600.0

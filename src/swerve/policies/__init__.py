@@ -2,11 +2,11 @@
 
 from swerve.policies.bwc import BWC
 from swerve.policies.catalog import POLICIES, Problem, policy
-from swerve.policies.change import ChangeTest
 from swerve.policies.oracle import Oracle
 from swerve.policies.patient import Patient
 from swerve.policies.restarting import Restarting
-from swerve.policies.swerve import Swerve
-from swerve.policies.trust import Trust
+from swerve.policies.swerve.policy import Swerve
+from swerve.policies.swerve.posterior import ChangeTest
+from swerve.policies.swerve.trust import Trust
 
 __all__ = ["BWC", "POLICIES", "ChangeTest", "Oracle", "Patient", "Problem", "Restarting", "Swerve", "Trust", "policy"]

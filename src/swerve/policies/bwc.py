@@ -21,7 +21,6 @@ from swerve.core.contract import (
     learn,
     merge,
     observe,
-    phase,
     played,
     plays_of,
     pool_layout,
@@ -31,6 +30,7 @@ from swerve.core.contract import (
     settle,
     show,
     slots,
+    starts,
     test_length,
     testing,
 )
@@ -59,7 +59,7 @@ class BWC(Spec):
     >>> for t in range(60):
     ...     decision = fleet.select(0, x=[0.2, 0.3], now=t)
     >>> decision  # test 1, an adapting phase of no rounds (an untaught classifier is always positive), test 3
-    Decision(arm=0, phase=3)
+    Decision(arm=0, start=3, shown=59.0)
     """
 
     bandit: Spec
@@ -183,9 +183,9 @@ def _(spec, row, arm):
     row.plus &= ~bit(arm)
 
 
-@phase.register(BWC)
+@starts.register(BWC)
 def _(spec, row):
-    return row.phase + phase(spec.bandit, row.bandit)  # both only grow
+    return row.phase + starts(spec.bandit, row.bandit)  # both only grow
 
 
 @merge.register(BWC)

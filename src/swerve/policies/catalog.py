@@ -18,7 +18,7 @@ from swerve.detectors import BOCPD, CUSUM, GLR, MUCB
 from swerve.policies.bwc import BWC
 from swerve.policies.oracle import Oracle
 from swerve.policies.restarting import Restarting
-from swerve.policies.swerve import Swerve
+from swerve.policies.swerve.policy import Swerve
 
 
 class Problem(NamedTuple):
@@ -69,9 +69,9 @@ def oracle_ts(problem: Problem) -> Spec:
     return Oracle(Thompson())
 
 
-def swerve(problem: Problem, worth: float = 0.0075, soon: int = 200, wait: int = 1000) -> Spec:
+def swerve(problem: Problem, look_threshold: float = 0.0075, verdict_after: int = 200, revise_until: int = 1000) -> Spec:
     """Swerve's own policy, its default: alarms are evidence, tests keep the old record, a passive net."""
-    return Swerve(worth=worth, soon=soon, wait=wait)
+    return Swerve(look_threshold=look_threshold, verdict_after=verdict_after, revise_until=revise_until)
 
 
 def bwc(problem: Problem, length: int = 200, epsilon: float = 0.3, margin: float = 0.1, alpha: float = 0.5) -> Spec:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from swerve.core.contract import ALARM, CONSULTED, RESTARTED, begin, layout, observe, phase, restart, select
+from swerve.core.contract import ALARM, CONSULTED, RESTARTED, begin, layout, observe, restart, select, starts
 from swerve.core.spec import Spec
 from swerve.core.wrapping import inner_layout, wrapping
 
@@ -31,19 +31,19 @@ class Oracle(Spec):
 
 @layout.register(Oracle)
 def _(spec, arms, features):
-    return [*inner_layout(spec, arms, features), ("phase", "i8")]
+    return [*inner_layout(spec, arms, features), ("starts", "i8")]
 
 
 @begin.register(Oracle)
 def _(spec, row, word):
     begin(spec.bandit, row.bandit, word)
-    row.phase = 1
+    row.starts = 1
 
 
 @restart.register(Oracle)
 def _(spec, row):
     restart(spec.bandit, row.bandit)
-    row.phase += 1
+    row.starts += 1
 
 
 @observe.register(Oracle)
@@ -55,6 +55,6 @@ def _(spec, row, pool, delta, x, told, now):
     return report | observe(spec.bandit, row.bandit, pool.bandit, delta.bandit, x, told, now)
 
 
-@phase.register(Oracle)
+@starts.register(Oracle)
 def _(spec, row):
-    return row.phase + phase(spec.bandit, row.bandit)  # both only grow
+    return row.starts + starts(spec.bandit, row.bandit)  # both only grow

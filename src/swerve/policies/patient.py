@@ -9,7 +9,6 @@ import numpy as np
 from swerve.core.contract import (
     ALARM,
     RESTARTED,
-    attribute,
     begin,
     evict,
     guess,
@@ -29,9 +28,7 @@ from swerve.core.contract import (
 from swerve.core.spec import NonNegative, Spec
 from swerve.core.verbs import kernel
 from swerve.core.wrapping import inner_layout, wrapping
-from swerve.policies.swerve import Swerve
-
-__all__ = ["Patient", "attribute"]  # the verb that it is for, at hand beside it
+from swerve.policies.swerve.policy import Swerve
 
 PARTS = 4  # measured: with 2 the regret at clicks 100 rounds late was 1.4 times as high, because plays wait up to 2 graces
 MOST = 65535  # plays of one arm that a part can hold
@@ -45,12 +42,13 @@ class Patient(Spec):
     seconds, a policy that looks for changes takes those skips for a fall, starts over, and so makes the next ones.
 
     Plays wait in four parts by time, per arm a number of plays and what they earned: a play is held back for `grace` to 4/3 of it.
-    In the order of plays of one part, clicks are spread evenly. An alarm and a restart make void what is still waiting: those
-    clicks tell of the time before. A click that comes after the grace goes to the bandit at once, without its play.
+    In the order of plays of one part, clicks are spread evenly. An alarm and a restart make void what is still waiting, plays and
+    clicks together: half of their clicks have not come yet. A click that comes after the grace goes to the bandit at once, with
+    the time of its show; also after an alarm, for the bandit has its play. After two alarms with plays handed over in between it is
+    left: which plays were waiting at the first is not known any more.
 
-    `attribute` says when the play was shown, `reward` takes it for the latest. Put it outermost, around a policy that draws at
-    random: one that chooses by fixed rules (UCB1) plays the same arm until it hears of it, and is better off without.
-    With `grace` = 0 and clicks that come at once this is the bandit, round for round.
+    Put it outermost, around a policy that draws at random: one that chooses by fixed rules (UCB1) plays the same arm until it hears
+    of it, and is better off without. With `grace` = 0 and clicks that come at once this is the bandit, round for round.
 
     Source: this library; docs/policies.md has the measurements. Joulani, György and Szepesvári, "Online learning under delayed
     feedback" (ICML 2013), hand delayed feedback to any bandit in the same way.
@@ -76,7 +74,9 @@ def _(spec, arms, features):
     return [
         *inner_layout(spec, arms, features),
         ("newest", "f8"),  # when the latest play was shown
-        ("void", "f8"),  # plays shown before this are none of ours any more
+        ("known", "f8"),  # of plays shown before this nobody knows any more what became of them,
+        ("handed", "f8"),  # those from then on and before this have been handed over,
+        ("void", "f8"),  # those from then on and before this are void, and later ones are in the parts, or handed over
         ("opened", "f8", PARTS),  # when each part began, the latest first
         ("earned", "f4", (arms, PARTS)),
         ("plays", "u2", (arms, PARTS)),
@@ -93,9 +93,13 @@ def drop_arm(row, arm):
 
 @kernel
 def drop_all(row, now):
-    """Nothing is waiting, and what was shown before is void."""
+    """Nothing is waiting, and what was is void."""
     for arm in range(row.plays.shape[0]):
         drop_arm(row, arm)
+    if row.opened[PARTS - 1] > row.void:
+        row.known = row.void
+        row.handed = row.opened[PARTS - 1]
+    # else nothing was handed over since the last drop: the time whose plays are void goes on
     for part in range(PARTS):
         row.opened[part] = now
     row.void = now
@@ -105,6 +109,8 @@ def drop_all(row, now):
 def _(spec, row, word):
     begin(spec.bandit, row.bandit, word)
     row.newest = -math.inf
+    row.known = -math.inf
+    row.handed = -math.inf
     drop_all(row, -math.inf)
 
 
@@ -136,7 +142,7 @@ def hand_over(spec, row, pool, delta, part, now):
                 value, rest = rest, 0.0
             show(spec.bandit, row.bandit, arm, now)
             if value > 0.0:
-                reward(spec.bandit, row.bandit, arm, value, now)
+                reward(spec.bandit, row.bandit, arm, value, now, now)
             report |= settle(spec.bandit, row.bandit, pool.bandit, delta.bandit, now)
         row.plays[arm, part] = 0
         row.earned[arm, part] = 0.0
@@ -189,23 +195,20 @@ def _(spec, row, arm, now):
         row.plays[arm, 0] += 1
 
 
-@attribute.register(Patient)
-def _(spec, row, arm, value, shown, now):
-    if shown < row.void:
-        return
-    for part in range(PARTS):
-        if shown >= row.opened[part]:
-            earned = float(row.earned[arm, part]) + value
-            if earned <= float(row.plays[arm, part]):
-                row.earned[arm, part] = earned
-            return
-    if plays_of(spec.bandit, row.bandit, arm) > 0:  # its play has been handed over
-        reward(spec.bandit, row.bandit, arm, value, now)
-
-
 @reward.register(Patient)
-def _(spec, row, arm, value, now):
-    attribute(spec, row, arm, value, row.newest, now)
+def _(spec, row, arm, value, shown, now):
+    if shown >= row.void:
+        for part in range(PARTS):
+            if shown >= row.opened[part]:
+                earned = float(row.earned[arm, part]) + value
+                if earned > float(row.plays[arm, part]):
+                    return False
+                row.earned[arm, part] = earned
+                return True
+    elif shown >= row.handed or shown < row.known:
+        return False
+    # its play has been handed over
+    return plays_of(spec.bandit, row.bandit, arm) > 0 and reward(spec.bandit, row.bandit, arm, value, shown, now)
 
 
 @plays_of.register(Patient)

@@ -6,16 +6,15 @@ from typing import Annotated
 
 from swerve.core.contract import (
     RESTARTED,
-    attribute,
     begin,
     evict,
     layout,
-    phase,
     restart,
     reward,
     select,
     settle,
     show,
+    starts,
     watch,
 )
 from swerve.core.spec import Choice, Spec
@@ -31,7 +30,7 @@ ALL = SCOPES.index("all")
 class Restarting(Spec):
     """Play any bandit, watch each arm's rewards with any detector, and start over when one of them seems to have changed.
 
-    scope = "all": the bandit and the detector start over; a new phase begins, and clicks of the old one are not learnt.
+    scope = "all": the bandit and the detector start over; clicks of before are not learnt.
     scope = "arm": both forget the arm that has changed, and nothing else; a click of the forgotten plays that comes when the
     arm has been shown again is put down to the new ones.
 
@@ -50,7 +49,7 @@ class Restarting(Spec):
     ...     decision = fleet.select(0, now=t)
     ...     if t < 300 and t % 2: _ = fleet.reward(0, decision, now=t)
     >>> decision
-    Decision(arm=1, phase=2)
+    Decision(arm=1, start=2, shown=599.0)
     """
 
     bandit: Spec
@@ -69,7 +68,7 @@ def _(spec, arms, features):
     return [
         *inner_layout(spec, arms, features),
         ("detector", nested(layout(spec.detector, arms, features))),
-        ("phase", "i8"),
+        ("starts", "i8"),
         ("open", "i8"),  # the arm of the play that is not complete yet, or −1
         ("earned", "f8"),  # what it has earned so far
     ]
@@ -79,7 +78,7 @@ def _(spec, arms, features):
 def _(spec, row, word):
     begin(spec.bandit, row.bandit, word)
     restart(spec.detector, row.detector)
-    row.phase = 1
+    row.starts = 1
     row.open = -1
 
 
@@ -87,7 +86,7 @@ def _(spec, row, word):
 def _(spec, row):
     restart(spec.bandit, row.bandit)
     restart(spec.detector, row.detector)
-    row.phase += 1
+    row.starts += 1
     row.open = -1
 
 
@@ -121,15 +120,10 @@ def earn(row, arm, value):
 
 
 @reward.register(Restarting)
-def _(spec, row, arm, value, now):
-    reward(spec.bandit, row.bandit, arm, value, now)
-    earn(row, arm, value)
-
-
-@attribute.register(Restarting)
 def _(spec, row, arm, value, shown, now):
-    attribute(spec.bandit, row.bandit, arm, value, shown, now)
+    learnt = reward(spec.bandit, row.bandit, arm, value, shown, now)
     earn(row, arm, value)
+    return learnt
 
 
 @evict.register(Restarting)
@@ -140,6 +134,6 @@ def _(spec, row, arm):
         row.open = -1
 
 
-@phase.register(Restarting)
+@starts.register(Restarting)
 def _(spec, row):
-    return row.phase + phase(spec.bandit, row.bandit)  # both only grow
+    return row.starts + starts(spec.bandit, row.bandit)  # both only grow

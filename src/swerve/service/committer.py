@@ -18,12 +18,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from swerve.service.availability import Availability, Unavailable
 from swerve.service.metrics import Metrics
-from swerve.service.ranker import Misplaced, Ranker
-from swerve.service.rows import Place
-from swerve.service.tidy import DAY, Tidy
+from swerve.service.tidy import Tidy
 from swerve.service.used import Used
-from swerve.store.protocol import Batch, Conflict, Row, Store, StoreError
+from swerve.serving.ranker import Misplaced, Ranker
+from swerve.serving.rows import Place
+from swerve.store.protocol import DAY, Batch, Conflict, Row, Store, StoreError
 
 log = logging.getLogger("swerve.service")
 T = TypeVar("T")
@@ -33,16 +34,15 @@ PRESSED_ROWS = 256  # the same, when memory is nearly full and only written rows
 FEW_ROWS = 4  # of them at least in a batch that somebody waits for; more of them as long as it stays below
 SHORT = 24  # so many rows: whoever waits, waits for all of them
 
-#: Done when a batch is durable: True, or False for a row that could not be written because its page is damaged. Fails with `Away`.
+#: Done when a group is durable: True, or False for a row that could not be written because its page is damaged; fails with
+#: `Unavailable`.
 Written = asyncio.Future[bool]
 
 
-class Away(Exception):  # noqa: N818 - what happened, not what went wrong
-    """The store cannot be written; `kind` says how."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__(kind)
-        self.kind = kind
+async def durable(waiting: Written) -> None:
+    """Wait for a group; raises `Unavailable` when it, or this row of it, could not be written."""
+    if not await waiting:
+        raise Unavailable
 
 
 @dataclasses.dataclass(slots=True)
@@ -60,11 +60,11 @@ class Group:
         self.waiting.append((key, waiting))
         return waiting
 
-    def fail(self, kind: str) -> None:
+    def fail(self) -> None:
         """Tell those who wait that the store is away; they wait no longer, and what is pending stays."""
         for _, one in self.waiting:
             if not one.done():
-                one.set_exception(Away(kind))
+                one.set_exception(Unavailable())
                 one.exception()  # nobody may be waiting any more
         self.waiting = []
 
@@ -87,6 +87,7 @@ class Committer:
         store: Store,
         ranker: Ranker,
         layouts: dict[int, int],
+        availability: Availability,
         metrics: Metrics,
         clock: Callable[[], float],
         *,
@@ -96,11 +97,11 @@ class Committer:
         patience: float = 0.25,
         moved: Callable[[], Callable[[], None]] = lambda: lambda: None,
     ) -> None:
-        self.store, self.ranker, self.layouts, self.metrics, self.clock = store, ranker, layouts, metrics, clock
+        self.store, self.ranker, self.layouts, self.availability = store, ranker, layouts, availability
+        self.metrics, self.clock = metrics, clock
         self.flush, self.window, self.idle, self.patience, self.moved = flush, window, idle, patience, moved
         self.used = Used(ranker.life.id, window)
         self.lives: dict[int, int] = {}  # ids of earlier lives by their marks, as far as somebody has asked
-        self.away: str | None = None  # the kind of trouble, while there is some
         self._thread = ThreadPoolExecutor(1, "swerve-writer")
         self._next, self._flying = Group(), Group()  # the group that grows, and the one that is being written
         self._wake = asyncio.Event()
@@ -149,9 +150,9 @@ class Committer:
 
     def suspect(self, error: StoreError) -> None:
         """The reading side is in trouble: look at the store before the next batch."""
-        if self.away is None:
+        if self.availability.away is None:
             log.warning("the store cannot be read (%s): %s", error.kind, error)
-            self.away = error.kind
+            self.availability.away = error.kind
             self._wake.set()
 
     async def ask(self, function: Callable[..., T], *args: Any) -> T:
@@ -166,7 +167,7 @@ class Committer:
                     return
             except Exception:  # without this task nothing would ever be written again
                 log.exception("writing failed")
-                self.away = self.away or "io"
+                self.availability.away = self.availability.away or "io"
 
     async def _step(self) -> bool:
         """Wait for something to do, and do it; True at the end."""
@@ -174,10 +175,10 @@ class Committer:
             self._wake.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._until_due())
-        if self.away is not None and not await self._recovered():
-            self._next.fail(self.away)
+        if self.availability.away is not None and not await self._recovered():
+            self._next.fail()
             if self._stopping and self.clock() > self._until:
-                log.error("the store is away (%s): %d rows stay unwritten", self.away, len(self.ranker.unwritten))
+                log.error("the store is away (%s): %d rows stay unwritten", self.availability.away, len(self.ranker.unwritten))
                 return True
             await asyncio.sleep(self.patience)
             return False
@@ -186,7 +187,7 @@ class Committer:
         return self._stopping and not self._next.waiting and not wrote
 
     def _until_due(self) -> float:
-        if self.away is not None:
+        if self.availability.away is not None:
             return self.patience
         if self.tidy.pressing:
             return 0.005
@@ -331,10 +332,10 @@ class Committer:
         self._flying = Group()
         self.ranker.learnt = True
         self.metrics.store_errors(error.kind).value += 1
-        if self.away is None:
+        if self.availability.away is None:
             log.warning("the store cannot be written (%s): %s", error.kind, error)
-        self.away = error.kind
-        group.fail(error.kind)
+        self.availability.away = error.kind
+        group.fail()
 
     def _lose(self, place: Place) -> None:
         """A row whose page is damaged: what memory knows more than the store was acknowledged to nobody."""
@@ -357,7 +358,7 @@ class Committer:
         """Whether the store can be written again; opens it anew where that may help."""
         try:
             same = True
-            if self.away in ("gone", "io", "corrupt"):
+            if self.availability.away in ("gone", "io", "corrupt"):
                 same = await self.ask(self.store.reopen)
             if same and not self._anew:
                 await self.ask(self.store.probe)
@@ -365,10 +366,12 @@ class Committer:
                 self._anew = True  # also when the next lines fail: what is in memory is about another store
                 await self._begin_anew()
         except StoreError as error:
-            self.away = error.kind
+            if error.kind != self.availability.away:  # once for each kind of trouble, not for each attempt
+                log.warning("the store cannot be used (%s): %s", error.kind, error)
+            self.availability.away = error.kind
             return False
         log.info("the store can be written again")
-        self.away = None
+        self.availability.away = None
         return True
 
     async def _begin_anew(self) -> None:
@@ -377,7 +380,7 @@ class Committer:
         take_up = await self.ask(self.moved)
         log.warning("another store lies where ours was: going on with what it holds")
         ranker = self.ranker
-        self._next.fail("gone")  # what they wait for is about the store before, and is forgotten
+        self._next.fail()  # what they wait for is about the store before, and is forgotten
         self._next, self._anew = Group(), False
         ranker.rows.clear()
         ranker.unwritten.clear()
@@ -388,11 +391,11 @@ class Committer:
 
     async def _tidy(self) -> None:
         """Housekeeping, a little at a time."""
-        if self.away is not None or self._stopping:
+        if self.availability.away is not None or self._stopping:
             return
         try:
             await self.tidy.step()
         except StoreError as error:
             self.metrics.store_errors(error.kind).value += 1
             log.warning("the store cannot be tidied (%s): %s", error.kind, error)
-            self.away = error.kind
+            self.availability.away = error.kind

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 import msgspec
 
 from swerve.core.errors import SwerveError
-from swerve.service.sections import Log
+from swerve.service.config.sections import Log
 
 #: The id of the request that is being answered, "" outside of requests.
 request_id: ContextVar[str] = ContextVar("request_id", default="")

@@ -10,7 +10,6 @@ import base64
 import binascii
 import hashlib
 import hmac
-import ipaddress
 import json
 import os
 import secrets as randomness
@@ -21,8 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from swerve.core.errors import SwerveError
-from swerve.service.fields import FieldsError
-from swerve.service.sections import SCOPES, ApiKey, Config, Scope
+from swerve.service.config.sections import SCOPES, ApiKey, Config, Scope
 from swerve.store import store_path
 
 #: Bytes of the keys that we make, and what BLAKE2b, which uses them, takes at most.
@@ -86,7 +84,10 @@ def beside(store_url: str) -> Path:
     'state/swerve.db.secrets'
     """
     database = store_path(store_url)
-    return database.with_name(f"{database.name}.secrets")
+    path = database.with_name(f"{database.name}.secrets")
+    if database.is_symlink() and not path.exists():  # like the log and the lock, they may lie beside the file itself
+        path = database.resolve().with_name(f"{database.resolve().name}.secrets")
+    return path
 
 
 def load_secrets(path: Path | None, environ: Mapping[str, str] | None = None, *, make: bool = True) -> Secrets:
@@ -248,22 +249,3 @@ class ApiKeys:
         if found is not None:
             self.known[digest] = found
         return found
-
-
-def loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def may_bind(host: str, config: Config) -> None:
-    """Refuse an address that others can reach while no API key is asked for."""
-    if not loopback(host) and not config.security.api_keys:
-        raise FieldsError(
-            ("server", "host"),
-            f"server.host = {host!r} is not allowed without an API key: anybody could rank and teach; make a key with "
-            "`swerve keys new NAME` and put what it prints into the configuration, "
-            "or stay on this machine with `swerve serve --host 127.0.0.1`",
-        )

@@ -10,15 +10,14 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from swerve.service.tokens import NUMBER_BITS
-from swerve.store.protocol import Size, StoreError
+from swerve.serving.tokens import NUMBER_BITS
+from swerve.store.protocol import DAY, Size, StoreError
 
 if TYPE_CHECKING:
     from swerve.service.committer import Committer
 
 log = logging.getLogger("swerve.service")
 
-DAY = 86_400.0
 LONG, LONGEST = 0.05, 0.5  # seconds for making room between two batches; and when there is none, so that the next one must wait
 AGAIN = 60.0  # seconds between two log lines that say the same
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from swerve.service.tokens import NUMBER_BITS
+from swerve.serving.tokens import NUMBER_BITS
 
 BLOCK = 1 << 16
 

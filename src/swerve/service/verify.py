@@ -8,12 +8,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from swerve.service.rows import UNPACK, owner_of
 from swerve.service.secrets import SecretsError, load_secrets
-from swerve.service.tidy import DAY
-from swerve.service.tokens import NUMBER_BITS
+from swerve.serving.rows import UNPACK, owner_of
+from swerve.serving.tokens import NUMBER_BITS
 from swerve.store.layouts import layout_of
-from swerve.store.protocol import Row
+from swerve.store.protocol import DAY, Row
 from swerve.store.verify import Meaning, Problem, Report
 
 OWNER = Problem("owner", "they belong to another query than the one they are kept under")

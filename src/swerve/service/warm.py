@@ -12,19 +12,22 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from swerve.core.cache import cache_root
-from swerve.service import kernels
-from swerve.service.config import Config, resolve
-from swerve.service.ranker import Ranker
-from swerve.service.record import as_table
-from swerve.service.rows import Shelf
-from swerve.service.settings import settings_of
-from swerve.service.toml import Document
+from swerve.service.config.load import Config, as_table, resolve
+from swerve.service.config.settings import settings_of
+from swerve.service.config.toml import Document
+from swerve.serving import kernels
+from swerve.serving.ranker import Ranker
+from swerve.serving.rows import Shelf
 from swerve.store.layouts import describe
 
 log = logging.getLogger("swerve.service")
+
+SCRATCH = 1 << 20  # bytes of rows for a ranker that serves nobody
+NICE = 10  # larger capacities are compiled beside the smallest, and must not keep it waiting
 
 
 def mark_of(ranker: Ranker, shelf: Shelf) -> Path | None:
@@ -39,60 +42,68 @@ def mark_of(ranker: Ranker, shelf: Shelf) -> Path | None:
 
 
 class Warming:
-    """Compiles, or loads, all that a ranker calls."""
+    """Compiles, or loads, all that a ranker calls, the smallest capacity first.
+
+    It works on a ranker of its own: compiled code is shared by all rankers of a process, and what serves is not touched.
+    """
 
     def __init__(self, config: Config, ranker: Ranker) -> None:
-        self.ranker = ranker
+        self.ranker = Ranker(ranker.settings._replace(budget=SCRATCH), bytes(32))
         tables = as_table(config)
         self.tables = {"policy": tables["policy"], "signals": tables["signals"]}
-        self._children: list[subprocess.Popen[bytes]] = []
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._stopped = False
 
-    def run(self) -> None:
-        """Return when every capacity can be served."""
+    def run(self, ready: Callable[[int], None] = lambda arms: None) -> None:
+        """Return when every capacity can be served; `ready` is told of each when it can."""
         shelves = self.ranker.rows.shelves
         marks = {shelf.arms: mark_of(self.ranker, shelf) for shelf in shelves}
         cold = [arms for arms, mark in marks.items() if mark is not None and not mark.exists()]
         if cold:
             log.info("compiling for the first time", extra={"capacities": cold})
-            self._in_children(cold)
         for shelf in shelves:
+            if shelf.arms in cold:
+                self._wait_for(shelf.arms, cold)
             if self._stopped:
                 return
             self.ranker.compile(shelf)
             mark = marks[shelf.arms]
             if mark is not None and mark.parent.is_dir():
                 mark.touch()
+            ready(shelf.arms)
 
     def stop(self) -> None:
         """End the children: nobody waits for them any more."""
         self._stopped = True
-        for child in self._children:
+        for child in list(self._children.values()):
             child.kill()
 
-    def _in_children(self, cold: list[int]) -> None:
-        todo = sorted(cold, reverse=True)  # the largest takes longest
-        while todo and not self._stopped:
-            batch, todo = todo[: os.cpu_count() or 1], todo[os.cpu_count() or 1 :]
-            for arms in batch:
-                command = [sys.executable, "-m", "swerve.service.warm"]
-                child = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
-                assert child.stdin is not None
-                child.stdin.write(json.dumps({"config": self.tables, "arms": arms}).encode())
-                child.stdin.close()
-                child.stdin = None
-                self._children.append(child)
-            for child in self._children:
-                _, said = child.communicate()
-                if child.returncode and not self._stopped:  # then this process compiles what is missing
-                    log.warning("a compiling process failed: %s", said.decode(errors="replace").strip().rpartition("\n")[2])
-            self._children = []
+    def _wait_for(self, arms: int, cold: list[int]) -> None:
+        """Have a capacity compiled in a process of its own, and the next ones beside it, as many as there are cores."""
+        start = cold.index(arms)
+        for place, more in enumerate(cold[start : start + (os.cpu_count() or 1)]):
+            if more not in self._children and not self._stopped:
+                self._children[more] = self._child(more, nice=NICE if place else 0)
+        if arms not in self._children:
+            return
+        _, said = self._children[arms].communicate()
+        if self._children[arms].returncode and not self._stopped:  # then this process compiles what is missing
+            log.warning("a compiling process failed: %s", said.decode(errors="replace").strip().rpartition("\n")[2])
+
+    def _child(self, arms: int, nice: int) -> subprocess.Popen[bytes]:
+        child = subprocess.Popen([sys.executable, "-m", "swerve.service.warm"], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert child.stdin is not None
+        child.stdin.write(json.dumps({"config": self.tables, "arms": arms, "nice": nice}).encode())
+        child.stdin.close()
+        child.stdin = None
+        return child
 
 
 def main() -> None:
     """Compile one capacity of a configuration that comes on standard input."""
     asked = json.load(sys.stdin)
-    settings = settings_of(resolve(Document("", asked["config"], {})))._replace(budget=1 << 20)
+    os.nice(asked["nice"])
+    settings = settings_of(resolve(Document("", asked["config"], {})))._replace(budget=SCRATCH)
     ranker = Ranker(settings, bytes(32))
     for shelf in ranker.rows.shelves:
         if shelf.arms == asked["arms"]:

@@ -119,7 +119,7 @@ def play(
                 return t
         arm, report = decide(spec, table[query], pools, groups[query], writer, x, told, available, float(t))
         if click(env, facts, segments, place, arm):
-            reward(spec, table[query], arm, 1.0, float(t))
+            reward(spec, table[query], arm, 1.0, float(t), float(t))
             tally.clicks += 1.0
         if told != 0 or report > CONSULTED:
             count(tally, notes[query], told, report)

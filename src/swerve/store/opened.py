@@ -14,7 +14,7 @@ from swerve.core.errors import SwerveError
 from swerve.store.lock import Lock, lock_path
 from swerve.store.protocol import InUse, StoreError
 from swerve.store.schema import CHECKPOINT_PAGES, PAGE_BYTES, connect, create, translated
-from swerve.store.wal import DOUBT, Log, index_path, log_path, read_log
+from swerve.store.wal import Log, index_path, log_path, read_log
 
 log = logging.getLogger("swerve.store")
 
@@ -51,12 +51,24 @@ class Opened:
         empty = not self.path.exists() or self.path.stat().st_size == 0
         if new and not empty:
             raise SwerveError(f"a new store was asked for, and {self.given} is one already; move it away first")
+        if new:
+            self._set_log_aside()
         if empty and not new and (self._lock.guarded or self._log().exists()):
             raise SwerveError(
                 f"there is no store {self.given}, and there has been one; put it back, restore a backup of it, "
                 "or begin a new one with --new-store"
             )
         return empty
+
+    def _set_log_aside(self) -> None:
+        """Keep the log of the store that was here, for when that is put back: a new store would begin by removing it."""
+        for path in (self._log(), index_path(self.path)):
+            if path.exists():
+                number = 1
+                while (kept := path.with_name(f"{path.name}.{number}")).exists():
+                    number += 1
+                path.rename(kept)
+                log.warning("%s belongs to the store that was here; it is kept as %s", path, kept.name)
 
     def _open(self, new: bool = False) -> bytes:
         """Open both connections on what lies at the path, and remember which files those are; the mark of the opening before."""
@@ -99,7 +111,7 @@ class Opened:
         left = read_log(self.path)
         left.refuse(self.path)
         if left.doubtful:
-            log.warning("%s: %s", self.path, DOUBT)
+            log.warning("%s: %s", self.path, left.doubt())
         return left
 
     def _close(self) -> None:
@@ -168,12 +180,15 @@ class Opened:
 
     def _in_place(self) -> None:
         """Raise "gone" when the open files are no longer those at the path: SQLite would go on writing into nowhere."""
-        try:
-            same = (self._identity(self.given), self._identity(self._log())) == self._files and self._lock.in_place()
-        except OSError:
-            same = False
-        if not same:
-            raise StoreError("gone", f"{self.path} was moved, removed or replaced while it was open; put it back, then reopen")
+        for path, before in zip((self.given, self._log()), self._files, strict=True):
+            try:
+                same = self._identity(path) == before
+            except OSError:
+                same = False
+            if not same:
+                raise StoreError("gone", f"{path} was moved, removed or replaced while it was open; it is taken up when it is back")
+        if not self._lock.in_place():
+            raise StoreError("gone", f"the lock of {self.path} was moved, removed or replaced while it was held; it is taken anew")
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:

@@ -15,6 +15,8 @@ from swerve.core.errors import SwerveError
 Kind = Literal["locked", "full", "corrupt", "gone", "slow", "io", "conflict"]
 Order = Literal["traffic", "shifted"]
 
+DAY = 86_400.0  # seconds: rows know the day on which they were last seen
+
 HEADER = struct.Struct("<qqqqd")
 
 

@@ -23,7 +23,7 @@ from swerve.store.lock import left_alone
 from swerve.store.protocol import Row
 from swerve.store.schema import APPLICATION, MIGRATIONS, kind_of
 from swerve.store.statements import COLUMNS
-from swerve.store.wal import DOUBT, Log, log_path, read_log, way_out
+from swerve.store.wal import Log, log_path, read_log, way_out
 
 AT_ONCE = 512  # rows that are checked together
 TICK = 2_000_000  # of SQLite's steps between two reports of one long statement
@@ -147,7 +147,7 @@ def verify(database: Path, meaning: Meaning | None = None, progress: Progress | 
         if report.log.lost:
             report.wrong("log", f"{report.log.trouble()}; {way_out(path)}", whole=True)
         elif report.log.doubtful:
-            report.wrong("log", DOUBT, warning=True)
+            report.wrong("log", report.log.doubt(), warning=True)
         try:
             with _opened(path, report.log) as connection:
                 _check(connection, report, meaning, progress or (lambda *_: None))

@@ -43,14 +43,21 @@ class Log:
     lost: int = 0
     doubtful: bool = False
     tail: bool = False
+    missing: bool = False  # whether there is none, or an empty one, although its index names commits
 
     def refuse(self, database: Path) -> None:
         """Raise where commits would be lost."""
         if self.lost:
             raise StoreError("corrupt", f"{database}: {self.trouble()}; {way_out(database)}")
 
+    def doubt(self) -> str:
+        """What may be lost, in words."""
+        return f"{self.trouble()}, as far as an index of before the machine's start can say" if self.missing else DOUBT
+
     def trouble(self) -> str:
         """What is lost, in words."""
+        if self.missing:
+            return "its log is missing or empty, and the index of the log names commits that are not in the database"
         many = f"at least {self.lost:,} commits" if self.lost > 1 else "at least one commit"
         return f"its log is damaged, and {many} behind the damage cannot be read ({self.commits:,} before it can)"
 
@@ -83,14 +90,35 @@ def read_log(database: Path) -> Log:
     try:
         size = path.stat().st_size
         if size <= HEADER.size:
-            # the index is not synchronised to the disk: after a power cut it may be about a log that was emptied since
-            return Log(size, doubtful=index is not None and index.committed > index.copied)
+            return _missing(size, database, index)
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory:
             return _read(memory, _page_size(database), index)
     except FileNotFoundError:
-        return Log(doubtful=index is not None and index.committed > index.copied)
+        return _missing(0, database, index)
     except OSError as error:
         raise StoreError("io", f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _missing(size: int, database: Path, index: _Index | None) -> Log:
+    """There is no log, or an empty one: commits are lost where its index names some that were not copied into the database.
+
+    The index is not synchronised to the disk: one from before a power cut may be about a log that was emptied since. So it proves a
+    loss only if it was written since the machine started.
+    """
+    if index is None or index.committed <= index.copied:
+        return Log(size)
+    proven = _since_start(index_path(database))
+    return Log(size, lost=1 if proven else 0, doubtful=not proven, missing=True)
+
+
+def _since_start(path: Path) -> bool:
+    """Whether a file was written since the machine started; False where nobody can say."""
+    try:
+        lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
+        started = next(float(line.split()[1]) for line in lines if line.startswith("btime "))
+        return path.stat().st_mtime > started
+    except (OSError, StopIteration, ValueError):
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,232 @@
+"""Client of the service: `Client` and `AsyncClient`. Search goes on when the service does not.
+
+`rank` gives the given order, marked degraded and with a reason, when the service is away, slow or broken. `feedback` tries again,
+which is safe because the service counts a decision once. What is said and what it means is in `exchange`; here is only what
+differs: sending and waiting.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast
+
+from swerve.client.exchange import (
+    ADDRESS,
+    CandidateLike,
+    Exchange,
+    Failure,
+    RankArguments,
+    Ranking,
+    Reply,
+    Send,
+    ServiceAway,
+    Steps,
+    SwerveClientError,
+)
+from swerve.client.waiting import Deadline
+
+if TYPE_CHECKING:
+    import httpx
+
+    from swerve.serving.messages import QueryState, QuerySummary
+
+__all__ = ["AsyncClient", "CandidateLike", "Client", "RankArguments", "Ranking", "ServiceAway", "SwerveClientError"]
+
+T = TypeVar("T")
+
+
+class _Base(ABC):
+    """What a client is made with.
+
+    base_url, api_key: where the service is, and a key of `swerve keys new` when it asks for one. timeout: the seconds that a
+    `rank` may take in all. feedback_timeout: the seconds that one try of anything else may take. retries: further tries of
+    feedback. breaker_failures: after so many failed ranks in a row, `rank` is degraded at once. breaker_seconds: until it asks
+    again.
+    """
+
+    def __init__(
+        self,
+        base_url: str = ADDRESS,
+        api_key: str | None = None,
+        timeout: float = 0.1,
+        feedback_timeout: float = 2.0,
+        retries: int = 3,
+        breaker_failures: int = 5,
+        breaker_seconds: float = 1.0,
+    ) -> None:
+        self._exchange = Exchange(base_url, api_key, timeout, feedback_timeout, retries, breaker_failures, breaker_seconds)
+        self._open()
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Make the pool of connections."""
+
+
+class Client(_Base):
+    """The service, from threads. One instance serves all of them and keeps its connections; make one per process."""
+
+    _http: httpx.Client
+
+    def _open(self) -> None:
+        self._http = self._exchange.httpx.Client(**self._exchange.options)
+
+    def rank(
+        self,
+        query: str,
+        candidates: Sequence[CandidateLike],
+        signals: Mapping[str, float] | None = None,
+        session: str | None = None,
+    ) -> Ranking:
+        """The order to show; the given one, degraded, when the service does not answer in time."""
+        return self._run(self._exchange.rank({"query": query, "candidates": candidates, "signals": signals, "session": session}))
+
+    def rank_many(self, requests: Iterable[RankArguments]) -> list[Ranking]:
+        """The orders of several queries, in one request. An entry that is refused keeps its order, with the reason."""
+        return self._run(self._exchange.rank_many(requests))
+
+    def feedback(self, decision: str | None, clicked: str | None = None) -> bool:
+        """Say what was clicked, None for nothing. True when it counts; False when it was too late, or there is no decision."""
+        return self._run(self._exchange.feedback(decision, clicked))
+
+    def feedback_many(self, decisions: Iterable[tuple[str | None, str | None]]) -> list[bool]:
+        """Say what was clicked, (decision, clicked) each, in one request."""
+        return self._run(self._exchange.feedback_many(decisions))
+
+    def state(self, query: str) -> QueryState:
+        """What the service knows of a query."""
+        return self._run(self._exchange.state(query))
+
+    def queries(self, order: Literal["traffic", "shifted"] = "traffic", limit: int = 20) -> list[QuerySummary]:
+        """The queries with the most traffic, or those that shifted last."""
+        return self._run(self._exchange.queries(order, limit))
+
+    def shift(self, query: str) -> int:
+        """Say that a query's intent has shifted; the phase that begins."""
+        return self._run(self._exchange.shift(query))
+
+    def health(self) -> bool:
+        """Whether the service can serve now."""
+        return self._run(self._exchange.health())
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _run(self, steps: Steps[T]) -> T:
+        answer: Reply | Failure | None = None
+        try:
+            while True:
+                step, answer = steps.send(answer), None
+                if isinstance(step, Send):
+                    answer = self._send(step)
+                else:
+                    time.sleep(step)
+        except StopIteration as done:
+            return cast(T, done.value)
+
+    def _send(self, step: Send) -> Reply | Failure:
+        deadline = Deadline(step.timeout)
+        body = bytearray()
+        try:
+            with self._http.stream(**self._exchange.request(step, deadline)) as response:
+                for chunk in response.iter_bytes():
+                    body += chunk
+                    if deadline.over:  # it trickles: each wait was short enough, all together are not
+                        return self._exchange.failure(step)
+            return Reply(response.status_code, bytes(body), response.headers.get("retry-after"))
+        except self._exchange.httpx.HTTPError as trouble:
+            return self._exchange.failure(step, trouble)
+
+
+class AsyncClient(_Base):
+    """The service, from coroutines: the methods of `Client`, awaited. One instance belongs to one event loop."""
+
+    _http: httpx.AsyncClient
+
+    def _open(self) -> None:
+        self._http = self._exchange.httpx.AsyncClient(**self._exchange.options)
+
+    async def rank(
+        self,
+        query: str,
+        candidates: Sequence[CandidateLike],
+        signals: Mapping[str, float] | None = None,
+        session: str | None = None,
+    ) -> Ranking:
+        """The order to show; the given one, degraded, when the service does not answer in time."""
+        return await self._run(
+            self._exchange.rank({"query": query, "candidates": candidates, "signals": signals, "session": session})
+        )
+
+    async def rank_many(self, requests: Iterable[RankArguments]) -> list[Ranking]:
+        """The orders of several queries, in one request. An entry that is refused keeps its order, with the reason."""
+        return await self._run(self._exchange.rank_many(requests))
+
+    async def feedback(self, decision: str | None, clicked: str | None = None) -> bool:
+        """Say what was clicked, None for nothing. True when it counts; False when it was too late, or there is no decision."""
+        return await self._run(self._exchange.feedback(decision, clicked))
+
+    async def feedback_many(self, decisions: Iterable[tuple[str | None, str | None]]) -> list[bool]:
+        """Say what was clicked, (decision, clicked) each, in one request."""
+        return await self._run(self._exchange.feedback_many(decisions))
+
+    async def state(self, query: str) -> QueryState:
+        """What the service knows of a query."""
+        return await self._run(self._exchange.state(query))
+
+    async def queries(self, order: Literal["traffic", "shifted"] = "traffic", limit: int = 20) -> list[QuerySummary]:
+        """The queries with the most traffic, or those that shifted last."""
+        return await self._run(self._exchange.queries(order, limit))
+
+    async def shift(self, query: str) -> int:
+        """Say that a query's intent has shifted; the phase that begins."""
+        return await self._run(self._exchange.shift(query))
+
+    async def health(self) -> bool:
+        """Whether the service can serve now."""
+        return await self._run(self._exchange.health())
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def _run(self, steps: Steps[T]) -> T:
+        import anyio
+
+        answer: Reply | Failure | None = None
+        try:
+            while True:
+                step, answer = steps.send(answer), None
+                if isinstance(step, Send):
+                    answer = await self._send(step)
+                else:
+                    await anyio.sleep(step)
+        except StopIteration as done:
+            return cast(T, done.value)
+
+    async def _send(self, step: Send) -> Reply | Failure:
+        import anyio
+
+        deadline = Deadline(step.timeout)
+        try:
+            with anyio.fail_after(step.timeout):
+                async with self._http.stream(**self._exchange.request(step, deadline)) as response:
+                    body = await response.aread()
+            return Reply(response.status_code, body, response.headers.get("retry-after"))
+        except (TimeoutError, self._exchange.httpx.HTTPError) as trouble:
+            return self._exchange.failure(step, trouble)

@@ -1,0 +1,368 @@
+"""What a call of the client says and what its answer means: all but sending and waiting.
+
+A call is a generator of steps, run by `Client` or by `AsyncClient`. It yields a `Send` and is given a `Reply` or a `Failure`; or it
+yields a number, and is resumed so many seconds later.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, Required, TypedDict, TypeVar
+from urllib.parse import quote, urlsplit
+
+from swerve.client.waiting import Breaker, Deadline
+from swerve.core.errors import SwerveError, shown
+from swerve.version import __version__
+
+if TYPE_CHECKING:
+    from swerve.serving.messages import Error, QueryState, QuerySummary
+
+ADDRESS = "http://127.0.0.1:8350"
+#: Waits between tries of feedback: doubling from the first, never longer than the last, whatever the service asks for.
+FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
+#: Shorter than the 5 seconds after which common servers close an idle connection: else a request could run into the closing.
+KEEP_ALIVE = 4.0
+
+T = TypeVar("T")
+CandidateLike = str | Mapping[str, Any]
+
+
+class RankArguments(TypedDict, total=False):
+    """One query of `rank_many`: the arguments of `rank`."""
+
+    query: Required[str]
+    candidates: Required[Sequence[CandidateLike]]
+    signals: Mapping[str, float] | None
+    session: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The order to show. Without a decision there is nothing to send feedback for; `reason` says why it is degraded."""
+
+    decision: str | None
+    ranking: list[str]
+    explored: bool = False
+    probability: float | None = None
+    phase: int | None = None
+    degraded: bool = False
+    reason: str | None = None
+
+
+class SwerveClientError(SwerveError):
+    """The request is at fault, not the service: it would be refused again. `status` is None when it was not even sent."""
+
+    def __init__(
+        self,
+        message: str,
+        status: int | None = None,
+        code: str = "invalid",
+        field: str | None = None,
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.field, self.request_id = status, code, field, request_id
+
+
+class ServiceAway(SwerveError):  # noqa: N818 - it names what happened
+    """The service gave no usable answer, also not after the retries."""
+
+
+class Send(NamedTuple):
+    """A step: send this, come back with a `Reply` or a `Failure`. A step that is a number: wait so many seconds."""
+
+    method: str
+    path: str
+    content: bytes | None
+    timeout: float
+
+
+class Reply(NamedTuple):
+    """What came back."""
+
+    status: int
+    body: bytes
+    retry_after: str | None
+
+
+class Failure(NamedTuple):
+    """Why nothing came back, or nothing of use."""
+
+    reason: str
+
+
+Steps = Generator[Send | float, Reply | Failure | None, T]
+
+
+class Exchange:
+    """What the calls of both clients do, as steps."""
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None,
+        timeout: float,
+        feedback_timeout: float,
+        retries: int,
+        breaker_failures: int,
+        breaker_seconds: float,
+    ) -> None:
+        try:
+            import httpx
+            import msgspec
+        except ImportError as missing:
+            message = f"the client needs {missing.name}, which is not installed; install the extra: pip install 'swerve[client]'"
+            raise ImportError(message, name=missing.name) from None
+        from swerve.serving import messages
+
+        parts = urlsplit(base_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise SwerveClientError(f"base_url = {shown(base_url)} is not allowed; it must be like {ADDRESS}")
+        if api_key is not None and not (api_key.isascii() and api_key.isprintable() and api_key.strip() == api_key != ""):
+            raise SwerveClientError("the API key has characters that no key has; it must be what `swerve keys new` printed")
+        for name, value in (("timeout", timeout), ("feedback_timeout", feedback_timeout), ("breaker_seconds", breaker_seconds)):
+            if not 0 < value < math.inf:
+                raise SwerveClientError(f"{name} = {shown(value)} is not allowed; {name} must be seconds > 0")
+        if retries < 0 or breaker_failures < 1:
+            raise SwerveClientError("retries must be ≥ 0 and breaker_failures ≥ 1")
+        self.httpx, self._json, self._messages = httpx, msgspec.json, messages
+        self._raws = list[msgspec.Raw]
+        self._timeout, self._feedback_timeout, self._retries = timeout, feedback_timeout, retries
+        self._breaker = Breaker(breaker_failures, breaker_seconds)
+        self._random = random.Random()
+        headers = {"User-Agent": f"swerve/{__version__}", "Accept": "application/json", "Accept-Encoding": "identity"}
+        if api_key is not None:
+            headers["Authorization"] = f"Bearer {api_key}"
+        limits = httpx.Limits(max_connections=100, keepalive_expiry=KEEP_ALIVE)
+        # proxies and certificates of the environment are for https only: a plain address is one near by, and needs neither
+        secure = parts.scheme == "https"
+        self.options: dict[str, Any] = {
+            "base_url": base_url,
+            "headers": headers,
+            "limits": limits,
+            "verify": secure,
+            "trust_env": secure,
+        }
+
+    # the calls
+
+    def rank(self, arguments: RankArguments) -> Steps[Ranking]:
+        ids, asked = self._asked(arguments)
+        answer = yield from self._guarded("/v1/rank", asked, lambda body: self._ranking(body, ids))
+        return _given(ids, answer.reason) if isinstance(answer, Failure) else answer
+
+    def rank_many(self, requests: Iterable[RankArguments]) -> Steps[list[Ranking]]:
+        pairs = [self._asked(arguments) for arguments in requests]
+        if not pairs:
+            return []
+
+        def read(body: bytes) -> list[Ranking]:
+            entries = zip(self._entries(body), pairs, strict=True)
+            return [self._entry(entry, ids) for entry, (ids, _) in entries]
+
+        answer = yield from self._guarded("/v1/rank/batch", [asked for _, asked in pairs], read)
+        return [_given(ids, answer.reason) for ids, _ in pairs] if isinstance(answer, Failure) else answer
+
+    def feedback(self, decision: str | None, clicked: str | None) -> Steps[bool]:
+        if decision is None:
+            return False
+        return (yield from self._insist("/v1/feedback", {"decision": decision, "clicked": clicked}, self._counted))
+
+    def feedback_many(self, decisions: Iterable[tuple[str | None, str | None]]) -> Steps[list[bool]]:
+        pairs = list(decisions)
+        places = [place for place, (decision, _) in enumerate(pairs) if decision is not None]
+        counted = [False] * len(pairs)
+        if not places:
+            return counted
+        asked = [{"decision": pairs[place][0], "clicked": pairs[place][1]} for place in places]
+
+        def read(body: bytes) -> list[bool | Error] | Failure:
+            entries = zip(self._entries(body), places, strict=True)
+            outcomes = [self._problem(entry) or self._counted(entry) for entry, _ in entries]
+            for outcome in outcomes:  # some could not be made durable: all again, those that were taken count once
+                if not isinstance(outcome, bool) and outcome.code == "unavailable":
+                    return Failure(outcome.message)
+            return outcomes
+
+        for place, outcome in zip(places, (yield from self._insist("/v1/feedback/batch", asked, read)), strict=True):
+            if not isinstance(outcome, bool):
+                message = f"decision {place} of the list was refused: {outcome.message}; those that are not refused were taken"
+                raise SwerveClientError(message, 200, outcome.code, f"[{place}]", outcome.request_id)
+            counted[place] = outcome
+        return counted
+
+    def state(self, query: str) -> Steps[QueryState]:
+        return (yield from self._once("GET", _path(query), self._messages.QueryState))
+
+    def queries(self, order: str, limit: int) -> Steps[list[QuerySummary]]:
+        path = f"/v1/queries?order={quote(order)}&limit={int(limit)}"
+        return (yield from self._once("GET", path, self._messages.QueryList)).queries
+
+    def shift(self, query: str) -> Steps[int]:
+        return (yield from self._once("POST", _path(query) + "/shift", self._messages.ShiftResponse, b"{}")).phase
+
+    def health(self) -> Steps[bool]:
+        reply = yield Send("GET", "/readyz", None, self._feedback_timeout)
+        return isinstance(reply, Reply) and reply.status == 200
+
+    # ways to send
+
+    def _guarded(self, path: str, body: Any, read: Callable[[bytes], T]) -> Steps[T | Failure]:
+        """Once, in time, or why not; not at all while the breaker is open."""
+        content = self._encoded(body)
+        if not self._breaker.closed():
+            return Failure("the service failed several times in a row and is left alone for a moment")
+        reply = yield Send("POST", path, content, self._timeout)
+        good = True  # a refusal is a sign of life
+        try:
+            answer = self._answer(reply, read)
+            good = not isinstance(answer, Failure)
+            return answer
+        finally:
+            self._breaker.record(good)
+
+    def _insist(self, path: str, body: Any, read: Callable[[bytes], T | Failure]) -> Steps[T]:
+        """Until it is taken, as often as the retries allow."""
+        content = self._encoded(body)
+        reason = ""
+        for attempt in range(self._retries + 1):
+            reply = yield Send("POST", path, content, self._feedback_timeout)
+            answer = self._answer(reply, read)
+            if not isinstance(answer, Failure):
+                return answer
+            reason = answer.reason
+            if attempt < self._retries:
+                asked = _seconds(reply.retry_after) if isinstance(reply, Reply) else 0.0
+                # jitter, so that callers who failed together do not come back together
+                wait = max(FIRST_WAIT * 2**attempt * self._random.uniform(0.5, 1.0), asked * self._random.uniform(1.0, 1.25))
+                yield min(wait, LONGEST_WAIT)
+        raise ServiceAway(f"feedback was not taken in {self._retries + 1} tries: {reason}; keep it and send it later")
+
+    def _once(self, method: str, path: str, kind: type[T], content: bytes | None = None) -> Steps[T]:
+        def read(body: bytes) -> T:
+            decoded: T = self._json.decode(body, type=kind)
+            return decoded
+
+        answer = self._answer((yield Send(method, path, content, self._feedback_timeout)), read)
+        if isinstance(answer, Failure):
+            raise ServiceAway(answer.reason)
+        return answer
+
+    # requests and answers
+
+    def request(self, step: Send, deadline: Deadline) -> dict[str, Any]:
+        """A step as the arguments of httpx's `stream`."""
+        headers = {"Content-Type": "application/json"} if step.content is not None else None
+        arguments = {"method": step.method, "url": step.path, "content": step.content, "headers": headers}
+        return {**arguments, "extensions": {"timeout": deadline}}
+
+    def failure(self, step: Send, trouble: Exception | None = None) -> Failure:
+        """Why a step came to nothing, in words; without an error: its time was over."""
+        if trouble is None or isinstance(trouble, TimeoutError | self.httpx.TimeoutException):
+            return Failure(f"no answer within {step.timeout:g} s")
+        return Failure(f"no answer: {trouble or type(trouble).__name__}")
+
+    def _asked(self, arguments: RankArguments) -> tuple[list[str], dict[str, Any]]:
+        """The ids as given, and the body to send."""
+        candidates = list(arguments["candidates"])
+        ids: list[str] = []
+        for place, candidate in enumerate(candidates):
+            name = candidate.get("id") if isinstance(candidate, Mapping) else candidate
+            if not isinstance(name, str):
+                field, allowed = f"candidates[{place}]", "it must be an id (text) or {'id': …, 'published_at': …}"
+                raise SwerveClientError(f"{field} = {shown(candidate)} is not allowed; {allowed}", field=field)
+            ids.append(name)
+        body: dict[str, Any] = {
+            "query": arguments["query"],
+            "candidates": [c if isinstance(c, str) else dict(c) for c in candidates],
+        }
+        if signals := arguments.get("signals"):
+            body["signals"] = {name: _finite(name, value) for name, value in signals.items()}
+        if (session := arguments.get("session")) is not None:
+            body["session"] = session
+        return ids, body
+
+    def _encoded(self, body: Any) -> bytes:
+        try:
+            return self._json.encode(body)
+        except UnicodeEncodeError as trouble:
+            raise SwerveClientError(f"{shown(trouble.object)} is not text: it holds half of a surrogate pair") from None
+
+    def _answer(self, reply: Reply | Failure | None, read: Callable[[bytes], T | Failure]) -> T | Failure:
+        """What a reply says; raises when the request was at fault. All else is the service's failure."""
+        assert reply is not None
+        if isinstance(reply, Failure):
+            return reply
+        status, body, _ = reply
+        if status == 200:
+            try:
+                return read(body)
+            except (ValueError, RecursionError) as trouble:
+                return Failure(f"the answer is not one of the service's: {trouble}")
+        problem = self._problem(body)
+        message = problem.message if problem else "the answer is not one of the service's; is base_url right?"
+        if 400 <= status < 500 and status not in (408, 429):
+            problem = problem or self._messages.Error("unknown", message)
+            raise SwerveClientError(f"HTTP {status}: {message}", status, problem.code, problem.field, problem.request_id)
+        return Failure(f"HTTP {status}: {message}")
+
+    def _problem(self, body: bytes) -> Error | None:
+        try:
+            return self._json.decode(body, type=self._messages.Problem).error
+        except (ValueError, RecursionError):
+            return None
+
+    def _entries(self, body: bytes) -> list[bytes]:
+        return [bytes(entry) for entry in self._json.decode(body, type=self._raws)]
+
+    def _entry(self, body: bytes, ids: list[str]) -> Ranking:
+        """One of a batch. A refused one does not take the others with it: it keeps its order, and the reason."""
+        problem = self._problem(body)
+        return self._ranking(body, ids) if problem is None else _given(ids, problem.message)
+
+    def _ranking(self, body: bytes, ids: list[str]) -> Ranking:
+        said = self._json.decode(body, type=self._messages.RankResponse)
+        if sorted(said.ranking) != sorted(ids):
+            raise ValueError("the ranking has other candidates than were given")
+        reason = "the service could not use its state in time" if said.degraded else None
+        return Ranking(said.decision, said.ranking, said.explored, said.probability, said.phase, said.degraded, reason)
+
+    def _counted(self, body: bytes) -> bool:
+        return self._json.decode(body, type=self._messages.FeedbackResponse).status != "expired"
+
+
+def _given(ids: list[str], reason: str) -> Ranking:
+    return Ranking(None, ids, degraded=True, reason=reason)
+
+
+def _finite(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        message = f"signals[{name!r}] = {shown(value)} is not allowed; it must be a finite number, or left out"
+        raise SwerveClientError(message, field="signals")
+    return number
+
+
+def _path(query: str) -> str:
+    # dots too: a query of two dots would be taken for the folder above
+    return "/v1/queries/" + quote(query, safe="", errors="replace").replace(".", "%2E")
+
+
+def _seconds(header: str | None) -> float:
+    """What a Retry-After asks for: seconds or a date; 0 when it is neither."""
+    try:
+        return max(float(header or 0), 0.0)
+    except ValueError:
+        pass
+    try:
+        return max((parsedate_to_datetime(header or "") - datetime.now(UTC)).total_seconds(), 0.0)
+    except (ValueError, TypeError):  # a date without a zone cannot be subtracted
+        return 0.0

@@ -1,0 +1,396 @@
+"""Swerve: alarms are evidence, not truth. A test keeps the old record, and plays on what it believes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from swerve.classifiers.quantile import QuantileBox
+from swerve.core.contract import (
+    ALARM,
+    CONSULTED,
+    LEARNT,
+    RESTARTED,
+    absorb,
+    begin,
+    begin_pool,
+    blame,
+    clear,
+    domain,
+    evict,
+    evidence,
+    intake,
+    layout,
+    merge,
+    observe,
+    onset,
+    plays_of,
+    pool_layout,
+    predict,
+    reads_context,
+    restart,
+    reward,
+    select,
+    settle,
+    show,
+    starts,
+    testing,
+)
+from swerve.core.rng import GOLDEN, at, beta, gamma_scale, mix, unit, wrap_add
+from swerve.core.spec import Gap, Natural, NonNegative, Positive, Probability, Spec
+from swerve.core.tables import bit, has, nested
+from swerve.core.verbs import kernel
+from swerve.detectors.split import Split
+from swerve.policies.swerve.lifecycle import QUIET, WAITING, follow_up, give_label, lose, open_test
+from swerve.policies.swerve.posterior import (
+    ChangeTest,
+    change_layout,
+    count_click,
+    count_old_click,
+    count_play,
+    decide_changed,
+    decide_unchanged,
+    event_odds,
+    forget,
+    plays_in,
+    rescale,
+    share_changed,
+    slab,
+    split_off,
+    still_better,
+    verdict,
+)
+from swerve.policies.swerve.trust import (
+    Trust,
+    clear_trust,
+    forget_trust,
+    merge_trust,
+    plain_rates,
+    rates,
+    trust_layout,
+    trust_pool_layout,
+)
+
+EIGHTH = np.uint64(61)  # a word shifted by so much is 0 one time in eight
+
+
+class Swerve(Spec):
+    """Thompson sampling that treats an alarm as a reason to look, and looks as far as alarms have deserved it.
+
+    A positive context opens a *test* (`ChangeTest`): the record so far is kept beside a new one, and with the prior that `Trust`
+    has learnt for this signal and query, the clicks decide whether there was an event and which arms changed. While an event is
+    the likelier case, play is Thompson sampling over that posterior. While it is not, the leader goes on, whose clicks cost
+    nothing and tell of its fall, and another arm is looked at once the chance that it has overtaken reaches `look_threshold`. A
+    passive detector, the net, watches all the time; after an alarm less proof is asked of it, in proportion to how often changes
+    have followed alarms with a delay. The verdict is given `verdict_after` rounds after the alarm and may be revised up to
+    `revise_until` rounds after it. What a test could not settle stays as a suspicion.
+
+    Without alarms and without a net (`net=Blind()`) this is `Thompson`, draw for draw. With a safe classifier (`Rectangle`)
+    contexts are fed back only when the clicks spoke against an event, as in the paper's BWC.
+
+    Source: this library; docs/beyond.md derives it. Paper: Future Work, the questions left open.
+
+    >>> from swerve import Fleet
+    >>> fleet = Fleet(Swerve(), queries=1, arms=3, features=2, seed=7)
+    >>> [fleet.select(0, x=[0.1, 0.2]).arm for _ in range(6)]
+    [2, 1, 2, 0, 2, 2]
+    """
+
+    classifier: Spec = QuantileBox()
+    net: Spec = Split()
+    test: Spec = ChangeTest()
+    trust: Spec = Trust()
+    verdict_after: Natural = 200  # rounds from an alarm to its verdict
+    revise_until: Natural = 1000  # rounds after an alarm in which the verdict may be revised
+    min_test_rounds: Natural = 20  # before another alarm may open the next test;
+    unlikely_alarm_delay: NonNegative = 0.05  # more by a factor 1 + this / (chance that the new alarm is true)
+    prompt_fall_rounds: Natural = 40  # a fall found within so many came with its alarm; if most do, alarms are acted on at once
+    true_from: Gap = 0.9  # P(event) from which an alarm counts as true
+    look_threshold: Probability = 0.0075  # P(an arm has overtaken unseen) from which it is looked at
+    look_probability: Probability = 0.5  # the chance per round with which that is done
+    suspicion_odds: Positive = 0.3  # odds of an event that the net's suspicion begins with
+    unannounced_rate: Gap = 1e-6  # changes per round that nobody announces
+
+    def check(self) -> None:
+        if not predict.knows(self.classifier):
+            self.refuse("classifier", "a classifier, such as QuantileBox()")
+        if not evidence.knows(self.net):
+            self.refuse("net", "a detector that says since when: Split() or Blind()")
+        if not isinstance(self.test, ChangeTest):
+            self.refuse("test", "a ChangeTest()")
+        if not isinstance(self.trust, Trust):
+            self.refuse("trust", "a Trust()")
+        if self.verdict_after > self.revise_until:
+            self.refuse("verdict_after", f"≤ revise_until = {self.revise_until}")
+
+
+@layout.register(Swerve)
+def _(spec, arms, features):
+    return [
+        ("t", "i8"),  # rounds since the start
+        ("rng", "u8"),
+        ("starts", "i8"),
+        ("open", "i8"),  # whether a test is open
+        ("since", "i8"),  # the round it began in
+        ("opened", "f8"),  # and the time
+        ("split", "i8"),  # the arm whose new record the net had begin earlier, −1 for none
+        ("label", "i8"),
+        ("signal", "i8"),  # the feature that raised the alarm
+        ("alert", "i8"),  # the round up to which the net asks for less
+        ("bonus", "f8"),  # how much less
+        ("hasty", "i8"),  # whether to act on the alarm before the leader's clicks confirm it
+        ("fell", "i8"),  # the round in which the leader was found to have changed, 0 before
+        ("caught", "i8"),  # whether the net found something after the alarm
+        ("last", "i8"),  # the arm shown in the round before, −1 when it has been seen to
+        ("earned", "f8"),
+        ("alarm", "f8", features),  # the context that opened the test
+        ("kept", "f8", arms),  # the time from which each arm's record reaches
+        ("test", nested(change_layout(arms))),
+        ("trust", nested(trust_layout())),
+        ("net", nested(layout(spec.net, arms, features))),
+    ]
+
+
+@pool_layout.register(Swerve)
+def _(spec, features):
+    return [("classifier", nested(pool_layout(spec.classifier, features))), ("trust", nested(trust_pool_layout(features)))]
+
+
+@begin_pool.register(Swerve)
+def _(spec, pool, d):
+    begin_pool(spec.classifier, pool.classifier, d)
+    return 0
+
+
+@merge.register(Swerve)
+def _(spec, pool, delta):
+    merge(spec.classifier, pool.classifier, delta.classifier)
+    merge_trust(spec.trust, pool.trust, delta.trust)
+    return 0
+
+
+@clear.register(Swerve)
+def _(spec, delta):
+    clear(spec.classifier, delta.classifier)
+    clear_trust(delta.trust)
+    return 0
+
+
+@begin.register(Swerve)
+def _(spec, row, word):
+    row.rng = word
+    row.starts = 0
+    forget_trust(row.trust)
+    restart(spec, row)
+
+
+@restart.register(Swerve)
+def _(spec, row):
+    row.starts += 1
+    row.t = 0
+    row.open = 0
+    row.opened = -math.inf
+    row.split = -1
+    row.label = QUIET
+    row.alert = 0
+    row.caught = 0
+    row.last = -1
+    row.test.leader = 0
+    row.test.moved = 0
+    row.test.stayed = 0
+    for arm in range(row.test.given.shape[0]):
+        evict(spec, row, arm)
+
+
+@evict.register(Swerve)
+def _(spec, row, arm):
+    evict(spec.net, row.net, arm)
+    forget(spec.test, row.test, arm)
+    row.kept[arm] = -math.inf
+    row.test.moved &= ~bit(arm)
+    row.test.stayed &= ~bit(arm)
+    if row.last == arm:
+        row.last = -1
+    if row.split == arm:
+        row.split = -1
+
+
+@settle.register(Swerve)
+def _(spec, row, pool, delta, now):
+    arm = row.last
+    if arm < 0:
+        return 0
+    report = 0
+    row.last = -1
+    if row.open != 0:
+        found = verdict(spec.test, row.test, arm)
+        if found > 0:
+            plays, total = onset(spec.net, row.net, arm)
+            decide_changed(spec.test, row.test, arm, plays, total)
+            lose(row, arm)
+            evict(spec.net, row.net, arm)
+            report |= RESTARTED
+            if arm == row.test.leader:
+                row.fell = row.t
+            if row.caught != 0:
+                row.caught = 0
+                delta.trust.afters += 1.0
+                delta.trust.fresh = 1
+                report |= LEARNT
+        elif found < 0:
+            decide_unchanged(row.test, arm)
+        report |= follow_up(spec, row, delta)
+    intake(spec.net, row.net, arm, row.earned)
+    score, plays, total = evidence(spec.net, row.net, arm, row.bonus if row.t < row.alert else 0.0)
+    # an open test that began about where the net suspects a change is that suspicion already
+    if score > 0.0 and (row.open == 0 or row.test.given[arm] == 0.0 or 2 * plays < row.test.new_plays[arm]):
+        since, called = row.since, row.label != QUIET
+        open_test(spec, row, pool, 0.5, 0.0, now, arm)
+        split_off(spec.test, row.test, arm, plays, total, spec.suspicion_odds * math.exp(min(score, 10.0)))
+        row.hasty = 1
+        row.since = since if called else row.t
+        row.caught = 1 if row.t < row.alert else 0
+        report |= RESTARTED
+    return report
+
+
+@observe.register(Swerve)
+def _(spec, row, pool, delta, x, told, now):
+    report = CONSULTED
+    if predict(spec.classifier, pool.classifier, delta.classifier, x, told):
+        signal = blame(spec.classifier, pool.classifier, x)
+        falls, rises = rates(spec.trust, row.trust, pool.trust, signal)
+        # an alarm that is hardly ever true must not cut short the test of one that is
+        if row.open == 0 or row.t - row.since >= spec.min_test_rounds * (1.0 + spec.unlikely_alarm_delay / (falls + rises)):
+            report |= ALARM
+            if row.label == WAITING:
+                report |= give_label(spec, row, delta)
+            row.trust.plain_fall, row.trust.plain_rise = plain_rates(spec.trust, pool.trust, signal)
+            open_test(spec, row, pool, falls, rises, now)
+            later = (spec.trust.after + pool.trust.afters) / (1.0 + pool.trust.tests)
+            row.bonus = math.log1p(later / (spec.revise_until * spec.unannounced_rate))
+            row.alert = row.t + spec.revise_until
+            row.label = WAITING
+            row.signal = signal
+            row.caught = 0
+            for j in range(min(len(x), row.alarm.shape[0])):
+                row.alarm[j] = x[j]
+    # one context in eight is plenty, chosen at random: every eighth would see one hour of the day only
+    if at(row.rng, row.t) >> EIGHTH == 0 and absorb(spec.classifier, pool.classifier, delta.classifier, x):
+        report |= LEARNT
+    return report
+
+
+@kernel
+def worth_a_look(spec, test, arm, odds, rise):
+    """While an event is unlikely: the chance with which an arm is taken for changed, so that it gets looked at."""
+    if arm == test.leader:
+        return 0.0  # it is played anyway
+    if rise < spec.look_threshold and test.anyway[arm] == 0.0:
+        return 0.0  # as below, without the divisions: nearly every arm in nearly every round
+    q = rise * share_changed(test, arm, test.given[arm]) + share_changed(test, arm, test.anyway[arm]) / (1.0 + odds)
+    if q < spec.look_threshold or q * still_better(spec.test, test, arm) < spec.look_threshold:
+        return 0.0
+    return max(q, spec.look_probability)
+
+
+@select.register(Swerve)
+def _(spec, row, pool, available, now):
+    test, word = row.test, row.rng
+    odds, none, rise = 0.0, 0.0, 0.0
+    event, bold, tested = False, False, row.open != 0
+    if tested:
+        odds, none = event_odds(test)
+        bold = odds >= 1.0 and (row.hasty != 0 or test.found != 0)
+        if bold:
+            word = wrap_add(word, GOLDEN)
+            event = unit(mix(word)) * (1.0 + odds) < odds
+        else:  # P(an event that left the leader alone), for sums over single arms' shares
+            rise = odds / (1.0 + odds) * (1.0 - share_changed(test, test.leader, test.given[test.leader])) / (1.0 - none)
+    best, chosen = -1.0, -1
+    for arm in range(test.given.shape[0]):
+        changed = False
+        if tested and (test.given[arm] > 0.0 or test.anyway[arm] > 0.0):
+            if bold:
+                share = share_changed(test, arm, test.given[arm] if event else test.anyway[arm])
+                word = wrap_add(word, GOLDEN)
+                if event and none > 0.0:  # at least one arm must have changed
+                    changed = unit(mix(word)) * (1.0 - none) < share
+                    none = 0.0 if changed else min(none / (1.0 - share), 1.0 - 1e-12)
+                else:
+                    changed = unit(mix(word)) < share
+            else:
+                share = worth_a_look(spec, test, arm, odds, rise)
+                if share > 0.0:
+                    word = wrap_add(word, GOLDEN)
+                    changed = unit(mix(word)) < share
+        if has(available, arm):
+            clicks, skips = spec.test.a + test.new_total[arm], test.new_plays[arm] - test.new_total[arm]
+            if changed:
+                skips += slab(test, arm)
+                theta, word = beta(word, clicks, skips, gamma_scale(clicks), gamma_scale(skips))
+            else:
+                clicks += test.old_total[arm]
+                skips += spec.test.b + test.old_plays[arm] - test.old_total[arm]
+                theta, word = beta(word, clicks, skips, test.click_scale[arm], test.skip_scale[arm])
+            if theta > best:
+                best, chosen = theta, arm
+    row.rng = word
+    return chosen
+
+
+@show.register(Swerve)
+def _(spec, row, arm, now):
+    row.t += 1
+    row.last = arm
+    row.earned = 0.0
+    if row.open != 0:
+        count_play(spec.test, row.test, arm)
+    else:
+        row.test.old_plays[arm] += 1
+    rescale(spec.test, row.test, arm)
+
+
+@reward.register(Swerve)
+def _(spec, row, arm, value, shown, now):
+    if shown < row.kept[arm]:
+        return False  # its play was dropped, as of a time that is over
+    if row.last == arm:
+        row.earned = min(row.earned + value, 1.0)
+    if row.open != 0 and (shown >= row.opened or arm == row.split):
+        count_click(spec.test, row.test, arm, value)
+    else:  # a click is evidence about the time of its show: before the test, that is the old record
+        count_old_click(row.test, arm, value)
+    rescale(spec.test, row.test, arm)
+    return True
+
+
+@starts.register(Swerve)
+def _(spec, row):
+    return row.starts
+
+
+@plays_of.register(Swerve)
+def _(spec, row, arm):
+    return plays_in(row.test, arm)
+
+
+@blame.register(Swerve)
+def _(spec, pool, x):
+    return blame(spec.classifier, pool.classifier, x)
+
+
+@reads_context.register(Swerve)
+def _(spec):
+    return True
+
+
+@testing.register(Swerve)
+def _(spec, row):
+    return row.open
+
+
+@domain.register(Swerve)
+def _(spec, pool, x):
+    return domain(spec.classifier, pool.classifier, x)

@@ -1,0 +1,1 @@
+"""The configuration of the service: a TOML file, the environment, options; checked field by field."""

@@ -1,0 +1,271 @@
+"""The configuration of the service: read from TOML, the environment and the command line, and checked as a whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from swerve.core.contract import reads_context, test_length
+from swerve.core.errors import SpecError, SwerveError, shown
+from swerve.core.spec import Spec, base_of, coerced, field_types, walk
+from swerve.policies import BWC, Patient, Swerve, policy
+from swerve.service.config.fields import Field, FieldsError, Reader, described
+from swerve.service.config.sections import (
+    KINDS,
+    SCOPES,
+    SENSES,
+    ApiKey,
+    Config,
+    Feedback,
+    Limits,
+    Log,
+    Policy,
+    Security,
+    Server,
+    Signals,
+    Store,
+    sections,
+)
+from swerve.service.config.toml import ConfigError, Document, Trouble, Where, dotted, read
+from swerve.signals import COUNT, RAW, Senses
+from swerve.store import store_path
+
+__all__ = [
+    "ApiKey", "Config", "ConfigError", "Feedback", "Limits", "Log", "Policy", "Security", "Server", "Signals", "Store",
+    "all_fields", "load", "plan_of", "policy_of", "resolve", "senses_of", "signal_names",
+]  # fmt: skip
+
+#: Environment variable → the field that it sets.
+VARIABLES = {"SWERVE_STORE": "store.url", "SWERVE_HOST": "server.host", "SWERVE_PORT": "server.port"}
+#: Contexts have at most this many features.
+FEATURES = 64
+
+
+def senses_fields() -> list[Field]:
+    """The hyper-parameters of the signals, which stand in [signals] under their own names."""
+    out = []
+    for field in dataclasses.fields(Senses):
+        base, allowed = base_of(field_types(Senses)[field.name])
+        noun = "a whole number" if base is int else "a number"
+        out.append(Field("signals", field.name, field.default, f"{noun} {allowed or ''}".strip(), SENSES.get(field.name, "")))
+    return out
+
+
+def all_fields() -> Iterator[Field]:
+    """Every field of a configuration file, section by section."""
+    for section, cls in sections().items():
+        for field in described(section, cls):
+            if field.name == "tuning":
+                yield from senses_fields()
+            else:
+                yield field
+    yield from described("security.api_keys", ApiKey)
+
+
+def load(path: str | Path | None = None, overrides: Mapping[str, object] | None = None) -> Config:
+    """The configuration of a file, of the environment and of `overrides` ({"server.port": 80}); the later ones win.
+
+    Without a path, SWERVE_CONFIG names the file; without that, there are the defaults. Raises `ConfigError` with all mistakes.
+    """
+    chosen = path or os.environ.get("SWERVE_CONFIG")
+    return resolve(read(Path(chosen)) if chosen else Document("", {}, {}), overrides)
+
+
+def resolve(document: Document, overrides: Mapping[str, object] | None = None) -> Config:
+    """`load` for a document that has been read already."""
+    table = {name: dict(part) if isinstance(part, dict) else part for name, part in document.table.items()}
+    origin: dict[Where, str] = {}
+    given: dict[str, object] = {}
+    for variable, name in VARIABLES.items():
+        if text := os.environ.get(variable):
+            given[name] = int(text) if text.isascii() and text.isdigit() and name == "server.port" else text
+            origin[tuple(name.split("."))] = f" (from {variable})"
+    for name, value in (overrides or {}).items():
+        if value is not None:
+            given[name] = value
+            origin[tuple(name.split("."))] = ""
+    for name, value in given.items():
+        section, _, field = name.partition(".")
+        if isinstance(table.setdefault(section, {}), dict):
+            table[section][field] = value
+
+    reader = Reader()
+    config = combined(sectioned(table, reader), table, reader)
+    if reader.wrong:
+        raise ConfigError(
+            document.name,
+            [
+                Trouble(message + origin.get(where, ""), None if where in origin else document.line(where), dotted(where))
+                for where, message in reader.wrong
+            ],
+        )
+    return config
+
+
+def sectioned(table: dict[str, Any], reader: Reader) -> Config:
+    """The table section by section; what is wrong is left to the reader, and has its default here."""
+    known = sections()
+    parts: dict[str, Any] = {}
+    for name, part in reader.only(table, known, ()).items():
+        if name == "signals" and isinstance(part, dict):
+            parts[name] = signals(part, reader)
+        else:
+            parts[name] = reader.section(known[name], part, (name,))
+    return Config(**parts)
+
+
+def signals(part: dict[str, Any], reader: Reader) -> Signals:
+    """[signals]: fields of its own, and those of `Senses` beside them."""
+    types = field_types(Senses)
+    own = [field.name for field in described("signals", Signals) if field.name != "tuning"]
+    part = reader.only(part, [*own, *types], ("signals",))
+    tuning: dict[str, Any] = {}
+    for name in [name for name in part if name in types]:
+        value = part.pop(name)
+        try:
+            tuning[name] = coerced("signals", name, types[name], value)
+        except SpecError as error:
+            reader.refuse(("signals", name), value, error.allowed)
+    try:
+        Senses(**tuning)
+    except SpecError as error:
+        reader.refuse(("signals", error.field), error.value, error.allowed)
+    made: Signals = reader.section(Signals, part, ("signals",))
+    return msgspec.structs.replace(made, tuning=tuning)
+
+
+def combined(config: Config, table: dict[str, Any], reader: Reader) -> Config:
+    """Refuse what only fields together can be wrong about; a field that is wrong by itself is not looked at again."""
+    bad = {where[:2] for where, _ in reader.wrong}
+    arms, candidates = config.policy.arms, config.limits.candidates
+    if candidates > arms and not bad & {("policy", "arms"), ("limits", "candidates")}:
+        limits = table.get("limits")
+        if isinstance(limits, dict) and "candidates" in limits:
+            reader.refuse(("limits", "candidates"), candidates, f"at most policy.arms = {arms}")
+        config = msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, candidates=arms))
+
+    listed: dict[object, int] = {}
+    for place, kind in enumerate(config.signals.use):
+        if listed.setdefault(kind, place) != place:
+            reader.wrong.append((("signals", "use", place), f"signals.use[{place}] = {kind!r} is there twice"))
+    for name in config.signals.numbers:
+        if name in KINDS:
+            reader.wrong.append(
+                (("signals", "numbers", name), f"signals.numbers.{name} needs another name: Swerve computes {name} itself")
+            )
+    if len(signal_names(config)) > FEATURES:
+        count = len(signal_names(config))
+        reader.wrong.append(
+            (("signals", "numbers"), f"signals.use and signals.numbers have {count} entries; there may be {FEATURES}")
+        )
+
+    seen: set[str] = set()
+    for place, key in enumerate(config.security.api_keys):
+        where: Where = ("security", "api_keys", place)
+        for what in (key.name, key.hash):
+            if what in seen:
+                reader.wrong.append((where, f"{dotted(where)} repeats {shown(what)}; each key has a name and a hash of its own"))
+            seen.add(what)
+        if not key.scopes:
+            reader.refuse((*where, "scopes"), [], f"at least one of {', '.join(SCOPES)}")
+
+    try:
+        if ("store", "url") not in bad:
+            store_path(config.store.url)
+    except SwerveError as error:
+        reader.wrong.append((("store", "url"), str(error)))
+    try:
+        if not bad & {("server", "host"), ("security", "api_keys")}:
+            may_bind(config.server.host, config)
+    except FieldsError as error:
+        reader.wrong.append((error.where, str(error)))
+    try:
+        if not any(where[0] in ("policy", "signals") for where in bad):
+            policy_of(config)
+    except FieldsError as error:
+        reader.wrong.append((error.where, str(error)))
+    return config
+
+
+def signal_names(config: Config) -> tuple[str, ...]:
+    """The names of the context's features, in order."""
+    return (*config.signals.use, *config.signals.numbers)
+
+
+def plan_of(config: Config) -> tuple[int, ...]:
+    """The context's features as `swerve.signals.sense` takes them: kind | index << 8."""
+    numbers = [(RAW if kind == "raw" else COUNT) | index << 8 for index, kind in enumerate(config.signals.numbers.values())]
+    return (*(KINDS.index(kind) for kind in config.signals.use), *numbers)
+
+
+def senses_of(config: Config) -> Senses:
+    """The hyper-parameters of the signals."""
+    tuning: dict[str, Any] = config.signals.tuning
+    return Senses(**tuning)
+
+
+def policy_of(config: Config) -> Spec:
+    """The policy that the configuration names, with its test length and grace filled in."""
+    text, length = config.policy.spec, config.policy.test_length
+    try:
+        spec = policy(text, arms=config.policy.arms)
+    except SwerveError as error:
+        why = str(error).removeprefix(f"policy = {text!r} is not allowed; ")
+        raise FieldsError(("policy", "spec"), f"policy.spec = {shown(text)} is not allowed; {why}") from None
+    if length:
+        testable = [part for part in walk(spec) if test_length.knows(part) and "length" in field_types(type(part))]
+        if not testable:
+            message = (
+                f"policy.test_length = {length} is not allowed; {shown(text)} has no testable bandit: leave it out, or take bwc"
+            )
+            raise FieldsError(("policy", "test_length"), message)
+        spec = rebuilt(spec, lambda part: {"length": length} if part in testable else {})
+    spec = rebuilt(spec, lambda part: {"grace": config.policy.grace_seconds} if isinstance(part, BWC) and not part.grace else {})
+    if isinstance(spec, Swerve) and config.policy.grace_seconds:
+        spec = Patient(spec, config.policy.grace_seconds)
+    if reads_context(spec) and not signal_names(config):
+        message = f"signals.use = [] is not allowed; the policy {shown(text)} reads contexts: name a signal or a number"
+        raise FieldsError(("signals", "use"), message)
+    return spec
+
+
+def rebuilt(spec: Spec, changes: Callable[[Spec], dict[str, Any]]) -> Spec:
+    """The spec with `changes(part)` applied to each spec inside it, innermost first."""
+    inner = {name: getattr(spec, name) for name in field_types(type(spec))}
+    made = {name: rebuilt(value, changes) for name, value in inner.items() if isinstance(value, Spec)}
+    wanted = {**made, **changes(spec)}
+    same = all(inner[name] is value for name, value in wanted.items())
+    return spec if same else dataclasses.replace(spec, **wanted)  # type: ignore[type-var]
+
+
+def loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def may_bind(host: str, config: Config) -> None:
+    """Refuse an address that others can reach while no API key is asked for."""
+    if not loopback(host) and not config.security.api_keys:
+        raise FieldsError(
+            ("server", "host"),
+            f"server.host = {host!r} is not allowed without an API key: anybody could rank and teach; make a key with "
+            "`swerve keys new NAME` and put what it prints into the configuration, "
+            "or stay on this machine with `swerve serve --host 127.0.0.1`",
+        )
+
+
+def as_table(config: Config) -> dict[str, Any]:
+    """The configuration as the tables that it would be read from, without the keys of callers."""
+    tables: dict[str, Any] = msgspec.to_builtins(config)
+    tables["security"].pop("api_keys", None)
+    tables["signals"] |= tables["signals"].pop("tuning")
+    return {name: {key: value for key, value in table.items() if value is not None} for name, table in tables.items()}

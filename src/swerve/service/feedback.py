@@ -1,0 +1,216 @@
+"""Feedback: what a token says, whether it was used before, what it teaches, and when that is durable.
+
+`at_once` counts what needs no waiting; `one` takes the rest, which may have to wait for a row, or for the store to say what an
+earlier life did. Both end in `_count`, and batches are made of the two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from swerve.service.availability import Availability, Unavailable
+from swerve.service.committer import Committer, Written, durable
+from swerve.service.config.sections import Limits
+from swerve.service.loader import Loader, Wish
+from swerve.service.metrics import Metrics
+from swerve.service.turns import Turns
+from swerve.serving.checks import check
+from swerve.serving.kernels import IGNORED, LATE, LEARNED
+from swerve.serving.messages import FeedbackRequest, FeedbackResponse, Refused, Status
+from swerve.serving.ranker import Ranker
+from swerve.serving.recording import Recorder
+from swerve.serving.rows import Place
+from swerve.serving.tokens import NUMBER_BITS, Forged, Ticket, Tokens
+from swerve.store.protocol import StoreError
+
+WAIT = 1.0  # seconds that feedback waits for a row
+SLICE = 100  # entries of a batch that wait together
+
+OUTCOMES: dict[int, Status] = {LEARNED: "learned", LATE: "late", IGNORED: "ignored"}
+ANSWERS: dict[Status, FeedbackResponse] = {status: FeedbackResponse(status) for status in (*OUTCOMES.values(), "expired")}
+
+#: What feedback came to, and when that is durable.
+Counted = tuple[Status, Written]
+#: What became of an entry of a batch; None: it must be sent again.
+Said = FeedbackResponse | Refused | None
+
+
+class Feedback:
+    """The feedback side of a service."""
+
+    def __init__(
+        self,
+        ranker: Ranker,
+        loader: Loader,
+        committer: Committer,
+        tokens: Tokens,
+        availability: Availability,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        *,
+        limits: Limits,
+        window: float,
+        recorder: Recorder | None,
+    ) -> None:
+        self.ranker, self.loader, self.committer, self.tokens = ranker, loader, committer, tokens
+        self.availability, self.metrics, self.clock, self.limits = availability, metrics, clock, limits
+        self.window, self.recorder = window, recorder
+
+    # ------------------------------------------------------------------ the ways in
+    def at_once(self, request: FeedbackRequest) -> Counted | None:
+        """Count what needs no waiting: a decision of this life that was not used, whose row is in memory. None for all others, and
+        nothing is done. Raises `Refused`."""
+        check(request, self.limits)
+        try:
+            ticket = self.tokens.read(request.decision)
+        except Forged:
+            return None
+        now, life, place = self.clock(), self.ranker.life, self.ranker.rows.get(ticket.key)
+        number = life.id << NUMBER_BITS | ticket.number
+        ours = ticket.life == life.mark and ticket.store == life.store
+        if place is None or not ours or now - ticket.at > self.window or self.committer.used.get(number):
+            return None
+        try:
+            self.availability.require()
+        except Unavailable:
+            return None
+        return self._count(place, ticket, number, request.clicked, now)
+
+    async def one(self, request: FeedbackRequest) -> FeedbackResponse:
+        """What became of a decision; returns when it is durable. Raises `Refused`, or `Unavailable` when it must be sent again."""
+        check(request, self.limits)
+        ticket, now = self._read(request.decision), self.clock()
+        if now - ticket.at > self.window:
+            return self.answer("expired")
+        self.availability.require()
+        life, number = self.ranker.life, await self._number(ticket)
+        used = self.committer.used
+        outcome = used.get(number) or (0 if used.ours(number) else await self._earlier(number))
+        if outcome:
+            return await self._again(number, outcome)
+        place = self.ranker.rows.get(ticket.key)
+        if place is not None:
+            return await self._when_durable(*self._count(place, ticket, number, request.clicked, now))
+        async with self.loader.held([Wish(ticket.key, begin=True)], WAIT) as (found,):
+            if isinstance(found, str) or self.ranker.life is not life:
+                raise Unavailable
+            self.availability.require()
+            outcome = self.committer.used.get(number)  # its repeat may have been quicker
+            if not outcome:
+                counted = self._count(found, ticket, number, request.clicked, now)
+        return await (self._again(number, outcome) if outcome else self._when_durable(*counted))
+
+    async def many(self, entries: Sequence[FeedbackRequest | Refused], turns: Turns) -> list[Said]:
+        """What became of several decisions, in order; returns when it is durable."""
+        out: list[Said] = []
+        for start in range(0, len(entries), SLICE):
+            out += await self._slice(entries[start : start + SLICE], turns)
+        return out
+
+    async def _slice(self, entries: Sequence[FeedbackRequest | Refused], turns: Turns) -> list[Said]:
+        """Most needs no task to wait in: what it teaches is known at once, and when that is durable is one moment for all."""
+        loop = asyncio.get_running_loop()
+        waiting: list[Counted | asyncio.Task[Said] | Refused] = []
+        later: set[str] = set()  # a task says what was said of these first: what is said next must not be quicker
+        for entry in entries:
+            await turns()
+            counted: Counted | None = None
+            try:
+                if isinstance(entry, Refused):
+                    raise entry
+                if entry.decision not in later:
+                    counted = self.at_once(entry)
+            except Refused as refused:
+                waiting.append(refused)
+                continue
+            if counted is None:
+                later.add(entry.decision)
+                waiting.append(loop.create_task(self._said(entry), name="swerve-feedback"))
+            else:
+                waiting.append(counted)
+        out: list[Said] = []
+        for one in waiting:
+            if isinstance(one, asyncio.Task):
+                out.append(await one)
+            elif isinstance(one, Refused):
+                out.append(one)
+            else:
+                try:
+                    out.append(await self._when_durable(*one))
+                except Unavailable:
+                    out.append(None)
+        return out
+
+    async def _said(self, entry: FeedbackRequest) -> Said:
+        try:
+            return await self.one(entry)
+        except Refused as refused:
+            return refused
+        except Unavailable:
+            return None
+
+    # ------------------------------------------------------------------ what a token says
+    def _read(self, decision: str) -> Ticket:
+        """What a token of this store says; raises `Refused`."""
+        try:
+            ticket = self.tokens.read(decision)
+        except Forged as forged:
+            self.metrics.refused("forged").value += 1
+            raise Refused(403, "forged", str(forged), "decision") from None
+        if ticket.store != self.ranker.life.store:
+            self.metrics.refused("foreign").value += 1
+            raise Refused(403, "foreign", "the decision was made by another store than the one that is served here", "decision")
+        return ticket
+
+    async def _number(self, ticket: Ticket) -> int:
+        """The number of a decision in this store: its life's id, and its own."""
+        life = self.ranker.life
+        if ticket.life == life.mark:
+            return life.id << NUMBER_BITS | ticket.number
+        lives = self.committer.lives
+        if ticket.life not in lives:
+            try:
+                lives[ticket.life] = await self.loader.ask(self.loader.store.life_id, ticket.life)
+            except StoreError:
+                raise Unavailable from None
+            if self.ranker.life is not life:  # another store was put in its place meanwhile: its numbers differ
+                self.committer.lives.pop(ticket.life, None)
+                raise Unavailable
+        return lives[ticket.life] << NUMBER_BITS | ticket.number
+
+    async def _earlier(self, number: int) -> int:
+        """The outcome of a decision of an earlier life: asked of the store, then remembered."""
+        used = self.committer.used
+        try:
+            known = await self.loader.ask(self.loader.store.outcomes, [number])
+        except StoreError:
+            raise Unavailable from None
+        if self.committer.used is not used:  # another store was put in its place meanwhile
+            raise Unavailable
+        outcome = used.get(number) or known.get(number, 0)
+        if outcome:
+            used.put(number, outcome, self.clock())
+        return outcome
+
+    # ------------------------------------------------------------------ count, wait, answer
+    def _count(self, place: Place, ticket: Ticket, number: int, clicked: str | None, now: float) -> Counted:
+        outcome = self.ranker.feedback(place, ticket, clicked, now)
+        if self.recorder is not None:
+            self.recorder.answered(number, clicked, now)
+        return OUTCOMES[outcome], self.committer.durable(place, number, outcome)
+
+    async def _again(self, number: int, outcome: int) -> FeedbackResponse:
+        """A repeat is answered as the first one, when that is durable."""
+        self.metrics.feedback("repeat").value += 1
+        return await self._when_durable(OUTCOMES[outcome], self.committer.again(number))
+
+    async def _when_durable(self, status: Status, waiting: Written | None) -> FeedbackResponse:
+        if waiting is not None:
+            await durable(waiting)
+        return self.answer(status)
+
+    def answer(self, status: Status) -> FeedbackResponse:
+        """The answer to feedback, counted."""
+        self.metrics.feedback(status).value += 1
+        return ANSWERS[status]

@@ -1,0 +1,376 @@
+"""The routes: HTTP in, HTTP out. What they do is the service's; who may call them and how they fail is decided here, once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.convertors import PathConvertor, register_url_convertor
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from swerve.service import logs
+from swerve.service.availability import Unavailable
+from swerve.service.committer import Written
+from swerve.service.http import openapi
+from swerve.service.http.bodies import encode_list, feedbacks_in, ranks_in
+from swerve.service.http.gate import VARY, Gate
+from swerve.service.http.limits import ClientGone, parameters, read_body
+from swerve.service.http.porter import Porter
+from swerve.service.http.schemas import one_limit, read_feedback, read_list, read_rank, read_ranks, read_shift
+from swerve.service.metrics import CONTENT_TYPE, Histogram
+from swerve.service.runtime import Service
+from swerve.service.secrets import ApiKeys, Denied
+from swerve.service.turns import Turns
+from swerve.serving.checks import check_query
+from swerve.serving.messages import Error, Health, Problem, Refused, encode
+
+log = logging.getLogger("swerve.service")
+
+JSON = b"application/json"
+RETRY_AFTER = b"1"
+#: What goes with a body of pieces: nobody on the way is to keep them.
+ENDLESS = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
+
+Scope = dict[str, Any]
+#: A body that is sent piece by piece, for as long as somebody listens: called with ASGI's `receive` and `send`.
+Pieces = Callable[[Any, Any], Awaitable[None]]
+#: What a route gives: a status, a body, and the body's type.
+Answer = tuple[int, bytes | Pieces, bytes]
+Handler = Callable[[Scope, bytes], Awaitable[Answer]]
+
+
+def problem(status: int, code: str, message: str, field: str | None = None) -> tuple[int, bytes, bytes]:
+    """The answer to a request that was refused or could not be served."""
+    return status, encode(Problem(Error(code, message, field, logs.request_id.get() or None))), JSON
+
+
+UNAVAILABLE = "unavailable", "the store cannot be written now; send it again"
+AWAY = Problem(Error(*UNAVAILABLE))
+#: Entries of a batch of rankings that are decided without letting others have a turn.
+AT_ONCE = 128
+
+
+class Endpoint:
+    """One route as an ASGI application: the key, the body, the handler, the answer; counted, timed and logged."""
+
+    def __init__(self, service: Service, keys: ApiKeys, route: openapi.Route, handler: Handler, seconds: Histogram | None) -> None:
+        self.service, self.keys, self.route, self.handler, self.seconds = service, keys, route, handler, seconds
+        self.reads = route.method == "post"
+        self.takes = {kind.encode() for kind in route.takes}
+        limits = service.config.limits
+        self.limit = limits.body_bytes if route.many else min(limits.body_bytes, one_limit(limits))
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        started = time.perf_counter()
+        presented, kind, sent_id = needed(scope["headers"])
+        identity = logs.new_id(sent_id)
+        logs.request_id.set(identity)
+        caller = ""
+        try:
+            if self.route.scope is not None:
+                caller = self.keys.check(presented, self.route.scope)
+            if self.reads:
+                if kind is None or kind.split(b";")[0].strip().lower() not in self.takes:
+                    declared = " or ".join(self.route.takes)
+                    raise Refused(
+                        415, "not_json", f"the request must be declared with Content-Type: {declared}, also without a body"
+                    )
+                body = await read_body(scope["headers"], receive, self.limit)
+            else:
+                body = b""
+            status, content, media = await self.handler(scope, body)
+        except (Refused, Denied) as refused:
+            status, content, media = problem(refused.status, refused.code, refused.message, getattr(refused, "field", None))
+        except Unavailable:
+            status, content, media = problem(503, *UNAVAILABLE)
+        except ClientGone:
+            return
+        except Exception:
+            log.exception("a request failed")
+            status, content, media = problem(500, "internal", "a defect of the service; its log has more under this id")
+        headers = [(b"content-type", media), (b"x-request-id", identity.encode())]
+        if isinstance(content, bytes):
+            headers.append((b"content-length", b"%d" % len(content)))
+        else:
+            headers += ENDLESS
+        if status == 503:
+            headers.append((b"retry-after", RETRY_AFTER))
+        elif status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
+        if media.startswith(b"text/html"):
+            headers.append((b"content-security-policy", openapi.docs_policy().encode()))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        if isinstance(content, bytes):
+            await send({"type": "http.response.body", "body": content})
+        elif scope["method"] == "HEAD":
+            await send({"type": "http.response.body"})
+        else:
+            await content(receive, send)
+        took = time.perf_counter() - started
+        self.service.metrics.request(self.route.name, status)
+        if self.seconds is not None:
+            self.seconds.observe(took)
+        logs.access(self.route.name, scope["method"], status, took, caller)
+
+
+def needed(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str | None, bytes | None, str | None]:
+    """What a request's headers say: the key that is presented, the body's type, the request's id."""
+    key = kind = identity = None
+    for name, value in headers:
+        if name == b"authorization":
+            key = bearer(value)
+        elif name == b"content-type":
+            kind = value
+        elif name == b"x-request-id":
+            identity = value.decode("latin-1")
+    return key, kind, identity
+
+
+def bearer(value: bytes) -> str | None:
+    """The key in an `Authorization` header."""
+    scheme, _, text = value.decode("latin-1").partition(" ")
+    return text.strip() if scheme.lower() == "bearer" else None
+
+
+class Handlers:
+    """What each route does, by the name it has in the OpenAPI document."""
+
+    def __init__(self, service: Service, live: bool = False) -> None:
+        self.service, self.limits, self.has_live = service, service.config.limits, live
+        self.inspection = service.inspection
+        self._description: bytes | None = None
+
+    async def rank(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(await self.service.ranking.rank_one(read_rank(body))), JSON
+
+    async def rank_batch(self, scope: Scope, body: bytes) -> Answer:
+        turns = Turns()
+        answers = await self.service.ranking.rank(await ranks_in(body, self.limits, turns), turns)
+        said = [refusal(answer) if isinstance(answer, Refused) else answer for answer in answers]
+        return 200, await encode_list(said, turns), JSON
+
+    async def feedback(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(await self.service.feedback.one(read_feedback(body))), JSON
+
+    async def feedback_batch(self, scope: Scope, body: bytes) -> Answer:
+        turns = Turns()
+        answers = await self.service.feedback.many(await feedbacks_in(body, self.limits, turns), turns)
+        if answers and all(answer is None for answer in answers):
+            raise Unavailable
+        said = [AWAY if one is None else refusal(one) if isinstance(one, Refused) else one for one in answers]
+        return 200, await encode_list(said, turns), JSON
+
+    async def queries(self, scope: Scope, body: bytes) -> Answer:
+        asked = read_list(parameters(scope["query_string"]))
+        return 200, encode(await self.inspection.queries(asked.order, asked.limit)), JSON
+
+    async def query(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(await self.inspection.explain(self._text(scope))), JSON
+
+    async def shift(self, scope: Scope, body: bytes) -> Answer:
+        read_shift(body)
+        return 200, encode(await self.inspection.shift(self._text(scope))), JSON
+
+    def _text(self, scope: Scope) -> str:
+        text: str = scope["path_params"]["query"]
+        check_query(text, self.limits)
+        return text
+
+    async def healthz(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(Health("ok")), JSON
+
+    async def readyz(self, scope: Scope, body: bytes) -> Answer:
+        if self.service.availability.stopping:
+            return 503, encode(Health("stopping")), JSON
+        trouble = self.service.availability.trouble()
+        if trouble is None:
+            left = [shelf.arms for shelf in self.service.ranker.rows.shelves if not shelf.ready]
+            return 200, encode(Health("ok", compiling=left or None)), JSON
+        return 503, encode(Health("starting" if trouble == "starting" else "unavailable", trouble)), JSON
+
+    async def metrics(self, scope: Scope, body: bytes) -> Answer:
+        self.service.metrics.evicted.value = self.service.ranker.evicted
+        return 200, self.service.metrics.render(), CONTENT_TYPE.encode()
+
+    async def openapi(self, scope: Scope, body: bytes) -> Answer:
+        if self._description is None:
+            self._description = encode(openapi.document(self.service.config, self.has_live))
+        return 200, self._description, JSON
+
+    async def docs(self, scope: Scope, body: bytes) -> Answer:
+        return 200, openapi.docs_page().encode(), b"text/html; charset=utf-8"
+
+
+def refusal(refused: Refused) -> Problem:
+    """An entry of a batch that was refused."""
+    return Problem(Error(refused.code, refused.message, refused.field))
+
+
+async def not_found(request: Request, error: Exception) -> Response:
+    """What no route answers, in the form of all other troubles."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    logs.request_id.set(logs.new_id(request.headers.get("x-request-id")))
+    words = {404: ("not_found", "there is no such path; /docs has all of them"), 405: ("method", "this path takes another method")}
+    status, content, _ = problem(status, *words.get(status, ("refused", "the request was refused")))
+    headers = dict(getattr(error, "headers", None) or {})
+    return Response(content, status, headers, media_type="application/json")
+
+
+class TextConvertor(PathConvertor):
+    """A query in the path: with slashes, as `path`, and with line breaks."""
+
+    regex = r"[\s\S]*"
+
+
+register_url_convertor("text", TextConvertor())
+
+
+#: The routes that `App.at_once` may answer.
+BUSIEST = {b"/v1/rank": "rank", b"/v1/rank/batch": "rank_batch", b"/v1/feedback": "feedback"}
+#: A status, a body and the request's id.
+Reply = tuple[int, bytes, str]
+
+
+class App(Starlette):
+    """The ASGI application of a service.
+
+    The busy routes have plain paths and need nothing that the framework wraps around a handler: they are found here by their path.
+    Everything else, and every other method, goes the usual way. `extra_routes` are of what is built on top of the service.
+    """
+
+    #: The connection that a request came in on, for a body without an end; the server that runs the application knows.
+    transport_of: Callable[[Scope], asyncio.Transport | None] = staticmethod(lambda scope: None)
+
+    def __init__(self, service: Service, extra_routes: Sequence[Route] = (), **named: Any) -> None:
+        self.service, self.keys = service, ApiKeys(service.config.security.api_keys)
+        self.at_most = min(AT_ONCE, service.config.limits.batch)
+        live = any(route.name == "live" for route in extra_routes)
+        keys, handlers, metrics = self.keys, Handlers(service, live), service.metrics
+        self.gate, self.porter = Gate(service.config), Porter(service.config.limits, metrics)
+        self.seconds = {route: spread for route in BUSIEST.values() if (spread := metrics.seconds(route)) is not None}
+        routes = list(extra_routes)
+        self.busy: dict[str, Endpoint] = {}
+        for route in openapi.ROUTES:
+            if route.name in ("live", "page", "file") or (route.name in ("openapi", "docs") and not service.config.server.docs):
+                continue
+            endpoint = Endpoint(service, keys, route, getattr(handlers, route.name), metrics.seconds(route.name))
+            path = route.path.replace("{query}", "{query:text}")
+            routes.append(Route(path, endpoint, methods=[route.method.upper()], name=route.name))
+            if endpoint.reads:
+                self.busy[path] = endpoint
+        # a query may hold slashes: the longer paths come first
+        routes.sort(key=lambda route: -len(route.path))
+        super().__init__(routes=routes, exception_handlers={HTTPException: not_found}, **named)
+        self.router.redirect_slashes = False  # to the name that the caller gave, whatever it is
+
+    def at_once(
+        self, path: bytes, headers: list[tuple[bytes, bytes]], body: bytes, later: Callable[[Reply], None]
+    ) -> Reply | tuple[()] | None:
+        """The answer to a `rank` whose row is in memory, and to a batch whose rows are; for feedback nothing yet, and `later` is
+        called when it is durable.
+
+        `Door` asks before it makes a task of a request. None: it goes through its route, and what is refused is refused there.
+        """
+        started = time.perf_counter()
+        host = kind = presented = sent_id = None
+        for name, value in headers:
+            if name == b"content-type":
+                kind = value
+            elif name == b"host":
+                if host is not None:
+                    return None
+                host = value
+            elif name == b"authorization":
+                presented = bearer(value)
+            elif name == b"x-request-id":
+                sent_id = value.decode("latin-1")
+            elif name == b"origin" or name == b"sec-fetch-site":
+                return None  # a browser: whose page is it?
+        if kind != JSON or host not in self.gate.good:
+            return None
+        service, route = self.service, BUSIEST[path]
+        seconds = self.seconds[route]
+        answer: Any = None
+        try:
+            caller = self.keys.check(presented, "feedback" if route == "feedback" else "rank")
+            if route == "feedback":
+                waiting = service.feedback.at_once(read_feedback(body))
+            elif route == "rank":
+                answers = service.ranking.at_once([read_rank(body)])
+                answer = answers[0] if answers else None
+            else:
+                entries = read_ranks(body)
+                answer = service.ranking.at_once(entries) if len(entries) <= self.at_most else None
+        except (Refused, Denied):
+            return None
+        identity = logs.new_id(sent_id)
+
+        def reply(status: int, content: bytes) -> Reply:
+            took = time.perf_counter() - started
+            service.metrics.request(route, status)
+            seconds.observe(took)
+            logs.access(route, "POST", status, took, caller)
+            return status, content, identity
+
+        if route != "feedback":
+            return None if answer is None else reply(200, encode(answer))
+        if waiting is None:
+            return None
+        response, written = waiting
+
+        def durable(done: Written) -> None:
+            if done.cancelled() or done.exception() is not None or not done.result():
+                later(reply(503, encode(Problem(Error(*UNAVAILABLE, request_id=identity)))))
+            else:
+                later(reply(200, encode(service.feedback.answer(response))))
+
+        written.add_done_callback(durable)
+        return ()
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:  # type: ignore[override]
+        if scope["type"] == "http":
+            try:
+                more = self.gate.check(scope)
+            except Refused as refused:
+                return await self._turn_away(scope, send, refused)
+            if more:
+                send = adding(send, more)
+                if (allowed := self.gate.preflight(scope)) is not None:
+                    await send({"type": "http.response.start", "status": 204, "headers": allowed})
+                    await send({"type": "http.response.body"})
+                    return
+            if scope["method"] == "POST" and (endpoint := self.busy.get(scope["path"])) is not None:
+                return await endpoint(scope, receive, send)
+        await super().__call__(scope, receive, send)
+
+    async def _turn_away(self, scope: Scope, send: Any, refused: Refused) -> None:
+        """Say why somebody may not ask."""
+        identity = logs.new_id(needed(scope["headers"])[2])
+        logs.request_id.set(identity)
+        self.porter.turned_away(refused.code, why=refused.message)
+        status, content, media = problem(refused.status, refused.code, refused.message)
+        headers = [(b"content-type", media), (b"x-request-id", identity.encode()), (b"content-length", b"%d" % len(content))]
+        if not self.gate.origins:  # else every answer has it
+            headers.append(VARY)
+        if status == 400:
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": content})
+
+
+def adding(send: Any, more: list[tuple[bytes, bytes]]) -> Any:
+    """An ASGI `send` that adds headers to an answer."""
+
+    async def wrapped(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *more]
+        await send(message)
+
+    return wrapped

@@ -1,0 +1,168 @@
+"""Who may ask at all: under which name (`Host`), and from which pages (`Origin`, `Sec-Fetch-Site`).
+
+A browser lets any page send requests to this machine. `Host` tells the pages whose own name was made to lead here (DNS rebinding)
+from callers who mean the service; `Origin` and `Sec-Fetch-Site`, which no page can forge, tell pages of others. Programs send
+neither of the last two. The exceptions are columns of `openapi.ROUTES`; what stands there in no row is guarded.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from swerve.service.config.sections import Config
+from swerve.service.http import openapi
+from swerve.serving.messages import Refused
+
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+#: A name or an address as it may stand in `Host`, and its port.
+WRITTEN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::([0-9]{0,5}))?")
+#: `Host` values that were good, as they were sent, are remembered: so many at most.
+MOST_GOOD = 256
+DEFAULT_PORTS = {"http": "80", "https": "443"}
+UNGUARDED = frozenset(route.path for route in openapi.ROUTES if not route.guarded)
+PAGES = frozenset(route.path for route in openapi.ROUTES if route.page)
+
+Headers = Iterable[tuple[bytes, bytes]]
+#: What a page of a listed origin may send, and read of an answer.
+ALLOWED = (
+    (b"access-control-allow-methods", b"GET, HEAD, POST"),
+    (b"access-control-allow-headers", b"authorization, content-type, last-event-id, x-request-id"),
+    (b"access-control-max-age", b"600"),
+)
+EXPOSED = (b"access-control-expose-headers", b"retry-after, x-request-id")
+VARY = (b"vary", b"origin")
+
+
+class Asking(NamedTuple):
+    """What a request's headers say of who sends it."""
+
+    hosts: list[bytes]
+    origins: list[bytes]
+    site: bytes
+    mode: bytes
+    preflight: bool
+
+
+def asking(headers: Headers) -> Asking:
+    """Read them, in one pass."""
+    hosts: list[bytes] = []
+    origins: list[bytes] = []
+    site = mode = b""
+    preflight = False
+    for name, value in headers:
+        if name == b"host":
+            hosts.append(value)
+        elif name == b"origin":
+            origins.append(value)
+        elif name == b"sec-fetch-site":
+            site = value
+        elif name == b"sec-fetch-mode":
+            mode = value
+        elif name == b"access-control-request-method":
+            preflight = True
+    return Asking(hosts, origins, site, mode, preflight)
+
+
+def name_of(text: str) -> str:
+    """A name or an address as names are compared: in lower case, an address of version 6 in brackets and its shortest form.
+
+    >>> name_of("LocalHost"), name_of("::1"), name_of("[0:0::1]"), name_of("10.0.0.1")
+    ('localhost', '[::1]', '[::1]', '10.0.0.1')
+    """
+    try:
+        address = ipaddress.ip_address(text.strip("[]"))
+    except ValueError:
+        return text.lower()
+    return f"[{address}]" if address.version == 6 else str(address)
+
+
+def authority(scheme: str, host: str) -> str:
+    """`Host` as an origin has it: in lower case, without the port that the scheme has anyway."""
+    host = host.lower()
+    return host.removesuffix(f":{DEFAULT_PORTS[scheme]}")
+
+
+class Gate:
+    """Knows the names of the service and the origins that may call it."""
+
+    def __init__(self, config: Config) -> None:
+        self.names = {name_of(name) for name in (*LOOPBACK, *config.server.hosts)}
+        self.any = "*" in self.names
+        self.origins = frozenset(origin.lower().encode() for origin in config.server.origins)
+        self.good: set[bytes] = set()
+        self.also(config.server.host)
+
+    def also(self, address: str) -> None:
+        """Take the address that the service is bound to as a name, unless that is all addresses of the machine."""
+        try:
+            if ipaddress.ip_address(address.strip("[]")).is_unspecified:
+                return
+        except ValueError:
+            pass
+        self.names.add(name_of(address))
+
+    def knows(self, host: bytes) -> bool:
+        """Whether the service goes by this name; any port will do: what forwards to it has one of its own."""
+        if host in self.good:
+            return True
+        written = WRITTEN.fullmatch(host.decode("latin-1"))
+        if written is None or not (self.any or name_of(written[1]) in self.names):
+            return False
+        if len(self.good) >= MOST_GOOD:
+            self.good.clear()
+        self.good.add(host)
+        return True
+
+    def check(self, scope: dict[str, Any]) -> list[tuple[bytes, bytes]]:
+        """What to add to the answer's headers; raises `Refused`."""
+        said = asking(scope["headers"])
+        if len(said.hosts) > 1 or (not said.hosts and scope["http_version"] == "1.1"):
+            how = "two Host headers" if said.hosts else "no Host header"
+            raise Refused(400, "host", f"the request has {how}; there must be one")
+        if scope["path"] in UNGUARDED:
+            return []
+        if not said.hosts or not self.knows(said.hosts[0]):
+            sent = shortened(said.hosts[0]) if said.hosts else "no Host header"
+            raise Refused(421, "host", f"this service does not go by the name in Host ({sent}); server.hosts lists its names")
+        return self._from(scope, said)
+
+    def _from(self, scope: dict[str, Any], said: Asking) -> list[tuple[bytes, bytes]]:
+        if said.origins:
+            origin = said.origins[0]
+            if len(said.origins) == 1 and origin.lower() in self.origins:
+                return [(b"access-control-allow-origin", origin), EXPOSED]
+            if len(said.origins) == 1 and self._same(origin, said):
+                return []
+            sent = shortened(origin)
+        elif said.site not in (b"cross-site", b"same-site"):
+            return []
+        elif scope["path"] in PAGES and said.mode == b"navigate" and scope["method"] in ("GET", "HEAD"):
+            return []  # somebody follows a link
+        else:
+            sent = f"Sec-Fetch-Site: {said.site.decode()}"
+        raise Refused(403, "origin", f"a page of another origin ({sent}) may not ask this service; server.origins lists who may")
+
+    def _same(self, origin: bytes, said: Asking) -> bool:
+        """Whether an origin is the service's own. Behind a proxy that does TLS its scheme is not ours: the browser knows."""
+        scheme, _, rest = origin.decode("latin-1").lower().partition("://")
+        if scheme not in DEFAULT_PORTS or authority(scheme, rest) != authority(scheme, said.hosts[0].decode("latin-1")):
+            return False
+        return scheme == "http" or said.site == b"same-origin"
+
+    def preflight(self, scope: dict[str, Any]) -> list[tuple[bytes, bytes]] | None:
+        """What to answer a browser that asks whether a page of a listed origin may send something; None for all else."""
+        if scope["method"] != "OPTIONS":
+            return None
+        said = asking(scope["headers"])
+        listed = len(said.origins) == 1 and said.origins[0].lower() in self.origins
+        return list(ALLOWED) if said.preflight and listed else None
+
+
+def shortened(value: bytes) -> str:
+    """What a caller sent, for people."""
+    text = value.decode("latin-1")
+    text = "".join(c if c.isascii() and c.isprintable() else "?" for c in text)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,275 @@
+"""The service's own description: OpenAPI 3.1, made of the schemas and the configuration's limits, and a page to read and try it."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import importlib.resources
+import inspect
+import re
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from swerve.service.config.load import Config
+from swerve.serving import messages
+from swerve.serving.tokens import LENGTH
+from swerve.version import __version__
+
+JSON, EVENTS = "application/json", "text/event-stream"
+Json = dict[str, Any]
+_REF = "#/components/schemas/"
+
+TROUBLES = {
+    400: "The body is not JSON; or the request has no `Host`, or two.",
+    401: "No API key, or one that is not known.",
+    403: "The API key lacks the scope; the decision token is forged; or a page of another origin asks (`server.origins`).",
+    404: "The query is not known.",
+    413: "The body is larger than `limits.body_bytes`.",
+    415: "The body is not declared as application/json.",
+    421: "The service does not go by the name in `Host` (`server.hosts`).",
+    422: "The body or a parameter has another shape, or is beyond a limit.",
+    503: "The store cannot be used now, or the service is starting or stopping. Try again after `Retry-After` seconds.",
+}
+
+
+class Route(NamedTuple):
+    """One operation: what it takes, what it gives, who may call it, and how it can fail.
+
+    The last four columns are the exceptions from what holds for every route: a POST declares its body as JSON and has one; `Host`
+    must be a name of the service; a page of another origin neither asks nor links to it; and the description tells of it.
+    """
+
+    method: Literal["get", "post"]
+    path: str
+    name: str
+    summary: str
+    scope: Literal["rank", "feedback", "read"] | None
+    request: type[msgspec.Struct] | None = None
+    response: type[msgspec.Struct] | None = None
+    troubles: tuple[int, ...] = ()
+    many: bool = False
+    media: str = JSON
+    #: The types that a body may be declared as.
+    takes: tuple[str, ...] = (JSON,)
+    #: Whether a body may be left out. Its type is declared all the same: no page of another site does that without asking first.
+    bodiless: bool = False
+    #: Whether `Host` and the origin are looked at. Probes send other names, and learn nothing but that the service is there.
+    guarded: bool = True
+    #: Whether links of other sites may lead here: it holds no data.
+    page: bool = False
+    #: Whether the OpenAPI document has it.
+    listed: bool = True
+
+
+_BODY = (400, 401, 403, 413, 415, 421, 422)
+_READ = (400, 401, 403, 421, 422, 503)
+_FREE = (400, 403, 421)
+#: All that the service answers, in the order of the page.
+ROUTES = (
+    Route("post", "/v1/rank", "rank", "Rank a query's candidates", "rank", messages.RankRequest, messages.RankResponse, _BODY),
+    Route(
+        "post", "/v1/rank/batch", "rank_batch", "Rank several queries; each entry is answered or refused by itself", "rank",
+        messages.RankRequest, messages.RankResponse, _BODY, True,
+    ),
+    Route(
+        "post", "/v1/feedback", "feedback", "Say what was clicked; answered when it is durable, a repeat counts once", "feedback",
+        messages.FeedbackRequest, messages.FeedbackResponse, (*_BODY, 503),
+    ),
+    Route(
+        "post", "/v1/feedback/batch", "feedback_batch", "Say what was clicked, several at once", "feedback",
+        messages.FeedbackRequest, messages.FeedbackResponse, (*_BODY, 503), True,
+    ),
+    Route(
+        "get", "/v1/queries", "queries", "Queries with the most traffic, or shifted last", "read",
+        messages.ListRequest, messages.QueryList, _READ,
+    ),
+    Route("get", "/v1/queries/{query}", "query", "Explain a query's state", "read", None, messages.QueryState, (*_READ, 404)),
+    Route(
+        "post", "/v1/queries/{query}/shift", "shift", "Say that a query's intent has shifted: it starts afresh", "feedback",
+        messages.ShiftRequest, messages.ShiftResponse, (*_BODY, 404, 503), bodiless=True,
+    ),
+    Route("get", "/v1/live", "live", "What happens, as it happens: server-sent events", "read", None, None, _READ, media=EVENTS),
+    Route("get", "/healthz", "healthz", "Is the process alive?", None, None, messages.Health, (400,), guarded=False),
+    Route("get", "/readyz", "readyz", "Can it serve now?", None, None, messages.Health, (400,), guarded=False),
+    Route("get", "/metrics", "metrics", "Figures for Prometheus", "read", None, None, (400, 401, 403, 421), media="text/plain"),
+    Route("get", "/openapi.json", "openapi", "This description", None, None, None, _FREE, page=True),
+    Route("get", "/docs", "docs", "The page to read and try it", None, None, None, _FREE, media="text/html", page=True),
+    # of the dashboard, which makes them
+    Route("get", "/", "page", "What happens, for people", None, None, None, _FREE, media="text/html", page=True, listed=False),
+    Route("get", "/page/{file}", "file", "The files of the page", None, None, None, _FREE, media="text/javascript", listed=False),
+)  # fmt: skip
+
+#: Those of them that the document has.
+LISTED = tuple(route for route in ROUTES if route.listed)
+
+_DECISION = (
+    "AgEAAQIDBAUGBwgJCgsMDQ4PAYAAAAAAAAAAAABA_FTZQQEARVZSRVdT8N68mnhWNBIHAAAAAAAAAGdFIwHvvu3-AAAAAAAAAABJ4O4RQkers1VOGG7LASjm"
+)
+_RANK = {
+    "query": "hurricane",
+    "candidates": ["team-page", {"id": "storm-warning", "published_at": "2024-09-26T14:00:00Z"}],
+    "session": "s-81",
+}
+_RANKED = {
+    "decision": _DECISION,
+    "ranking": ["storm-warning", "team-page"],
+    "explored": False,
+    "probability": 0.75,
+    "phase": 2,
+    "degraded": False,
+}
+_CLICK = {"decision": _DECISION, "clicked": "storm-warning"}
+#: Operation → an example of its request and of its answer.
+EXAMPLES: dict[str, tuple[Any, Any]] = {
+    "rank": (_RANK, _RANKED),
+    "rank_batch": ([_RANK], [_RANKED]),
+    "feedback": (_CLICK, {"status": "learned"}),
+    "feedback_batch": ([_CLICK], [{"status": "learned"}]),
+    "shift": ({}, {"phase": 3}),
+    "healthz": (None, {"status": "ok"}),
+    "readyz": (None, {"status": "ok"}),
+}
+
+
+def document(config: Config | None = None, live: bool = True) -> Json:
+    """The OpenAPI document of a service with this configuration, with or without the live events."""
+    config = config or Config()
+    hidden = {*(() if config.server.docs else ("openapi", "docs")), *(() if live else ("live",))}
+    shown = [route for route in LISTED if route.name not in hidden]
+    types = [kind for route in shown for kind in (route.request, route.response) if kind is not None]
+    _, components = msgspec.json.schema_components([*types, messages.Problem], ref_template=_REF + "{name}")
+    for component in components.values():
+        component["description"] = inspect.cleandoc(component["description"])
+    listing = components.pop("ListRequest")
+    _narrow(components, config)
+    paths: Json = {}
+    for route in shown:
+        paths.setdefault(route.path, {})[route.method] = _operation(route, config, listing)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Swerve",
+            "version": __version__,
+            "summary": "Adaptive ranking behind a search box.",
+            "description": "Rank a query's candidates, send what was clicked. A path asked with another method answers 405.",
+            "license": {"name": "MIT", "identifier": "MIT"},
+        },
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "responses": {str(status): _trouble(status) for status in TROUBLES},
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "An API key of `swerve keys new`."}},
+        },
+    }
+
+
+def _narrow(components: Json, config: Config) -> None:
+    """Write into the schemas what `messages.check` refuses."""
+    limits = config.limits
+    text = {"minLength": 1, "pattern": r"^[^\u0000]*$"}
+    rank, feedback = components["RankRequest"]["properties"], components["FeedbackRequest"]["properties"]
+    name = {**text, "maxLength": limits.id_chars}
+    rank["query"] |= _query(config)
+    rank["candidates"] |= {"minItems": 1, "maxItems": limits.candidates, "uniqueItems": True}
+    rank["candidates"]["items"]["anyOf"][0] |= name
+    components["Candidate"]["properties"]["id"] |= name
+    rank["session"]["anyOf"][0] |= {**text, "maxLength": limits.session_chars}
+    numbers = rank["signals"]["anyOf"][0]
+    numbers["properties"] = {number: {"type": "number"} for number in config.signals.numbers}
+    numbers["additionalProperties"] = False
+    feedback["decision"] |= {"minLength": LENGTH, "maxLength": LENGTH, "pattern": "^[A-Za-z0-9_-]*$"}
+    feedback["clicked"]["anyOf"][0] |= name
+
+
+def _query(config: Config) -> Json:
+    return {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": config.limits.query_chars,
+        "pattern": r"^[^\u0000]*[^\u0000\s][^\u0000]*$",
+    }
+
+
+def _operation(route: Route, config: Config, listing: Json) -> Json:
+    operation: Json = {"operationId": route.name, "summary": route.summary, "tags": [_tag(route)]}
+    asked, answered = EXAMPLES.get(route.name, (None, None))
+    parameters: list[Json] = []
+    if "{query}" in route.path:
+        about = "The text of the query, percent-encoded (also its slashes); or `key:` and its key, as the list gives it."
+        parameters.append({"name": "query", "in": "path", "required": True, "description": about, "schema": _query(config)})
+    if route.name == "live":
+        about = "A query to watch: its state and its rankings come too. As text, or `key:` and its key."
+        parameters.append({"name": "query", "in": "query", "description": about, "schema": _query(config)})
+        about = "The `id` of the last event that was read, to go on after it: of the same query."
+        parameters.append({"name": "Last-Event-ID", "in": "header", "description": about, "schema": {"type": "string"}})
+    if route.request is messages.ListRequest:
+        parameters += [{"name": name, "in": "query", "schema": kind} for name, kind in listing["properties"].items()]
+    elif route.request is not None:
+        body = _ref(route.request)
+        if route.many:
+            body = {"type": "array", "items": body, "maxItems": config.limits.batch}
+        taken = {kind: _content(body, asked) for kind in route.takes}
+        operation["requestBody"] = {"required": not route.bodiless, "content": taken}
+    if parameters:
+        operation["parameters"] = parameters
+    schema = _ref(route.response) if route.response is not None else {"type": "object" if route.media == JSON else "string"}
+    if route.many:
+        schema = {"type": "array", "items": {"anyOf": [schema, _ref(messages.Problem)]}}
+    answers: Json = {"200": {"description": route.summary, "content": {route.media: _content(schema, answered)}}}
+    if route.name == "readyz":
+        answers["503"] = {"description": "Not now.", "content": {JSON: {"schema": schema}}}
+    for status in sorted(route.troubles):
+        answers[str(status)] = {"$ref": f"#/components/responses/{status}"}
+    operation["responses"] = answers
+    # without keys in the configuration none is asked for
+    operation["security"] = [{"key": []}] if route.scope and config.security.api_keys else []
+    if route.scope:
+        operation["description"] = f"Scope of the API key: `{route.scope}`."
+    return operation
+
+
+def _ref(kind: type[msgspec.Struct]) -> Json:
+    return {"$ref": _REF + kind.__name__}
+
+
+def _tag(route: Route) -> str:
+    if route.path.startswith(("/v1/queries", "/v1/live")):
+        return "state"
+    return "decisions" if route.path.startswith("/v1/") else "service"
+
+
+def _content(schema: Json, example: Any) -> Json:
+    return {"schema": schema} if example is None else {"schema": schema, "example": example}
+
+
+def _trouble(status: int) -> Json:
+    answer: Json = {
+        "description": TROUBLES[status],
+        "content": {JSON: {"schema": _ref(messages.Problem)}},
+    }
+    if status == 503:
+        answer["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 0}}}
+    return answer
+
+
+@functools.cache
+def docs_page() -> str:
+    """One HTML page that reads `openapi.json` beside it, and nothing else from anywhere."""
+    return importlib.resources.files("swerve.service.http").joinpath("docs.html").read_text(encoding="utf-8")
+
+
+@functools.cache
+def docs_policy() -> str:
+    """The Content-Security-Policy to send with the page: its own script and style, requests to its own service."""
+    page = docs_page()
+    script, style = (_hash(page, tag) for tag in ("script", "style"))
+    rules = ["default-src 'none'", f"script-src {script}", f"style-src {style}", "connect-src 'self'", "img-src data:"]
+    return "; ".join([*rules, "base-uri 'none'", "frame-ancestors 'none'"])
+
+
+def _hash(page: str, tag: str) -> str:
+    inside = re.search(f"<{tag}>(.*?)</{tag}>", page, re.S)
+    assert inside is not None
+    return f"'sha256-{base64.b64encode(hashlib.sha256(inside[1].encode()).digest()).decode()}'"

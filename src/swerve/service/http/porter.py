@@ -1,0 +1,120 @@
+"""How many may come in, how long they may take to say what they want, and what is told of those who are turned away."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import resource
+import time
+from typing import Protocol
+
+from swerve.service.config.sections import Limits
+from swerve.service.metrics import Metrics
+
+log = logging.getLogger("swerve.service")
+
+#: Open files that are left for the store, the logs and the rest.
+FILES = 128
+#: Seconds between two lines of the log about the same reason.
+QUIET = 10.0
+
+
+class Guest(Protocol):
+    """A connection."""
+
+    def overdue(self, now: float) -> None:
+        """End it if what it has begun to say has taken too long."""
+
+
+class Porter:
+    """Counts connections, in all and by address, and looks every second whose request is overdue.
+
+    A timer for each request would cost every request; a look at all connections costs a tenth of a microsecond each.
+    """
+
+    def __init__(self, limits: Limits, metrics: Metrics) -> None:
+        self.limits, self.metrics = limits, metrics
+        self.most, self.most_each = limits.connections, limits.connections_per_address
+        self.guests: dict[Guest, str] = {}
+        self.each: dict[str, int] = {}
+        self.every = min(1.0, limits.head_seconds / 4, limits.body_seconds / 4, limits.unread_seconds / 4)
+        self._looking: asyncio.TimerHandle | None = None
+        self._said: dict[str, tuple[float, int]] = {}  # reason → when it was last in the log, and how many came since
+        metrics.connections.ask = lambda: len(self.guests)
+
+    def fit(self) -> None:
+        """Ask the system for as many open files as there may be connections, and take fewer connections if it gives fewer.
+
+        Without room the system would refuse connections, everybody's, before anybody could say why.
+        """
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = self.most + FILES
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            if soft < wanted:
+                self.most = max(1, soft - FILES)
+                log.warning(
+                    "fewer connections than configured: the system allows too few open files", extra={"connections": self.most}
+                )
+        # one address never takes every place
+        self.most_each = min(self.most_each, max(1, self.most * 3 // 4))
+
+    def enter(self, guest: Guest, address: str) -> str | None:
+        """Let a connection in; the reason if not."""
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().call_later(self.every, self._look)
+        key = grouped(address)
+        here = self.each.get(key, 0)
+        if len(self.guests) >= self.most:
+            return "connections"
+        if here >= self.most_each:
+            return "address"
+        self.guests[guest], self.each[key] = key, here + 1
+        return None
+
+    def leave(self, guest: Guest) -> None:
+        """It has gone."""
+        key = self.guests.pop(guest, None)
+        if key is not None:
+            left = self.each[key] - 1
+            if left:
+                self.each[key] = left
+            else:
+                del self.each[key]
+
+    def turned_away(self, reason: str, **about: object) -> None:
+        """Count it, and say so in the log, at most every ten seconds for each reason."""
+        self.metrics.turned_away(reason).value += 1
+        now = time.monotonic()
+        last, since = self._said.get(reason, (-QUIET, 0))
+        if now - last < QUIET:
+            self._said[reason] = last, since + 1
+            return
+        self._said[reason] = now, 0
+        log.warning("turned away", extra={"reason": reason, **about, **({"more": since} if since else {})})
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for guest in list(self.guests):
+            guest.overdue(now)
+        self._looking = loop.call_later(self.every, self._look) if self.guests else None
+
+
+def grouped(address: str) -> str:
+    """What counts as one address: of version 6 the first half, which one caller has whole.
+
+    >>> grouped("10.0.0.1"), grouped("::ffff:10.0.0.1"), grouped("2001:db8:1:2:3:4:5:6"), grouped("::1")
+    ('10.0.0.1', '10.0.0.1', '2001:db8:1:2::/64', '::/64')
+    """
+    if ":" not in address:
+        return address
+    try:
+        whole = ipaddress.IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if whole.ipv4_mapped is not None:
+        return str(whole.ipv4_mapped)
+    return str(ipaddress.IPv6Network((whole, 64), strict=False))

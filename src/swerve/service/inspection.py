@@ -1,0 +1,88 @@
+"""What people ask of a service: what it knows of a query, which are busy or have shifted, and to take their word for a shift."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from swerve.service.availability import Availability, Unavailable
+from swerve.service.committer import Committer, Written, durable
+from swerve.service.loader import Loader, Wish
+from swerve.service.turns import Turns
+from swerve.serving.explain import state_of, summary_of, text_in
+from swerve.serving.messages import QueryList, QueryState, Refused, ShiftResponse
+from swerve.serving.migration import Layouts
+from swerve.serving.ranker import Ranker
+from swerve.serving.recording import Recorder
+from swerve.serving.rows import Place
+from swerve.store.protocol import Order, StoreError
+
+WAIT = 1.0  # seconds that a person waits for a row
+
+T = TypeVar("T")
+
+
+class Inspection:
+    """Questions and orders about single queries."""
+
+    def __init__(
+        self,
+        ranker: Ranker,
+        loader: Loader,
+        committer: Committer,
+        availability: Availability,
+        clock: Callable[[], float],
+        *,
+        layouts: Callable[[], Layouts],
+        names: tuple[str, ...],
+        recorder: Recorder | None,
+    ) -> None:
+        self.ranker, self.loader, self.committer, self.availability = ranker, loader, committer, availability
+        self.clock, self.layouts, self.names, self.recorder = clock, layouts, names, recorder
+
+    async def with_row(self, text: str, use: Callable[[Place], T]) -> T:
+        """What `use` makes of the row of a query that has been asked before, named by its text or, with `key:` before it, by its
+        key. The row is held while it is used."""
+        key = self.ranker.key_from(text)
+        place = self.ranker.rows.get(key)
+        if place is not None:
+            return use(place)
+        async with self.loader.held([Wish(key)], WAIT) as (found,):
+            if found == "unknown":
+                raise Refused(404, "unknown_query", "this query is not known: it was never asked, or it was forgotten")
+            if isinstance(found, str):
+                raise Unavailable
+            return use(found)
+
+    async def explain(self, text: str) -> QueryState:
+        """All that is known of a query."""
+        return await self.with_row(text, lambda place: state_of(place, self.names))
+
+    async def shift(self, text: str) -> ShiftResponse:
+        """An operator says that this query has shifted; returns when that is durable."""
+        self.availability.require()
+        phase, written = await self.with_row(text, lambda place: self._shifted(place, text))
+        await durable(written)
+        return ShiftResponse(phase)
+
+    def _shifted(self, place: Place, text: str) -> tuple[int, Written]:
+        now = self.clock()
+        phase = self.ranker.shift(place, now)
+        if self.recorder is not None:
+            self.recorder.shifted(text, now)
+        return phase, self.committer.now(place)
+
+    async def queries(self, order: Order, limit: int) -> QueryList:
+        """The queries with the most traffic, or those that shifted last: of the store, brought up to date from memory."""
+        try:
+            rows = await self.loader.ask(self.loader.store.scan, order, limit)
+        except StoreError:
+            raise Unavailable from None
+        listed, turns = [], Turns()
+        for row in rows:
+            await turns()
+            place = self.ranker.rows.get(row.key)
+            record, query = (self.layouts().view(row), text_in(row.names)) if place is None else (place.record, place.query)
+            listed.append(summary_of(row.key, record, query))
+        by = (lambda line: -(line.shifted or 0.0)) if order == "shifted" else (lambda line: -float(line.requests))
+        return QueryList(order, sorted(listed, key=by))

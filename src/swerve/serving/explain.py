@@ -1,0 +1,103 @@
+"""A query's state in words: what people and the page are shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from swerve.serving.ledger import CLICKS, CUT, LOG, NO_SHIFT, OPEN, OPERATOR, SHIFT
+from swerve.serving.messages import Alarm, ArmState, QueryState, QuerySummary
+from swerve.serving.rows import UNPACK, Place
+
+VERDICTS: dict[int, Any] = {OPEN: "open", SHIFT: "true", NO_SHIFT: "false", CUT: "none"}
+
+
+def signal_name(code: int, names: tuple[str, ...]) -> str:
+    """Who raised an alarm."""
+    if code == OPERATOR:
+        return "operator"
+    if code == CLICKS:
+        return "clicks"
+    return names[code] if code < len(names) else f"signal {code}"  # of a configuration with more of them
+
+
+def alarms_of(book: Any, names: tuple[str, ...]) -> list[Alarm]:
+    """The last alarms, the newest first."""
+    out = []
+    count = int(book.alarms)
+    for number in range(count - 1, max(count - LOG, 0) - 1, -1):
+        at = number % LOG
+        code = int(book.alarm_signal[at])
+        out.append(
+            Alarm(
+                at=float(book.alarm_at[at]),
+                signal=signal_name(code, names),
+                value=float(book.alarm_value[at]) if code >= 0 else None,
+                verdict=VERDICTS[int(book.alarm_verdict[at])],
+                phase=int(book.alarm_phase[at]),
+            )
+        )
+    return out
+
+
+def under_test(book: Any) -> bool:
+    """Whether the last alarm has no verdict yet."""
+    count = int(book.alarms)
+    return count > 0 and int(book.alarm_verdict[(count - 1) % LOG]) == OPEN
+
+
+def arms_of(place: Place, book: Any) -> list[ArmState]:
+    """The candidates, most plays of this phase first."""
+    out = []
+    for arm, candidate in enumerate(place.ids):
+        if candidate is not None:
+            plays, clicks = int(book.phase_plays[arm]), int(book.phase_clicks[arm])
+            out.append(
+                ArmState(
+                    id=candidate,
+                    plays=int(book.plays[arm]),
+                    clicks=int(book.clicks[arm]),
+                    phase_plays=plays,
+                    phase_clicks=clicks,
+                    first_seen=float(book.first[arm]) or float(book.created),
+                    last_offered=float(book.offered[arm]),
+                    estimate=clicks / plays if plays else None,
+                )
+            )
+    return sorted(out, key=lambda arm: (-arm.phase_plays, -arm.plays))
+
+
+def state_of(place: Place, names: tuple[str, ...]) -> QueryState:
+    """All that is known of a query."""
+    record = place.record
+    book = record.ledger
+    return QueryState(
+        query=place.query,
+        phase=int(book.phase),
+        phases=int(book.phase),
+        requests=int(book.requests),
+        created=float(book.created),
+        seen=float(book.seen),
+        testing=under_test(book),
+        signals={name: round(float(book.surprise[j]), 6) for j, name in enumerate(names)},
+        arms=arms_of(place, book),
+        alarms=alarms_of(book, names),
+    )
+
+
+def summary_of(key: bytes, record: Any, query: str | None) -> QuerySummary:
+    """One line about a query."""
+    book = record.ledger
+    return QuerySummary(
+        key=key.hex(),
+        query=query,
+        requests=int(book.requests),
+        phase=int(book.phase),
+        seen=float(book.seen),
+        shifted=float(book.shifted) or None,
+        testing=under_test(book),
+    )
+
+
+def text_in(names: bytes) -> str | None:
+    """The query's text, where it is stored."""
+    return UNPACK.decode(names).query

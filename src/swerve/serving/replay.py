@@ -1,0 +1,130 @@
+"""Replaying a recording: the same requests through the same ranker, without a network, a store or a clock.
+
+With the same secrets (or the same `policy.seed`) every ranking comes out as it was recorded, and every record has the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from swerve.core.decisions import decode
+from swerve.core.errors import SwerveError
+from swerve.serving.messages import normalise
+from swerve.serving.ranker import Decided, Prepared, Ranker
+from swerve.serving.recording import Answered, Head, Line, Ranked, Shifted
+from swerve.serving.rows import Place
+from swerve.serving.settings import Settings
+from swerve.serving.tokens import Ticket
+from swerve.store.protocol import Life
+
+
+class Replayed(msgspec.Struct):
+    """What a replay came to."""
+
+    requests: int = 0
+    same: int = 0  # rankings with the same candidate on top as recorded
+    first_difference: int | None = None  # the line of the first other one
+    feedback: int = 0
+    clicks: int = 0  # on the candidate on top
+    queries: int = 0
+    alarms: int = 0
+    shifts: int = 0  # found, or told by an operator
+
+
+def lines_of(file: BinaryIO, name: str) -> Iterator[tuple[int, Line]]:
+    """The lines of a recording; one that was cut off at the end, by a crash, is left out."""
+    decode = msgspec.json.Decoder(Line).decode
+    for number, raw in enumerate(file, 1):
+        if not raw.endswith(b"\n"):
+            return
+        try:
+            yield number, decode(raw)
+        except msgspec.DecodeError as error:
+            raise SwerveError(f"{name}:{number}: this is no line of a recording: {error}") from None
+
+
+class Replay:
+    """A recording on its way through a ranker. Begins with an empty store, as the recording must have."""
+
+    def __init__(self, path: Path, query_key: bytes, settings_of: Callable[[dict[str, Any]], Settings]) -> None:
+        self.path, self.query_key, self.settings_of = path, query_key, settings_of
+        self.ranker: Ranker | None = None
+        self.counts = Replayed()
+        self._tickets: dict[int, tuple[Place, Ticket, str]] = {}
+
+    def run(self, progress: Callable[[int], None] = lambda read: None) -> Replayed:
+        """Play all of it; `progress` gets the bytes read so far."""
+        try:
+            file = self.path.open("rb")
+        except OSError as error:
+            raise SwerveError(f"the recording {self.path} cannot be read: {error.strerror or error}") from None
+        with file:
+            for number, line in lines_of(file, str(self.path)):
+                if isinstance(line, Head):
+                    self._begin(line, number)
+                elif self.ranker is None:
+                    raise SwerveError(f"{self.path}:1: this is no recording: it must begin with what it was served with")
+                elif isinstance(line, Ranked):
+                    self._rank(self.ranker, line, number)
+                elif isinstance(line, Answered):
+                    self._answer(self.ranker, line)
+                else:
+                    self._shift(self.ranker, line)
+                if number % 256 == 0:
+                    progress(file.tell())
+        if self.ranker is None:
+            raise SwerveError(f"the recording {self.path} is empty")
+        self.counts.queries = len(self.ranker.rows)
+        self.counts.alarms = sum(int(place.record.ledger.alarms) for place in self.ranker.rows)
+        self.counts.shifts = sum(float(place.record.ledger.shifted) > 0.0 for place in self.ranker.rows)
+        return self.counts
+
+    def _begin(self, head: Head, number: int) -> None:
+        if self.ranker is None:
+            self.ranker = Ranker(self.settings_of(head.config), self.query_key)
+            self.ranker.share(head.shared)
+        # a later start goes on with the same rows, and has forgotten who asked them
+        self.ranker.life, self.ranker.issued = Life(0, head.life, head.life), head.issued
+        self.ranker.forget_sessions()
+
+    def _rank(self, ranker: Ranker, line: Ranked, number: int) -> None:
+        text = normalise(line.request.query)
+        key = ranker.key_of(text)
+        place = ranker.rows.get(key) or ranker.fresh(key, text, len(line.request.candidates), line.now)
+        if place is None:
+            raise SwerveError(f"{self.path}:{number}: more queries than store.cache_mb of the recording's configuration holds")
+        request = line.request
+        prepared = Prepared(key, request.query, request.candidates, None, request.signals, request.session)
+        decided = ranker.rank([(place, prepared)], line.now)[0]
+        self.counts.requests += 1
+        if decided is not None and decided.ranking[0] == line.top:
+            self.counts.same += 1
+        elif self.counts.first_difference is None:
+            self.counts.first_difference = number
+        if decided is not None:
+            ticket = ticket_of(decided, line.now, ranker.life)
+            self._tickets[line.number] = (place, ticket, decided.ranking[0])
+
+    def _answer(self, ranker: Ranker, line: Answered) -> None:
+        if line.number not in self._tickets:
+            return  # a decision of before the recording
+        place, ticket, top = self._tickets.pop(line.number)
+        ranker.feedback(place, ticket, line.clicked, line.now)
+        self.counts.feedback += 1
+        self.counts.clicks += line.clicked == top
+
+    def _shift(self, ranker: Ranker, line: Shifted) -> None:
+        place = ranker.rows.get(ranker.key_from(line.query))
+        if place is not None:
+            ranker.shift(place, line.now)
+
+
+def ticket_of(decided: Decided, now: float, life: Life) -> Ticket:
+    """What the token of a decision says."""
+    key, code, phase, number, top, session, evidence = decided.signed
+    arm, generation, start = decode(code)
+    return Ticket(key, arm, generation, start, phase, now, life.store, life.mark, number, top, session, evidence)

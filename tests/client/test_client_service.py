@@ -1,0 +1,124 @@
+"""Both clients against the real service, and the examples of their page."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+from service.running import running
+
+from swerve.client import AsyncClient, Client, Ranking, ServiceAway, SwerveClientError
+
+PAGE = Path(__file__).parents[2] / "docs" / "client.md"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    with running(tmp_path_factory.mktemp("service"), {"signals": {"numbers": {"news": "count"}}}) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def url(service):
+    return f"http://127.0.0.1:{service.port}"
+
+
+def test_a_decision_and_its_feedback(url):
+    with Client(url, timeout=5.0) as client:
+        assert client.health()
+        answer = client.rank("Hurricane ", ["team", {"id": "storm", "published_at": 1.7e9}], signals={"news": 3}, session="s")
+        assert sorted(answer.ranking) == ["storm", "team"] and not answer.degraded and answer.phase == 1
+        assert client.feedback(answer.decision, answer.ranking[0]) is True
+        assert client.feedback(answer.decision, answer.ranking[0]) is True  # a repeat is answered the same
+        state = client.state("hurricane")
+        assert {arm.id: (arm.plays, arm.clicks) for arm in state.arms} == {answer.ranking[0]: (1, 1), answer.ranking[1]: (0, 0)}
+        assert client.shift("hurricane") == 2
+        after = client.state("HURRICANE")
+        assert after.phase == 2 and after.alarms[0].signal == "operator"
+        assert any(one.requests == 1 and one.phase == 2 for one in client.queries("shifted"))
+
+
+def test_many_at_once(url):
+    with Client(url, timeout=5.0) as client:
+        asked = [{"query": f"many {number}", "candidates": ["a", "b"]} for number in range(20)]
+        answers = client.rank_many([*asked, {"query": " ", "candidates": ["a"]}])
+        assert [one.degraded for one in answers] == [False] * 20 + [True]
+        assert "white space" in answers[-1].reason
+        assert client.feedback_many([(one.decision, one.ranking[0]) for one in answers]) == [True] * 20 + [False]
+        assert sum(arm.clicks for arm in client.state("many 7").arms) == 1
+
+
+def test_every_text_is_a_query(url):
+    with Client(url, timeout=5.0) as client:
+        for query in ("..", ".", "a/b", "/", "/shift", "a/shift", "//", "50%", "é ü?#", "a+b&c"):
+            assert not client.rank(query, ["a"]).degraded
+            assert client.state(query).requests == 1
+            assert client.shift(query) == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "status", "code"),
+    [
+        (lambda client: client.rank("q", ["a", "a"]), 422, "repeated"),
+        (lambda client: client.rank(" ", ["a"]), 422, "empty"),
+        (lambda client: client.rank("q", ["a"], {"newz": 1}), 422, "unknown_signal"),
+        (lambda client: client.feedback("forged", "a"), 403, "forged"),
+        (lambda client: client.feedback_many([("forged", "a")]), 200, "forged"),
+        (lambda client: client.state("never asked"), 404, "unknown_query"),
+        (lambda client: client.queries(limit=0), 422, "invalid"),
+    ],
+)
+def test_mistakes_come_back_with_the_services_words(url, call, status, code):
+    with Client(url, timeout=5.0) as client, pytest.raises(SwerveClientError) as caught:
+        call(client)
+    assert (caught.value.status, caught.value.code) == (status, code)
+
+
+def test_from_coroutines(url):
+    async def main():
+        async with AsyncClient(url, timeout=5.0) as client:
+            answers = await asyncio.gather(*(client.rank("together", ["a", "b", "c"]) for _ in range(30)))
+            counted = await asyncio.gather(*(client.feedback(one.decision, one.ranking[0]) for one in answers))
+            return counted, await client.state("together")
+
+    counted, state = asyncio.run(main())
+    assert counted == [True] * 30
+    assert sum(arm.clicks for arm in state.arms) == state.requests == 30
+
+
+def test_the_examples_of_the_page_run(url):
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.S | re.M)
+    assert len(blocks) == 6
+    # a busy machine must not make an example degraded: only the default timeout is changed
+    source = "\n".join(blocks).replace('"http://127.0.0.1:8350"', f'"{url}", timeout=5.0')
+    names: dict = {}
+    exec(compile(source, str(PAGE), "exec"), names)
+    assert sorted(names["show"]) == ["storm-warning", "team-page"]
+    assert names["unsent"] == [] and names["counted"] == [True, True]
+    assert names["phase"] == names["state"].phase + 1 and len(names["busiest"]) <= 10
+
+
+def test_the_page_has_every_argument_and_field():
+    page = PAGE.read_text(encoding="utf-8")
+    for name, parameter in inspect.signature(Client).parameters.items():
+        default = "none" if parameter.default is None else parameter.default
+        assert re.search(rf"^\| `{name}` \| `?{re.escape(str(default))}`? \|", page, re.M), name
+    for field in dataclasses.fields(Ranking):
+        assert f"| `{field.name}` |" in page
+
+
+def test_when_it_is_killed_search_goes_on(service, url):
+    """The last one: it ends the service of this file."""
+    with Client(url, timeout=5.0, retries=0) as client:
+        answer = client.rank("storm", ["a", "b"])
+        assert not answer.degraded
+        service.kill()
+        after = client.rank("storm", ["a", "b"])
+        assert (after.ranking, after.degraded, after.decision) == (["a", "b"], True, None)
+        assert client.health() is False
+        with pytest.raises(ServiceAway):
+            client.feedback(answer.decision, "a")

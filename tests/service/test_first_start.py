@@ -1,0 +1,66 @@
+"""The first start: ready with the smallest capacity, larger ones behind it; who needs one has the given order until then."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+
+from service.running import SMALL
+
+from swerve.service.config.load import resolve
+from swerve.service.config.toml import Document
+from swerve.service.http.schemas import read_rank
+from swerve.service.runtime import Service
+from swerve.service.secrets import Secrets
+from swerve.store import open_store
+
+FEW, MANY = ["a", "b", "c"], [f"doc-{number}" for number in range(12)]
+
+
+def asked(query: str, candidates: list[str]) -> bytes:
+    return json.dumps({"query": query, "candidates": candidates}).encode()
+
+
+def test_ready_with_the_smallest_capacity_while_the_others_compile(tmp_path):
+    tables = {**SMALL, "policy": {"spec": "ts", "arms": 16}, "store": {"url": f"sqlite:///{tmp_path}/swerve.db"}}
+    config = resolve(Document("test", tables, {}))
+    go_on = threading.Event()
+
+    async def play() -> None:
+        service = Service(config, open_store(config.store.url), Secrets((b"k" * 32,), b"q" * 32))
+        run = service._warming.run
+
+        def slowly(ready) -> None:
+            """The larger capacity takes as long as the test wants."""
+
+            def told(arms: int) -> None:
+                if arms > 8:
+                    assert go_on.wait(240.0)
+                ready(arms)
+
+            run(told)
+
+        service._warming.run = slowly
+        await service.start()
+        assert service.availability.trouble() is None
+        small = await service.ranking.rank_one(read_rank(asked("small", FEW)))
+        assert not small.degraded
+        before = service.metrics.degraded("starting").value
+        large = await service.ranking.rank_one(read_rank(asked("large", MANY)))
+        grown = await service.ranking.rank_one(read_rank(asked("small", MANY)))
+        for answer in (large, grown):
+            assert answer.degraded and answer.ranking == MANY
+        assert service.metrics.degraded("starting").value == before + 2
+        assert not (await service.ranking.rank_one(read_rank(asked("small", FEW)))).degraded  # nobody was evicted for it
+        go_on.set()
+        for _ in range(2400):
+            if service.ranker.rows.ready:
+                break
+            await asyncio.sleep(0.1)
+        for query in ("large", "small"):
+            answer = await service.ranking.rank_one(read_rank(asked(query, MANY)))
+            assert not answer.degraded and sorted(answer.ranking) == sorted(MANY)
+        assert await service.stop()
+
+    asyncio.run(play())

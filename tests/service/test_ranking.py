@@ -1,0 +1,253 @@
+"""A batch gives what its requests would have got one after the other, whatever way each of them takes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from service.running import SMALL
+
+from swerve.service.clock import Clock
+from swerve.service.config.load import resolve
+from swerve.service.config.toml import Document
+from swerve.service.http.bodies import ranks_in
+from swerve.service.http.schemas import read_rank
+from swerve.service.ranking import TOGETHER
+from swerve.service.runtime import Service
+from swerve.service.secrets import Secrets
+from swerve.service.turns import Turns
+from swerve.serving.messages import Asked, RankRequest, RankResponse, Refused, encode
+from swerve.serving.recording import Recorder
+from swerve.store import open_store
+
+OFFERS = [[f"doc-{number}" for number in range(start, start + count)] for start, count in ((0, 3), (0, 5), (2, 7), (4, 10))]
+
+
+def service_at(folder: Path, now: list[float], **more: dict[str, Any]) -> Service:
+    folder.mkdir()
+    tables = {
+        "policy": {"spec": "ts", "arms": 16, "seed": 3},
+        "store": {"url": f"sqlite:///{folder}/s.db"},
+        "signals": SMALL["signals"],
+        "server": {"deadline_ms": 5000.0},  # a busy machine must not make a difference
+        **more,
+    }
+    config = resolve(Document("test", tables, {}))
+    return Service(
+        config,
+        open_store(config.store.url),
+        Secrets((b"k" * 32,), b"q" * 32),
+        clock=Clock(wall=lambda: now[0], ticks=lambda: now[0]),
+    )
+
+
+def requests(rng: random.Random, count: int) -> list[dict[str, Any]]:
+    """Queries that repeat, mostly with the candidates they had before, sessions that go on to other queries, a few bad ones."""
+    out = []
+    for _ in range(count):
+        number = rng.randrange(6)
+        changed = rng.random() < 0.05
+        asked: dict[str, Any] = {"query": f"q{number}", "candidates": rng.choice(OFFERS) if changed else OFFERS[number % 4]}
+        if rng.random() < 0.5:
+            asked["session"] = f"s{rng.randrange(4)}"
+        if rng.random() < 0.5:
+            asked["signals"] = {"news": rng.randrange(5)}
+        if rng.random() < 0.02:
+            asked |= rng.choice([{"session": ""}, {"signals": {"nobody": 1.0}}, {"candidates": []}])
+        out.append(asked)
+    return out
+
+
+async def both_ways(folder: Path, rounds: int, size: int, **more: dict[str, Any]) -> tuple[Service, Service, int]:
+    """The same requests singly to one service, in batches to another; how many batches took the short way of the protocol."""
+    now = [1.7e9]
+    singly, together = service_at(folder / "one", now, **more), service_at(folder / "many", now, **more)
+    together.ranker.life = together.tokens.life = singly.ranker.life  # tokens tell stores apart
+    await singly.start(whole=True)
+    await together.start(whole=True)
+    rng, quick = random.Random(1), 0
+    for _ in range(rounds):
+        now[0] += 60.0
+        asked = requests(rng, size)
+        expected: list[Any] = []
+        for one in asked:
+            try:
+                expected.append(await singly.ranking.rank_one(read_rank(json.dumps(one).encode())))
+            except Refused as refused:
+                expected.append(refused.code)
+        entries = await ranks_in(json.dumps(asked).encode(), together.config.limits, Turns())
+        read = [entry for entry in entries if isinstance(entry, Asked)]
+        answers: Any = together.ranking.at_once(read) if len(read) == len(entries) else None
+        quick += answers is not None
+        if answers is None:
+            answers = await together.ranking.rank(entries)
+        got = [answer.code if isinstance(answer, Refused) else answer for answer in answers]
+        assert got == expected
+        assert not any(answer.degraded for answer in got if isinstance(answer, RankResponse))
+        assert encode(answers[:0]) == b"[]"
+    return singly, together, quick
+
+
+def test_a_batch_is_its_requests_one_after_the_other(tmp_path: Path):
+    async def play() -> None:
+        singly, together, quick = await both_ways(tmp_path, rounds=150, size=12)
+        assert 15 < quick < 135  # some batches were plain from end to end, some were not
+        for key, place in singly.ranker.rows.places.items():
+            other = together.ranker.rows.places[key]
+            assert place.record.tobytes() == other.record.tobytes()
+            assert place.names() == other.names()
+        for name in ("decisions", "explored", "cache_hits", "new_queries"):
+            assert getattr(singly.metrics, name).value == getattr(together.metrics, name).value, name
+        assert await singly.stop()
+        assert await together.stop()
+
+    asyncio.run(play())
+
+
+def test_an_empty_batch_is_answered_with_nothing(tmp_path: Path):
+    async def play() -> None:
+        service = service_at(tmp_path / "one", [1.7e9])
+        await service.start(whole=True)
+        assert await service.ranking.rank([]) == []
+        assert service.ranking.at_once([]) == []
+        assert await service.stop()
+
+    asyncio.run(play())
+
+
+def test_who_looks_on_is_told_and_what_is_recorded_is_all_of_it(tmp_path: Path):
+    """Who looks on is told of each ranking of a batch; a recording holds all of them."""
+
+    async def play() -> None:
+        service = service_at(tmp_path / "one", [1.7e9], log={"record": str(tmp_path / "requests.jsonl")})
+        await service.start(whole=True)
+        seen: list[str] = []
+        service.ranking.watched = {service.ranker.key_of("q"): lambda ranking: seen.append(ranking[0])}
+        body = json.dumps([{"query": "q", "candidates": ["a", "b"]}, {"query": "r", "candidates": ["a", "b"]}] * 3).encode()
+        for _ in range(3):
+            answers = await service.ranking.rank(await ranks_in(body, service.config.limits, Turns()))
+            assert seen[-3:] == [answers[at].ranking[0] for at in (0, 2, 4)]  # type: ignore[union-attr]
+        assert len(seen) == 9
+        assert await service.stop()
+        assert len((tmp_path / "requests.jsonl").read_text().splitlines()) == 1 + 18
+
+    asyncio.run(play())
+
+
+def asked(query: str, candidates: list[str]) -> Asked:
+    return read_rank(json.dumps({"query": query, "candidates": candidates}).encode())
+
+
+def test_new_candidates_of_several_requests_are_not_read_in_one_turn(tmp_path: Path):
+    """The short way answers one request of any kind, and batches of requests that repeat the candidates of the one before."""
+
+    async def play() -> None:
+        service = service_at(tmp_path / "one", [1.7e9])
+        await service.start(whole=True)
+        known, other = [asked(f"q{number}", OFFERS[1]) for number in range(3)], asked("q0", OFFERS[2])
+        assert service.ranking.at_once(known) is None  # their rows are not in memory
+        await service.ranking.rank(known)
+        hits, made = service.metrics.cache_hits.value, service.metrics.decisions.value
+        assert service.ranking.at_once([*known, other]) is None
+        assert (service.metrics.cache_hits.value, service.metrics.decisions.value) == (hits, made)  # nothing was done
+        assert len(service.ranking.at_once(known) or ()) == 3
+        assert len(service.ranking.at_once([other]) or ()) == 1
+        assert service.metrics.decisions.value == made + 4
+        assert await service.stop()
+
+    asyncio.run(play())
+
+
+def test_a_defect_gives_the_given_order_to_who_has_no_answer_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of the loader, and of a recording whose disk is full; and each answer is counted as what it is."""
+
+    async def play() -> None:
+        service = service_at(tmp_path / "one", [1.7e9], log={"record": str(tmp_path / "requests.jsonl")})
+        await service.start(whole=True)
+        three = [asked(f"q{number}", ["a", "b"]) for number in range(3)]
+        await service.ranking.rank(three)
+        before, recorded = service.metrics.decisions.value, Recorder.ranked
+
+        def full(self: Recorder, request: RankRequest, decided: Any, now: float) -> None:
+            if request.query == "q1":
+                raise OSError("no space left on device")
+            recorded(self, request, decided, now)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Recorder, "ranked", full)
+            for answers in (await service.ranking.rank(three), service.ranking.at_once(three)):
+                assert [(answer.degraded, sorted(answer.ranking)) for answer in answers] == [
+                    (False, ["a", "b"]), (True, ["a", "b"]), (True, ["a", "b"]),
+                ]  # fmt: skip
+            assert (await service.ranking.rank_one(three[1])).degraded
+        assert service.metrics.decisions.value == before + 2
+        assert service.metrics.degraded("internal").value == 5
+
+        def broken(*_: Any) -> Any:
+            raise RuntimeError("out of luck")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(service.loader, "held", broken)
+            assert (await service.ranking.rank_one(asked("new", ["a", "b"]))).ranking == ["a", "b"]
+            answers = await service.ranking.rank([three[0], asked("new", ["b", "a"]), asked("", ["a"])])
+            assert [answer.code if isinstance(answer, Refused) else answer.ranking for answer in answers][1:] == [
+                ["b", "a"],
+                "empty",
+            ]
+        assert service.metrics.degraded("internal").value == 8
+        assert await service.stop()
+
+    asyncio.run(play())
+
+
+def test_what_is_decided_in_one_go_is_bounded_by_the_candidates_that_may_be_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A row whose candidates are all replaced takes a millisecond and more: a few of them in one go would hold the event loop."""
+
+    async def play() -> None:
+        service = service_at(tmp_path / "one", [1.7e9])
+        await service.start(whole=True)
+        read: list[int] = []
+        rank = service.ranker.rank
+
+        def noted(requests: Any, now: float) -> Any:
+            read.append(sum(len(prepared.candidates or ()) for _, prepared in requests))
+            return rank(requests, now)
+
+        monkeypatch.setattr(service.ranker, "rank", noted)
+        for offer in ("first", "second"):
+            batch = [asked(f"q{number}", [f"{offer} {place}" for place in range(16)]) for number in range(60)]
+            assert not any(answer.degraded for answer in await service.ranking.rank(batch))  # type: ignore[union-attr]
+        assert sum(read) == 2 * 60 * 16
+        assert max(read) <= TOGETHER + 16
+        assert await service.stop()
+
+    asyncio.run(play())
+
+
+def test_rows_of_a_batch_do_not_make_room_for_each_other(tmp_path: Path):
+    """Those in memory that it asks for stay while the others are taken up, however long ago they were asked."""
+
+    async def play() -> None:
+        now = [1.7e9]
+        service = service_at(tmp_path / "one", now, store={"url": f"sqlite:///{tmp_path}/one/s.db", "flush_seconds": 0.05})
+        await service.start(whole=True)
+        service.ranker.rows.budget = 200_000
+        old = asked("old", ["a", "b"])
+        await service.ranking.rank_one(old)
+        number = 0
+        while service.ranker.rows.used < 195_000:  # memory fills, and "old" is the one that goes next
+            await service.ranking.rank_one(asked(f"q{number}", ["a", "b"]))
+            number += 1
+        now[0] += 60.0  # what was asked is to be written
+        while service.ranker.unwritten or any(place.dirty or place.pinned for place in service.ranker.rows):
+            await asyncio.sleep(0.01)
+        answers = await service.ranking.rank([*(asked(f"new {n}", ["a", "b"]) for n in range(10)), old])
+        assert [answer.degraded for answer in answers] == [False] * 11  # type: ignore[union-attr]
+        assert service.metrics.cache_misses.value == number + 11  # "old" was there
+        assert await service.stop()
+
+    asyncio.run(play())

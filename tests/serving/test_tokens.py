@@ -1,0 +1,157 @@
+"""Tokens: what is signed comes back, and nothing else does."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from swerve.core.decisions import encode
+from swerve.core.errors import SwerveError
+from swerve.serving.tokens import LENGTH, Forged, Signed, Ticket, Tokens
+from swerve.store import Life
+
+KEY, OLD = bytes(range(32)), bytes(range(32, 64))
+QUERY = bytes(range(100, 116))
+LIFE = Life(store=2**63 - 1, mark=2**62 + 5, id=7)
+TOKENS = Tokens((KEY,), LIFE)
+TOKEN = TOKENS.sign(Signed(QUERY, encode(63, 255, 12345), 2**24 + 5, 7 << 40 | 99, 2**64 - 2, 12, True), 1.7e9 + 0.25)
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+
+def raw(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text)
+
+
+@given(
+    st.binary(min_size=16, max_size=16),
+    st.integers(0, 63),
+    st.integers(0, 255),
+    st.integers(0, 2**25 - 1),
+    st.integers(0, 2**25 - 1),
+    st.floats(-1e12, 1e12),
+    st.integers(0, 2**40 - 1),
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 2**64 - 1),
+    st.booleans(),
+)
+def test_what_is_signed_comes_back(key, arm, generation, start, phase, at, number, top, session, evidence):
+    text = TOKENS.sign(Signed(key, encode(arm, generation, start), phase, LIFE.id << 40 | number, top, session, evidence), at)
+    assert len(text) == LENGTH
+    assert set(text) <= set(ALPHABET)
+    assert TOKENS.read(text) == Ticket(
+        key, arm, generation, start, phase, at, LIFE.store, LIFE.mark, number, top, session, evidence
+    )
+
+
+def test_the_bytes_are_as_documented():
+    code = 63 | 255 << 6 | 12345 << 14 | (2**24 + 5) << 39
+    payload = struct.pack("<BB16sQdQQQQQ", 2, 1, QUERY, code, 1.7e9 + 0.25, LIFE.store, LIFE.mark, 99, 2**64 - 2, 12)
+    tag = hashlib.blake2b(payload, key=KEY, digest_size=16, person=b"swerve-token").digest()
+    assert base64.urlsafe_b64encode(payload + tag).decode() == TOKEN
+
+
+def test_many_are_signed_as_one_is():
+    some = [Signed(QUERY, encode(arm, 0, 7), arm, arm, arm, arm, bool(arm % 2)) for arm in range(5)]
+    assert TOKENS.sign_many(some, 1e9) == [TOKENS.sign(one, 1e9) for one in some]
+    assert TOKENS.sign_many([], 1e9) == []
+
+
+def test_every_changed_bit_is_refused():
+    whole = raw(TOKEN)
+    for bit in range(8 * len(whole)):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(Forged):
+            TOKENS.read(base64.urlsafe_b64encode(changed).decode())
+
+
+def test_every_cut_is_refused():
+    for end in range(LENGTH):
+        for part in (TOKEN[:end], TOKEN[end + 1 :], TOKEN[:end] + TOKEN[end + 1 :], TOKEN[:end].ljust(LENGTH, "=")):
+            with pytest.raises(Forged):
+                TOKENS.read(part)
+
+
+def test_a_changed_character_is_refused():
+    for place in range(LENGTH):
+        for other in (*ALPHABET, "+", "/", "=", "\n", " ", "\0", "é", "\ud800", "Ａ"):
+            if other != TOKEN[place]:
+                with pytest.raises(Forged):
+                    TOKENS.read(TOKEN[:place] + other + TOKEN[place + 1 :])
+
+
+def test_another_text_for_the_same_bytes_is_refused():
+    tokens = (TOKENS.sign(Signed(QUERY, 0, 1, number, 0, 0, True), 1e9) for number in range(1000))
+    both = next(text for text in tokens if "-" in text and "_" in text)
+    assert TOKENS.read(both)
+    spellings = [
+        both.replace("-", "+"),
+        both.replace("_", "/"),
+        both + "=",
+        both + "==",
+        both + "\n",
+        " " + both,
+        both[:40] + "\n" + both[40:],
+    ]
+    for other in spellings:
+        assert other != both
+        with pytest.raises(Forged):
+            TOKENS.read(other)
+
+
+@given(
+    st.text(max_size=150)
+    | st.text(ALPHABET, min_size=LENGTH, max_size=LENGTH)
+    | st.text(ALPHABET + "+/=é", min_size=LENGTH - 2, max_size=LENGTH + 2)
+)
+def test_any_text_is_refused_and_nothing_else_happens(text):
+    with pytest.raises(Forged):
+        TOKENS.read(text)
+
+
+@given(st.data())
+def test_pieces_of_two_tokens_are_refused(data):
+    other = TOKENS.sign(Signed(QUERY[::-1], encode(1, 0, 2), 2, 3, 4, 5, False), 1.6e9)
+    cut = data.draw(st.integers(1, LENGTH - 1))
+    mixed = TOKEN[:cut] + other[cut:]
+    if mixed not in (TOKEN, other):
+        with pytest.raises(Forged):
+            TOKENS.read(mixed)
+
+
+def test_two_keys_are_valid_and_the_first_one_signs():
+    rotated = Tokens((OLD, KEY), LIFE)
+    assert rotated.read(TOKEN) == TOKENS.read(TOKEN)
+    fresh = rotated.sign(Signed(QUERY, 0, 1, 1, 0, 0, True), 1e9)
+    assert Tokens((OLD,), LIFE).read(fresh).number == 1
+    with pytest.raises(Forged, match="not issued by this service"):
+        TOKENS.read(fresh)
+
+
+def test_a_foreign_version_is_refused_even_when_it_is_signed():
+    payload = b"\3" + raw(TOKEN)[1:-16]
+    tag = hashlib.blake2b(payload, key=KEY, digest_size=16, person=b"swerve-token").digest()
+    with pytest.raises(Forged, match="version 3; this service reads version 2"):
+        TOKENS.read(base64.urlsafe_b64encode(payload + tag).decode())
+
+
+def test_a_tag_made_for_another_purpose_is_refused():
+    payload = raw(TOKEN)[:-16]
+    tag = hashlib.blake2b(payload, key=KEY, digest_size=16).digest()
+    with pytest.raises(Forged):
+        TOKENS.read(base64.urlsafe_b64encode(payload + tag).decode())
+
+
+@pytest.mark.parametrize("keys", [(), (b"short",), (KEY, b"x" * 65)])
+def test_keys_of_another_length_are_refused(keys):
+    with pytest.raises(SwerveError, match="16 to 64 bytes"):
+        Tokens(keys, LIFE)
+
+
+def test_the_keys_are_not_shown():
+    assert KEY.hex() not in repr(vars(TOKENS)) and repr(KEY) not in repr(vars(TOKENS))

@@ -1,0 +1,64 @@
+"""Numbers that the documentation quotes are those of the code: a constant that changes takes its sentence along."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+#: (page, a sentence with a number for each constant, the constants in its order)
+QUOTED = [
+    (
+        "service.md",
+        r"Up to (\d+) rows that `rank` changed go in one\s+batch; where somebody waits for feedback in it, "
+        r"as many as make it (\d+) rows, and never fewer than (\d+); (\d+) and",
+        [
+            "swerve.service.committer:MOST_ROWS",
+            "swerve.service.committer:SHORT",
+            "swerve.service.committer:FEW_ROWS",
+            "swerve.service.committer:PRESSED_ROWS",
+        ],
+    ),
+    ("service.md", r"for the last ([\d,]+) pairs of a session and a query", ["swerve.serving.evidence:MOST"]),
+    ("service.md", r"in memory, for the last ([\d,]+) sessions", ["swerve.serving.sessions:MOST"]),
+    ("service.md", r"they may add, in each phase, (\d+) units", ["swerve.serving.ledger:ANONYMOUS"]),
+    ("service.md", r"a signed token of (\d+) characters", ["swerve.serving.tokens:LENGTH"]),
+    ("service.md", r"once there are (\d+), one at every fourth request", ["swerve.serving.ledger:ENOUGH_DRAWS"]),
+    ("service.md", r"as many draws as the phase has requests, at most (\d+)", ["swerve.serving.ledger:MOST_DRAWS"]),
+    ("dashboard.md", r"is cut off when (\d+) messages wait", ["swerve.dashboard.hub:QUEUE"]),
+    (
+        "dashboard.md",
+        r"\| ([\d,]+) at a time; (\d+) different queries",
+        ["swerve.dashboard.hub:MOST_READERS", "swerve.dashboard.hub:MOST_WATCHED"],
+    ),
+    ("dashboard.md", r"more than (\d+) messages of a kind", ["swerve.dashboard.rings:WHOLE"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("page", "sentence", "constants"), QUOTED, ids=[f"{page}:{names[0].partition(':')[2]}" for page, _, names in QUOTED]
+)
+def test_the_page_quotes_the_code(page, sentence, constants):
+    found = re.search(sentence, (DOCS / page).read_text(encoding="utf-8"))
+    assert found is not None, "the sentence has changed: change it here too"
+    for quoted, constant in zip(found.groups(), constants, strict=True):
+        module, _, name = constant.partition(":")
+        assert float(quoted.replace(",", "")) == float(getattr(importlib.import_module(module), name)), constant
+
+
+def test_what_the_pages_say_of_blame():
+    """Every classifier that says which feature made a context positive is named as one that does."""
+    from swerve.classifiers.quantile import QuantileBox
+    from swerve.classifiers.rectangle import Rectangle
+    from swerve.core.contract import blame
+
+    assert {cls.__name__ for cls in blame.implementations if cls.__module__.startswith("swerve.classifiers")} == {
+        QuantileBox.__name__,
+        Rectangle.__name__,
+    }
+    text = (DOCS / "policies.md").read_text(encoding="utf-8")
+    assert "`QuantileBox` and `Rectangle` say which feature is to blame" in text
