@@ -290,7 +290,7 @@ def test_an_arm_with_100_million_plays(chance, alarm):
         ({"trust": ChangeTest()}, "trust"),
         ({"verdict_after": 1001}, "verdict_after"),
         ({"look_threshold": 2.0}, "look_threshold"),
-        ({"convinced": 1.0}, "convinced"),
+        ({"true_from": 1.0}, "true_from"),
     ],
 )
 def test_what_could_not_work_is_refused(named, words):
