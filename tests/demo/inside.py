@@ -10,8 +10,9 @@ from swerve.service.config.load import resolve
 from swerve.service.config.settings import settings_of
 from swerve.service.config.toml import Document
 from swerve.serving.messages import normalise
-from swerve.serving.ranker import Prepared, Ranker
+from swerve.serving.ranker import Ranker
 from swerve.serving.replay import ticket_of
+from swerve.serving.requests import Prepared
 from swerve.serving.rows import Place
 from swerve.serving.tokens import Ticket
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from swerve.core.spec import Spec
 from swerve.policies import policy
-from swerve.serving.ranker import Decided, Prepared, Ranker
+from swerve.serving.ranker import Ranker
 from swerve.serving.replay import ticket_of
+from swerve.serving.requests import Decided, Prepared
 from swerve.serving.rows import Place
 from swerve.serving.settings import Settings
 from swerve.signals import Senses

@@ -148,5 +148,5 @@ def test_what_is_kept_of_sessions_is_bounded():
     evidence = Evidence(limit=1, most=100)
     for number in range(1000):
         evidence.shown(number, b"q", 1, 5)
-    kept = [number for number in range(1000) if evidence.heard_on(number, b"q", [5])[1]]
+    kept = [number for number in range(1000) if evidence.spent_by(number, b"q")]
     assert 50 <= len(kept) <= 100 and kept[-1] == 999

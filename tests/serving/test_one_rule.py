@@ -17,7 +17,7 @@ from swerve.core.spec import Spec
 from swerve.policies.patient import Patient
 from swerve.serving.kernels import IGNORED, LATE, LEARNED
 from swerve.serving.migration import Layouts
-from swerve.serving.ranker import Decided
+from swerve.serving.requests import Decided
 from swerve.signals import RAW
 from swerve.store import Row, open_store
 

@@ -10,7 +10,7 @@ from serving.scripted import Script, ranker
 from swerve import Fleet, Thompson
 from swerve.core.contract import plays_of
 from swerve.serving.kernels import LATE, LEARNED
-from swerve.serving.ranker import Prepared
+from swerve.serving.requests import Prepared
 
 SEVEN_DAYS = 7 * 86_400.0
 

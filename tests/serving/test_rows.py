@@ -7,7 +7,7 @@ import pytest
 from serving.scripted import Script, ranker
 
 from swerve.serving.kernels import MISPLACED
-from swerve.serving.ranker import Misplaced
+from swerve.serving.requests import Misplaced
 
 
 def test_a_row_that_was_let_go_cannot_be_used():

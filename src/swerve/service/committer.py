@@ -22,7 +22,8 @@ from swerve.service.availability import Availability, Unavailable
 from swerve.service.metrics import Metrics
 from swerve.service.tidy import Tidy
 from swerve.service.used import Used
-from swerve.serving.ranker import Misplaced, Ranker
+from swerve.serving.ranker import Ranker
+from swerve.serving.requests import Misplaced
 from swerve.serving.rows import Place
 from swerve.store.protocol import DAY, Batch, Conflict, Row, Store, StoreError
 

@@ -18,8 +18,9 @@ from swerve.service.metrics import Metrics
 from swerve.service.turns import Turns
 from swerve.serving.checks import check_candidates, check_query, check_session, check_signals
 from swerve.serving.messages import Asked, RankResponse, Refused, normalise
-from swerve.serving.ranker import Decided, Prepared, Ranker
+from swerve.serving.ranker import Ranker
 from swerve.serving.recording import Recorder
+from swerve.serving.requests import Decided, Prepared
 from swerve.serving.rows import Place
 from swerve.serving.sessions import name_of
 from swerve.serving.tokens import Tokens
@@ -33,6 +34,8 @@ PATIENCE = 0.75  # the share of the deadline that may be spent on waiting for ro
 
 #: A request on its way: where it stands among the answers, and itself, ready to be decided.
 Entry = tuple[int, Prepared]
+#: A request that can be decided: its row, and itself.
+Pair = tuple[Place, Prepared]
 
 
 class Ranking:
@@ -61,19 +64,20 @@ class Ranking:
         self._rounded = ranker.settings.draws > 0
 
     # ------------------------------------------------------------------ prepare
-    def prepare(self, asked: Asked) -> Prepared:
-        """A request, read and checked. Raises `Refused`."""
+    def prepare(self, asked: Asked) -> tuple[Place | None, Prepared]:
+        """A request, read and checked, and its row if that is in memory. Raises `Refused`."""
         key = self._keys.get(asked.query) or self._key_of(asked.query)
         place = self.ranker.rows.get(key)
         candidates = None
         if place is None or place.raw != asked.candidates:  # else they are those of the last time, when they were good
             candidates = asked.read()
             check_candidates(candidates, self.limits)
-        if asked.session is not None:
-            check_session(asked.session, self.limits)
+        session = asked.session
+        if session is not None and (not 0 < len(session) <= self.limits.session_chars or "\0" in session):
+            check_session(session, self.limits)
         if asked.signals and not asked.signals.keys() <= self.numbers:
             check_signals(asked.signals, self.numbers)
-        return Prepared(key, asked.query, candidates, asked.candidates, asked.signals, asked.session)
+        return place, Prepared(key, asked.query, candidates, asked.candidates, asked.signals, session)
 
     def _key_of(self, query: str) -> bytes:
         check_query(query, self.limits)
@@ -88,7 +92,7 @@ class Ranking:
     async def rank_one(self, asked: Asked) -> RankResponse:
         """The order to show for one request. Raises `Refused`."""
         answers: list[Any] = [None]
-        await self._rank([(0, self.prepare(asked))], answers, Turns())
+        await self._rank([(0, self.prepare(asked)[1])], answers, Turns())
         answer: RankResponse = answers[0]
         return answer
 
@@ -103,7 +107,7 @@ class Ranking:
                     continue
                 await turns()
                 try:
-                    entries.append((at, self.prepare(one)))
+                    entries.append((at, self.prepare(one)[1]))
                 except Refused as refused:
                     answers[at] = refused
             await self._rank(entries, answers, turns)
@@ -114,18 +118,19 @@ class Ranking:
         None, and nothing is done."""
         if self.availability.degraded() is not None:
             return None
-        get, ready, answers, several = self.ranker.rows.get, [], list[Any](asked), len(asked) > 1
-        for at, one in enumerate(asked):
-            try:
-                prepared = self.prepare(one)
-            except Refused:
-                return None
-            place = get(prepared.key)
-            if place is None or (several and prepared.candidates is not None):  # reading takes long: not in one turn
-                return None
-            ready.append((at, place, prepared))
-        self.metrics.cache_hits.value += len(ready)
-        self._decide(ready, self.clock(), answers)
+        pairs: list[Pair] = []
+        several = len(asked) > 1
+        try:
+            for one in asked:
+                place, prepared = self.prepare(one)
+                if place is None or (several and prepared.candidates is not None):  # reading takes long: not in one turn
+                    return None
+                pairs.append((place, prepared))
+        except Refused:
+            return None
+        answers: list[Any] = [None] * len(pairs)
+        self.metrics.cache_hits.value += len(pairs)
+        self._decide(range(len(pairs)), pairs, answers)
         return answers
 
     # ------------------------------------------------------------------ wait, decide, answer
@@ -158,42 +163,48 @@ class Ranking:
         within = self.deadline * PATIENCE * max(1.0, len(wishes) / 100)  # a batch has the time of its hundreds
         async with self.loader.held(list(wishes.values()), within) as found:
             missing = {key: why for key, why in zip(wishes, found, strict=True) if isinstance(why, str)}
-            ready: list[tuple[int, Place, Prepared]] = []
+            spots: list[int] = []
+            pairs: list[Pair] = []
             work = 0
             for at, prepared in entries:
                 if work >= TOGETHER or turns.over():
-                    self._decide(ready, self.clock(), answers)  # rows may go while others have their turn
-                    ready, work = [], 0
+                    self._decide(spots, pairs, answers)  # rows may go while others have their turn
+                    spots, pairs, work = [], [], 0
                     await turns()
                 work += 1 if prepared.candidates is None else 1 + len(prepared.candidates)
                 place = get(prepared.key)
                 if place is None:  # not loaded, or let go again to make room for another of this batch
                     answers[at] = self.given(prepared, missing.get(prepared.key, "memory"))
                 else:
-                    ready.append((at, place, prepared))
-            self._decide(ready, self.clock(), answers)
+                    spots.append(at)
+                    pairs.append((place, prepared))
+            self._decide(spots, pairs, answers)
 
-    def _decide(self, ready: list[tuple[int, Place, Prepared]], now: float, answers: list[Any]) -> None:
-        """Decide requests whose rows are in memory, and answer them."""
-        if not ready:
+    def _decide(self, spots: Sequence[int], pairs: Sequence[Pair], answers: list[Any]) -> None:
+        """Decide requests whose rows are in memory, and put the answers in their spots."""
+        if not pairs:
             return
-        touch = self.ranker.rows.touch
-        for _, _, prepared in ready:
+        now, touch = self.clock(), self.ranker.rows.touch
+        for _, prepared in pairs:
             touch(prepared.key)
+        made = explored = 0
         try:
-            decisions = self.ranker.rank([(place, prepared) for _, place, prepared in ready], now)
-            made = [decided for decided in decisions if decided is not None]
-            tokens = iter(self.tokens.sign_many([decided.signed for decided in made], now))
-            no_room = "candidates" if self.ranker.rows.ready else "starting"  # the capacity that it needs may be on its way
-            for (at, _, prepared), decided in zip(ready, decisions, strict=True):
+            decisions = self.ranker.rank(pairs, now)
+            tokens = iter(self.tokens.sign_many([decided.signed for decided in decisions if decided is not None], now))
+            for at, (_, prepared), decided in zip(spots, pairs, decisions, strict=True):
                 if decided is None:
-                    answers[at] = self.given(prepared, no_room)
+                    # the capacity that it needs may still be compiling
+                    answers[at] = self.given(prepared, "candidates" if self.ranker.rows.ready else "starting")
                     continue
                 if self.recorder is not None:
                     self.recorder.ranked(prepared.request(), decided, now)
                 answers[at] = self._answer(decided, next(tokens))
+                made += 1
+                explored += decided.explored
         except Exception:
-            self._failed([(at, prepared) for at, _, prepared in ready], answers)
+            self._failed([(at, prepared) for at, (_, prepared) in zip(spots, pairs, strict=True)], answers)
+        self.metrics.decisions.value += made
+        self.metrics.explored.value += explored
 
     def _failed(self, entries: Sequence[Entry], answers: list[Any]) -> None:
         """Search must not break because of a defect of ours: who has no answer yet gets the given order."""
@@ -205,8 +216,6 @@ class Ranking:
     def _answer(self, decided: Decided, token: str) -> RankResponse:
         if self.watched and (seen := self.watched.get(decided.signed.key)) is not None:
             seen(decided.ranking)
-        self.metrics.decisions.value += 1
-        self.metrics.explored.value += decided.explored
         if decided.report & (ALARM | RESTARTED):
             self._tell(decided)
         chance = round(decided.chance, 6) if self._rounded else None

@@ -12,14 +12,19 @@ MOST = 50_000  # pairs of a session and a query
 
 
 class Heard:
-    """What one session was heard on in one phase of one query: shows and clicks by the keyed hash of the result."""
+    """What one session has taught about one query in one phase, by the keyed hash of each result."""
 
-    __slots__ = ("clicks", "phase", "shows")
+    __slots__ = ("clicks", "phase", "results", "shows")
 
     def __init__(self, phase: int) -> None:
+        self.begin(phase)
+
+    def begin(self, phase: int) -> None:
+        """Start over in a new phase."""
         self.phase = phase
-        self.shows: list[int] = []  # a result's hash as often as it was shown; mostly one
+        self.shows: list[int] = []  # each result's hash as often as its show was evidence; mostly once
         self.clicks: list[int] = []
+        self.results: list[int] = []  # on which the session has no units left
 
 
 class Evidence:
@@ -29,8 +34,8 @@ class Evidence:
 
     >>> evidence = Evidence(limit=1)
     >>> evidence.shown(session=7, key=b"jaguar", phase=1, result=5)
-    >>> evidence.heard_on(7, b"jaguar", results=[4, 5, 6]), evidence.heard_on(8, b"jaguar", results=[4, 5, 6])
-    ((1, [5]), (0, []))
+    >>> evidence.spent_by(7, b"jaguar").results, evidence.spent_by(8, b"jaguar")
+    ([5], None)
     >>> [evidence.clicked(7, b"jaguar", 1, 5, shown=True) for _ in range(2)]
     [True, False]
     """
@@ -41,16 +46,10 @@ class Evidence:
         self._young: dict[tuple[int, bytes], Heard] = {}
         self._old: dict[tuple[int, bytes], Heard] = {}
 
-    def _find(self, session: int, key: bytes) -> Heard | None:
-        return self._young.get((session, key)) or self._old.get((session, key))
-
-    def heard_on(self, session: int, key: bytes, results: list[int]) -> tuple[int, list[int]]:
-        """The results among these that the session has had its say on, and the phase of that; phase 0 for none."""
-        heard = self._find(session, key)
-        if heard is None:
-            return 0, []
-        shows, limit = heard.shows, self.limit
-        return heard.phase, [result for result in results if shows.count(result) >= limit]
+    def spent_by(self, session: int, key: bytes) -> Heard | None:
+        """Return what the session has taught about a query, in the last phase in which it did."""
+        pair = session, key
+        return self._young.get(pair) or self._old.get(pair)
 
     def shown(self, session: int, key: bytes, phase: int, result: int) -> None:
         """A result was shown to the session, and the policy learns of it."""
@@ -63,15 +62,17 @@ class Evidence:
                 young = self._young
             young[session, key] = heard
         if heard.phase != phase:
-            heard.phase, heard.shows, heard.clicks = phase, [], []
+            heard.begin(phase)
         heard.shows.append(result)
+        if heard.shows.count(result) == self.limit:
+            heard.results.append(result)
 
     def clicked(self, session: int, key: bytes, phase: int, result: int, *, shown: bool) -> bool:
         """Whether the session's click on a result is evidence; `shown` says whether its own show was.
 
         A click belongs to any unit that the session has for the result: whoever clicks at the second look has clicked.
         """
-        heard = self._find(session, key)
+        heard = self.spent_by(session, key)
         if heard is None or heard.phase != phase:
             return shown
         if heard.clicks.count(result) >= heard.shows.count(result):

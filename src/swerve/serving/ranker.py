@@ -12,17 +12,18 @@ import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
 import numpy as np
 
 from swerve.core import engine, rng
 from swerve.core.spec import pack
 from swerve.core.tables import nested, pool_dtype
 from swerve.serving import kernels
+from swerve.serving.arms import Arms, signed, written
 from swerve.serving.evidence import Evidence
-from swerve.serving.messages import Candidates, RankRequest, ids_of, newest_of, normalise, read_candidates
+from swerve.serving.messages import ids_of, newest_of, normalise
+from swerve.serving.requests import Asking, Decided, Misplaced, Prepared
 from swerve.serving.rows import Place, Rows, Shelf, owner_of
 from swerve.serving.sessions import Sessions, name_of
 from swerve.serving.settings import Settings, shared_name
@@ -32,63 +33,10 @@ from swerve.store.protocol import Life
 
 HEX = set("0123456789abcdef")
 ASK = struct.Struct(f"={kernels.ASKED}q")
+FLOAT = struct.Struct("=d")
 ANSWER = struct.Struct(f"={kernels.ASKS - kernels.ASKED}q")
 #: The life of a ranker without a store.
 NO_STORE = Life(store=0, mark=0, id=1)
-
-
-class Misplaced(RuntimeError):  # noqa: N818 - it names what was found
-    """A record belongs to another query than the one it was used for: nothing was written, and there is a defect to be found."""
-
-    def __init__(self, place: Place) -> None:
-        super().__init__(f"the row of query {place.key.hex()} is not where it should be")
-
-
-class Prepared(NamedTuple):
-    """A request that was read and checked, ready to be decided.
-
-    `candidates` is None where `raw` is what the row remembers of the request before: then nothing has to be read.
-    """
-
-    key: bytes
-    query: str
-    candidates: Candidates | None
-    raw: msgspec.Raw | None = None
-    signals: dict[str, float] | None = None
-    session: str | None = None
-
-    def read(self) -> Candidates:
-        """The candidates; a row that was let go since no longer remembers them."""
-        if self.candidates is not None:
-            return self.candidates
-        assert self.raw is not None, "a request has its candidates read, or as they were sent"
-        return read_candidates(self.raw)
-
-    def ids(self) -> list[str]:
-        """The candidates' ids, in the given order."""
-        return ids_of(self.read())
-
-    def request(self) -> RankRequest:
-        """The request itself."""
-        return RankRequest(self.query, self.read(), self.signals, self.session)
-
-
-class Decided(msgspec.Struct, gc=False):
-    """A ranking: the order to show, and all that its feedback needs."""
-
-    ranking: list[str]
-    signed: Signed
-    chance: float
-    explored: bool
-    phase: int
-    report: int  # what happened to the policy, see `swerve.core.contract`
-    signal: int  # that raised an alarm
-
-
-#: A request on its way: row, candidates, arms, mask, session (0 for none), the newest candidate's date, the caller's numbers,
-#: the row that the session came from (when it lies in the same table; negative for none), whose that is and the time, and the arms
-#: that the session was heard on, in which phase.
-Asking = tuple[Place, list[str], list[int], int, int, float, Sequence[float], int, int, float, int, int]
 
 
 def picker(names: tuple[str, ...]) -> Callable[[dict[str, float]], Any]:
@@ -114,13 +62,13 @@ class Ranker:
         )
         self.forget_sessions()
         self.params, self.senses = pack(settings.policy), pack(settings.senses)
+        self.arms = Arms(self.rows, settings, self.params, self.senses)
         self.pools = np.zeros(2, pool_dtype(settings.policy, self.features))
         engine.begin_pools.plain(self.params, self.pools, self.features)
         self.seasons = np.zeros(1, nested(season_layout()))
         begin_season(self.senses[0], self.seasons[0], 0.0)
         self.unwritten: deque[tuple[float, Place]] = deque()  # rows that changed, and since when
         self.shared_name = shared_name(settings, self.pools.dtype)
-        self.evicted = 0  # candidates that gave their place to another
         self.learnt = False  # whether what all queries share has changed since it was last written
         share = round(1000 * settings.anonymous_share) if settings.per_session else -1
         self.fixed = {shelf.arms: kernels.fixed_of(shelf.dtype, settings.plan, share) for shelf in self.rows.shelves}
@@ -135,7 +83,7 @@ class Ranker:
         ids = [str(arm) for arm in range(2)]
         place = Place(b"")
         shelf.take(place)
-        self._begin_at(place, 1, 0.0)
+        self.arms.begin(place, 1, 0.0)
         before = self.pools.copy(), self.seasons.copy(), self.issued
         self.rank([(place, Prepared(b"", "", list(ids)))], 0.0)
         shelf.calls.credit(self.params, self.senses, shelf.table, place.index, place.owner, 0, 0, 0, 0, 0, 0, 1, 0.0, 0.0)
@@ -188,7 +136,7 @@ class Ranker:
         """A query that nobody has asked before; None when there is no room."""
         place = self.rows.add(key, arms)
         if place is not None:
-            self._begin_at(place, self.word_of(text, key), now)
+            self.arms.begin(place, self.word_of(text, key), now)
             if self.settings.keep_text:
                 place.query = text
         return place
@@ -227,79 +175,95 @@ class Ranker:
 
     # ------------------------------------------------------------------ rank
     def rank(self, requests: Sequence[tuple[Place, Prepared]], now: float) -> list[Decided | None]:
-        """Decide for each request, in order. None: the request cannot be decided (more new candidates than there is room for).
+        """Decide for each request, in order. None: the request has more new candidates than there is room for.
 
-        Requests whose rows lie in one table are decided by one compiled call, as long as nothing has to happen in between.
+        One compiled call decides consecutive requests whose rows lie in the same table, as long as no new candidate and no second
+        request of a session for the same query comes in between.
         """
         if len(requests) == 1:
-            return self._in_order(requests, now)
-        for place, _ in requests:
-            place.pinned += 1  # a row that grows must not push out one whose turn comes later
+            ((place, request),) = requests
+            asking = self._asking(place, request, now)
+            return [None] if asking is None else self._decide([asking], now)
+        held: list[Place] = []
         try:
-            return self._in_order(requests, now)
+            return self._in_order(requests, now, held)
         finally:
-            for place, _ in requests:
+            for place in held:
                 place.pinned -= 1
 
-    def _in_order(self, requests: Sequence[tuple[Place, Prepared]], now: float) -> list[Decided | None]:
+    def _in_order(self, requests: Sequence[tuple[Place, Prepared]], now: float, held: list[Place]) -> list[Decided | None]:
         out: list[Decided | None] = []
         run: list[Asking] = []
         shelf: Shelf | None = None
-        heard: set[tuple[str, bytes]] = set()  # sessions and queries of the run
+        heard: set[tuple[str, Place]] = set()  # sessions and queries of the run
         for place, request in requests:
-            if self.settings.keep_text and place.query is None:
-                place.query = normalise(request.query)
-                self.rows.recount(place)
-            ids: list[str]
-            if request.raw is not None and place.raw == request.raw:  # most requests repeat the candidates of the one before
-                ids, published = place.last, place.published
-            else:
-                candidates = request.read()
-                ids, published = ids_of(candidates), newest_of(candidates)
-                if run and any(candidate not in place.arms for candidate in ids):
-                    out += self._decide(run, now)  # a place may change hands: what came before must be decided before
+            if place.raw is None or place.raw != request.raw:
+                if not held:  # a row that grows must not push out the row of a later request
+                    held += [each for each, _ in requests]
+                    for each in held:
+                        each.pinned += 1
+                if run and any(candidate not in place.arms for candidate in request.ids()):
+                    out += self._decide(run, now)  # an arm may change hands: decide first what came before
                     run = []
-                if not self._admit(place, ids, now):
-                    out += [*self._decide(run, now), None] if run else [None]
-                    run = []
-                    continue
-                if request.raw is not None:
-                    self.rows.remember(place, request.raw, published)
-            again = request.session is not None and (request.session, place.key) in heard
-            if run and (place.shelf is not shelf or again):  # what was heard of the session before must be known
-                out += self._decide(run, now)
+            session = request.session
+            if run and (place.shelf is not shelf or (session is not None and (session, place) in heard)):
+                out += self._decide(run, now)  # the session's earlier evidence must be counted first
                 run = []
                 heard.clear()
+            asking = self._asking(place, request, now)
+            if asking is None:
+                out += [*self._decide(run, now), None] if run else [None]
+                run = []
+                continue
             shelf = place.shelf
-            if request.session is not None:
-                heard.add((request.session, place.key))
-            run.append(self.asking(place, ids, published, request.signals, request.session, now))
+            if session is not None:
+                heard.add((session, place))
+            run.append(asking)
         return out + self._decide(run, now) if run else out
 
-    def asking(
-        self, place: Place, ids: list[str], published: float, signals: dict[str, float] | None, session: str | None, now: float
-    ) -> Asking:
-        """A request whose candidates have their arms, on its way."""
+    def _asking(self, place: Place, request: Prepared, now: float) -> Asking | None:
+        """Give the candidates their arms and collect what the compiled call needs; None when there are too many candidates."""
+        if place.query is None and self.settings.keep_text:
+            place.query = normalise(request.query)
+            self.rows.recount(place)
+        raw = request.raw
+        if raw is None or place.raw != raw:  # most requests repeat the candidates of the one before
+            candidates = request.read()
+            published = newest_of(candidates)
+            if not self.arms.admit(place, ids_of(candidates), now):
+                return None
+            if raw is not None:
+                self.rows.remember(place, raw, published)
+        else:
+            published = place.published
+        signals = request.signals
+        given = self._given(signals) if signals else self._none
+        session = request.session
+        if session is None:
+            return place, place.last, place.offer, place.mask, 0, published, given, -1, 0, 0.0, 0, 0
         left, owner, when, heard, phase = -1, 0, 0.0, 0, 0
         name = name_of(session)
-        if name:
-            before = self.sessions.moved(name, place.key, now)
-            if before is not None and (row := self.rows.get(before[0])) is not None:
-                if row.shelf is place.shelf:
-                    left, owner, when = row.index, row.owner, before[1]
-                else:
-                    self._written(row, row.shelf.calls.left(self.senses, row.shelf.table, row.index, row.owner, before[1], now))
-                self.mark(row, now)
-            phase, results = self.evidence.heard_on(name, place.key, place.shorts)
-            for result in results:
-                heard |= 1 << place.shorts.index(result)
-            heard = heard - (1 << 64) if heard >= 1 << 63 else heard
-        return place, ids, place.offer, place.mask, name, published, self._given(signals), left, owner, when, heard, phase
+        before = self.sessions.moved(name, place.key, now)
+        if before is not None and (row := self.rows.get(before[0])) is not None:
+            if row.shelf is place.shelf:
+                left, owner, when = row.index, row.owner, before[1]
+            else:
+                written(row, row.shelf.calls.left(self.senses, row.shelf.table, row.index, row.owner, before[1], now))
+            self.mark(row, now)
+        spent = self.evidence.spent_by(name, place.key)
+        if spent is not None:
+            shorts, phase = place.shorts, spent.phase
+            for result in spent.results:
+                if result in shorts:
+                    heard |= 1 << shorts.index(result)
+            heard = signed(heard)
+        return place, place.last, place.offer, place.mask, name, published, given, left, owner, when, heard, phase
 
-    def answers(self, run: list[Asking], now: float) -> tuple[list[Sequence[int]], list[float], int]:
-        """Decide for requests whose rows lie in the same table: the compiled call's words, chances, and the first decision's id."""
+    def _answers(self, run: list[Asking], now: float) -> tuple[list[Sequence[int]], list[float], int]:
+        """Decide requests whose rows lie in one table; return the call's answers, chances, and the first decision's number."""
         shelf = run[0][0].shelf
-        if len(run) == 1:  # packed by hand: half the time of assigning to arrays
+        single = len(run) == 1
+        if single:  # packing by hand takes half the time of assigning to arrays
             ((place, _, _, mask, session, newest, given, left, owner, when, heard, phase),) = run
             asks, facts = self.one
             ASK.pack_into(asks, 0, place.index, place.owner, mask, session != 0, left, owner, heard, phase)
@@ -322,47 +286,37 @@ class Ranker:
         self.learnt = True
         first = (self.life.id << NUMBER_BITS | self.issued) + 1
         self.issued += len(run)
-        answers = [ANSWER.unpack_from(asks, ASK.size)] if len(run) == 1 else asks[:, kernels.ASKED :].tolist()
-        for asking, answer in zip(run, answers, strict=True):
-            if answer[0] == kernels.MISPLACED:
-                raise Misplaced(asking[0])
-        return answers, facts[:, 1].tolist(), first
-
-    def _written(self, place: Place, outcome: int) -> int:
-        """What a compiled call said; raises when it refused to write into another query's record."""
-        if outcome == kernels.MISPLACED:
-            raise Misplaced(place)
-        return int(outcome)
-
-    def signed(self, asking: Asking, answer: Sequence[int], number: int) -> Signed:
-        """What the token of a decision is made of; the session is heard."""
-        place, session = asking[0], asking[4]
-        arm, code, phase, *_, evidence = answer
-        short = place.shorts[arm]
-        if session and evidence and self.evidence.limit:
-            self.evidence.shown(session, place.key, phase, short)
-        return Signed(place.key, code, phase, number, short, session, evidence != 0)
+        if single:
+            return [ANSWER.unpack_from(asks, ASK.size)], [FLOAT.unpack_from(facts, FLOAT.size)[0]], first
+        return asks[:, kernels.ASKED :].tolist(), facts[:, 1].tolist(), first
 
     def _decide(self, run: list[Asking], now: float) -> list[Decided | None]:
-        """Decide for requests whose rows lie in the same table."""
-        answers, chances, first = self.answers(run, now)
+        """Decide requests whose rows lie in the same table."""
+        answers, chances, number = self._answers(run, now)
         out: list[Decided | None] = []
-        for number, (asking, answer, chance) in enumerate(zip(run, answers, chances, strict=True), first):
-            place, ids, offer, *_ = asking
-            arm, _, phase, explored, report, signal, _ = answer
+        limited = self.evidence.limit > 0
+        for (place, ids, offer, _, session, *_), answer, chance in zip(run, answers, chances, strict=True):
+            arm, code, phase, explored, report, signal, evidence = answer
             if arm < 0:
+                if arm == kernels.MISPLACED:
+                    raise Misplaced(place)
                 out.append(None)
+                number += 1
                 continue
             at = offer.index(arm)
-            self.mark(place, now)
+            if not place.dirty:
+                self.mark(place, now)
+            short = place.shorts[arm]
+            if evidence and session and limited:
+                self.evidence.shown(session, place.key, phase, short)
             order = ids if at == 0 else [ids[at], *ids[:at], *ids[at + 1 :]]
-            out.append(Decided(order, self.signed(asking, answer, number), chance, explored != 0, phase, report, signal))
+            token = Signed(place.key, code, phase, number, short, session, evidence != 0)
+            out.append(Decided(order, token, chance, explored != 0, phase, report, signal))
+            number += 1
         return out
 
-    def _given(self, given: dict[str, float] | None) -> Sequence[float]:
-        """The numbers that the caller sent, in the order of the configuration."""
-        if not given:
-            return self._none
+    def _given(self, given: dict[str, float]) -> Sequence[float]:
+        """Return the numbers that the caller sent, in the order of the configuration."""
         try:
             picked: Sequence[float] = self._pick(given)
             return picked
@@ -378,63 +332,6 @@ class Ranker:
 
     def _arrays(self, count: int) -> Any:
         return np.zeros((count, kernels.ASKS), np.int64), np.zeros((count, kernels.FACTS + len(self.settings.numbers)))
-
-    # ------------------------------------------------------------------ candidates
-    def _admit(self, place: Place, ids: list[str], now: float) -> bool:
-        """Give every candidate an arm and note what is on offer; False when there are too many."""
-        arms = place.arms
-        missing = [candidate for candidate in ids if candidate not in arms]
-        if missing:
-            if len(ids) > self.settings.arms:
-                return False
-            present = {arms[candidate] for candidate in ids if candidate in arms}
-            young = not arms  # the query's first candidates are not news
-            for candidate in missing:
-                arm = self._free_arm(place, present, now)
-                if arm is None:
-                    return False
-                self.rows.name(place, arm, candidate)
-                present.add(arm)
-                if not young:
-                    place.shelf.of("first", place.index)[arm] = int(now)
-            self.rows.recount(place)
-        place.raw, place.offer = None, [place.arms[candidate] for candidate in ids]
-        place.last = [place.ids[arm] for arm in place.offer]  # the texts that are kept already, not those of this request
-        mask = 0
-        for arm in place.offer:
-            mask |= 1 << arm
-        place.mask = mask - (1 << 64) if mask >= 1 << 63 else mask
-        return True
-
-    def _free_arm(self, place: Place, present: set[int], now: float) -> int | None:
-        """A place for a new candidate: a free one; else that of a candidate not offered for long; else a larger record; else that
-        of the one offered longest ago, but never one of `present`."""
-        room = min(place.shelf.arms, self.settings.arms)
-        for arm in range(len(place.ids)):
-            if place.ids[arm] is None:
-                return arm
-        if len(place.ids) < room:
-            return len(place.ids)
-        offered = place.shelf.of("offered", place.index)
-        others = [arm for arm in range(room) if arm not in present]
-        stalest = min(others, key=lambda arm: float(offered[arm]), default=None)
-        if stalest is not None and now - float(offered[stalest]) > self.settings.forget:
-            return self._vacated(place, stalest)
-        if place.shelf.arms < self.settings.arms:
-            if not self.rows.shelf_for(place.shelf.arms + 1).ready:
-                return None  # nobody has to go because the larger capacity is not compiled yet
-            if self.rows.grow(place, lambda row: self._begin_at(row, 0, now)):
-                return len(place.ids)
-        return None if stalest is None else self._vacated(place, stalest)
-
-    def _begin_at(self, place: Place, word: int, now: float) -> None:
-        shelf = place.shelf
-        shelf.calls.begin(self.params, self.senses, shelf.table, place.index, place.owner, np.uint64(word), now)
-
-    def _vacated(self, place: Place, arm: int) -> int:
-        self.evicted += 1
-        self._written(place, place.shelf.calls.vacate(self.params, place.shelf.table, place.index, place.owner, arm))
-        return arm
 
     # ------------------------------------------------------------------ feedback, shifts
     def feedback(self, place: Place, ticket: Ticket, clicked: str | None, now: float) -> int:
@@ -452,7 +349,7 @@ class Ranker:
             # the place is another's by now, or a crash has undone what gave it: the click still counts for the candidate
             arm, generation = place.arms.get(clicked, -1), -1
             if arm < 0:
-                spare = self._free_arm(place, set(place.arms.values()), now)  # nobody has to go for it
+                spare = self.arms.free(place, set(place.arms.values()), now)  # nobody has to go for it
                 if spare is not None:
                     self.rows.name(place, spare, clicked)
                     self.rows.recount(place)
@@ -462,10 +359,10 @@ class Ranker:
             self.params, self.senses, place.shelf.table, place.index, place.owner, arm, generation, ticket.start, ticket.phase,
             1 if top else 0, 0 if clicked is None else 1, 1 if evidence else 0, ticket.at, now,
         )  # fmt: skip
-        return self._written(place, outcome)
+        return written(place, outcome)
 
     def shift(self, place: Place, now: float) -> int:
         """Somebody who knows says that this query has shifted: it starts over. The new phase."""
-        phase = self._written(place, place.shelf.calls.shift(self.params, place.shelf.table, place.index, place.owner, now))
+        phase = written(place, place.shelf.calls.shift(self.params, place.shelf.table, place.index, place.owner, now))
         self.mark(place, now)
         return phase

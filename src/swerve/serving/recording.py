@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from swerve.serving.messages import RankRequest
-from swerve.serving.ranker import Decided, Ranker
+from swerve.serving.ranker import Ranker
+from swerve.serving.requests import Decided
 
 
 class Head(msgspec.Struct, tag="swerve"):

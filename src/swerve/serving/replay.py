@@ -14,8 +14,9 @@ import msgspec
 from swerve.core.decisions import decode
 from swerve.core.errors import SwerveError
 from swerve.serving.messages import normalise
-from swerve.serving.ranker import Decided, Prepared, Ranker
+from swerve.serving.ranker import Ranker
 from swerve.serving.recording import Answered, Head, Line, Ranked, Shifted
+from swerve.serving.requests import Decided, Prepared
 from swerve.serving.rows import Place
 from swerve.serving.settings import Settings
 from swerve.serving.tokens import Ticket

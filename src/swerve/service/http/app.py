@@ -196,7 +196,7 @@ class Handlers:
         return 503, encode(Health("starting" if trouble == "starting" else "unavailable", trouble)), JSON
 
     async def metrics(self, scope: Scope, body: bytes) -> Answer:
-        self.service.metrics.evicted.value = self.service.ranker.evicted
+        self.service.metrics.evicted.value = self.service.ranker.arms.evicted
         return 200, self.service.metrics.render(), CONTENT_TYPE.encode()
 
     async def openapi(self, scope: Scope, body: bytes) -> Answer:

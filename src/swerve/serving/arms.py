@@ -1,0 +1,96 @@
+"""Which candidate holds which arm of a query's record, and which one leaves when there is no room."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from swerve.serving import kernels
+from swerve.serving.requests import Misplaced
+from swerve.serving.rows import Place, Rows
+from swerve.serving.settings import Settings
+
+
+def written(place: Place, outcome: int) -> int:
+    """Return the outcome of a compiled call; raise `Misplaced` when it refused to write into another query's record."""
+    if outcome == kernels.MISPLACED:
+        raise Misplaced(place)
+    return int(outcome)
+
+
+class Arms:
+    """Gives candidates their arms."""
+
+    def __init__(self, rows: Rows, settings: Settings, params: Any, senses: Any) -> None:
+        self.rows, self.settings, self.params, self.senses = rows, settings, params, senses
+        self.evicted = 0  # candidates that lost their arm to another
+
+    def admit(self, place: Place, ids: list[str], now: float) -> bool:
+        """Give every candidate an arm and note what is on offer; False when there are too many."""
+        arms = place.arms
+        missing = [candidate for candidate in ids if candidate not in arms]
+        if missing:
+            if len(ids) > self.settings.arms:
+                return False
+            present = {arms[candidate] for candidate in ids if candidate in arms}
+            young = not arms  # the query's first candidates are not news
+            for candidate in missing:
+                arm = self.free(place, present, now)
+                if arm is None:
+                    return False
+                self.rows.name(place, arm, candidate)
+                present.add(arm)
+                if not young:
+                    place.shelf.of("first", place.index)[arm] = int(now)
+            self.rows.recount(place)
+        place.raw, place.offer = None, [place.arms[candidate] for candidate in ids]
+        place.last = [place.ids[arm] for arm in place.offer]  # the strings that are kept already, not those of this request
+        mask = 0
+        for arm in place.offer:
+            mask |= 1 << arm
+        place.mask = signed(mask)
+        return True
+
+    def free(self, place: Place, present: set[int], now: float) -> int | None:
+        """Return an arm for a new candidate, or None.
+
+        In this order: a free arm; the arm of a candidate that has not been offered for `forget` seconds; an arm of a larger
+        record; the arm of the candidate offered longest ago. Candidates in `present` keep theirs.
+        """
+        room = min(place.shelf.arms, self.settings.arms)
+        for arm in range(len(place.ids)):
+            if place.ids[arm] is None:
+                return arm
+        if len(place.ids) < room:
+            return len(place.ids)
+        offered = place.shelf.of("offered", place.index)
+        others = [arm for arm in range(room) if arm not in present]
+        stalest = min(others, key=lambda arm: float(offered[arm]), default=None)
+        if stalest is not None and now - float(offered[stalest]) > self.settings.forget:
+            return self._vacated(place, stalest)
+        if place.shelf.arms < self.settings.arms:
+            if not self.rows.shelf_for(place.shelf.arms + 1).ready:
+                return None  # no candidate is evicted because the larger capacity is still compiling
+            if self.rows.grow(place, lambda row: self.begin(row, 0, now)):
+                return len(place.ids)
+        return None if stalest is None else self._vacated(place, stalest)
+
+    def begin(self, place: Place, word: int, now: float) -> None:
+        """Make the query's row a fresh one, its random stream started from `word`."""
+        shelf = place.shelf
+        shelf.calls.begin(self.params, self.senses, shelf.table, place.index, place.owner, np.uint64(word), now)
+
+    def _vacated(self, place: Place, arm: int) -> int:
+        self.evicted += 1
+        written(place, place.shelf.calls.vacate(self.params, place.shelf.table, place.index, place.owner, arm))
+        return arm
+
+
+def signed(mask: int) -> int:
+    """Return a 64-bit mask as the signed number that a compiled call takes.
+
+    >>> signed(5), signed(1 << 63)
+    (5, -9223372036854775808)
+    """
+    return mask - (1 << 64) if mask >= 1 << 63 else mask

@@ -1,0 +1,65 @@
+"""The forms that a ranking takes on its way: checked, ready for the compiled call, decided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from swerve.serving.messages import Candidates, RankRequest, ids_of, read_candidates
+from swerve.serving.rows import Place
+from swerve.serving.tokens import Signed
+
+
+class Misplaced(RuntimeError):  # noqa: N818 - it names what was found
+    """A record belongs to another query than the one it was used for. Nothing was written; this is a defect."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(f"the row of query {place.key.hex()} is not where it should be")
+
+
+class Prepared(msgspec.Struct, gc=False):
+    """A request that has been read and checked.
+
+    `candidates` is None when the row still remembers `raw` from the request before, so that nothing has to be read.
+    """
+
+    key: bytes
+    query: str
+    candidates: Candidates | None
+    raw: msgspec.Raw | None = None
+    signals: dict[str, float] | None = None
+    session: str | None = None
+
+    def read(self) -> Candidates:
+        """Return the candidates, decoding them if needed: a row that has left memory no longer remembers them."""
+        if self.candidates is not None:
+            return self.candidates
+        assert self.raw is not None, "a request carries its candidates either decoded or as they were sent"
+        return read_candidates(self.raw)
+
+    def ids(self) -> list[str]:
+        """Return the candidates' ids, in the given order."""
+        return ids_of(self.read())
+
+    def request(self) -> RankRequest:
+        """Return the request as the caller sent it."""
+        return RankRequest(self.query, self.read(), self.signals, self.session)
+
+
+class Decided(msgspec.Struct, gc=False):
+    """A ranking: the order to show, and everything that its feedback needs."""
+
+    ranking: list[str]
+    signed: Signed
+    chance: float
+    explored: bool
+    phase: int
+    report: int  # report bits of the policy, see `swerve.core.contract`
+    signal: int  # the signal that raised an alarm
+
+
+#: A request whose candidates have arms: row, ids in the given order, their arms, their mask, session (0 for none), publication
+#: time of the newest candidate, the caller's numbers, the row that the session came from (if it lies in the same table; negative
+#: for none), that row's owner and the time, and the arms on which the session has spent its evidence, with the phase of that.
+Asking = tuple[Place, list[str], list[int], int, int, float, Sequence[float], int, int, float, int, int]
