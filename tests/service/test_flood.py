@@ -43,6 +43,7 @@ def flood(service: Running, first: int, count: int, candidates: list[str], at_on
         for line in answer.json:
             seen["given" if line["degraded"] else "decided"] += 1
             assert not line["degraded"] or line["ranking"] == candidates
+    client.close()
     return seen
 
 

@@ -7,7 +7,7 @@ import itertools
 import json
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,10 @@ from swerve.service.http.schemas import MANY_RANKS
 from swerve.service.turns import Turns
 from swerve.serving.messages import Refused, encode
 
-#: Of processor time, in seconds. Turns are 2 ms; a step in them and the collector of garbage may add a few.
-LONGEST = 0.012
+#: Seconds of processor time for which a request may hold the loop.
+LONGEST = 0.005
+#: A busy machine can make one measurement too long. A request that holds the loop does so every time: the best of these counts.
+TRIES = 3
 CANDIDATES = [f"candidate {number}" for number in range(8)]
 MEGABYTE = 1 << 20
 
@@ -41,6 +43,18 @@ def held(client: Http) -> float:
     return float(client.call("GET", "/test/held").json["seconds"])
 
 
+def shortest(client: Http, work: Callable[[int], None]) -> float:
+    """The longest hold while `work(attempt)` runs, in the best of several attempts."""
+    holds = []
+    for attempt in range(TRIES):
+        held(client)
+        work(attempt)
+        holds.append(held(client))
+        if holds[-1] < LONGEST:
+            break
+    return min(holds)
+
+
 def asked(first: int, count: int = 1000, **more: Any) -> bytes:
     return json.dumps([{"query": f"turn {n}", "candidates": CANDIDATES, **more} for n in range(first, first + count)]).encode()
 
@@ -52,7 +66,7 @@ WORST: dict[str, tuple[str, bytes, int]] = {
     "zeros in a small body": ("/v1/rank/batch", b"[" + b"0," * 15_000 + b"0]", 422),
     "a thousand of another shape": ("/v1/rank/batch", b"[" + b",".join([b'{"query":[1,2,3]}'] * 1000) + b"]", 200),
     "a thousand that are refused": ("/v1/rank/batch", asked(0, signals={"nobody": 1.0}), 200),
-    "a thousand new queries": ("/v1/rank/batch", asked(10_000), 200),
+    "a thousand new queries": ("/v1/rank/batch", b"new", 200),
     "a thousand queries": ("/v1/rank/batch", asked(0), 200),
     "a thousand forged": ("/v1/feedback/batch", json.dumps([{"decision": "x" * 80, "clicked": "a"}] * 1000).encode(), 200),
     "many names of numbers": (
@@ -73,48 +87,60 @@ def test_no_body_holds_the_loop(ticking: Running, what: str):
     client = ticking.client()
     path, body, status = WORST[what]
     client.call("POST", "/v1/rank/batch", asked(0, 500))  # in memory, from now on
-    held(client)
-    answer = client.call("POST", path, body)
-    assert answer.status == status, answer.body[:300]
-    assert held(client) < LONGEST
+
+    def once(attempt: int) -> None:
+        answer = client.call("POST", path, asked(10_000 * (attempt + 4)) if body == b"new" else body)
+        assert answer.status == status, answer.body[:300]
+
+    assert shortest(client, once) < LONGEST
 
 
 def test_feedback_for_a_thousand_is_taken_in_turns(ticking: Running):
     client = ticking.client()
-    ranked = client.call("POST", "/v1/rank/batch", asked(20_000)).json
-    feedback = [{"decision": one["decision"], "clicked": one["ranking"][0]} for one in ranked]
-    held(client)
-    assert client.call("POST", "/v1/feedback/batch", feedback).json == [{"status": "learned"}] * 1000
-    assert client.call("POST", "/v1/feedback/batch", feedback).json == [{"status": "learned"}] * 1000  # the way of repeats
-    assert held(client) < LONGEST
+
+    def once(attempt: int) -> None:
+        ranked = client.call("POST", "/v1/rank/batch", asked(20_000)).json
+        feedback = [{"decision": one["decision"], "clicked": one["ranking"][0]} for one in ranked]
+        assert client.call("POST", "/v1/feedback/batch", feedback).json == [{"status": "learned"}] * 1000
+        assert client.call("POST", "/v1/feedback/batch", feedback).json == [{"status": "learned"}] * 1000  # repeats
+
+    assert shortest(client, once) < LONGEST
 
 
-def test_what_is_asked_for_at_length_is_answered_in_turns(ticking: Running):
-    client = ticking.client()
-    client.call("POST", "/v1/rank/batch", asked(30_000))
-    for path in (
+@pytest.mark.parametrize(
+    "path",
+    [
         "/v1/queries?limit=1000",
         "/metrics",
         "/openapi.json",
         "/docs",
         "/v1/queries/turn%200",
         "/v1/queries?" + "a&" * 30_000,
-    ):
-        held(client)
+    ],
+    ids=lambda path: path[:20],
+)
+def test_a_long_answer_is_given_in_turns(ticking: Running, path: str):
+    client = ticking.client()
+    client.call("POST", "/v1/rank/batch", asked(0))
+
+    def once(attempt: int) -> None:
         assert client.call("GET", path).status in (200, 422)
-        assert held(client) < LONGEST, path
+
+    assert shortest(client, once) < LONGEST
 
 
 @pytest.mark.parametrize("size", [200, 60_000, 250_000])
-def test_requests_one_behind_the_other_do_not_hold_the_loop(ticking: Running, size: int):
-    """A piece of what arrives may hold thousands of requests."""
+@pytest.mark.parametrize("what", ["rank", "healthz"])
+def test_pipelined_requests_do_not_hold_the_loop(ticking: Running, what: str, size: int):
+    """One piece of data may hold thousands of requests."""
     client = ticking.client()
     client.rank("turn 0", CANDIDATES)
     body = json.dumps({"query": "turn 0", "candidates": CANDIDATES}).encode()
     head = b"POST /v1/rank HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    for one in (head % len(body) + body, b"GET /healthz HTTP/1.1\r\nHost:x\r\n\r\n"):
-        count = max(1, size // len(one))
-        held(client)
+    one = head % len(body) + body if what == "rank" else b"GET /healthz HTTP/1.1\r\nHost:x\r\n\r\n"
+    count = max(1, size // len(one))
+
+    def once(attempt: int) -> None:
         with socket.create_connection(("127.0.0.1", ticking.port), timeout=20) as connection:
             connection.sendall(one * count)
             seen = b""
@@ -122,7 +148,8 @@ def test_requests_one_behind_the_other_do_not_hold_the_loop(ticking: Running, si
                 piece = connection.recv(1 << 20)
                 assert piece, (count, seen.count(b"HTTP/1.1 200"))
                 seen += piece
-        assert held(client) < LONGEST
+
+    assert shortest(client, once) < LONGEST
 
 
 # how a long body is cut -----------------------------------------------------------------------------------------------------------

@@ -37,6 +37,9 @@ from swerve.store.protocol import Damaged, Row, Store, StoreError
 log = logging.getLogger("swerve.service")
 
 TICK = 5.0  # seconds between looks at the clock
+#: Objects that a collection of the youngest generation looks at, and how many of those make one of the next: a collection holds
+#: the loop, and this many objects take about a millisecond. The oldest generation is collected by `GARBAGE` alone.
+GARBAGE_THRESHOLDS = (2000, 3, 100_000)
 GARBAGE = 120  # of them between full collections of garbage
 
 
@@ -183,7 +186,7 @@ class Service:
         return self.clock.now() if self.clock.doubtful else self.config.store.idle_days * 86_400.0
 
     async def _tick(self) -> None:
-        gc.set_threshold(20_000, 20, 50)
+        gc.set_threshold(*GARBAGE_THRESHOLDS)
         ticks = 0
         while True:
             # rows live long: to look through all of them for garbage again and again would take a tenth of a second each time

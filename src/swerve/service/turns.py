@@ -1,7 +1,7 @@
-"""Long requests in short turns: nobody waits for somebody else's batch.
+"""Cuts long requests into short turns, so that other requests are answered in between.
 
-There is one event loop. What takes long on it is cut into turns of two milliseconds, with a turn of all others in between:
-reading a batch, deciding it, writing the answer.
+There is one event loop. Reading a batch, deciding it and encoding its answer yield to the loop after every millisecond of work.
+No request may hold the loop for five milliseconds; a turn is shorter because its last step may overrun it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import asyncio
 import time
 
 #: Seconds of a turn.
-TURN = 0.002
+TURN = 0.001
 
 
 class Turns:
-    """`await turns()` between two steps of something long: others have their turn when ours is over."""
+    """`await turns()` between two steps of long work lets other requests run when the turn is over."""
 
     __slots__ = ("since",)
 
@@ -22,7 +22,7 @@ class Turns:
         self.since = time.perf_counter()
 
     def over(self) -> bool:
-        """Whether ours is over."""
+        """Return whether the turn is over."""
         return time.perf_counter() - self.since > TURN
 
     async def __call__(self) -> None:

@@ -113,13 +113,25 @@ def moved(refused: Refused, by: int) -> Refused:
     return Refused(refused.status, refused.code, message, refused.field)
 
 
+async def first_of(body: bytes, at: int, turns: Turns) -> int:
+    """Return where the first byte from `at` on stands that is not white space; the body's length when there is none."""
+    while at < len(body):
+        piece = body[at : at + PIECE]
+        rest = len(piece.lstrip(WHITE))
+        if rest:
+            return at + len(piece) - rest
+        at += len(piece)
+        await turns()
+    return at
+
+
 async def find_ends(body: bytes, most: int, turns: Turns) -> list[int]:
     """Where the entries of a list end: its opening bracket, the commas between them, its closing bracket; both brackets alone
     when it is empty.
 
     Nothing is decoded, and no more is looked at than it takes to find too many. Inside of an entry, what is no JSON goes unnoticed.
     """
-    at = len(body) - len(body.lstrip(WHITE))
+    at = await first_of(body, 0, turns)
     if body[at : at + 1] != b"[":
         decode(RAWS, body[: at + PIECE])  # says what it is
         raise Refused(422, "invalid", "Expected `array`")
@@ -142,8 +154,8 @@ async def find_ends(body: bytes, most: int, turns: Turns) -> list[int]:
         few(len(ends), most, f"more than {most}")
         if len(over):
             end = at + closing
-            if body[end:].strip(WHITE) != b"]":
+            if await first_of(body, end + 1, turns) != len(body) or body[end : end + 1] != b"]":
                 raise Refused(400, "not_json", f"JSON is malformed: trailing characters (byte {end + 1})")
-            return [*ends, end] if len(ends) > 1 or body[ends[0] + 1 : end].strip(WHITE) else [ends[0]]
+            return [*ends, end] if len(ends) > 1 or await first_of(body, ends[0] + 1, turns) < end else [ends[0]]
         quoted, depth, at = int(inside[-1]), int(depths[-1]), at + len(piece)
     raise Refused(400, "not_json", "Input data was truncated")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from swerve.service.turns import Turns
 from swerve.serving.messages import Error, Problem, encode
 
 if TYPE_CHECKING:
@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 
 #: Bytes of a request's line and headers, and of chunk sizes and trailers; a little more may have arrived when it is noticed.
 MOST_HEAD = 65_536
-#: Bytes that are parsed before others have their turn, if that took longer than `TURN` seconds: no more small requests fit into
-#: one piece than are parsed in a few milliseconds.
-PIECE = 8192
-TURN = 0.002
+#: Bytes that are parsed before the protocol looks at the clock: so few that the small requests in them take about a millisecond.
+PIECE = 2048
 LINES = {
     200: b"200 OK",
     400: b"400 Bad Request",
@@ -163,11 +161,11 @@ class Door(HttpToolsProtocol):
     def go_on_reading(self) -> None:
         """Parse what was read, piece by piece, as long as nobody else has to wait for that."""
         transport = self._joined.transport
-        started = time.perf_counter()
+        turns = Turns()
         while self.rest and not transport.is_closing():
             if self._joined.paused:
                 return  # until `resume_reading`
-            if time.perf_counter() - started > TURN:
+            if turns.over():
                 transport.pause_reading()
                 self.loop.call_soon(self.go_on_reading)
                 return
