@@ -295,7 +295,8 @@ class Ranker:
         answers, chances, number = self._answers(run, now)
         out: list[Decided | None] = []
         limited = self.evidence.limit > 0
-        for (place, ids, offer, _, session, *_), answer, chance in zip(run, answers, chances, strict=True):
+        for asking, answer, chance in zip(run, answers, chances, strict=True):
+            place, ids, offer, session = asking[0], asking[1], asking[2], asking[4]
             arm, code, phase, explored, report, signal, evidence = answer
             if arm < 0:
                 if arm == kernels.MISPLACED:

@@ -107,6 +107,8 @@ class Tokens:
             raw += (payload, state.digest())
         # a token's bytes are a multiple of three: all of them together give the texts of each
         text = b2a_base64(b"".join(raw), newline=False).translate(_TO_URL).decode("ascii")
+        if len(text) == LENGTH:
+            return [text]
         return [text[start : start + LENGTH] for start in range(0, len(text), LENGTH)]
 
     def read(self, text: str) -> Ticket:
