@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import unicodedata
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
 from swerve.core.errors import SwerveError
+from swerve.serving.shapes import explained
 
 #: Years 1 to 9999 as unix seconds: what lies outside is no date (milliseconds, most likely).
 FIRST_SECOND, LAST_SECOND = -62135596800.0, 253402300799.0
@@ -60,7 +61,7 @@ class Asked(Struct, forbid_unknown_fields=True, gc=False):
     """A `RankRequest` as it came, its candidates not read yet: most are those of the request before, which is seen at a glance."""
 
     query: str
-    candidates: msgspec.Raw
+    candidates: Annotated[msgspec.Raw, Meta(extra={"decoded_as": Candidates})]
     signals: dict[str, float] | None = None
     session: str | None = None
 
@@ -218,7 +219,7 @@ def read_candidates(raw: msgspec.Raw) -> Candidates:
     try:
         return _candidates.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as trouble:
-        raise misshapen(trouble, "candidates") from None
+        raise misshapen(trouble, Candidates, bytes(raw), "candidates") from None
 
 
 def ids_of(candidates: Candidates) -> list[str]:
@@ -252,14 +253,18 @@ def normalise(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).split())
 
 
-def misshapen(trouble: Exception, inside: str = "") -> Refused:
-    """The decoder's complaint, in our words where its own are not plain; `inside` is the field that was read by itself."""
+def misshapen(trouble: Exception, shape: Any, body: bytes, inside: str = "") -> Refused:
+    """Return the refusal of a `body` that the decoder could not read as the type `shape`.
+
+    `inside` is the path of `body` within the request, for a field that is decoded by itself.
+    """
     if isinstance(trouble, msgspec.ValidationError):
-        message, _, where = str(trouble).partition(" - at `$")
-        field = inside + where.rstrip("`") if inside else where.rstrip("`").lstrip(".") or None
-        return Refused(422, "invalid", f"{field}: {message}" if field else message, field)
+        message, field = explained(trouble, shape, body, inside)
+        return Refused(422, "invalid", message, field)
     if isinstance(trouble, UnicodeDecodeError):
         return Refused(400, "not_json", f"the body is not UTF-8: {trouble.reason}")
     if isinstance(trouble, RecursionError):
         return Refused(400, "not_json", "the body is nested too deeply")
+    if str(trouble) == "Input data was truncated":
+        return Refused(400, "not_json", "the body ends before its JSON is complete" if body.strip() else "the body is empty")
     return Refused(400, "not_json", str(trouble))

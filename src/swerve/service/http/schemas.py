@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from swerve.serving.checks import Limits
-from swerve.serving.messages import Asked, FeedbackRequest, ListRequest, ShiftRequest, misshapen
+from swerve.serving.messages import Asked, FeedbackRequest, ListRequest, ShiftRequest, encode, misshapen
 
 Shape = TypeVar("Shape")
 
@@ -52,7 +52,7 @@ def read_list(parameters: Mapping[str, str]) -> ListRequest:
     try:
         return msgspec.convert(dict(parameters), ListRequest, strict=False)
     except msgspec.ValidationError as trouble:
-        raise misshapen(trouble) from None
+        raise misshapen(trouble, ListRequest, encode(parameters)) from None
 
 
 def one_limit(limits: Limits) -> int:
@@ -68,4 +68,4 @@ def decode(decoder: msgspec.json.Decoder[Shape], body: bytes) -> Shape:
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as trouble:
-        raise misshapen(trouble) from None
+        raise misshapen(trouble, decoder.type, body) from None

@@ -177,10 +177,12 @@ def serve(
 ) -> None:
     """Serve until SIGINT or SIGTERM; `told` gets the lines for people, `extend` adds what is built on top."""
     logs.setup(config.log)
-    service = open_service(config, clock, new_store=new_store)
-    with contextlib.ExitStack() as undo:  # until everything is there
-        undo.callback(service.store.close)
+    may_bind(config.server.host, config)
+    with contextlib.ExitStack() as undo:  # closes what is open if a later step of the start fails
+        # The socket comes first: a port that is taken must not leave a store and a secrets file behind.
         sock = undo.enter_context(listen(config.server.host, config.server.port))
+        service = open_service(config, clock, new_store=new_store)
+        undo.callback(service.store.close)
         host, port = sock.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         extension = Extension() if extend is None else extend(service, address)
