@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from swerve.service.availability import Availability, Unavailable
-from swerve.service.committer import Committer, Written, durable
+from swerve.service.committer import Committer
 from swerve.service.config.sections import Limits
+from swerve.service.groups import Written, durable
 from swerve.service.loader import Loader, Wish
 from swerve.service.metrics import Metrics
 from swerve.service.turns import Turns

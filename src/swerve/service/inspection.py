@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from swerve.service.availability import Availability, Unavailable
-from swerve.service.committer import Committer, Written, durable
+from swerve.service.committer import Committer
+from swerve.service.groups import Written, durable
 from swerve.service.loader import Loader, Wish
 from swerve.service.turns import Turns
 from swerve.serving.explain import state_of, summary_of, text_in

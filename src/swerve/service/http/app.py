@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from swerve.service import logs
 from swerve.service.availability import Unavailable
-from swerve.service.committer import Written
+from swerve.service.groups import Written
 from swerve.service.http import openapi
 from swerve.service.http.bodies import encode_list, feedbacks_in, ranks_in
 from swerve.service.http.gate import VARY, Gate
