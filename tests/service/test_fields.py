@@ -30,7 +30,7 @@ class Outer(Section, frozen=True):
         (Annotated[float, within(0.5, 2)], "a number in [0.5, 2]"),
         (Annotated[float, within(0, 2, open_low=True)], "a number in (0, 2]"),
         (Annotated[int, within(0, 5)] | None, "a whole number in [0, 5]"),
-        (tuple[Literal["a", "b"], ...], "a list, each of them one of a, b"),
+        (tuple[Literal["a", "b"], ...], "a list in which each entry is one of a, b"),
         (dict[str, Literal["a", "b"]], "a table, each value one of a, b"),
         (tuple[Inner, ...], "a list of tables"),
         (Inner, "a table"),
