@@ -115,7 +115,7 @@ def test_all_mistakes_are_told_in_order_with_line_value_and_what_is_allowed(writ
         ("server = 3", "1: server = 3 is not allowed; it must be a table: [server]"),
         ("limits = 3\n[policy]\narms = 8", "1: limits = 3 is not allowed; it must be a table: [limits]"),
         ("signals = []", "1: signals = [] is not allowed; it must be a table: [signals]"),
-        ('[signals]\nuse = "volume"', "2: signals.use = 'volume' is not allowed; it must be a list in which each entry is one of volume,"),
+        ('[signals]\nuse = "volume"', "2: signals.use = 'volume' is not allowed; it must be a list in which each entry is one of"),
         ("[signals]\nnumbers = 3", "2: signals.numbers = 3 is not allowed; it must be a table [signals.numbers]"),
         ("[security]\napi_keys = [3]", "2: security.api_keys[0] = 3 is not allowed; it must be a table"),
         ("[signals]\nwindow_low = 30", "2: signals.window_low = 30.0 is not allowed; it must be ≤ window_high = 24.0"),

@@ -57,8 +57,8 @@ def records(description: str, rows: list[Row]) -> Iterator[tuple[Problem | None,
         TIMES: ~(np.isfinite(book["created"]) & np.isfinite(book["seen"]) & (book["created"] <= book["seen"])),
     }
     for problem, bad in found.items():
-        for at in np.flatnonzero(bad if problem is NEGATIVE else bad & ~negative):
-            yield problem, rows[at]
+        for index in np.flatnonzero(bad if problem is NEGATIVE else bad & ~negative):
+            yield problem, rows[index]
     for at, row in enumerate(rows):
         if "owner" not in names:
             yield None, row

@@ -136,7 +136,7 @@ class Feedback(Section, frozen=True):
         within(
             0,
             1000,
-            "Shows of a result from which the policy learns, for each session and phase of a query; 0: all, also without a session.",
+            "Shows of a result from which the policy learns, for each session and phase of a query; 0: all, also without session.",
         ),
     ] = 1
     anonymous_share: Annotated[
@@ -144,8 +144,8 @@ class Feedback(Section, frozen=True):
         within(
             0,
             1,
-            "Bound on requests without a session, for queries that sessions ask too. In each phase the policy learns from at most 20 "
-            "of their shows, plus this share of the shows it learnt from sessions.",
+            "Bound on requests without a session, for queries that sessions ask too. In each phase the policy learns from at most "
+            "20 of their shows, plus this share of the shows it learnt from sessions.",
         ),
     ] = 0.1
     reformulation_seconds: Annotated[
@@ -161,8 +161,8 @@ class Limits(Section, frozen=True):
         within(
             1024,
             2**30,
-            "Bytes of a body. A body that is not a batch may also have at most 65,536 + 12 × (query_chars + session_chars + candidates "
-            "× id_chars) bytes, 271 kB by default: the most that the other limits let it need.",
+            "Bytes of a body. A body that is not a batch may also have at most 65,536 + 12 × (query_chars + session_chars + "
+            "candidates × id_chars) bytes, 271 kB by default: the most that the other limits let it need.",
         ),
     ] = 1_048_576
     candidates: Annotated[
@@ -192,8 +192,8 @@ class Limits(Section, frozen=True):
         within(
             1,
             1_000_000_000,
-            "New queries that get a row in a minute. Beyond half of them only queries that several sessions ask get one, beyond all "
-            "of them none.",
+            "New queries that get a row in a minute. Beyond half of them only queries that several sessions ask get one, beyond "
+            "all of them none.",
         ),
     ] = 60_000
 
