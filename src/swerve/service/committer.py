@@ -39,6 +39,10 @@ SHORT, FEW_ROWS = 24, 4
 PRESSED_WAIT = 0.002
 #: Seconds until the next housekeeping while rows must make room. Not 0, for the same reason.
 ROOM_WAIT = 0.005
+#: Seconds between two attempts to use a store that is away: short, because every ranking is degraded meanwhile.
+PATIENCE = 0.25
+#: Seconds for the last writes when the caller names none; the default of `server.drain_seconds`.
+STOP_SECONDS = 10.0
 
 
 class Committer:
@@ -60,7 +64,7 @@ class Committer:
         flush: float,
         window: float,
         idle: Callable[[], float],
-        patience: float = 0.25,
+        patience: float = PATIENCE,
         moved: Callable[[], Callable[[], None]] = lambda: lambda: None,
     ) -> None:
         self.store, self.ranker, self.layouts, self.availability = store, ranker, layouts, availability
@@ -82,7 +86,7 @@ class Committer:
         """Start to write."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="swerve-committer")
 
-    async def stop(self, within: float = 10.0) -> bool:
+    async def stop(self, within: float = STOP_SECONDS) -> bool:
         """Write all pending changes, then end. Returns False when that takes more than `within` seconds."""
         self._stopping = True
         self._until = self.clock() + within

@@ -29,6 +29,10 @@ KEY, LONGEST = 32, 64
 PREFIX = "swerve_"
 
 
+#: Bytes of the query key's fingerprint: enough to tell keys apart, too few to help anybody guess one.
+FINGERPRINT = 8
+#: Random bytes in the name of a temporary file, so that two processes never share one.
+PART_NAME = 8
 #: Bytes that are read of a secrets file: a valid one is far smaller.
 MOST_FILE = 65_536
 
@@ -54,7 +58,7 @@ class Secrets:
 
     def fingerprint(self) -> bytes:
         """Return the hash by which a store recognises its query key. It does not reveal the key."""
-        return hashlib.blake2b(b"", key=self.query_key, digest_size=8, person=b"swerve owner").digest()
+        return hashlib.blake2b(b"", key=self.query_key, digest_size=FINGERPRINT, person=b"swerve owner").digest()
 
     def __repr__(self) -> str:
         return f"Secrets({len(self.token_keys)} token keys, a query key)"
@@ -180,7 +184,7 @@ def rotate(path: Path) -> Secrets:
 
 def write_part(path: Path, made: Secrets) -> Path:
     """Write secrets to a temporary file beside `path`, durably, and return its path."""
-    part = path.with_name(f"{path.name}.{randomness.token_hex(8)}")
+    part = path.with_name(f"{path.name}.{randomness.token_hex(PART_NAME)}")
     data = {"token_keys": [key.hex() for key in made.token_keys], "query_key": made.query_key.hex()}
     with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         json.dump(data, file, indent=2)

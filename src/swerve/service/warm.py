@@ -28,6 +28,10 @@ log = logging.getLogger("swerve.service")
 
 #: Budget in bytes of a ranker that is only compiled for.
 SCRATCH = 1 << 20
+#: Query key of that ranker, which stores no query.
+NO_KEY = bytes(32)
+#: Bytes of the hash in the name of a mark.
+MARK = 8
 #: Niceness of children that compile larger capacities: they must not slow down the smallest, with which the service becomes ready.
 NICE = 10
 
@@ -39,7 +43,7 @@ def mark_of(ranker: Ranker, shelf: Shelf) -> Path | None:
         return None
     settings = ranker.settings
     types = f"{describe(shelf.dtype)} {describe(ranker.pools.dtype)} {ranker.features} {len(settings.numbers)}"
-    name = hashlib.blake2b(types.encode(), digest_size=8).hexdigest()
+    name = hashlib.blake2b(types.encode(), digest_size=MARK).hexdigest()
     return root / f"{kernels.rank_many.digest(settings.policy, settings.senses)}-{shelf.arms}" / f"warm-{name}"
 
 
@@ -50,7 +54,7 @@ class Warming:
     """
 
     def __init__(self, config: Config, ranker: Ranker) -> None:
-        self.ranker = Ranker(ranker.settings._replace(budget=SCRATCH), bytes(32))
+        self.ranker = Ranker(ranker.settings._replace(budget=SCRATCH), NO_KEY)
         tables = as_table(config)
         self.tables = {"policy": tables["policy"], "signals": tables["signals"]}
         self._children: dict[int, subprocess.Popen[bytes]] = {}
@@ -106,7 +110,7 @@ def main() -> None:
     asked = json.load(sys.stdin)
     os.nice(asked["nice"])
     settings = settings_of(resolve(Document("", asked["config"], {})))._replace(budget=SCRATCH)
-    ranker = Ranker(settings, bytes(32))
+    ranker = Ranker(settings, NO_KEY)
     for shelf in ranker.rows.shelves:
         if shelf.arms == asked["arms"]:
             ranker.compile(shelf)

@@ -8,6 +8,8 @@ from swerve.serving.ledger import CLICKS, CUT, LOG, NO_SHIFT, OPEN, OPERATOR, SH
 from swerve.serving.messages import Alarm, ArmState, QueryState, QuerySummary
 from swerve.serving.rows import UNPACK, Place
 
+#: Decimals of signals in answers: single precision has no more.
+DECIMALS = 6
 VERDICTS: dict[int, Any] = {OPEN: "open", SHIFT: "true", NO_SHIFT: "false", CUT: "none"}
 
 
@@ -78,7 +80,7 @@ def state_of(place: Place, names: tuple[str, ...]) -> QueryState:
         created=float(book.created),
         seen=float(book.seen),
         testing=under_test(book),
-        signals={name: round(float(book.surprise[j]), 6) for j, name in enumerate(names)},
+        signals={name: round(float(book.surprise[j]), DECIMALS) for j, name in enumerate(names)},
         arms=arms_of(place, book),
         alarms=alarms_of(book, names),
     )

@@ -30,6 +30,8 @@ OPEN, SHIFT, NO_SHIFT, CUT = 0, 1, 2, 3
 MOST_DRAWS = 256.0
 #: Units of evidence that requests without a session may always add in a phase.
 ANONYMOUS = 20
+#: `share` in `is_evidence` is in thousandths: compiled code takes whole numbers here.
+THOUSAND = 1000
 #: Draws after which one further draw at every fourth request keeps the estimate up to date.
 ENOUGH_DRAWS = 48.0
 
@@ -153,7 +155,7 @@ def is_evidence(book, arm, session, heard, heard_phase, share):
         return True
     if session:
         return heard_phase != book.phase or not has(heard, arm)
-    return book.named == 0 or book.phase_anonymous < ANONYMOUS + book.phase_named * share // 1000
+    return book.named == 0 or book.phase_anonymous < ANONYMOUS + book.phase_named * share // THOUSAND
 
 
 @kernel

@@ -15,8 +15,8 @@ from swerve.serving.shapes import explained
 
 #: Years 1 to 9999 as unix seconds. A number outside is not a date: most likely it is in milliseconds.
 FIRST_SECOND, LAST_SECOND = -62135596800.0, 253402300799.0
-#: Queries that `GET /v1/queries` lists at most.
-MOST_LISTED = 1000
+#: Queries that `GET /v1/queries` lists by default, and at most.
+LISTED, MOST_LISTED = 20, 1000
 
 Seconds = Annotated[float, Meta(ge=FIRST_SECOND, le=LAST_SECOND, description="Unix seconds.")]
 Instant = Annotated[datetime, Meta(tz=True, description="RFC 3339, with an offset or Z.")]
@@ -86,7 +86,7 @@ class ListRequest(Struct, forbid_unknown_fields=True):
     """The parameters of `GET /v1/queries`."""
 
     order: Literal["traffic", "shifted"] = "traffic"
-    limit: Annotated[int, Meta(ge=1, le=MOST_LISTED)] = 20
+    limit: Annotated[int, Meta(ge=1, le=MOST_LISTED)] = LISTED
 
 
 # answers -------------------------------------------------------------------------------------------------------------------------

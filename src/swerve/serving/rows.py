@@ -40,6 +40,8 @@ TRIED, MOVED = 512, 256
 OVERDRAFT = 20
 #: Bytes of a `str` object before its characters: of ASCII, and of other texts with their cached UTF-8.
 ASCII_HEAD, OTHER_HEAD = 49, 75
+#: Bytes of the numbers in a record: hashes, owners and times; and of times in whole seconds.
+WORD, HALF = 8, 4
 #: Rows of a table at least.
 LEAST_ROWS = 64
 
@@ -65,7 +67,7 @@ class Hash:
     __slots__ = ("_state",)
 
     def __init__(self, key: bytes, purpose: bytes) -> None:
-        self._state = hashlib.blake2b(key=key, digest_size=8, person=purpose)
+        self._state = hashlib.blake2b(key=key, digest_size=WORD, person=purpose)
 
     def __call__(self, text: str) -> int:
         state = self._state.copy()
@@ -88,7 +90,7 @@ def bytes_of(text: str) -> int:
 
 def owner_of(key: bytes) -> int:
     """Return the part of a key that its record carries. Every compiled call that writes checks it first."""
-    return int.from_bytes(key[:8], "little", signed=True)
+    return int.from_bytes(key[:WORD], "little", signed=True)
 
 
 class Place:
@@ -184,9 +186,9 @@ class Shelf:
         self.words = as_words(self.table)
         self.numbers = self.words.view(np.int64)
         self.floats = self.words.view(np.float64)
-        self.at = ledger_offsets(self.dtype, 8)  # access by offset: attributes of a record take microseconds
+        self.at = ledger_offsets(self.dtype, WORD)  # access by offset: attributes of a record take microseconds
         self._halves = self.words.view(np.uint32)
-        self._half_at = ledger_offsets(self.dtype, 4)
+        self._half_at = ledger_offsets(self.dtype, HALF)
         self.spare = room - 1  # index of a row without a query, for copies
         self._owners: list[Place] = []
         self._touched = 0  # rows for which the system has provided memory

@@ -10,6 +10,10 @@ import numpy as np
 from swerve.core.spec import Spec, walk
 from swerve.signals import Senses
 from swerve.store.layouts import describe
+from swerve.store.protocol import DAY
+
+#: Bytes of the hash in the name of the pooled record.
+NAME = 8
 
 
 class Settings(NamedTuple):
@@ -20,7 +24,7 @@ class Settings(NamedTuple):
     plan: tuple[int, ...]  # codes of the signals, see `swerve.signals`
     numbers: tuple[str, ...]  # names of the numbers that callers may send
     arms: int = 64
-    forget: float = 7 * 86_400.0  # seconds without an offer after which a candidate gives its arm to a new one
+    forget: float = 7 * DAY  # seconds without an offer after which a candidate gives its arm to a new one
     reformulation: float = 60.0  # seconds in which another query of the same session is a reformulation
     draws: int = 2  # draws of each decision from which `probability` is estimated
     budget: int = 576 << 20  # bytes of memory for queries
@@ -43,4 +47,4 @@ def kind_of(policy: Spec) -> str:
 def shared_name(settings: Settings, record: np.dtype[Any]) -> str:
     """Return the name under which the pooled record is stored. It differs for other policies and other signals."""
     meaning = f"{kind_of(settings.policy)} {settings.plan} {settings.numbers} {describe(record)}"
-    return "policy " + hashlib.blake2b(meaning.encode(), digest_size=8).hexdigest()
+    return "policy " + hashlib.blake2b(meaning.encode(), digest_size=NAME).hexdigest()
