@@ -49,7 +49,7 @@ def test_its_failure_is_logged_and_the_service_goes_on(caplog):
         raise RuntimeError("out of luck")
 
     asyncio.run(beside(run))
-    assert [record.message for record in caplog.records] == ["what runs beside the service failed"]
+    assert [record.message for record in caplog.records] == ["the extension of the service failed"]
 
 
 def test_what_cannot_be_built_leaves_nothing_open(tmp_path, monkeypatch):

@@ -41,12 +41,12 @@ class Clock:
         """Compare with the wall clock and follow a jump ahead. The service calls this every few seconds."""
         behind = self.now() - self._wall()
         if behind < -JUMP:
-            log.warning("the wall clock jumped ahead by %.0f s: following", -behind)
+            log.warning("the wall clock jumped ahead by %.0f s: the service follows", -behind)
             self._offset -= behind
             if -behind > DAY:
                 self.doubtful = True
-                log.error("the clock jumped ahead by days: idle queries do not expire until the service is started again")
+                log.error("the clock jumped ahead by more than a day: idle queries do not expire until the next start")
             behind = 0.0
         elif behind > JUMP and self.behind <= JUMP:
-            log.warning("the wall clock is %.0f s behind: time goes on as before", behind)
+            log.warning("the wall clock is %.0f s behind: the service keeps its own time", behind)
         self.behind = behind

@@ -284,7 +284,7 @@ class Committer:
         """Forget all queries in memory and go on with the file that has replaced the store."""
         life = await self._writer.ask(self.store.begin_life)
         take_up = await self._writer.ask(self.moved)
-        log.warning("another store lies where ours was: going on with what it holds")
+        log.warning("another file has replaced the store: the service goes on with its content")
         ranker = self.ranker
         self._next.fail()  # its rows belong to the old store and are forgotten
         self._next, self._replaced = Group(), False
@@ -303,5 +303,5 @@ class Committer:
             await self._tidy.step(self.used)
         except StoreError as error:
             self.metrics.store_errors(error.kind).value += 1
-            log.warning("the store cannot be tidied (%s): %s", error.kind, error)
+            log.warning("the housekeeping of the store failed (%s): %s", error.kind, error)
             self.availability.away = error.kind

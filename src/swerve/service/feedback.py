@@ -164,7 +164,7 @@ class Feedback:
             raise Refused(403, "forged", str(forged), "decision") from None
         if ticket.store != self.ranker.life.store:
             self.metrics.refused("foreign").value += 1
-            raise Refused(403, "foreign", "the decision was made by another store than the one that is served here", "decision")
+            raise Refused(403, "foreign", "the decision was made by a service with another store", "decision")
         return ticket
 
     async def _number(self, ticket: Ticket) -> int:

@@ -53,7 +53,7 @@ class Inspection:
             return use(place)
         async with self.loader.held([Wish(key)], WAIT) as (found,):
             if found == "unknown":
-                raise Refused(404, "unknown_query", "this query is not known: it was never asked, or it was forgotten")
+                raise Refused(404, "unknown_query", "this query is not known: it was never asked, or it has been removed")
             if isinstance(found, str):
                 raise Unavailable
             return use(found)

@@ -145,7 +145,7 @@ class Loader:
                     try:
                         found = self.adopt(wanted.wish, rows[at])
                     except Exception:  # for example, the record has a layout that the store does not know
-                        log.exception("a row could not be taken up")
+                        log.exception("a row could not be restored")
                 if isinstance(found, Place):
                     found.pinned += wanted.waiting
                 wanted.done.set_result(found)

@@ -147,7 +147,7 @@ class Service:
             if not first.done():
                 first.set_exception(error)
             else:
-                log.error("compiling failed; queries with more candidates keep the given order: %s", error)
+                log.error("compilation failed; queries that need larger capacities get the given order: %s", error)
                 every.set_exception(error)
                 every.exception()  # marks it as retrieved: without `whole` no caller awaits it
 
@@ -209,7 +209,7 @@ class Service:
     def _moved(self) -> Callable[[], None]:
         """Read the store that has replaced ours, in the writer's thread; the returned function takes it up on the event loop."""
         if not self.store.claim(self.owner):
-            raise StoreError("corrupt", "another store lies where ours was, and its queries are kept under other secrets")
+            raise StoreError("corrupt", "another file has replaced the store, and its queries are stored under other secrets")
         self.restored()
         layouts, kept = Layouts(self.store, self.ranker), shared_of(self.store)
 
@@ -234,7 +234,7 @@ class Service:
             self.metrics.store_errors("corrupt").value += 1
             if row.version == 0 or not wish.begin:  # its page can be neither read nor written
                 return "store"
-            log.error("a damaged record begins anew", extra={"query": key.hex()})
+            log.error("a damaged record starts fresh", extra={"query": key.hex()})
             place = self.ranker.fresh(key, wish.text, wish.arms, now)
             if place is not None:
                 place.version = row.version

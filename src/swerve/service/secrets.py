@@ -113,8 +113,8 @@ def load_secrets(path: Path | None, environ: Mapping[str, str] | None = None, *,
         raise SecretsError("there is no file of secrets; set SWERVE_TOKEN_KEY and SWERVE_QUERY_KEY")
     if not make and not path.exists():
         raise SecretsError(
-            f"the store has queries, and their secrets {path} are not there: new ones could read none of them; bring the file "
-            "back from a backup, set SWERVE_TOKEN_KEY and SWERVE_QUERY_KEY, or move the store away to begin a new one"
+            f"the store has queries, but their secrets {path} are not there: with new secrets no query could be found; restore the "
+            "file from a backup, set SWERVE_TOKEN_KEY and SWERVE_QUERY_KEY, or move the store away to start a new one"
         )
     try:
         kept = read_file(path) if path.exists() else create_file(path)
@@ -143,7 +143,7 @@ def read_file(path: Path) -> Secrets:
         raise
     except (ValueError, KeyError, TypeError):
         raise SecretsError(
-            f"the secrets {path} cannot be read; they must be as Swerve wrote them: bring them back from a backup "
+            f"the secrets {path} are not in the form in which Swerve writes them; restore the file from a backup "
             "(without the file new keys are made, and a new query key loses the state)"
         ) from None
 

@@ -15,13 +15,13 @@ from swerve.store.layouts import layout_of
 from swerve.store.protocol import DAY, Row
 from swerve.store.verify import Meaning, Problem, Report
 
-OWNER = Problem("owner", "they belong to another query than the one they are kept under")
-FIELDS = Problem("fields", "a field that every record has is missing in their layout")
+OWNER = Problem("owner", "they belong to another query than their key names")
+FIELDS = Problem("fields", "their layout lacks a required field")
 NEGATIVE = Problem("negative", "a count is negative")
 CLICKS = Problem("clicks", "a candidate has more clicks than shows")
 PHASE = Problem("phase", "the current phase has larger counts than all phases together, or more shows than requests")
 TIMES = Problem("times", "times are not finite, or a query was last seen before it was first seen")
-HEAD = Problem("head", "day, level or time of the last shift do not fit the record beside them")
+HEAD = Problem("head", "day, level or time of the last shift differ from the record")
 NAMES = Problem("names", "the names of the candidates cannot be read, exceed the capacity, or repeat")
 
 COUNTS = ("requests", "phase_requests", "alarms", "named", "phase_named", "phase_anonymous")
@@ -98,12 +98,12 @@ def check_secrets(report: Report, path: Path) -> None:
     except SecretsError as error:
         if path.exists():
             return report.wrong("secrets", str(error))
-        words = f"the secrets {path} are not there, and without them none of its queries can be found; name them with --secrets"
+        words = f"the secrets {path} are not there: no query can be found without them; name their file with --secrets"
         return report.wrong("secrets", words)
     if not report.owner:
-        words = "the store does not say whose secrets it was written with: the next start notes it"
+        words = "the store does not name its secrets yet: the next start adds their fingerprint"
         return report.wrong("secrets", words, warning=True)
     if fingerprint != report.owner:
-        words = f"the store was written with other secrets than {path}: none of its queries could be found with these"
+        words = f"the store was written with other secrets than {path}: no query can be found with these"
         report.wrong("secrets", words)
     return None

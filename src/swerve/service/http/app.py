@@ -81,7 +81,7 @@ class Endpoint:
                 if kind is None or kind.split(b";")[0].strip().lower() not in self.takes:
                     declared = " or ".join(self.route.takes)
                     raise Refused(
-                        415, "not_json", f"the request must be declared with Content-Type: {declared}, also without a body"
+                        415, "not_json", f"the request must have the header Content-Type: {declared}, even without a body"
                     )
                 body = await read_body(scope["headers"], receive, self.limit)
             else:
@@ -95,7 +95,7 @@ class Endpoint:
             return
         except Exception:
             log.exception("a request failed")
-            status, content, media = problem(500, "internal", "a defect of the service; its log has more under this id")
+            status, content, media = problem(500, "internal", "a defect of the service; its log has details under this request id")
         headers = [(b"content-type", media), (b"x-request-id", identity.encode())]
         if isinstance(content, bytes):
             headers.append((b"content-length", b"%d" % len(content)))

@@ -26,7 +26,7 @@ class ClientGone(Exception):  # noqa: N818 - it names what happened
 def too_large(limit: int) -> Refused:
     """Return the refusal of a body over the limit."""
     return Refused(
-        413, "too_large", f"the body is larger than {limit} bytes, which [limits] allows for it; send less, or in several batches"
+        413, "too_large", f"the body is larger than {limit} bytes, the most that [limits] allows; send less, or several batches"
     )
 
 

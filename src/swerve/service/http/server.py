@@ -109,8 +109,8 @@ def open_service(config: Config, clock: Clock | None = None, *, new_store: bool 
     path, database = secrets_path(config), store_path(config.store.url)
     if not new_store and not database.exists() and beside_store(config.store.url).exists():
         raise SwerveError(
-            f"there is no store {database}, and its secrets are there; put it back, restore a backup of it, "
-            "or begin a new one with --new-store"
+            f"the store {database} is missing, but its secrets are there; put it back, restore a backup of it, "
+            "or start a new one with --new-store"
         )
     store = open_store(
         config.store.url, new=new_store, most=config.store.max_mb << 20
@@ -119,8 +119,8 @@ def open_service(config: Config, clock: Clock | None = None, *, new_store: bool 
         secrets = load_secrets(path, make=store.count() == 0)
         if not store.claim(secrets.fingerprint()):
             raise SecretsError(
-                f"the queries of {database} are kept under other secrets than {path}: none of them could be found; bring back the "
-                "secrets that belong to this store, or move the store away to begin a new one"
+                f"the queries of {database} are stored under other secrets than {path}: none of them could be found; restore the "
+                "secrets of this store, or move the store away to start a new one"
             )
 
         def put_secrets_back() -> None:
@@ -176,7 +176,7 @@ async def beside(run: Callable[[], Awaitable[None]]) -> None:
     try:
         await run()
     except Exception:
-        log.exception("what runs beside the service failed")
+        log.exception("the extension of the service failed")
 
 
 def serve(
