@@ -14,8 +14,8 @@ DOCS = Path(__file__).parents[1] / "docs"
 QUOTED = [
     (
         "service.md",
-        r"Up to (\d+) rows that `rank` changed go in one\s+batch; where somebody waits for feedback in it, "
-        r"as many as make it (\d+) rows, and never fewer than (\d+); (\d+) and",
+        r"takes up to (\d+) rows that `rank` changed. If callers wait for\s+feedback in it, it is filled up to (\d+) rows in "
+        r"total, with at least (\d+) rows of `rank`. If memory is full of unwritten rows, it takes (\d+), at once",
         [
             "swerve.service.committer:MOST_ROWS",
             "swerve.service.committer:SHORT",

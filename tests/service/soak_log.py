@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-ANOTHER = "another store lies where ours was"
+ANOTHER = "another file has replaced the store"
 
 
 class Log:

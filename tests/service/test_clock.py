@@ -51,7 +51,7 @@ def test_a_wall_clock_that_jumps_back_is_not_followed(hands, caplog):
         clock.check()
     assert clock.now() == start + 3.0
     assert clock.behind == HOUR
-    assert [record.getMessage() for record in caplog.records] == ["the wall clock is 3600 s behind: time goes on as before"]
+    assert [record.getMessage() for record in caplog.records] == ["the wall clock is 3600 s behind: the service keeps its own time"]
 
 
 def test_a_wall_clock_that_jumps_ahead_is_followed(hands, caplog):

@@ -115,14 +115,14 @@ def test_all_mistakes_are_told_in_order_with_line_value_and_what_is_allowed(writ
         ("server = 3", "1: server = 3 is not allowed; it must be a table: [server]"),
         ("limits = 3\n[policy]\narms = 8", "1: limits = 3 is not allowed; it must be a table: [limits]"),
         ("signals = []", "1: signals = [] is not allowed; it must be a table: [signals]"),
-        ('[signals]\nuse = "volume"', "2: signals.use = 'volume' is not allowed; it must be a list, each of them one of volume,"),
+        ('[signals]\nuse = "volume"', "2: signals.use = 'volume' is not allowed; it must be a list in which each entry is one of"),
         ("[signals]\nnumbers = 3", "2: signals.numbers = 3 is not allowed; it must be a table [signals.numbers]"),
         ("[security]\napi_keys = [3]", "2: security.api_keys[0] = 3 is not allowed; it must be a table"),
         ("[signals]\nwindow_low = 30", "2: signals.window_low = 30.0 is not allowed; it must be ≤ window_high = 24.0"),
         ('[signals]\nuse = ["age",\n"age"]', "3: signals.use[1] = 'age' is there twice"),
         ('[signals.numbers]\nvolume = "raw"', "2: signals.numbers.volume needs another name: Swerve computes volume itself"),
         ("[limits]\ncandidates = 20\n[policy]\narms = 16", "2: limits.candidates = 20 is not allowed; it must be at most"),
-        (KEY + KEY, "4: security.api_keys[1] repeats 'a'; each key has a name and a hash of its own"),
+        (KEY + KEY, "4: security.api_keys[1] repeats 'a'; each key must have its own name and hash"),
         (KEY + "scopes = []", "4: security.api_keys[0].scopes = [] is not allowed; it must be at least one of rank,"),
         ('[server]\nhost = "0.0.0.0"', "2: server.host = '0.0.0.0' is not allowed without an API key"),
         ('[store]\nurl = "postgresql://x/y"', "2: store 'postgresql://x/y' is not allowed: there is no engine 'postgresql'"),
@@ -152,7 +152,7 @@ def test_an_origin_is_a_scheme_and_a_name(write, name):
 def test_too_many_signals(write):
     names = "\n".join(f'n{i} = "raw"' for i in range(62))
     assert wrong(write(f"[signals.numbers]\n{names}")) == [
-        "swerve.toml:1: signals.use and signals.numbers have 65 entries; there may be 64"
+        "swerve.toml:1: signals.use and signals.numbers have 65 entries together; at most 64 are allowed"
     ]
     assert len(plan_of(load(write(f"[signals]\nuse = []\n[signals.numbers]\n{names}")))) == 62
 

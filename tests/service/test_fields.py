@@ -30,8 +30,8 @@ class Outer(Section, frozen=True):
         (Annotated[float, within(0.5, 2)], "a number in [0.5, 2]"),
         (Annotated[float, within(0, 2, open_low=True)], "a number in (0, 2]"),
         (Annotated[int, within(0, 5)] | None, "a whole number in [0, 5]"),
-        (tuple[Literal["a", "b"], ...], "a list, each of them one of a, b"),
-        (dict[str, Literal["a", "b"]], "a table, each value one of a, b"),
+        (tuple[Literal["a", "b"], ...], "a list in which each entry is one of a, b"),
+        (dict[str, Literal["a", "b"]], "a table in which each value is one of a, b"),
         (tuple[Inner, ...], "a list of tables"),
         (Inner, "a table"),
         (Annotated[str, about("m", allowed="so", pattern="x")], "so"),
@@ -46,7 +46,7 @@ def test_fields_are_described_with_default_range_and_meaning():
         ("s", "rate", 0.5, "a number in (0, 1]", "How often."),
         ("s", "seed", None, "a whole number in [0, 5]", "Where it starts."),
         ("s", "parts", (), "a list of tables", "What it has."),
-        ("s", "kinds", {}, "a table, each value one of a, b", "Which."),
+        ("s", "kinds", {}, "a table in which each value is one of a, b", "Which."),
     ]
     assert next(described("s", Inner)).default is None
 

@@ -257,12 +257,12 @@ def test_a_store_with_queries_and_without_its_secrets_does_not_start(tmp_path):
             return ended.stderr
 
         secrets.unlink()
-        assert "their secrets" in refused() and "bring the file back" in refused()
+        assert "their secrets" in refused() and "restore the file" in refused()
         assert not secrets.exists()
         with running(tmp_path / "other") as other:
             other.client()
         shutil.copy(tmp_path / "other/state/swerve.db.secrets", secrets)
-        assert "are kept under other secrets" in refused()
+        assert "are stored under other secrets" in refused()
         secrets.write_bytes(kept)
         assert service.start().client().clicks("known") == expected
 

@@ -12,10 +12,16 @@ from hypothesis import strategies as st
 from serving.checking import LIMITS, refused
 
 from swerve.service.http.bodies import feedbacks_in, ranks_in
-from swerve.service.http.schemas import read_feedback, read_list, read_rank
+from swerve.service.http.schemas import read_feedback, read_list, read_rank, read_shift
+from swerve.service.http.schemas import read_ranks as read_ranks_together
 from swerve.service.turns import Turns
 from swerve.serving.checks import check
 from swerve.serving.messages import Asked, FeedbackRequest, ListRequest, RankRequest, Refused, ids_of, newest_of
+
+INSTANT = (
+    "a finite number from -62135596800 to 253402300799 (Unix seconds) or a date and time (RFC 3339, with an offset or Z), or null"
+)
+ENTRY = "a string or an object with the fields id, published_at"
 
 
 def read_ranks(text: bytes) -> list[Asked | Refused]:
@@ -101,25 +107,85 @@ def test_deep_nesting_is_refused():
 @pytest.mark.parametrize(
     ("changes", "field", "says"),
     [
-        ({"query": 3}, "query", "Expected `str`, got `int`"),
-        ({"query": None}, "query", "Expected `str`, got `null`"),
-        ({"candidates": "a"}, "candidates", "Expected `array`"),
-        ({"candidates": [3]}, "candidates[0]", "got `int`"),
-        ({"candidates": [{"name": "a"}]}, "candidates[0]", "unknown field `name`"),
-        ({"candidates": [{"id": "a", "published_at": 1.7e12}]}, "candidates[0].published_at", "<= 253402300799"),
-        ({"candidates": [{"id": "a", "published_at": "2024-01-01T00:00:00"}]}, "candidates[0].published_at", "timezone"),
-        ({"candidates": [{"id": "a", "published_at": "yesterday"}]}, "candidates[0].published_at", "RFC3339"),
-        ({"signals": {"x": "3"}}, "signals[...]", "Expected `float`, got `str`"),
-        ({"signals": {"x": True}}, "signals[...]", "got `bool`"),
-        ({"signals": [1]}, "signals", "got `array`"),
-        ({"sesion": "s"}, None, "unknown field `sesion`"),
+        ({"query": 3}, "query", "query is 3; it must be a string"),
+        ({"query": None}, "query", "query is null; it must be a string"),
+        ({"query": "x" * 3, "session": 1.5}, "session", "session is 1.5; it must be a string, or null"),
+        ({"candidates": "a"}, "candidates", f'candidates is "a"; it must be a list in which each entry is {ENTRY}'),
+        ({"candidates": [3]}, "candidates[0]", f"candidates[0] is 3; it must be {ENTRY}"),
+        ({"candidates": ["a", ["b"]]}, "candidates[1]", f"candidates[1] is a list; it must be {ENTRY}"),
+        ({"candidates": [{"id": 3}]}, "candidates[0].id", "candidates[0].id is 3; it must be a string"),
+        ({"candidates": [{"published_at": 3}]}, "candidates[0].id", "candidates[0].id is missing; it must be a string"),
+        (
+            {"candidates": [{"id": "a", "published": 3}]},
+            "candidates[0].published",
+            "candidates[0].published is not a known field; the known ones are id, published_at; did you mean 'published_at'?",
+        ),
+        (
+            {"candidates": [{"id": "a", "published_at": 1.7e12}]},
+            "candidates[0].published_at",
+            f"candidates[0].published_at is 1700000000000.0; it must be {INSTANT}",
+        ),
+        (
+            {"candidates": [{"id": "a", "published_at": "2024-01-01T00:00:00"}]},
+            "candidates[0].published_at",
+            f'candidates[0].published_at is "2024-01-01T00:00:00"; it must be {INSTANT}',
+        ),
+        ({"signals": {"x": "3"}}, "signals.x", 'signals.x is "3"; it must be a finite number'),
+        ({"signals": {"w": 1, "x": True, "y": 2}}, "signals.x", "signals.x is true; it must be a finite number"),
+        ({"signals": [1]}, "signals", "signals is a list; it must be an object in which each value is a finite number, or null"),
+        ({"query": "x", "session": {}}, "session", "session is an object; it must be a string, or null"),
+        (
+            {"sesion": "s"},
+            "sesion",
+            "sesion is not a known field; the known ones are query, candidates, signals, session; did you mean 'session'?",
+        ),
     ],
 )
-def test_another_shape_is_422_with_the_field(changes, field, says):
+def test_another_shape_is_422_with_the_field_what_was_sent_and_what_is_allowed(changes, field, says):
     trouble = refused(read_request, body(**changes))
-    assert (trouble.status, trouble.code, trouble.field) == (422, "invalid", field)
-    assert says in trouble.message
-    assert field is None or trouble.message.startswith(field)
+    assert (trouble.status, trouble.code, trouble.field, trouble.message) == (422, "invalid", field, says)
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "field", "says"),
+    [
+        (read_request, b'{"query":"a"}', "candidates", f"candidates is missing; it must be a list in which each entry is {ENTRY}"),
+        (read_request, b'{"candidates":["a"]}', "query", "query is missing; it must be a string"),
+        (read_request, b"3", None, "the body is 3; it must be an object with the fields query, candidates, signals, session"),
+        (read_feedback, b'{"decision":"d"}', "clicked", "clicked is missing; it must be a string, or null"),
+        (read_feedback, b'{"decision":3,"clicked":null}', "decision", "decision is 3; it must be a string"),
+        (read_shift, b'{"at":3}', "at", "at is not a known field; no field is allowed"),
+        (read_shift, b"[]", None, "the body is a list; it must be an empty object"),
+        (read_ranks_together, b'[{"query":"a","candidates":[]},{"query":3}]', "[1].query", "[1].query is 3; it must be a string"),
+        (
+            read_ranks_together,
+            b'[{"query":"a"}]',
+            "[0].candidates",
+            f"[0].candidates is missing; it must be a list in which each entry is {ENTRY}",
+        ),
+        (read_ranks, body(), None, "the body is an object; it must be a list"),
+        (read_ranks, body(query="x" * 40_000), None, "the body is an object; it must be a list"),
+        (read_list, {"limit": "0"}, "limit", 'limit is "0"; it must be a whole number from 1 to 1000'),
+        (read_list, {"order": "name"}, "order", 'order is "name"; it must be shifted or traffic'),
+        (read_list, {"page": "2"}, "page", "page is not a known field; the known ones are order, limit"),
+    ],
+)
+def test_what_is_missing_or_of_another_type(read, text, field, says):
+    trouble = refused(read, text)
+    assert (trouble.status, trouble.field, trouble.message) == (422, field, says)
+
+
+def test_a_long_value_is_cut_short_and_one_that_is_not_looked_for_is_named_by_its_type():
+    assert refused(read_feedback, b'{"decision":' + b"7" * 5000 + b"}").message == f"decision is {'7' * 60} …; it must be a string"
+    assert refused(read_feedback, b'{"decision":3,"clicked":@}').message == "decision is of type int; it must be a string"
+    long = refused(read_feedback, b'{"decision":3,"clicked":"' + b"x" * 70_000 + b'"}')
+    assert (long.field, long.message) == ("decision", "decision is of type int; it must be a string")
+    assert len(refused(read_feedback, b'{"' + b"x" * 5000 + b'":3}').message) < 200
+
+
+def test_a_body_that_ends_early():
+    assert refused(read_feedback, b" ").message == "the body is empty"
+    assert refused(read_feedback, b'{"decision":').message == "the body ends before its JSON is complete"
 
 
 @pytest.mark.parametrize("number", [b"1e999", b"-1e999", b"1" + b"0" * 400])

@@ -92,7 +92,7 @@ def test_a_file_that_others_can_read_is_refused_with_the_command_that_helps(path
 def test_a_damaged_file_is_refused_and_not_made_anew(path, text):
     path.write_text(text, encoding="latin-1")
     path.chmod(0o600)
-    with pytest.raises(SecretsError, match="cannot be read; they must be as Swerve wrote them"):
+    with pytest.raises(SecretsError, match="are not in the form in which Swerve writes them"):
         load_secrets(path, {})
     assert path.read_text(encoding="latin-1") == text
 

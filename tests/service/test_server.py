@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
+import msgspec
 import pytest
 
 from swerve.core.errors import SwerveError
@@ -47,7 +49,7 @@ def test_its_failure_is_logged_and_the_service_goes_on(caplog):
         raise RuntimeError("out of luck")
 
     asyncio.run(beside(run))
-    assert [record.message for record in caplog.records] == ["what runs beside the service failed"]
+    assert [record.message for record in caplog.records] == ["the extension of the service failed"]
 
 
 def test_what_cannot_be_built_leaves_nothing_open(tmp_path, monkeypatch):
@@ -62,3 +64,34 @@ def test_what_cannot_be_built_leaves_nothing_open(tmp_path, monkeypatch):
         serve(config(tmp_path), lambda line: None, extend=extend)
     assert asked[0].startswith("http://127.0.0.1:")
     open_store(f"sqlite:///{tmp_path}/swerve.db").close()  # nobody holds it any more
+
+
+def test_a_port_that_is_taken_leaves_no_files_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr("swerve.service.logs.setup", lambda config: None)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        wanted = msgspec.structs.replace(config(tmp_path), server=Server(port=port))
+        with pytest.raises(SwerveError, match=f"cannot listen on 127.0.0.1 port {port}"):
+            serve(wanted, lambda line: None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_cannot_be_opened_lets_go_of_the_port(tmp_path, monkeypatch):
+    monkeypatch.setattr("swerve.service.logs.setup", lambda config: None)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    held = open_store(f"sqlite:///{tmp_path}/swerve.db")
+    try:
+        with pytest.raises(SwerveError):
+            serve(msgspec.structs.replace(config(tmp_path), server=Server(port=port)), lambda line: None)
+    finally:
+        held.close()
+    socket.create_server(("127.0.0.1", port)).close()
+
+
+def test_an_address_that_may_not_be_bound_is_refused_before_the_socket(tmp_path, monkeypatch):
+    monkeypatch.setattr("swerve.service.logs.setup", lambda config: None)
+    monkeypatch.setattr("swerve.service.http.server.listen", lambda host, port: pytest.fail("it listens"))
+    with pytest.raises(SwerveError, match="API key"):
+        serve(msgspec.structs.replace(config(tmp_path), server=Server(host="0.0.0.0", port=0)), lambda line: None)
+    assert list(tmp_path.iterdir()) == []

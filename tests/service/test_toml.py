@@ -157,7 +157,7 @@ def test_what_is_no_toml_is_told_with_its_line(text, line, words):
 
 def test_what_is_no_text_is_told_with_its_line(tmp_path):
     (tmp_path / "f.toml").write_bytes(b"a = 1\nb = '\xff'\n")
-    with pytest.raises(ConfigError, match=r"f\.toml:2: this is no UTF-8 text"):
+    with pytest.raises(ConfigError, match=r"f\.toml:2: this is not UTF-8"):
         read(tmp_path / "f.toml")
     with pytest.raises(SwerveError, match="cannot be read: No such file"):
         read(tmp_path / "g.toml")

@@ -1,1 +1,1 @@
-"""The service behind a search box: it answers `rank`, learns from `feedback`, and keeps what it knows in a store."""
+"""The service behind a search box: answers `rank`, learns from `feedback`, and keeps its state in a store."""

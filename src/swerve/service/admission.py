@@ -1,14 +1,17 @@
-"""Which queries that nobody has asked before get a row of their own: those that several sessions ask come first."""
+"""Permits for rows of new queries. When permits are short, queries that several sessions ask come first."""
 
 from __future__ import annotations
 
-MOST_ASKED = 100_000  # queries without a row that are known to have been asked
+#: Queries without a row that are remembered: at most 20 MB of memory.
+MOST_ASKED = 100_000
+#: One session may fill this part of the remembered queries.
+SESSION_PART = 10
 
 
 class Doorkeeper:
-    """Who asked a query that has no row first: of at least the last `most` / 2 of them, and of at most `most`.
+    """Remembers which session first asked each query without a row, for at least the last `most` / 2 queries and at most `most`.
 
-    One session has a tenth of the room at most, so that a flood from one does not make the others' be forgotten.
+    One session fills a tenth of that at most, so that a flood from one session does not push out the queries of the others.
 
     >>> door = Doorkeeper()
     >>> door.several(b"jaguar", 1), door.several(b"jaguar", 1), door.several(b"jaguar", 2)
@@ -18,14 +21,14 @@ class Doorkeeper:
     __slots__ = ("_each", "_half", "_old", "_share", "_young")
 
     def __init__(self, most: int = MOST_ASKED) -> None:
-        self._half, self._share = most // 2, most // 20
-        # two tables, the older of which is let go when the younger is full
+        self._half, self._share = most // 2, most // 2 // SESSION_PART
+        # The older table is dropped when the younger is full.
         self._young: dict[bytes, int] = {}
         self._old: dict[bytes, int] = {}
-        self._each: dict[int, int] = {}  # entries of each session in the younger
+        self._each: dict[int, int] = {}  # session → its entries in the younger table
 
     def several(self, key: bytes, session: int) -> bool:
-        """Whether another session has asked this query before; notes that this one does, if nobody has."""
+        """Return whether another session has asked this query before. Remembers this session if it is the first."""
         first = self._young.get(key)
         if first is None:
             first = self._old.get(key)
@@ -41,10 +44,10 @@ class Doorkeeper:
 
 
 class NewQueries:
-    """A bucket of permits for queries that were never seen before: `per_minute` flow in, and at most as many are kept.
+    """A token bucket of permits for new queries: `per_minute` flow in, and the bucket holds that many.
 
-    The upper half is for anybody. The lower half is for queries that several sessions ask: one that asks for new queries without
-    end takes none from those. Requests without a session are one session.
+    Any query may take from the upper half. The lower half is reserved for queries that several sessions ask, so that a session that
+    invents queries takes none of those permits. All requests without a session count as one session.
 
     >>> bucket = NewQueries(60, now=0.0)
     >>> sum(bucket.allow(number.to_bytes(2, "big"), 1, now=0.0) for number in range(100))
@@ -63,8 +66,10 @@ class NewQueries:
         self.door = Doorkeeper()
 
     def allow(self, key: bytes, session: int, now: float, *, several: bool = False) -> bool:
-        """Take a permit for a query if there is one; `several` sessions ask it at this very moment. A clock that goes back gives
-        none, and takes none away."""
+        """Take a permit for a query; returns whether there was one.
+
+        `several` says that more than one session asks the query at this moment. A clock that goes back adds and removes no permits.
+        """
         if now > self.since:
             self.left = min(self.per_minute, self.left + (now - self.since) * self.per_minute / 60.0)
         self.since = now

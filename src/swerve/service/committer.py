@@ -1,86 +1,55 @@
-"""Writing: feedback at once and in groups, what `rank` changed a little later; and what happens when the store does not answer.
+"""Writing: feedback at once and in groups, changes by `rank` a little later; retries while the store does not answer.
 
-One group is under way at a time. Its rows are put together on the event loop, where they change, and written by a thread; whatever
-arrives meanwhile makes the next group, so that groups grow with the load. Who waits belongs to the group that holds its row, and is
-answered by what becomes of that group and of no other. When a group fails, its rows and decision numbers stay pending together: a
-retry of the feedback finds its number used and waits for the next attempt.
+One group is written at a time. Its rows are copied on the event loop, where they change, and committed by the writer's thread;
+requests that arrive meanwhile join the next group, so groups grow with the load. A caller waits for the group that holds its row
+and gets that group's result. When a group fails, its rows and decision numbers stay pending together: repeated feedback finds its
+number used and waits for the next attempt.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import math
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
 
-from swerve.service.availability import Availability, Unavailable
+from swerve.service.availability import Availability
+from swerve.service.batches import commit, row_of
+from swerve.service.groups import Group, Written
 from swerve.service.metrics import Metrics
 from swerve.service.tidy import Tidy
 from swerve.service.used import Used
+from swerve.service.worker import Worker
 from swerve.serving.ranker import Ranker
-from swerve.serving.requests import Misplaced
 from swerve.serving.rows import Place
-from swerve.store.protocol import DAY, Batch, Conflict, Row, Store, StoreError
+from swerve.store.protocol import Row, Store, StoreError
 
 log = logging.getLogger("swerve.service")
-T = TypeVar("T")
 
-MOST_ROWS = 64  # that `rank` changed, in one batch: putting more of them together would keep requests waiting for milliseconds
-PRESSED_ROWS = 256  # the same, when memory is nearly full and only written rows can make room
-FEW_ROWS = 4  # of them at least in a batch that somebody waits for; more of them as long as it stays below
-SHORT = 24  # so many rows: whoever waits, waits for all of them
-
-#: Done when a group is durable: True, or False for a row that could not be written because its page is damaged; fails with
-#: `Unavailable`.
-Written = asyncio.Future[bool]
-
-
-async def durable(waiting: Written) -> None:
-    """Wait for a group; raises `Unavailable` when it, or this row of it, could not be written."""
-    if not await waiting:
-        raise Unavailable
-
-
-@dataclasses.dataclass(slots=True)
-class Group:
-    """What becomes durable together, and who waits for it."""
-
-    used: dict[int, tuple[int, Place]] = dataclasses.field(default_factory=dict)  # decisions, with outcome and row
-    rows: dict[bytes, Place] = dataclasses.field(default_factory=dict)  # of those decisions, and others that somebody waits for
-    waiting: list[tuple[bytes, Written]] = dataclasses.field(default_factory=list)  # and for which row
-
-    def wait(self, key: bytes) -> Written:
-        """Done when this row, which must be in the group, is durable."""
-        assert key in self.rows, "nobody may wait for a row that is not written with the group"
-        waiting: Written = asyncio.get_running_loop().create_future()
-        self.waiting.append((key, waiting))
-        return waiting
-
-    def fail(self) -> None:
-        """Tell those who wait that the store is away; they wait no longer, and what is pending stays."""
-        for _, one in self.waiting:
-            if not one.done():
-                one.set_exception(Unavailable())
-                one.exception()  # nobody may be waiting any more
-        self.waiting = []
-
-    def done(self, lost: frozenset[bytes]) -> None:
-        """Tell those who wait that the group is written, all of it but these rows."""
-        for key, one in self.waiting:
-            if not one.done():
-                one.set_result(key not in lost)
-        self.waiting = []
+#: Rows changed by `rank` that one batch takes: copying more would hold the event loop for milliseconds.
+MOST_ROWS = 64
+#: The bound while memory is nearly full: only written rows can leave it.
+PRESSED_ROWS = 256
+#: A batch that callers wait for is filled up to `SHORT` rows, because they wait for all of them, but with at least `FEW_ROWS` rows
+#: of `rank`, so that those are written under steady feedback too.
+SHORT, FEW_ROWS = 24, 4
+#: Seconds until the next batch while memory is nearly full, and the least wait for any other. Never 0: requests come in between.
+PRESSED_WAIT = 0.002
+#: Seconds until the next housekeeping while rows must make room. Not 0, for the same reason.
+ROOM_WAIT = 0.005
+#: Seconds between two attempts to use a store that is away: short, because every ranking is degraded meanwhile.
+PATIENCE = 0.25
+#: Seconds for the last writes when the caller names none; the default of `server.drain_seconds`.
+STOP_SECONDS = 10.0
 
 
 class Committer:
     """Owns the writing side of a store.
 
-    `moved` is called in the writer's thread when another file lies where the store was; what it returns, once memory is empty.
+    `moved` runs in the writer's thread when another file has replaced the store; the function that it returns runs on the event
+    loop once memory is empty. `patience` is the number of seconds between two attempts to use a store that is away.
     """
 
     def __init__(
@@ -95,70 +64,65 @@ class Committer:
         flush: float,
         window: float,
         idle: Callable[[], float],
-        patience: float = 0.25,
+        patience: float = PATIENCE,
         moved: Callable[[], Callable[[], None]] = lambda: lambda: None,
     ) -> None:
         self.store, self.ranker, self.layouts, self.availability = store, ranker, layouts, availability
         self.metrics, self.clock = metrics, clock
-        self.flush, self.window, self.idle, self.patience, self.moved = flush, window, idle, patience, moved
+        self.flush, self.window, self.patience, self.moved = flush, window, patience, moved
         self.used = Used(ranker.life.id, window)
-        self.lives: dict[int, int] = {}  # ids of earlier lives by their marks, as far as somebody has asked
-        self._thread = ThreadPoolExecutor(1, "swerve-writer")
+        self.lives: dict[int, int] = {}  # mark → id of the earlier lives that feedback has named so far
+        self._writer = Worker("swerve-writer")
         self._next, self._flying = Group(), Group()  # the group that grows, and the one that is being written
         self._wake = asyncio.Event()
         self._stopping = False
-        self._until = 0.0  # when to give up writing at the end
-        self._anew = False  # whether another file was found, and is not taken up yet
+        self._until = 0.0  # while stopping: when to give up writing
+        self._replaced = False  # whether another file has replaced the store and memory still holds the old one's queries
         self._task: asyncio.Task[None] | None = None
         self._shared_at = 0.0
-        self.tidy = Tidy(self)
-        self.tidy.measure()
+        self._tidy = Tidy(store, ranker, self._writer, metrics, clock, window=window, idle=idle)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start to write."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="swerve-committer")
 
-    async def stop(self, within: float = 10.0) -> bool:
-        """Write what is left, then end; False when that could not be done in so many seconds."""
+    async def stop(self, within: float = STOP_SECONDS) -> bool:
+        """Write all pending changes, then end. Returns False when that takes more than `within` seconds."""
         self._stopping = True
         self._until = self.clock() + within
         self._wake.set()
         if self._task is not None:
             await self._task
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._writer.stop()
         return not self.ranker.unwritten and not self._next.rows
 
     # ------------------------------------------------------------------ feedback
     def durable(self, place: Place, number: int, outcome: int) -> Written:
-        """A decision was used and its row changed: done when both are written."""
+        """Note that a decision was used and changed a row. The future resolves when both are written."""
         self.used.put(number, outcome, self.clock())
         self._next.used[number] = (outcome, place)
         return self.now(place)
 
     def again(self, number: int) -> Written | None:
-        """For a repeat: when the first one is durable; None when it is already."""
+        """Return the future of a decision that is used but not durable yet, for a repeat; None when it is durable."""
         for group in (self._next, self._flying):
             if number in group.used:
                 return group.wait(group.used[number][1].key)
         return None
 
     def now(self, place: Place) -> Written:
-        """Done when this row, as it is now, is durable."""
+        """Write a row with the next group. The future resolves when the row's present state is durable."""
         if not self._next.waiting:
             self._wake.set()
         self._next.rows[place.key] = place
         return self._next.wait(place.key)
 
     def suspect(self, error: StoreError) -> None:
-        """The reading side is in trouble: look at the store before the next batch."""
+        """Mark the store as away after a failed read, so that it is probed before the next batch."""
         if self.availability.away is None:
             log.warning("the store cannot be read (%s): %s", error.kind, error)
             self.availability.away = error.kind
             self._wake.set()
-
-    async def ask(self, function: Callable[..., T], *args: Any) -> T:
-        """Call the store in the writer's thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
 
     # ------------------------------------------------------------------ the loop
     async def _run(self) -> None:
@@ -171,7 +135,7 @@ class Committer:
                 self.availability.away = self.availability.away or "io"
 
     async def _step(self) -> bool:
-        """Wait for something to do, and do it; True at the end."""
+        """Wait until a batch or housekeeping is due, and do it. Returns True when the committer has stopped."""
         if not self._next.waiting and not self._stopping:
             self._wake.clear()
             with contextlib.suppress(TimeoutError):
@@ -184,22 +148,24 @@ class Committer:
             await asyncio.sleep(self.patience)
             return False
         wrote = await self._write()
-        await self._tidy()
+        await self._tidy_up()
         return self._stopping and not self._next.waiting and not wrote
 
     def _until_due(self) -> float:
+        """Return the seconds until the next step when no caller waits."""
         if self.availability.away is not None:
             return self.patience
-        if self.tidy.pressing:
-            return 0.005
+        if self._tidy.pressing:
+            return ROOM_WAIT
         if not self.ranker.unwritten:
             return self.flush
         if self.ranker.pressed:
-            return 0.002
-        return min(max(self.ranker.unwritten[0][0] + self.flush - self.clock(), 0.002), self.flush)
+            return PRESSED_WAIT
+        return min(max(self.ranker.unwritten[0][0] + self.flush - self.clock(), PRESSED_WAIT), self.flush)
 
+    # ------------------------------------------------------------------ one group
     async def _write(self) -> bool:
-        """One group; whether there was anything to write. Whatever happens, those who wait are answered."""
+        """Write one group and answer all its callers. Returns whether there was anything to write."""
         group = self._flying = self._next
         self._next = Group()
         places = dict(group.rows)
@@ -214,18 +180,18 @@ class Committer:
 
     async def _write_group(self, group: Group, places: dict[bytes, Place]) -> bool:
         most = PRESSED_ROWS if self.ranker.pressed else MOST_ROWS
-        self._behind(places, max(FEW_ROWS, SHORT - len(places)) if group.waiting else most)
+        self._add_due(places, max(FEW_ROWS, SHORT - len(places)) if group.waiting else most)
         shared = self._shared()
         if not places and not shared:
             return False
-        rows = [self._row(place) for place in places.values()]
+        rows = [row_of(place, self.layouts) for place in places.values()]
         for place in places.values():
             place.pinned += 1
             place.dirty = False
         started = time.perf_counter()
         try:
             used = [(number, outcome, place.key) for number, (outcome, place) in group.used.items()]
-            lost = await self.ask(self._commit_measured, rows, used, shared)
+            lost = await self._writer.ask(self._commit, rows, used, shared)
         finally:
             for place in places.values():
                 place.pinned -= 1
@@ -242,8 +208,8 @@ class Committer:
         group.done(lost)
         return True
 
-    def _behind(self, places: dict[bytes, Place], most: int) -> None:
-        """Add rows that `rank` changed long enough ago, at most so many: those who wait for feedback should not wait for them."""
+    def _add_due(self, places: dict[bytes, Place], most: int) -> None:
+        """Add rows that `rank` changed at least `flush` seconds ago, at most `most` of them."""
         unwritten = self.ranker.unwritten
         due = math.inf if self._stopping or self.ranker.pressed else self.clock() - self.flush
         most += len(places)
@@ -252,78 +218,22 @@ class Committer:
             if place.dirty:
                 places[place.key] = place
 
-    def _row(self, place: Place) -> Row:
-        shelf, index = place.shelf, place.index
-        at = shelf.at
-        if shelf.numbers[index, at["owner"]] != place.owner:
-            raise Misplaced(place)  # it would be stored under the key of another query
-        return Row(
-            place.key,
-            place.version + 1,
-            self.layouts[shelf.arms],
-            int(shelf.floats[index, at["seen"]] // DAY),
-            (int(shelf.numbers[index, at["requests"]]) + 1).bit_length() - 1,
-            float(shelf.floats[index, at["shifted"]]),
-            shelf.words[index].tobytes(),
-            place.names(),
-        )
-
     def _shared(self) -> dict[str, bytes]:
-        """What all queries have learnt together, when it is due."""
+        """Return the records that all queries share when they are due, else none."""
         now = self.clock()
         if not self.ranker.learnt or not (self._stopping or now - self._shared_at >= self.flush):
             return {}
         self.ranker.learnt, self._shared_at = False, now
         return self.ranker.shared(now)
 
-    def _commit_measured(self, rows: list[Row], used: list[tuple[int, int, bytes]], shared: dict[str, bytes]) -> frozenset[bytes]:
-        lost = self._commit(rows, used, shared)
-        self.tidy.measure()
+    def _commit(self, rows: list[Row], used: list[tuple[int, int, bytes]], shared: dict[str, bytes]) -> frozenset[bytes]:
+        """Commit and measure the store, in the writer's thread; return the keys of rows on damaged pages."""
+        lost = commit(self.store, rows, used, shared)
+        self._tidy.measure()
         return lost
 
-    def _commit(self, rows: list[Row], used: list[tuple[int, int, bytes]], shared: dict[str, bytes]) -> frozenset[bytes]:
-        """In the writer's thread; the keys of rows that cannot be written because their page is damaged.
-
-        Such rows must not keep the others from being written: if nobody can say which they are, each goes by itself.
-        """
-        lost: set[bytes] = set()
-        while True:
-            good = [row for row in rows if row.key not in lost]
-            try:
-                self._insist(Batch(good, [(number, outcome) for number, outcome, key in used if key not in lost], shared))
-                return frozenset(lost)
-            except StoreError as error:
-                if error.kind != "corrupt" or not good:
-                    raise
-                blamed = set(error.keys) & {row.key for row in good}
-                if not blamed:
-                    break
-                lost |= blamed
-        for row in good:
-            try:
-                self._insist(Batch([row], [(number, outcome) for number, outcome, key in used if key == row.key], {}))
-            except StoreError as error:
-                if error.kind != "corrupt":
-                    raise
-                self.store.probe()  # raises when it is not this row but the store
-                lost.add(row.key)
-        return frozenset(lost)
-
-    def _insist(self, batch: Batch) -> None:
-        """Commit. This process owns the store, so memory is right where they differ: a row that has expired meanwhile, or a batch
-        that was written although its commit ended in an error."""
-        for _ in range(3):
-            try:
-                return self.store.commit(batch)
-            except Conflict as conflict:
-                for row in batch.rows:
-                    if row.key in conflict.versions:
-                        row.version = conflict.versions[row.key] + 1
-                batch.used = [(number, outcome) for number, outcome in batch.used if number not in conflict.used]
-        self.store.commit(batch)
-
     def _keep(self, group: Group, places: dict[bytes, Place], error: StoreError) -> None:
-        """A group failed: all of it is pending again, and the store is away."""
+        """Return a failed group to the pending changes, fail its callers and mark the store as away."""
         for place in places.values():
             if not place.dirty:
                 place.dirty = True
@@ -339,35 +249,30 @@ class Committer:
         group.fail()
 
     def _lose(self, place: Place) -> None:
-        """A row whose page is damaged: what memory knows more than the store was acknowledged to nobody."""
+        """Drop a row whose page is damaged, with its changes in memory: none of them has been acknowledged."""
         log.error("a row could not be written, its page is damaged: %s", place.key.hex())
         self.metrics.store_errors("corrupt").value += 1
         for group in (self._flying, self._next):
-            for number in [number for number, (_, row) in group.used.items() if row is place]:
+            for number in group.lose(place):
                 self.used.put(number, 0, self.clock())
-                del group.used[number]
-        if self._next.rows.pop(place.key, None) is not None:  # it changed again meanwhile: that is lost with it
-            for key, one in self._next.waiting:
-                if key == place.key and not one.done():
-                    one.set_result(False)
         place.dirty = False
         if self.ranker.rows.get(place.key) is place:
             self.ranker.rows.drop(place)
 
-    # ------------------------------------------------------------------ trouble and housekeeping
+    # ------------------------------------------------------------------ recovery and housekeeping
     async def _recovered(self) -> bool:
-        """Whether the store can be written again; opens it anew where that may help."""
+        """Probe a store that is away, reopening it where that can help. Returns whether it can be written again."""
         try:
             same = True
             if self.availability.away in ("gone", "io", "corrupt"):
-                same = await self.ask(self.store.reopen)
-            if same and not self._anew:
-                await self.ask(self.store.probe)
+                same = await self._writer.ask(self.store.reopen)
+            if same and not self._replaced:
+                await self._writer.ask(self.store.probe)
             else:
-                self._anew = True  # also when the next lines fail: what is in memory is about another store
-                await self._begin_anew()
+                self._replaced = True  # stays True when the next line fails: memory holds another store's queries
+                await self._take_up_replacement()
         except StoreError as error:
-            if error.kind != self.availability.away:  # once for each kind of trouble, not for each attempt
+            if error.kind != self.availability.away:  # one log line for each kind of trouble, not for each attempt
                 log.warning("the store cannot be used (%s): %s", error.kind, error)
             self.availability.away = error.kind
             return False
@@ -375,28 +280,28 @@ class Committer:
         self.availability.away = None
         return True
 
-    async def _begin_anew(self) -> None:
-        """Another file lies where the store was: what memory holds is about the one before."""
-        life = await self.ask(self.store.begin_life)
-        take_up = await self.ask(self.moved)
-        log.warning("another store lies where ours was: going on with what it holds")
+    async def _take_up_replacement(self) -> None:
+        """Forget all queries in memory and go on with the file that has replaced the store."""
+        life = await self._writer.ask(self.store.begin_life)
+        take_up = await self._writer.ask(self.moved)
+        log.warning("another file has replaced the store: the service goes on with its content")
         ranker = self.ranker
-        self._next.fail()  # what they wait for is about the store before, and is forgotten
-        self._next, self._anew = Group(), False
+        self._next.fail()  # its rows belong to the old store and are forgotten
+        self._next, self._replaced = Group(), False
         ranker.rows.clear()
         ranker.unwritten.clear()
         ranker.life, ranker.issued = life, 0
         self.used, self.lives = Used(life.id, self.window), {}
-        self.tidy.begin()
+        self._tidy.begin()
         take_up()
 
-    async def _tidy(self) -> None:
-        """Housekeeping, a little at a time."""
+    async def _tidy_up(self) -> None:
+        """Do one step of housekeeping."""
         if self.availability.away is not None or self._stopping:
             return
         try:
-            await self.tidy.step()
+            await self._tidy.step(self.used)
         except StoreError as error:
             self.metrics.store_errors(error.kind).value += 1
-            log.warning("the store cannot be tidied (%s): %s", error.kind, error)
+            log.warning("the housekeeping of the store failed (%s): %s", error.kind, error)
             self.availability.away = error.kind

@@ -1,7 +1,7 @@
-"""Feedback: what a token says, whether it was used before, what it teaches, and when that is durable.
+"""Feedback: reads the token, checks whether it was used, credits the click, and answers when that is durable.
 
-`at_once` counts what needs no waiting; `one` takes the rest, which may have to wait for a row, or for the store to say what an
-earlier life did. Both end in `_count`, and batches are made of the two.
+`at_once` handles feedback that needs no reading. `one` handles the rest, which may wait for a row, or for the store to look up a
+decision of an earlier life. Both end in `_count`; batches use both.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from swerve.service.availability import Availability, Unavailable
-from swerve.service.committer import Committer, Written, durable
+from swerve.service.committer import Committer
 from swerve.service.config.sections import Limits
+from swerve.service.groups import Written, durable
 from swerve.service.loader import Loader, Wish
 from swerve.service.metrics import Metrics
 from swerve.service.turns import Turns
@@ -24,15 +25,17 @@ from swerve.serving.rows import Place
 from swerve.serving.tokens import NUMBER_BITS, Forged, Ticket, Tokens
 from swerve.store.protocol import StoreError
 
-WAIT = 1.0  # seconds that feedback waits for a row
-SLICE = 100  # entries of a batch that wait together
+#: Seconds that feedback waits for a row; then it is answered 503.
+WAIT = 1.0
+#: Entries of a batch that wait together: bounds the tasks and the pinned rows of one batch.
+SLICE = 100
 
 OUTCOMES: dict[int, Status] = {LEARNED: "learned", LATE: "late", IGNORED: "ignored"}
 ANSWERS: dict[Status, FeedbackResponse] = {status: FeedbackResponse(status) for status in (*OUTCOMES.values(), "expired")}
 
-#: What feedback came to, and when that is durable.
+#: The status of feedback, and the future that resolves when it is durable.
 Counted = tuple[Status, Written]
-#: What became of an entry of a batch; None: it must be sent again.
+#: The outcome of an entry of a batch; None: the caller must send it again.
 Said = FeedbackResponse | Refused | None
 
 
@@ -57,10 +60,10 @@ class Feedback:
         self.availability, self.metrics, self.clock, self.limits = availability, metrics, clock, limits
         self.window, self.recorder = window, recorder
 
-    # ------------------------------------------------------------------ the ways in
+    # ------------------------------------------------------------------ entry points
     def at_once(self, request: FeedbackRequest) -> Counted | None:
-        """Count what needs no waiting: a decision of this life that was not used, whose row is in memory. None for all others, and
-        nothing is done. Raises `Refused`."""
+        """Count feedback for an unused decision of this life whose row is in memory. For any other feedback do nothing and return
+        None. Raises `Refused`."""
         check(request, self.limits)
         try:
             ticket = self.tokens.read(request.decision)
@@ -78,7 +81,8 @@ class Feedback:
         return self._count(place, ticket, number, request.clicked, now)
 
     async def one(self, request: FeedbackRequest) -> FeedbackResponse:
-        """What became of a decision; returns when it is durable. Raises `Refused`, or `Unavailable` when it must be sent again."""
+        """Count feedback and return its status once it is durable. Raises `Refused`, or `Unavailable` when the caller must send it
+        again."""
         check(request, self.limits)
         ticket, now = self._read(request.decision), self.clock()
         if now - ticket.at > self.window:
@@ -96,23 +100,23 @@ class Feedback:
             if isinstance(found, str) or self.ranker.life is not life:
                 raise Unavailable
             self.availability.require()
-            outcome = self.committer.used.get(number)  # its repeat may have been quicker
+            outcome = self.committer.used.get(number)  # a repeat may have been counted while this one waited
             if not outcome:
                 counted = self._count(found, ticket, number, request.clicked, now)
         return await (self._again(number, outcome) if outcome else self._when_durable(*counted))
 
     async def many(self, entries: Sequence[FeedbackRequest | Refused], turns: Turns) -> list[Said]:
-        """What became of several decisions, in order; returns when it is durable."""
+        """Count several entries and return their outcomes, in order, once they are durable."""
         out: list[Said] = []
         for start in range(0, len(entries), SLICE):
             out += await self._slice(entries[start : start + SLICE], turns)
         return out
 
     async def _slice(self, entries: Sequence[FeedbackRequest | Refused], turns: Turns) -> list[Said]:
-        """Most needs no task to wait in: what it teaches is known at once, and when that is durable is one moment for all."""
+        """Count some entries. Most are counted at once and share the future of one group; only the others get a task each."""
         loop = asyncio.get_running_loop()
         waiting: list[Counted | asyncio.Task[Said] | Refused] = []
-        later: set[str] = set()  # a task says what was said of these first: what is said next must not be quicker
+        later: set[str] = set()  # decisions whose first entry has a task: a second entry must not overtake it
         for entry in entries:
             await turns()
             counted: Counted | None = None
@@ -150,9 +154,9 @@ class Feedback:
         except Unavailable:
             return None
 
-    # ------------------------------------------------------------------ what a token says
+    # ------------------------------------------------------------------ tokens and numbers
     def _read(self, decision: str) -> Ticket:
-        """What a token of this store says; raises `Refused`."""
+        """Return the content of a token of this store; raises `Refused`."""
         try:
             ticket = self.tokens.read(decision)
         except Forged as forged:
@@ -160,11 +164,11 @@ class Feedback:
             raise Refused(403, "forged", str(forged), "decision") from None
         if ticket.store != self.ranker.life.store:
             self.metrics.refused("foreign").value += 1
-            raise Refused(403, "foreign", "the decision was made by another store than the one that is served here", "decision")
+            raise Refused(403, "foreign", "the decision was made by a service with another store", "decision")
         return ticket
 
     async def _number(self, ticket: Ticket) -> int:
-        """The number of a decision in this store: its life's id, and its own."""
+        """Return the number of a decision in this store: the id of its life, then its number in that life."""
         life = self.ranker.life
         if ticket.life == life.mark:
             return life.id << NUMBER_BITS | ticket.number
@@ -174,19 +178,19 @@ class Feedback:
                 lives[ticket.life] = await self.loader.ask(self.loader.store.life_id, ticket.life)
             except StoreError:
                 raise Unavailable from None
-            if self.ranker.life is not life:  # another store was put in its place meanwhile: its numbers differ
+            if self.ranker.life is not life:  # another store has replaced ours meanwhile, and its numbers differ
                 self.committer.lives.pop(ticket.life, None)
                 raise Unavailable
         return lives[ticket.life] << NUMBER_BITS | ticket.number
 
     async def _earlier(self, number: int) -> int:
-        """The outcome of a decision of an earlier life: asked of the store, then remembered."""
+        """Return the outcome of a decision of an earlier life, from the store, and remember it."""
         used = self.committer.used
         try:
             known = await self.loader.ask(self.loader.store.outcomes, [number])
         except StoreError:
             raise Unavailable from None
-        if self.committer.used is not used:  # another store was put in its place meanwhile
+        if self.committer.used is not used:  # another store has replaced ours meanwhile
             raise Unavailable
         outcome = used.get(number) or known.get(number, 0)
         if outcome:
@@ -201,7 +205,7 @@ class Feedback:
         return OUTCOMES[outcome], self.committer.durable(place, number, outcome)
 
     async def _again(self, number: int, outcome: int) -> FeedbackResponse:
-        """A repeat is answered as the first one, when that is durable."""
+        """Answer a repeat like the first one, once that is durable."""
         self.metrics.feedback("repeat").value += 1
         return await self._when_durable(OUTCOMES[outcome], self.committer.again(number))
 
@@ -211,6 +215,6 @@ class Feedback:
         return self.answer(status)
 
     def answer(self, status: Status) -> FeedbackResponse:
-        """The answer to feedback, counted."""
+        """Return the answer for a status, and count it."""
         self.metrics.feedback(status).value += 1
         return ANSWERS[status]

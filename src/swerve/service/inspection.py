@@ -1,4 +1,4 @@
-"""What people ask of a service: what it knows of a query, which are busy or have shifted, and to take their word for a shift."""
+"""Requests of operators: explain a query, list queries by traffic or by their last shift, and tell the service of a shift."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from swerve.service.availability import Availability, Unavailable
-from swerve.service.committer import Committer, Written, durable
+from swerve.service.committer import Committer
+from swerve.service.groups import Written, durable
 from swerve.service.loader import Loader, Wish
 from swerve.service.turns import Turns
 from swerve.serving.explain import state_of, summary_of, text_in
@@ -17,13 +18,14 @@ from swerve.serving.recording import Recorder
 from swerve.serving.rows import Place
 from swerve.store.protocol import Order, StoreError
 
-WAIT = 1.0  # seconds that a person waits for a row
+#: Seconds that an operator's request waits for a row; then it is answered 503.
+WAIT = 1.0
 
 T = TypeVar("T")
 
 
 class Inspection:
-    """Questions and orders about single queries."""
+    """The operators' side of a service."""
 
     def __init__(
         self,
@@ -41,25 +43,27 @@ class Inspection:
         self.clock, self.layouts, self.names, self.recorder = clock, layouts, names, recorder
 
     async def with_row(self, text: str, use: Callable[[Place], T]) -> T:
-        """What `use` makes of the row of a query that has been asked before, named by its text or, with `key:` before it, by its
-        key. The row is held while it is used."""
+        """Call `use` with the row of a known query and return its result.
+
+        `text` is the query's text or `key:` and its key. The row stays in memory during the call.
+        """
         key = self.ranker.key_from(text)
         place = self.ranker.rows.get(key)
         if place is not None:
             return use(place)
         async with self.loader.held([Wish(key)], WAIT) as (found,):
             if found == "unknown":
-                raise Refused(404, "unknown_query", "this query is not known: it was never asked, or it was forgotten")
+                raise Refused(404, "unknown_query", "this query is not known: it was never asked, or it has been removed")
             if isinstance(found, str):
                 raise Unavailable
             return use(found)
 
     async def explain(self, text: str) -> QueryState:
-        """All that is known of a query."""
+        """Return the state of a query."""
         return await self.with_row(text, lambda place: state_of(place, self.names))
 
     async def shift(self, text: str) -> ShiftResponse:
-        """An operator says that this query has shifted; returns when that is durable."""
+        """Start a query over because an operator says that its intent has shifted. Returns once that is durable."""
         self.availability.require()
         phase, written = await self.with_row(text, lambda place: self._shifted(place, text))
         await durable(written)
@@ -73,7 +77,7 @@ class Inspection:
         return phase, self.committer.now(place)
 
     async def queries(self, order: Order, limit: int) -> QueryList:
-        """The queries with the most traffic, or those that shifted last: of the store, brought up to date from memory."""
+        """List the queries with the most traffic, or those that shifted last: from the store, brought up to date from memory."""
         try:
             rows = await self.loader.ask(self.loader.store.scan, order, limit)
         except StoreError:

@@ -1,7 +1,7 @@
-"""Reading: rows that are not in memory, those asked for at about the same time together, in a thread of its own.
+"""Reading: rows that are not in memory, loaded in groups by a thread of its own.
 
-Who waits for a row holds it from the moment that it is in memory: rows that are taken up after it cannot push it out before its
-waiters have had their turn.
+A row is pinned in memory for its waiters from the moment it is loaded: rows that are loaded after it cannot push it out before the
+waiters have used it.
 """
 
 from __future__ import annotations
@@ -11,25 +11,30 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 from swerve.service.metrics import Metrics
+from swerve.service.worker import Worker
 from swerve.serving.rows import Place
 from swerve.store.protocol import Damaged, Row, Store, StoreError
 
 log = logging.getLogger("swerve.service")
 
-MOST_ROWS = 128  # of one load, taken up in one go; further ones wait for the next
-MOST_WAITING = 4096  # keys that may wait to be loaded: beyond, the store is too slow, and requests are not kept waiting for it
+#: Rows of one load. They are adopted without a pause, so more would hold the event loop; the rest waits for the next load.
+MOST_ROWS = 128
+#: Keys that may wait to be loaded. With more of them the store is too slow, and requests fail at once instead of waiting.
+MOST_WAITING = 4096
 
 Found = Row | Damaged | None
 T = TypeVar("T")
 
 
 class Wish(NamedTuple):
-    """A row that somebody wants: whether it is to begin if nobody has asked it before, with which text and how many arms; which
-    session asks (0 for none), and whether several do."""
+    """A request for a row.
+
+    `begin` creates the row when the query is new, with this `text` and room for this many `arms`. `session` is the session that
+    asks (0 for none), and `several` whether more than one does.
+    """
 
     key: bytes
     begin: bool = False
@@ -41,7 +46,7 @@ class Wish(NamedTuple):
 
 @dataclasses.dataclass(slots=True)
 class Wanted:
-    """A row that is being read, and how many wait for it."""
+    """A row that is being read, and the number of its waiters."""
 
     done: asyncio.Future[Place | str]
     wish: Wish
@@ -51,8 +56,8 @@ class Wanted:
 class Loader:
     """Owns the reading side of a store.
 
-    `adopt` makes a row in memory of what was read, or says why not; it is called also when nobody waits any more, so that the next
-    one who asks need not wait. `suspect` is told of trouble that concerns the whole store.
+    `adopt` makes a row in memory from a stored one, or returns the reason why it cannot. It is called even when all waiters have
+    given up, so that the next request finds the row in memory. `suspect` receives errors that concern the whole store.
     """
 
     def __init__(
@@ -63,15 +68,15 @@ class Loader:
         suspect: Callable[[StoreError], None],
     ) -> None:
         self.store, self.metrics, self.adopt, self.suspect = store, metrics, adopt, suspect
-        self._thread = ThreadPoolExecutor(1, "swerve-reader")
+        self._reader = Worker("swerve-reader")
         self._wanted: dict[bytes, Wanted] = {}
         self._queue: list[bytes] = []
         self._task: asyncio.Task[None] | None = None
 
     @contextlib.asynccontextmanager
     async def held(self, wishes: Sequence[Wish], within: float) -> AsyncIterator[list[Place | str]]:
-        """The rows of keys, which stay in memory until the end of the block; in the place of one that is not there in so many
-        seconds, why."""
+        """Yield the rows of the wishes, which stay in memory until the end of the block. A row that is not there after `within`
+        seconds is replaced by the reason."""
         wanted = [self._want(wish) for wish in wishes]
         try:
             waiting = [one.done for one in wanted if one is not None]
@@ -86,7 +91,7 @@ class Loader:
                         place.pinned -= 1
 
     def _want(self, wish: Wish) -> Wanted | None:
-        """Wait for a row; None when too many are waited for already."""
+        """Queue a row for loading, or join its waiters; None when too many rows are queued."""
         wanted = self._wanted.get(wish.key)
         if wanted is None:
             if len(self._queue) >= MOST_WAITING:
@@ -107,21 +112,22 @@ class Loader:
         if wanted is None or not wanted.done.done():
             return "deadline"
         found = wanted.done.result()
-        return "store" if isinstance(found, Place) and found.gone else found  # another store was put in its place meanwhile
+        return "store" if isinstance(found, Place) and found.gone else found  # gone: another store has replaced ours meanwhile
 
     async def ask(self, function: Callable[..., T], *args: Any) -> T:
-        """Call the store in the reader's thread."""
+        """Call the store in the reader's thread; counts its errors."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+            return await self._reader.ask(function, *args)
         except StoreError as error:
             self.metrics.store_errors(error.kind).value += 1
             raise
 
     def stop(self) -> None:
-        """Read no more."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """Stop reading."""
+        self._reader.stop()
 
     async def _read(self) -> None:
+        """Load all queued rows and resolve their futures."""
         while self._queue:
             keys, self._queue = self._queue[:MOST_ROWS], self._queue[MOST_ROWS:]
             rows: Sequence[Found] = ()
@@ -138,8 +144,8 @@ class Loader:
                 if rows:
                     try:
                         found = self.adopt(wanted.wish, rows[at])
-                    except Exception:  # a record of a layout that nobody knows, for one
-                        log.exception("a row could not be taken up")
+                    except Exception:  # for example, the record has a layout that the store does not know
+                        log.exception("a row could not be restored")
                 if isinstance(found, Place):
                     found.pinned += wanted.waiting
                 wanted.done.set_result(found)

@@ -1,7 +1,7 @@
 """Structured logs on standard error: JSON objects or plain lines, with the request's id and never with a query's text.
 
-Exceptions are written with their places in the code. Their messages are written only where we or the operating system made
-them: other messages may quote what a caller sent.
+Exceptions are written with file, line and function. The message of an exception is written only if it is ours or the operating
+system's: other messages may quote the caller's data.
 """
 
 from __future__ import annotations
@@ -28,18 +28,22 @@ request_id: ContextVar[str] = ContextVar("request_id", default="")
 log = logging.getLogger("swerve")
 access_log = logging.getLogger("swerve.access")
 
-#: What every record has by itself; all else was given with `extra` and is written.
+#: Attributes that every record has. All others were given with `extra` and are written.
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
-#: An id that a caller sends is taken over if it is short and plain, so that it can be looked for and cannot forge log lines.
+#: Form of a request id that is taken over from the caller: short and plain, so that it cannot forge log lines.
 GOOD_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+#: Values that a text line shows without quotes.
 BARE = re.compile(r"[^\s\"'=]+")
+
+#: Causes of an exception, and frames of each, that a line names: enough to find the defect, and still one readable line.
+MOST_CAUSES, MOST_FRAMES = 5, 8
 
 _start = os.urandom(5).hex()
 _count = itertools.count(1)
 
 
 def new_id(sent: str | None = None) -> str:
-    """The id of a request: what the caller sent, if that can be used, else one that no other request has."""
+    """Return the id of a request: the caller's own if it has the right form, else a new unique one."""
     if sent is not None and GOOD_ID.fullmatch(sent):
         return sent
     return f"{_start}-{next(_count):x}"
@@ -51,7 +55,7 @@ def setup(config: Log, stream: TextIO | None = None) -> None:
     handler.setFormatter(JsonLines() if config.format == "json" else TextLines())
     root = logging.getLogger()
     for old in list(root.handlers):
-        if isinstance(old.formatter, Lines):  # a second set-up takes the place of the first
+        if isinstance(old.formatter, Lines):  # a second set-up replaces the first
             root.removeHandler(old)
     root.addHandler(handler)
     log.setLevel(config.level.upper())
@@ -59,8 +63,8 @@ def setup(config: Log, stream: TextIO | None = None) -> None:
         theirs = logging.getLogger(name)
         theirs.handlers.clear()
         theirs.propagate = True
-        theirs.setLevel(max(logging.WARNING, log.level))  # what it says of its start we say ourselves
-    theirs = logging.getLogger("uvicorn.access")  # it would write the path, and with it the query
+        theirs.setLevel(max(logging.WARNING, log.level))  # the service logs its start itself
+    theirs = logging.getLogger("uvicorn.access")  # it would write the path, which holds the query
     theirs.handlers.clear()
     theirs.propagate = False
     access_log.setLevel({"errors": logging.WARNING, "all": logging.INFO, "none": logging.CRITICAL + 1}[config.access])
@@ -78,7 +82,7 @@ class Lines(logging.Formatter):
     """A record as one line."""
 
     def fields(self, record: logging.LogRecord) -> dict[str, Any]:
-        """What there is to say, the most important first."""
+        """Return the fields of the line, the most important first."""
         seconds, rest = divmod(record.created, 1.0)
         out: dict[str, Any] = {
             "at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(rest * 1e3):03d}Z",
@@ -90,12 +94,12 @@ class Lines(logging.Formatter):
             out["request"] = current
         out |= {name: value for name, value in vars(record).items() if name not in STANDARD}
         if record.exc_info and record.exc_info[1] is not None:
-            out["error"] = told(record.exc_info[1])
+            out["error"] = traced(record.exc_info[1])
         return out
 
 
 class JsonLines(Lines):
-    """One JSON object a line."""
+    """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         said = self.fields(record)
@@ -115,25 +119,28 @@ class TextLines(Lines):
         return " ".join([head, *(f"{name}={quoted(value)}" for name, value in said.items())])
 
 
-def told(error: BaseException) -> str:
-    """An exception and what caused it: types and places; messages only where they are our own."""
+def traced(error: BaseException) -> str:
+    """Describe an exception and its causes: types, files and lines; messages only where they are ours or the system's."""
     parts: list[str] = []
     current: BaseException | None = error
-    while current is not None and len(parts) < 5:
-        places = [f"{os.path.basename(f.filename)}:{f.lineno} {f.name}" for f in traceback.extract_tb(current.__traceback__)[-8:]]
+    while current is not None and len(parts) < MOST_CAUSES:
+        frames = [
+            f"{os.path.basename(f.filename)}:{f.lineno} {f.name}"
+            for f in traceback.extract_tb(current.__traceback__)[-MOST_FRAMES:]
+        ]
         ours = isinstance(current, SwerveError | OSError)
         message = f": {current}" if ours else ""
-        parts.append(f"{type(current).__name__}{message} [{' < '.join(reversed(places))}]")
+        parts.append(f"{type(current).__name__}{message} [{' < '.join(reversed(frames))}]")
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
     return " from ".join(parts)
 
 
 def one_line(text: str) -> str:
-    """A text without line breaks and control characters: nobody forges a second line."""
+    """Escape line breaks and control characters, so that no value can forge a second line."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def quoted(value: Any) -> str:
-    """A value for a text line, in quotes where it needs them."""
+    """Format a value for a text line, in quotes where it needs them."""
     text = str(value)
     return text if BARE.fullmatch(text) and text.isprintable() else f'"{one_line(text.replace(chr(34), chr(39)))}"'

@@ -1,7 +1,7 @@
-"""Metrics in the text format that Prometheus reads, kept as plain numbers: counting costs an addition.
+"""Metrics in the text format of Prometheus, kept as plain numbers: counting costs one addition.
 
-Each number has one thread that writes it, or is only ever added to under the interpreter's lock; a reader may see a histogram
-whose sum is one observation ahead of its count, which the next scrape puts right.
+Each number is written by one thread, or only added to under the interpreter's lock. A scrape may see a histogram whose sum is one
+observation ahead of its count; the next scrape is consistent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Number:
         self.value: float = 0
 
     def samples(self, name: str, labels: str) -> Iterator[str]:
-        """The lines of the exposition."""
+        """Yield the lines of the exposition."""
         yield f"{name}{braced(labels)} {written(self.value)}"
 
 
@@ -39,7 +39,7 @@ class Counter(Number):
 
 
 class Gauge(Number):
-    """A number that rises and falls, set as it changes or asked for when somebody looks."""
+    """A number that rises and falls: set when it changes, or computed by `ask` at each scrape."""
 
     __slots__ = ("ask",)
 
@@ -54,7 +54,7 @@ class Gauge(Number):
 
 
 class Histogram:
-    """How often values fell below each bound."""
+    """Counts of values up to each bound."""
 
     __slots__ = ("bounds", "counts", "total")
     kind = "histogram"
@@ -70,7 +70,7 @@ class Histogram:
         self.total += value
 
     def samples(self, name: str, labels: str) -> Iterator[str]:
-        """Cumulative buckets, sum and count."""
+        """Yield the cumulative buckets, the sum and the count."""
         below = 0
         before = f"{labels}," if labels else ""
         for bound, count in zip((*map(written, self.bounds), "+Inf"), self.counts, strict=True):
@@ -86,7 +86,7 @@ M = TypeVar("M", bound=Number | Histogram)
 class Family(Generic[M]):
     """Metrics of one name, by the values of their labels: `family("rank", "2xx").value += 1`.
 
-    The values come from us and never from a caller, so there are only ever a few.
+    Label values never come from a caller, so there are only a few.
     """
 
     def __init__(self, make: Callable[[], M], *labels: str) -> None:
@@ -103,47 +103,51 @@ class Family(Generic[M]):
 
 
 class Metrics:
-    """Everything that the service counts."""
+    """All metrics of the service."""
 
     def __init__(self) -> None:
         self.families: dict[str, tuple[str, str, Family[Any]]] = {}
         count, level, spread = self._counter, self._gauge, self._histogram
 
-        self.info = level("build_info", "Always 1: what is running.", "version", "policy", "store")
+        self.info = level("build_info", "Always 1; the labels say what is running.", "version", "policy", "store")
         self.started = level("start_time_seconds", "When the service started, in unix seconds.")()
-        self.ready = level("ready", "1 while the service answers as it should, 0 while it starts, drains or is degraded.")()
+        self.ready = level("ready", "1 while the service decides rankings, 0 while it starts, drains or cannot use its store.")()
 
         self.requests = count("requests_total", "Requests answered.", "route", "status")
-        self.turned_away = count("turned_away_total", "Requests and connections refused before anything was asked.", "reason")
+        self.turned_away = count("turned_away_total", "Requests and connections refused before a route was called.", "reason")
         self.connections = level("connections", "Open connections.")()
         self.rank_seconds = spread("rank_seconds", "Time from the start of a rank request to its answer.", LATENCIES)
         self.feedback_seconds = spread("feedback_seconds", "Time from the start of a feedback request to its answer.", LATENCIES)
-        self.rank_batch_seconds = spread("rank_batch_seconds", "The same for a batch of rank requests.", LATENCIES)
-        self.feedback_batch_seconds = spread("feedback_batch_seconds", "The same for a batch of feedback.", LATENCIES)
+        self.rank_batch_seconds = spread(
+            "rank_batch_seconds", "Time from the start of a batch of rank requests to its answer.", LATENCIES
+        )
+        self.feedback_batch_seconds = spread(
+            "feedback_batch_seconds", "Time from the start of a batch of feedback to its answer.", LATENCIES
+        )
 
         self.decisions = count("decisions_total", "Rankings decided, without degraded ones.")()
-        self.explored = count("explored_total", "Rankings whose top was not the best known.")()
+        self.explored = count("explored_total", "Rankings whose first candidate was not the one most likely to be chosen.")()
         self.degraded = count("degraded_total", "Rankings answered in the given order.", "reason")
         self.feedback = count("feedback_total", "Feedback accepted.", "outcome")
         self.refused = count("feedback_refused_total", "Feedback refused.", "reason")
-        self.alarms = count("alarms_total", "Alarms that opened a new phase.", "signal")
+        self.alarms = count("alarms_total", "Alarms that began a new phase.", "signal")
         self.restarts = count("restarts_total", "Times that a query's bandit started over.")()
         self.new_queries = count("new_queries_total", "Queries seen for the first time.")()
-        self.evicted = count("evicted_arms_total", "Candidates that gave their place to a new one.")()
+        self.evicted = count("evicted_arms_total", "Candidates that gave their arm to a new candidate.")()
 
         self.cache_hits = count("cache_hits_total", "Queries found in memory.")()
-        self.cache_misses = count("cache_misses_total", "Queries that had to be looked for in the store.")()
+        self.cache_misses = count("cache_misses_total", "Queries that were not in memory and were looked up in the store.")()
         self.cache_rows = level("cache_rows", "Queries in memory.")()
         self.pending_rows = level("pending_rows", "Queries whose changes are not written yet.")()
-        self.stored_rows = level("stored_rows", "Queries in the store, about.")()
+        self.stored_rows = level("stored_rows", "Queries in the store, approximately.")()
 
         self.commits = count("commits_total", "Batches committed.")()
         self.committed_rows = count("committed_rows_total", "Rows committed.")()
         self.commit_rows = spread("commit_rows", "Rows of one commit.", SIZES)
         self.commit_seconds = spread("commit_seconds", "Time of one commit.", LATENCIES)
-        self.store_errors = count("store_errors_total", "What the store could not do.", "kind")
-        self.expired_rows = count("expired_rows_total", "Idle queries that were forgotten.")()
-        self.removed_rows = count("removed_rows_total", "Queries that were worth least, removed because the store was full.")()
+        self.store_errors = count("store_errors_total", "Operations that the store could not do.", "kind")
+        self.expired_rows = count("expired_rows_total", "Idle queries that were removed.")()
+        self.removed_rows = count("removed_rows_total", "Least valuable queries, removed because the store was full.")()
         self.store_bytes = level("store_bytes", "Bytes of the database that are in use.")()
         self.log_bytes = level("log_bytes", "Bytes of the log beside the database.")()
 
@@ -163,7 +167,7 @@ class Metrics:
         return family()
 
     def seconds(self, route: str) -> Histogram | None:
-        """The latencies of a route, where they are kept."""
+        """Return the latency histogram of a route, or None."""
         kept = {"rank": self.rank_seconds, "feedback": self.feedback_seconds}
         return (kept | {"rank_batch": self.rank_batch_seconds, "feedback_batch": self.feedback_batch_seconds}).get(route)
 
@@ -172,7 +176,7 @@ class Metrics:
         self.requests(route, CLASSES[status // 100]).value += 1
 
     def render(self) -> bytes:
-        """The exposition."""
+        """Return all metrics in the text format."""
         out: list[str] = []
         for name, (kind, about, family) in self.families.items():
             out.append(f"# HELP {name} {about}\n# TYPE {name} {kind}")
@@ -182,12 +186,12 @@ class Metrics:
         return ("\n".join(out) + "\n").encode()
 
 
-#: Status // 100 → its class, ready made: this is done for every request.
+#: Status // 100 → label of its class. A table, because every request needs one.
 CLASSES = tuple(f"{hundred}xx" for hundred in range(6))
 
 
 def escaped(value: str) -> str:
-    """A label's value, inside its quotes."""
+    """Escape the value of a label."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
@@ -196,5 +200,5 @@ def braced(labels: str) -> str:
 
 
 def written(value: float) -> str:
-    """A number so that it is read back exactly."""
+    """Format a number so that it reads back exactly."""
     return str(value) if isinstance(value, int) else repr(float(value))

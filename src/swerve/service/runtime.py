@@ -1,7 +1,7 @@
-"""The service behind the routes: finds rows, decides, writes, and gives the caller's own order when it cannot.
+"""The service behind the routes: wires its parts, starts and stops them, and takes up rows that were read from the store.
 
-All state lives on one event loop. A row that is not in memory is read by the loader within the request's deadline; writing is the
-committer's. Nothing here speaks HTTP.
+All state lives on one event loop. The loader reads rows that are not in memory, within the request's deadline; the committer
+writes. This module does not know HTTP.
 """
 
 from __future__ import annotations
@@ -32,19 +32,21 @@ from swerve.serving.ranker import Ranker
 from swerve.serving.recording import Recorder
 from swerve.serving.rows import Place
 from swerve.serving.tokens import Tokens
-from swerve.store.protocol import Damaged, Row, Store, StoreError
+from swerve.store.protocol import DAY, Damaged, Row, Store, StoreError
 
 log = logging.getLogger("swerve.service")
 
-TICK = 5.0  # seconds between looks at the clock
-#: Objects that a collection of the youngest generation looks at, and how many of those make one of the next: a collection holds
-#: the loop, and this many objects take about a millisecond. The oldest generation is collected by `GARBAGE` alone.
-GARBAGE_THRESHOLDS = (2000, 3, 100_000)
-GARBAGE = 120  # of them between full collections of garbage
+#: Seconds between two checks of the wall clock and counts of the stored rows.
+TICK = 5.0
+#: Ticks between two full garbage collections: one every ten minutes, because each looks through all rows in memory.
+GARBAGE_TICKS = 120
+#: Objects that a collection of the youngest generation looks at, and how many such collections make one of the next generation. A
+#: collection holds the event loop, and this many objects take about a millisecond. `GARBAGE_TICKS` alone collects the oldest one.
+GC_THRESHOLDS = 2000, 3, 100_000
 
 
 class Service:
-    """One store's queries, served. `restored` is called, in a thread, when another store was found where ours was."""
+    """A service over one store. `restored` is called in the writer's thread when another file has replaced the store."""
 
     def __init__(
         self,
@@ -121,10 +123,12 @@ class Service:
         self.metrics.pending_rows.ask = lambda: len(self.ranker.unwritten)
         self.metrics.ready.ask = lambda: float(self.availability.trouble() is None and not self.availability.stopping)
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ start and stop
     async def start(self, *, whole: bool = False) -> None:
-        """Compile for the smallest capacity, then be ready; until then every ranking is the given order. Larger ones follow behind:
-        until they are there, queries that need them have the given order. With `whole`, return when all are there."""
+        """Return when the smallest capacity is compiled; until then every ranking is degraded. With `whole`, return when all are.
+
+        Larger capacities are compiled in the background; until then queries that need them get the given order.
+        """
         loop = asyncio.get_running_loop()
         self._ticking = loop.create_task(self._tick(), name="swerve-clock")
         first: asyncio.Future[None] = loop.create_future()
@@ -144,9 +148,9 @@ class Service:
             if not first.done():
                 first.set_exception(error)
             else:
-                log.error("compiling failed; queries with more candidates keep the given order: %s", error)
+                log.error("compilation failed; queries that need larger capacities get the given order: %s", error)
                 every.set_exception(error)
-                every.exception()  # nobody may be waiting
+                every.exception()  # marks it as retrieved: without `whole` no caller awaits it
 
         def tell(what: Callable[..., None], *args: Any) -> None:
             if not loop.is_closed():
@@ -169,7 +173,7 @@ class Service:
             await every
 
     async def stop(self) -> bool:
-        """Write everything and let go of the store; whether everything could be written."""
+        """Write all changes and close the store. Returns whether all changes could be written."""
         self.availability.stopping = True
         self._warming.stop()
         if self._ticking is not None:
@@ -182,15 +186,15 @@ class Service:
         return written
 
     def _idle(self) -> float:
-        """Seconds after which a query that nobody asks is forgotten."""
-        return self.clock.now() if self.clock.doubtful else self.config.store.idle_days * 86_400.0
+        """Return the seconds without a request after which a query expires; after a doubtful clock jump none does."""
+        return self.clock.now() if self.clock.doubtful else self.config.store.idle_days * DAY
 
     async def _tick(self) -> None:
-        gc.set_threshold(*GARBAGE_THRESHOLDS)
+        gc.set_threshold(*GC_THRESHOLDS)
         ticks = 0
         while True:
-            # rows live long: to look through all of them for garbage again and again would take a tenth of a second each time
-            if ticks % GARBAGE == GARBAGE - 1:
+            # Rows live long, and looking through all of them takes a tenth of a second: frozen objects are skipped.
+            if ticks % GARBAGE_TICKS == GARBAGE_TICKS - 1:
                 gc.unfreeze()
                 gc.collect()
             gc.freeze()
@@ -204,9 +208,9 @@ class Service:
             await asyncio.sleep(TICK)
 
     def _moved(self) -> Callable[[], None]:
-        """In the writer's thread, when another store lies where ours was: read it; what is returned is done on the event loop."""
+        """Read the store that has replaced ours, in the writer's thread; the returned function takes it up on the event loop."""
         if not self.store.claim(self.owner):
-            raise StoreError("corrupt", "another store lies where ours was, and its queries are kept under other secrets")
+            raise StoreError("corrupt", "another file has replaced the store, and its queries are stored under other secrets")
         self.restored()
         layouts, kept = Layouts(self.store, self.ranker), shared_of(self.store)
 
@@ -219,7 +223,7 @@ class Service:
         return take_up
 
     def _adopt(self, wish: Wish, row: Found) -> Place | str:
-        """A row in memory of what was read from the store, or why not."""
+        """Make a row in memory from a stored one; return it, or the reason why there is none."""
         key = wish.key
         place = self.ranker.rows.get(key)
         if place is not None:
@@ -229,9 +233,9 @@ class Service:
             row = misplaced
         if isinstance(row, Damaged):
             self.metrics.store_errors("corrupt").value += 1
-            if row.version == 0 or not wish.begin:  # its page cannot be read, nor written
+            if row.version == 0 or not wish.begin:  # its page can be neither read nor written
                 return "store"
-            log.error("a damaged record begins anew", extra={"query": key.hex()})
+            log.error("a damaged record starts fresh", extra={"query": key.hex()})
             place = self.ranker.fresh(key, wish.text, wish.arms, now)
             if place is not None:
                 place.version = row.version
@@ -252,9 +256,9 @@ class Service:
 
 
 def shared_of(store: Store) -> dict[str, bytes]:
-    """What all queries of a store have learnt together; nothing when that is damaged: then it is learnt again."""
+    """Return the records that all queries of a store share; none when they are damaged, so that they are learnt again."""
     try:
         return {name: record for (name, _), record in store.groups().items()}
     except Damaged as error:
-        log.error("what all queries had learnt together is damaged and begins anew: %s", error)
+        log.error("the records that all queries share are damaged and are learnt again: %s", error)
         return {}

@@ -1,7 +1,7 @@
 """Secrets: the keys that sign tokens and hide queries, and the API keys of callers.
 
-Token keys and the query key lie in a file of mode 0600, made at the first start, or come from the environment. They are never
-printed. Of API keys the configuration holds hashes only.
+Token keys and the query key come from a file of mode 0600, made at the first start, or from the environment. They are never
+printed. The configuration holds hashes of API keys only.
 """
 
 from __future__ import annotations
@@ -23,10 +23,18 @@ from swerve.core.errors import SwerveError
 from swerve.service.config.sections import SCOPES, ApiKey, Config, Scope
 from swerve.store import store_path
 
-#: Bytes of the keys that we make, and what BLAKE2b, which uses them, takes at most.
+#: Bytes of a new key, and of the longest key that BLAKE2b takes.
 KEY, LONGEST = 32, 64
-#: What an API key begins with, so that people and scanners of leaked secrets recognise one.
+#: Prefix of every API key, so that people and secret scanners recognise one.
 PREFIX = "swerve_"
+
+
+#: Bytes of the query key's fingerprint: enough to tell keys apart, too few to help anybody guess one.
+FINGERPRINT = 8
+#: Random bytes in the name of a temporary file, so that two processes never share one.
+PART_NAME = 8
+#: Bytes that are read of a secrets file: a valid one is far smaller.
+MOST_FILE = 65_536
 
 
 class SecretsError(SwerveError):
@@ -34,7 +42,7 @@ class SecretsError(SwerveError):
 
 
 class Denied(SwerveError):  # noqa: N818 - it names what happened to the caller
-    """A caller without a good key: 401 when nobody knows it, 403 when it is good for something else."""
+    """The caller's API key is missing or unknown (401), or lacks the scope (403)."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -43,21 +51,21 @@ class Denied(SwerveError):  # noqa: N818 - it names what happened to the caller
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Secrets:
-    """Token keys, the newest first, and the query key. A new query key loses all state: no row is found under it."""
+    """Token keys, the newest first, and the query key. Changing the query key loses all state: rows are found by its hashes."""
 
     token_keys: tuple[bytes, ...]
     query_key: bytes
 
     def fingerprint(self) -> bytes:
-        """What a store keeps of the query key, to tell it from others; it says nothing about the key."""
-        return hashlib.blake2b(b"", key=self.query_key, digest_size=8, person=b"swerve owner").digest()
+        """Return the hash by which a store recognises its query key. It does not reveal the key."""
+        return hashlib.blake2b(b"", key=self.query_key, digest_size=FINGERPRINT, person=b"swerve owner").digest()
 
     def __repr__(self) -> str:
         return f"Secrets({len(self.token_keys)} token keys, a query key)"
 
 
 def decode_key(name: str, text: str) -> bytes:
-    """A key from its text, hexadecimal or base64. Errors name it, and never show it."""
+    """Decode a key from hexadecimal or base64. Errors have the name of the key and never its value."""
     text = text.strip()
     try:
         if len(text) % 2 == 0 and set(text.lower()) <= set("0123456789abcdef"):
@@ -73,25 +81,25 @@ def decode_key(name: str, text: str) -> bytes:
 
 
 def secrets_path(config: Config) -> Path:
-    """Where the secrets of a configuration lie: where it says, else beside the database."""
+    """Return the path of the secrets: the configured one, else beside the database."""
     return Path(config.security.secrets) if config.security.secrets else beside(config.store.url)
 
 
 def beside(store_url: str) -> Path:
-    """The file of secrets beside a store.
+    """Return the path of the secrets file beside a store.
 
     >>> beside("sqlite:///state/swerve.db").as_posix()
     'state/swerve.db.secrets'
     """
     database = store_path(store_url)
     path = database.with_name(f"{database.name}.secrets")
-    if database.is_symlink() and not path.exists():  # like the log and the lock, they may lie beside the file itself
+    if database.is_symlink() and not path.exists():  # like log and lock, it may be beside the link's target
         path = database.resolve().with_name(f"{database.resolve().name}.secrets")
     return path
 
 
 def load_secrets(path: Path | None, environ: Mapping[str, str] | None = None, *, make: bool = True) -> Secrets:
-    """The secrets of the environment and, for what is missing there, of the file; if there is none, one is made if it may be."""
+    """Return the secrets of the environment and, for keys that are missing there, of the file. Makes the file if `make` allows."""
     environ = os.environ if environ is None else environ
     new, old, query = (environ.get(name, "") for name in ("SWERVE_TOKEN_KEY", "SWERVE_TOKEN_KEY_OLD", "SWERVE_QUERY_KEY"))
     if old and not new:
@@ -105,8 +113,8 @@ def load_secrets(path: Path | None, environ: Mapping[str, str] | None = None, *,
         raise SecretsError("there is no file of secrets; set SWERVE_TOKEN_KEY and SWERVE_QUERY_KEY")
     if not make and not path.exists():
         raise SecretsError(
-            f"the store has queries, and their secrets {path} are not there: new ones could read none of them; bring the file "
-            "back from a backup, set SWERVE_TOKEN_KEY and SWERVE_QUERY_KEY, or move the store away to begin a new one"
+            f"the store has queries, but their secrets {path} are not there: with new secrets no query could be found; restore the "
+            "file from a backup, set SWERVE_TOKEN_KEY and SWERVE_QUERY_KEY, or move the store away to start a new one"
         )
     try:
         kept = read_file(path) if path.exists() else create_file(path)
@@ -116,14 +124,14 @@ def load_secrets(path: Path | None, environ: Mapping[str, str] | None = None, *,
 
 
 def read_file(path: Path) -> Secrets:
-    """The file's secrets; refused when others can read it."""
+    """Read a secrets file; refuses one that other users can read."""
     with path.open("rb") as file:
         mode = os.fstat(file.fileno()).st_mode
         if not stat.S_ISREG(mode):
-            raise SecretsError(f"the secrets {path} are no plain file")
+            raise SecretsError(f"the secrets {path} are not a plain file")
         if mode & 0o077:
             raise SecretsError(f"the secrets {path} can be read by others (mode {stat.S_IMODE(mode):04o}); run: chmod 600 {path}")
-        data = file.read(65536)
+        data = file.read(MOST_FILE)
     try:
         kept = json.loads(data)
         tokens, query = kept["token_keys"], kept["query_key"]
@@ -135,17 +143,17 @@ def read_file(path: Path) -> Secrets:
         raise
     except (ValueError, KeyError, TypeError):
         raise SecretsError(
-            f"the secrets {path} cannot be read; they must be as Swerve wrote them: bring them back from a backup "
+            f"the secrets {path} are not in the form in which Swerve writes them; restore the file from a backup "
             "(without the file new keys are made, and a new query key loses the state)"
         ) from None
 
 
 def create_file(path: Path) -> Secrets:
-    """Make new secrets; when another process is quicker, its secrets are taken."""
+    """Make a secrets file. If another process has made it meanwhile, read that one."""
     made = Secrets((randomness.token_bytes(KEY),), randomness.token_bytes(KEY))
     part = write_part(path, made)
     try:
-        os.link(part, path)  # whole or not at all, and never over a file that is there
+        os.link(part, path)  # atomic, and never replaces an existing file
     except FileExistsError:
         return read_file(path)
     finally:
@@ -155,7 +163,7 @@ def create_file(path: Path) -> Secrets:
 
 
 def put_back(path: Path, kept: Secrets) -> None:
-    """Write the secrets again where their file has gone with its folder: without them the next start could read nothing."""
+    """Write the secrets file again if it has been removed: without it the next start could read no query."""
     if not path.exists():
         part = write_part(path, kept)
         part.replace(path)
@@ -163,7 +171,7 @@ def put_back(path: Path, kept: Secrets) -> None:
 
 
 def rotate(path: Path) -> Secrets:
-    """Put a new token key before the newest, and drop the one before that. The query key stays."""
+    """Add a new token key and keep the newest of the old ones. The query key stays."""
     if not path.exists():
         raise SecretsError(f"there are no secrets {path} to rotate; the first start of the service makes them")
     kept = read_file(path)
@@ -175,8 +183,8 @@ def rotate(path: Path) -> Secrets:
 
 
 def write_part(path: Path, made: Secrets) -> Path:
-    """The secrets in a file of their own beside `path`, on disk before it takes its place."""
-    part = path.with_name(f"{path.name}.{randomness.token_hex(8)}")
+    """Write secrets to a temporary file beside `path`, durably, and return its path."""
+    part = path.with_name(f"{path.name}.{randomness.token_hex(PART_NAME)}")
     data = {"token_keys": [key.hex() for key in made.token_keys], "query_key": made.query_key.hex()}
     with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         json.dump(data, file, indent=2)
@@ -187,7 +195,7 @@ def write_part(path: Path, made: Secrets) -> Path:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a new name in a folder durable."""
+    """Make new names in a folder durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -199,35 +207,35 @@ def sync_folder(folder: Path) -> None:
 
 
 class NewKey(NamedTuple):
-    """A key as it is shown once, and the entry that the configuration keeps of it."""
+    """An API key, shown once, and its entry for the configuration."""
 
     text: str
     entry: ApiKey
 
 
 def digest_of(text: str) -> bytes:
-    """What is kept of an API key.
+    """Return the hash of an API key.
 
-    Plain SHA-256: a slow hash makes guessing costly where people choose passwords; of 256 random bits nobody guesses one.
+    Plain SHA-256: slow hashes protect passwords that people choose, and a key of 256 random bits cannot be guessed.
     """
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 def new_key(name: str, scopes: Sequence[Scope] = SCOPES) -> NewKey:
-    """A new random API key."""
+    """Make a random API key."""
     text = PREFIX + randomness.token_urlsafe(KEY)
     return NewKey(text, ApiKey(name, f"sha256:{digest_of(text).hex()}", tuple(scopes)))
 
 
 class ApiKeys:
-    """Checks what callers present. Without any key configured everybody may do everything."""
+    """Checks the keys of callers. Without a configured key every caller has all scopes."""
 
     def __init__(self, entries: Sequence[ApiKey]) -> None:
         self.entries = [(bytes.fromhex(entry.hash.removeprefix("sha256:")), entry) for entry in entries]
-        self.known: dict[bytes, ApiKey] = {}  # digests that were good before: no more than there are entries
+        self.known: dict[bytes, ApiKey] = {}  # digest → entry of keys that were accepted before: at most one per entry
 
     def check(self, presented: str | None, scope: Scope) -> str:
-        """The name of the key that was presented, if it is good for this scope; raises `Denied`."""
+        """Return the name of the presented key if it has the scope; raises `Denied`."""
         if not self.entries:
             return ""
         if not presented:
@@ -241,7 +249,7 @@ class ApiKeys:
         return entry.name
 
     def find(self, digest: bytes) -> ApiKey | None:
-        """The entry of a digest; takes equally long wherever it is, and if it is nowhere."""
+        """Return the entry of a digest, or None, in constant time."""
         found = None
         for kept, entry in self.entries:
             if hmac.compare_digest(kept, digest):

@@ -1,6 +1,6 @@
-"""Housekeeping of a store between two batches: what nobody can ask about any more goes, and, at the bound, what is worth least.
+"""Housekeeping of a store between two batches: removes expired decisions, idle queries and, at `store.max_mb`, the least valuable.
 
-A little at a time, in the writer's thread, so that nobody who waits for a batch waits for it.
+Each step is short and runs in the writer's thread, so that callers who wait for a batch do not wait for the housekeeping.
 """
 
 from __future__ import annotations
@@ -8,114 +8,135 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+from swerve.service.metrics import Metrics
+from swerve.service.used import Used
+from swerve.service.worker import Worker
+from swerve.serving.ranker import Ranker
 from swerve.serving.tokens import NUMBER_BITS
-from swerve.store.protocol import DAY, Size, StoreError
-
-if TYPE_CHECKING:
-    from swerve.service.committer import Committer
+from swerve.store.protocol import DAY, Size, Store, StoreError
 
 log = logging.getLogger("swerve.service")
 
-LONG, LONGEST = 0.05, 0.5  # seconds for making room between two batches; and when there is none, so that the next one must wait
-AGAIN = 60.0  # seconds between two log lines that say the same
+#: Seconds for making room between two batches. While the store is over its bound the next batch would fail, so it waits longer.
+ROOM_SECONDS, ROOM_SECONDS_OVER = 0.05, 0.5
+#: Seconds between two log lines of the same kind.
+LOG_EVERY = 60.0
+#: Expiry runs this many times in a feedback window, at least once a minute and at most once a second.
+EXPIRIES_PER_WINDOW, EXPIRY_AT_LEAST, EXPIRY_AT_MOST = 30, 1.0, 60.0
+#: Seconds until the next expiry when the last one removed something: the store removes a bounded number at a time.
+EXPIRY_AGAIN = 0.1
 
 
 class Tidy:
-    """The housekeeping of a committer's store."""
+    """Removes expired and surplus rows of a store. `idle` returns the seconds after which a query without requests is removed."""
 
-    def __init__(self, committer: Committer) -> None:
-        self.committer = committer
+    def __init__(
+        self,
+        store: Store,
+        ranker: Ranker,
+        writer: Worker,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        *,
+        window: float,
+        idle: Callable[[], float],
+    ) -> None:
+        self.store, self.ranker, self.writer, self.metrics, self.clock = store, ranker, writer, metrics, clock
+        self.window, self.idle = window, idle
         self.size = Size()
-        self._at = 0.0
-        self._said: dict[str, float] = {}
-        self._unsaid = 0  # rows that went since that was last said
+        self._expire_at = 0.0
+        self._logged: dict[str, float] = {}  # kind of log line → when it was last written
+        self._removed_since = 0  # rows removed since the last log line about that
         self.begin()
+        self.measure()
 
     def begin(self) -> None:
-        """Another life begins, perhaps of another store."""
-        committer = self.committer
-        # when which decision had been issued
-        self._marks: deque[tuple[float, int]] = deque([(committer.clock(), committer.ranker.life.id << NUMBER_BITS)])
+        """Start over with the ranker's current life."""
+        # Times, and the first decision number that had not been issued then.
+        self._marks: deque[tuple[float, int]] = deque([(self.clock(), self.ranker.life.id << NUMBER_BITS)])
 
     @property
     def pressing(self) -> bool:
-        """Whether there is something to do that cannot wait for long."""
+        """Whether rows must be removed or moved soon."""
         return (self.size.surplus > 0 or self.size.scattered > 0) and not self.size.held
 
     def measure(self) -> None:
-        """In the writer's thread: how large the store is. Trouble with that is trouble of the next batch."""
+        """Ask the store for its size, in the writer's thread. An error is left to the next batch, which meets it too."""
         try:
-            self.size = self.committer.store.size()
+            self.size = self.store.size()
         except StoreError:
             self.size = Size()
 
-    async def step(self) -> None:
-        """Do what is due. Raises `StoreError`."""
-        metrics = self.committer.metrics
-        metrics.store_bytes.value, metrics.log_bytes.value = self.size.data, self.size.log
-        if self.size.held and self._may_say("held"):
+    async def step(self, used: Used) -> None:
+        """Do the housekeeping that is due; `used` drops its expired decisions too. Raises `StoreError`."""
+        self.metrics.store_bytes.value, self.metrics.log_bytes.value = self.size.data, self.size.log
+        if self.size.held and self._may_log("held"):
             log.warning(
-                "the log of the store is long, because another program reads the store and does not end: end that program (lsof)",
+                "the log of the store is long because another program holds a read transaction: end that program (lsof)",
                 extra={"megabytes": round(self.size.log / 1e6)},
             )
         if self.pressing:
             await self._make_room()
-        now = self.committer.clock()
-        if now >= self._at:
-            await self._expire(now)
+        now = self.clock()
+        if now >= self._expire_at:
+            await self._expire(used, now)
 
-    async def _expire(self, now: float) -> None:
-        """Let go of decisions whose window is over and of queries that nobody asks any more."""
-        committer, window = self.committer, self.committer.window
-        self._at = now + min(max(window / 30, 1.0), 60.0)
-        committer.used.forget(now)
+    async def _expire(self, used: Used, now: float) -> None:
+        """Remove decisions whose window is over and queries that have been idle for too long."""
+        self._expire_at = now + min(max(self.window / EXPIRIES_PER_WINDOW, EXPIRY_AT_LEAST), EXPIRY_AT_MOST)
+        used.forget(now)
         marks = self._marks
-        marks.append((now, committer.ranker.life.id << NUMBER_BITS | committer.ranker.issued))
-        while len(marks) > 1 and now - marks[1][0] > window:
+        marks.append((now, self.ranker.life.id << NUMBER_BITS | self.ranker.issued))
+        while len(marks) > 1 and now - marks[1][0] > self.window:
             marks.popleft()
-        below = marks[0][1] if now - marks[0][0] > window else 0
-        rows, ids = await committer.ask(committer.store.expire, int(max((now - committer.idle()) // DAY, 0.0)), below)
-        committer.metrics.expired_rows.value += rows
-        if rows or ids:  # there may be more: soon again
-            self._at = now + 0.1
-        await committer.ask(self.measure)
+        below = marks[0][1] if now - marks[0][0] > self.window else 0
+        rows, ids = await self.writer.ask(self.store.expire, int(max((now - self.idle()) // DAY, 0.0)), below)
+        self.metrics.expired_rows.value += rows
+        if rows or ids:
+            self._expire_at = now + EXPIRY_AGAIN
+        await self.writer.ask(self.measure)
 
     async def _make_room(self) -> None:
-        """Remove rows that are worth least. One that is to be written stays: it was asked just now. One that is in memory goes from
-        there too, or its next change would put it back; if somebody uses it at this moment, it is written anew."""
-        committer, rows = self.committer, self.committer.ranker.rows
-        gone = await committer.ask(self._removed, frozenset(place.key for _, place in committer.ranker.unwritten))
+        """Remove the least valuable rows.
+
+        A row with unwritten changes stays: it was asked just now. A removed row leaves memory too, or its next change would store
+        it again; a row that is in use at this moment stays in memory and is written again.
+        """
+        rows = self.ranker.rows
+        gone = await self.writer.ask(self._remove, frozenset(place.key for _, place in self.ranker.unwritten))
         for key in gone:
             place = rows.get(key)
             if place is not None and not (place.dirty or place.pinned):
                 rows.drop(place)
-        committer.metrics.removed_rows.value += len(gone)
-        self._unsaid += len(gone)
-        if self._unsaid and self._may_say("room"):
-            log.warning("the store is full (store.max_mb): queries that are worth least make room", extra={"removed": self._unsaid})
-            self._unsaid = 0
+        self.metrics.removed_rows.value += len(gone)
+        self._removed_since += len(gone)
+        if self._removed_since and self._may_log("room"):
+            log.warning(
+                "the store is full (store.max_mb): the least valuable queries are removed", extra={"removed": self._removed_since}
+            )
+            self._removed_since = 0
 
-    def _removed(self, unwritten: frozenset[bytes]) -> list[bytes]:
-        """In the writer's thread: make room, for a while; the keys of the rows that went."""
-        store, started, gone = self.committer.store, time.perf_counter(), list[bytes]()
-        while self.pressing and time.perf_counter() - started < (LONGEST if self.size.over else LONG):
+    def _remove(self, unwritten: frozenset[bytes]) -> list[bytes]:
+        """Make room for a while, in the writer's thread; return the keys of the removed rows."""
+        started, gone = time.perf_counter(), list[bytes]()
+        while self.pressing and time.perf_counter() - started < (ROOM_SECONDS_OVER if self.size.over else ROOM_SECONDS):
             if self.size.surplus:
-                keys = [key for key in store.least(self.size.surplus + len(unwritten)) if key not in unwritten]
-                done = store.forget(keys[: self.size.surplus])
+                keys = [key for key in self.store.least(self.size.surplus + len(unwritten)) if key not in unwritten]
+                done = self.store.forget(keys[: self.size.surplus])
                 gone += keys[: self.size.surplus]
             else:
-                done = store.gather(self.size.scattered)
+                done = self.store.gather(self.size.scattered)
             self.measure()
-            if not done:  # all of them are in use: after the next batch again
+            if not done:  # all candidates for removal are in use: try again after the next batch
                 self.size = self.size._replace(surplus=0, scattered=0)
         return gone
 
-    def _may_say(self, what: str) -> bool:
-        """Whether a log line of this kind was not written for a while."""
-        now = self.committer.clock()
-        if now - self._said.get(what, -AGAIN) < AGAIN:
+    def _may_log(self, kind: str) -> bool:
+        """Return whether the last log line of this kind is at least `LOG_EVERY` seconds old, and note the time of a new one."""
+        now = self.clock()
+        if now - self._logged.get(kind, -LOG_EVERY) < LOG_EVERY:
             return False
-        self._said[what] = now
+        self._logged[kind] = now
         return True

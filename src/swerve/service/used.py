@@ -1,7 +1,7 @@
-"""Which decisions have been used: a byte for each decision of this life, in blocks that go when their window is over.
+"""Outcomes of used decisions: one byte for each decision of this life, in blocks that are dropped when their window is over.
 
-Decision numbers are dense, so the outcome of each is one byte in a block of many; ten thousand decisions a second for half an hour
-take 18 MB. Decisions of earlier lives are few and short-lived: those are asked of the store and kept in a dictionary.
+Decision numbers are dense, so that ten thousand decisions a second for half an hour take 18 MB. Used decisions of earlier lives are
+few and soon expire: they are read from the store and kept in a dictionary.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections import OrderedDict
 
 from swerve.serving.tokens import NUMBER_BITS
 
+#: Decisions of one block: 64 kB, so that a quiet service holds little and a busy one drops blocks seldom.
 BLOCK = 1 << 16
 
 
@@ -32,11 +33,11 @@ class Used:
         self._older: dict[int, tuple[int, float]] = {}
 
     def ours(self, number: int) -> bool:
-        """Whether the decision was made in this life: then all that is known of it is here."""
+        """Return whether the decision was made in this life. Then its outcome is in memory and the store need not be asked."""
         return number >> NUMBER_BITS == self.life
 
     def get(self, number: int) -> int:
-        """The outcome."""
+        """Return the outcome of a decision; 0 when it is not used, or not known here."""
         if self.ours(number):
             found = self._blocks.get((number & self._mask) // BLOCK)
             return found[0][number % BLOCK] if found else 0
@@ -44,24 +45,24 @@ class Used:
         return older[0] if older else 0
 
     def put(self, number: int, outcome: int, now: float) -> None:
-        """Note an outcome (0 takes it back)."""
+        """Set the outcome of a decision; 0 marks it as unused."""
         if self.ours(number):
-            place = (number & self._mask) // BLOCK
-            block = self._blocks[place][0] if place in self._blocks else bytearray(BLOCK)
+            index = (number & self._mask) // BLOCK
+            block = self._blocks[index][0] if index in self._blocks else bytearray(BLOCK)
             block[number % BLOCK] = outcome
-            self._blocks[place] = (block, now)
-            self._blocks.move_to_end(place)
+            self._blocks[index] = (block, now)
+            self._blocks.move_to_end(index)
         elif outcome:
             self._older[number] = (outcome, now)
         else:
             self._older.pop(number, None)
 
     def forget(self, now: float) -> None:
-        """Drop what nobody can ask about any more: feedback for it would be outside its window."""
+        """Drop the outcomes of decisions whose feedback window is over."""
         while self._blocks:
-            place, (_, last) = next(iter(self._blocks.items()))
+            index, (_, last) = next(iter(self._blocks.items()))
             if now - last <= self.window:
                 break
-            del self._blocks[place]
+            del self._blocks[index]
         for number in [number for number, (_, at) in self._older.items() if now - at > self.window]:
             del self._older[number]

@@ -1,4 +1,4 @@
-"""Checks of what a store holds that need to know what it means: whose a record is, whether its counts can be, whose secrets."""
+"""Checks of a store that need the meaning of its records: their owners, their counts, their names, the store's secrets."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from swerve.store.layouts import layout_of
 from swerve.store.protocol import DAY, Row
 from swerve.store.verify import Meaning, Problem, Report
 
-OWNER = Problem("owner", "they belong to another query than the one they are kept under")
-FIELDS = Problem("fields", "a field that every record has is missing in their layout")
+OWNER = Problem("owner", "they belong to another query than their key names")
+FIELDS = Problem("fields", "their layout lacks a required field")
 NEGATIVE = Problem("negative", "a count is negative")
 CLICKS = Problem("clicks", "a candidate has more clicks than shows")
-PHASE = Problem("phase", "the current phase has more than all phases together, or more shows than requests")
-TIMES = Problem("times", "times are no numbers, or a query was last seen before it was first seen")
-HEAD = Problem("head", "day, level or time of the last shift do not fit the record beside them")
-NAMES = Problem("names", "the names of the candidates cannot be read, are more than there is room for, or one is there twice")
+PHASE = Problem("phase", "the current phase has larger counts than all phases together, or more shows than requests")
+TIMES = Problem("times", "times are not finite, or a query was last seen before it was first seen")
+HEAD = Problem("head", "day, level or time of the last shift differ from the record")
+NAMES = Problem("names", "the names of the candidates cannot be read, exceed the capacity, or repeat")
 
 COUNTS = ("requests", "phase_requests", "alarms", "named", "phase_named", "phase_anonymous")
 ARM_COUNTS = ("plays", "clicks", "phase_plays", "phase_clicks")
@@ -30,9 +30,10 @@ NEEDED = {"created", "seen", "requests", "phase", "shifted", "phase_requests", "
 
 
 def records(description: str, rows: list[Row]) -> Iterator[tuple[Problem | None, Row]]:
-    """What is wrong with records of one layout. Only what holds after every call, a crash and a lost show included.
+    """Yield the problems of records of one layout. None stands for a record that has no owner, as old layouts have none.
 
-    Shows of all candidates may be more than the requests: a click whose show a crash has lost counts as a show too.
+    Only invariants that hold after every call and every crash are checked. All candidates together may have more shows than there
+    were requests: a click whose show was lost in a crash counts as a show too.
     """
     layout = layout_of(description)[0]
     book_type = dict(layout.fields or {})["ledger"][0] if "ledger" in (layout.names or ()) else np.dtype([])
@@ -56,8 +57,8 @@ def records(description: str, rows: list[Row]) -> Iterator[tuple[Problem | None,
         TIMES: ~(np.isfinite(book["created"]) & np.isfinite(book["seen"]) & (book["created"] <= book["seen"])),
     }
     for problem, bad in found.items():
-        for place in np.flatnonzero(bad if problem is NEGATIVE else bad & ~negative):
-            yield problem, rows[place]
+        for index in np.flatnonzero(bad if problem is NEGATIVE else bad & ~negative):
+            yield problem, rows[index]
     for at, row in enumerate(rows):
         if "owner" not in names:
             yield None, row
@@ -75,7 +76,7 @@ def records(description: str, rows: list[Row]) -> Iterator[tuple[Problem | None,
 
 
 def named(row: Row, arms: int) -> bool:
-    """Whether the names of a row can be read, fit into its record, and are all different."""
+    """Return whether the names of a row can be read, fit into its capacity, and are all different."""
     try:
         ids = UNPACK.decode(row.names).ids
     except msgspec.DecodeError:
@@ -84,12 +85,12 @@ def named(row: Row, arms: int) -> bool:
     return len(ids) <= arms and len(set(given)) == len(given)
 
 
-#: What the service knows of its records, for the checks of a store.
+#: The checks of this module, for `swerve.store.verify`.
 MEANING = Meaning(records, NUMBER_BITS)
 
 
 def check_secrets(report: Report, path: Path) -> None:
-    """Whether the secrets of a store are there, safe, and those that its queries are kept under; the environment counts."""
+    """Check that the secrets of a store exist, are private, and belong to it. Secrets of the environment count."""
     if not report.rows and not report.owner:
         return
     try:
@@ -97,12 +98,12 @@ def check_secrets(report: Report, path: Path) -> None:
     except SecretsError as error:
         if path.exists():
             return report.wrong("secrets", str(error))
-        words = f"the secrets {path} are not there, and without them none of its queries can be found; name them with --secrets"
+        words = f"the secrets {path} are not there: no query can be found without them; name their file with --secrets"
         return report.wrong("secrets", words)
     if not report.owner:
-        words = "the store does not say whose secrets it was written with: the next start notes it"
+        words = "the store does not name its secrets yet: the next start adds their fingerprint"
         return report.wrong("secrets", words, warning=True)
     if fingerprint != report.owner:
-        words = f"the store was written with other secrets than {path}: none of its queries could be found with these"
+        words = f"the store was written with other secrets than {path}: no query can be found with these"
         report.wrong("secrets", words)
     return None

@@ -1,7 +1,7 @@
-"""Compiling for a service: what is not on disk yet in processes of their own, as many at once as there are cores.
+"""Compilation for a service: each capacity whose code is not on disk is compiled in a child process, one per core at a time.
 
-A compiler leaves hundreds of megabytes behind in its process, and compiles one thing at a time. Its children leave code on disk,
-which the service then loads; a mark beside it says so to the next start.
+A compiler leaves hundreds of megabytes behind in its process, and compiles one function at a time. The children write their code to
+disk and the service loads it; a mark file beside the code tells the next start that it is complete.
 """
 
 from __future__ import annotations
@@ -26,36 +26,42 @@ from swerve.store.layouts import describe
 
 log = logging.getLogger("swerve.service")
 
-SCRATCH = 1 << 20  # bytes of rows for a ranker that serves nobody
-NICE = 10  # larger capacities are compiled beside the smallest, and must not keep it waiting
+#: Budget in bytes of a ranker that is only compiled for.
+SCRATCH = 1 << 20
+#: Query key of that ranker, which stores no query.
+NO_KEY = bytes(32)
+#: Bytes of the hash in the name of a mark.
+MARK = 8
+#: Niceness of children that compile larger capacities: they must not slow down the smallest, with which the service becomes ready.
+NICE = 10
 
 
 def mark_of(ranker: Ranker, shelf: Shelf) -> Path | None:
-    """The file that says that all code for a capacity is on disk; None when none is kept."""
+    """Return the path of the mark that all code for a capacity is on disk; None when there is no cache folder."""
     root = cache_root()
     if root is None:
         return None
     settings = ranker.settings
     types = f"{describe(shelf.dtype)} {describe(ranker.pools.dtype)} {ranker.features} {len(settings.numbers)}"
-    name = hashlib.blake2b(types.encode(), digest_size=8).hexdigest()
+    name = hashlib.blake2b(types.encode(), digest_size=MARK).hexdigest()
     return root / f"{kernels.rank_many.digest(settings.policy, settings.senses)}-{shelf.arms}" / f"warm-{name}"
 
 
 class Warming:
-    """Compiles, or loads, all that a ranker calls, the smallest capacity first.
+    """Compiles, or loads, all kernels of a ranker, the smallest capacity first.
 
-    It works on a ranker of its own: compiled code is shared by all rankers of a process, and what serves is not touched.
+    It calls the kernels of a ranker of its own: rankers of a process share compiled code, and the serving one stays untouched.
     """
 
     def __init__(self, config: Config, ranker: Ranker) -> None:
-        self.ranker = Ranker(ranker.settings._replace(budget=SCRATCH), bytes(32))
+        self.ranker = Ranker(ranker.settings._replace(budget=SCRATCH), NO_KEY)
         tables = as_table(config)
         self.tables = {"policy": tables["policy"], "signals": tables["signals"]}
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._stopped = False
 
     def run(self, ready: Callable[[int], None] = lambda arms: None) -> None:
-        """Return when every capacity can be served; `ready` is told of each when it can."""
+        """Return when every capacity is compiled; `ready` is called with each capacity when it is."""
         shelves = self.ranker.rows.shelves
         marks = {shelf.arms: mark_of(self.ranker, shelf) for shelf in shelves}
         cold = [arms for arms, mark in marks.items() if mark is not None and not mark.exists()]
@@ -73,21 +79,21 @@ class Warming:
             ready(shelf.arms)
 
     def stop(self) -> None:
-        """End the children: nobody waits for them any more."""
+        """Kill the children."""
         self._stopped = True
         for child in list(self._children.values()):
             child.kill()
 
     def _wait_for(self, arms: int, cold: list[int]) -> None:
-        """Have a capacity compiled in a process of its own, and the next ones beside it, as many as there are cores."""
+        """Wait until a child has compiled a capacity; start children for the next capacities too, one per core."""
         start = cold.index(arms)
-        for place, more in enumerate(cold[start : start + (os.cpu_count() or 1)]):
+        for order, more in enumerate(cold[start : start + (os.cpu_count() or 1)]):
             if more not in self._children and not self._stopped:
-                self._children[more] = self._child(more, nice=NICE if place else 0)
+                self._children[more] = self._child(more, nice=NICE if order else 0)
         if arms not in self._children:
             return
         _, said = self._children[arms].communicate()
-        if self._children[arms].returncode and not self._stopped:  # then this process compiles what is missing
+        if self._children[arms].returncode and not self._stopped:  # this process then compiles the missing code
             log.warning("a compiling process failed: %s", said.decode(errors="replace").strip().rpartition("\n")[2])
 
     def _child(self, arms: int, nice: int) -> subprocess.Popen[bytes]:
@@ -100,11 +106,11 @@ class Warming:
 
 
 def main() -> None:
-    """Compile one capacity of a configuration that comes on standard input."""
+    """Compile one capacity of the configuration on standard input."""
     asked = json.load(sys.stdin)
     os.nice(asked["nice"])
     settings = settings_of(resolve(Document("", asked["config"], {})))._replace(budget=SCRATCH)
-    ranker = Ranker(settings, bytes(32))
+    ranker = Ranker(settings, NO_KEY)
     for shelf in ranker.rows.shelves:
         if shelf.arms == asked["arms"]:
             ranker.compile(shelf)

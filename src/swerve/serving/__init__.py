@@ -1,1 +1,1 @@
-"""Serving as a library: decisions, feedback, rows in memory, records and their history. No network, no thread, no clock."""
+"""Serving as a library: decisions, feedback, rows in memory, stored records, recordings. No network, no thread, no clock."""

@@ -1,4 +1,4 @@
-"""What a request must be like: refused is what is too long, empty, repeated, unknown or no text."""
+"""Checks of requests: refuse values that are too long, empty, repeated, unknown or not text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from swerve.serving.messages import Candidates, FeedbackRequest, RankRequest, Re
 
 
 class Limits(Protocol):
-    """The part of the configuration's limits that a request is checked against."""
+    """The configured limits that requests are checked against."""
 
     @property
     def candidates(self) -> int: ...
@@ -25,7 +25,7 @@ class Limits(Protocol):
 
 
 def check(request: RankRequest | FeedbackRequest, limits: Limits, signals: Collection[str] | None = None) -> None:
-    """Refuse what is too long, empty, repeated or not text; and numbers whose names are not among `signals`, when that is given."""
+    """Refuse values that are too long, empty, repeated or not text and, where `signals` is given, numbers of other names."""
     if type(request) is FeedbackRequest:
         if request.clicked is not None:
             _text("clicked", request.clicked, limits.id_chars)
@@ -40,7 +40,7 @@ def check(request: RankRequest | FeedbackRequest, limits: Limits, signals: Colle
 
 
 def check_candidates(candidates: Candidates, limits: Limits) -> None:
-    """Refuse candidates that are none, too many, the same, too long or no text."""
+    """Refuse an empty list of candidates, too many, repeated ids, and ids that are too long or not text."""
     ids = ids_of(candidates)
     if not ids:
         raise Refused(422, "empty", "candidates is empty; there must be at least one", "candidates")
@@ -48,22 +48,22 @@ def check_candidates(candidates: Candidates, limits: Limits) -> None:
         message = f"candidates has {len(ids)} entries; at most {limits.candidates} are allowed"
         raise Refused(422, "too_many", message, "candidates")
     if len(set(ids)) < len(ids):
-        twice = next(name for place, name in enumerate(ids) if name in ids[:place])
+        twice = next(name for index, name in enumerate(ids) if name in ids[:index])
         raise Refused(422, "repeated", f"candidates has {shown(twice)} twice; ids must differ", "candidates")
-    # one look at all ids together: only when something is wrong is each looked at alone
+    # All ids are checked together first: it is much faster, and hardly any request is wrong.
     joined = "".join(ids)
     if "" in ids or "\0" in joined or len(joined) > limits.id_chars:
-        for place, name in enumerate(ids):
-            _text(f"candidates[{place}]", name, limits.id_chars)
+        for index, name in enumerate(ids):
+            _text(f"candidates[{index}]", name, limits.id_chars)
 
 
 def check_session(session: str, limits: Limits) -> None:
-    """Refuse a session that is too long or no text."""
+    """Refuse a session that is too long, empty or not text."""
     _text("session", session, limits.session_chars)
 
 
 def check_signals(given: Collection[str], known: Collection[str]) -> None:
-    """Refuse numbers that nobody has configured."""
+    """Refuse numbers whose names are not configured."""
     for name in given:
         if name not in known:
             listed = f"it knows {', '.join(sorted(known))}" if known else "its configuration names none"
@@ -72,9 +72,9 @@ def check_signals(given: Collection[str], known: Collection[str]) -> None:
 
 
 def check_query(query: str, limits: Limits) -> None:
-    """Refuse a query that is too long, holds a NUL, or has nothing in it."""
+    """Refuse a query that is too long, contains a NUL, or is empty."""
     _text("query", query, limits.query_chars)
-    if query.isspace():  # no other text becomes empty when it is normalised
+    if query.isspace():  # only such a text becomes empty when it is normalised
         raise Refused(422, "empty", "query is white space only; there must be something to search for", "query")
 
 
@@ -84,4 +84,4 @@ def _text(field: str, text: str, most: int) -> None:
     if not text:
         raise Refused(422, "empty", f"{field} is empty; it must have at least one character", field)
     if "\0" in text:
-        raise Refused(422, "not_text", f"{field} holds a NUL character, which is not text", field)
+        raise Refused(422, "not_text", f"{field} contains a NUL character, which is not text", field)

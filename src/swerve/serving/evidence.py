@@ -1,14 +1,14 @@
-"""How often each session has been heard on the results of a query, so that one person cannot move what many made.
+"""Units of evidence per session, so that one person cannot outweigh many.
 
-A *unit* of evidence is a show that the policy learns of, with its click if one comes. By default a session has one unit for each
-result of a query in each phase: asking again and again, and clicking again and again, teaches nothing more. Session ids come from
-the application and are trusted. This is kept in memory only, bounded, under a hash; a restart forgets it, so that a session may be
-heard once more then.
+A *unit* of evidence is a show that the policy learns from, with its click if one comes. By default a session has one unit for each
+result of a query in each phase: repeated requests and repeated clicks teach nothing more. Session ids come from the application and
+are trusted. The units are kept in memory only, bounded, under a hash; after a restart each session has its units again.
 """
 
 from __future__ import annotations
 
-MOST = 50_000  # pairs of a session and a query
+#: Pairs of a session and a query that are remembered at most; bounds the memory.
+MOST = 50_000
 
 
 class Heard:
@@ -28,9 +28,9 @@ class Heard:
 
 
 class Evidence:
-    """The units of the last sessions: of at least `most` / 2 pairs of a session and a query, and of at most `most`.
+    """The units of the last sessions, for at least the last `most` / 2 pairs of a session and a query and at most `most`.
 
-    `limit` is how many units a session has for a result, a query and a phase; 0: there is no limit, and nothing is kept.
+    `limit` is the number of units that a session has for each result of a query in a phase; 0: no limit, and nothing is kept.
 
     >>> evidence = Evidence(limit=1)
     >>> evidence.shown(session=7, key=b"jaguar", phase=1, result=5)
@@ -42,7 +42,7 @@ class Evidence:
 
     def __init__(self, limit: int, most: int = MOST) -> None:
         self.limit, self.half = limit, most // 2
-        # two tables, the older of which is let go when the younger is full
+        # The older table is dropped when the younger is full.
         self._young: dict[tuple[int, bytes], Heard] = {}
         self._old: dict[tuple[int, bytes], Heard] = {}
 
@@ -52,7 +52,7 @@ class Evidence:
         return self._young.get(pair) or self._old.get(pair)
 
     def shown(self, session: int, key: bytes, phase: int, result: int) -> None:
-        """A result was shown to the session, and the policy learns of it."""
+        """Note that a result was shown to the session and that the policy learns from it."""
         young = self._young
         heard = young.get((session, key))
         if heard is None:
@@ -68,9 +68,9 @@ class Evidence:
             heard.results.append(result)
 
     def clicked(self, session: int, key: bytes, phase: int, result: int, *, shown: bool) -> bool:
-        """Whether the session's click on a result is evidence; `shown` says whether its own show was.
+        """Return whether a click of the session is evidence; `shown` says whether the show of its own ranking was.
 
-        A click belongs to any unit that the session has for the result: whoever clicks at the second look has clicked.
+        A click counts for any unit that the session has for the result, also when it comes at a later show.
         """
         heard = self.spent_by(session, key)
         if heard is None or heard.phase != phase:

@@ -1,4 +1,4 @@
-"""A query's state in words: what people and the page are shown."""
+"""A query's state as the API and the dashboard show it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from swerve.serving.ledger import CLICKS, CUT, LOG, NO_SHIFT, OPEN, OPERATOR, SH
 from swerve.serving.messages import Alarm, ArmState, QueryState, QuerySummary
 from swerve.serving.rows import UNPACK, Place
 
+#: Decimals of signals in answers: single precision has no more.
+DECIMALS = 6
 VERDICTS: dict[int, Any] = {OPEN: "open", SHIFT: "true", NO_SHIFT: "false", CUT: "none"}
 
 
 def signal_name(code: int, names: tuple[str, ...]) -> str:
-    """Who raised an alarm."""
+    """Return the name of the signal that raised an alarm."""
     if code == OPERATOR:
         return "operator"
     if code == CLICKS:
         return "clicks"
-    return names[code] if code < len(names) else f"signal {code}"  # of a configuration with more of them
+    return names[code] if code < len(names) else f"signal {code}"  # the alarm is of a configuration with more signals
 
 
 def alarms_of(book: Any, names: tuple[str, ...]) -> list[Alarm]:
-    """The last alarms, the newest first."""
+    """Return the last alarms, the newest first."""
     out = []
     count = int(book.alarms)
     for number in range(count - 1, max(count - LOG, 0) - 1, -1):
@@ -40,13 +42,13 @@ def alarms_of(book: Any, names: tuple[str, ...]) -> list[Alarm]:
 
 
 def under_test(book: Any) -> bool:
-    """Whether the last alarm has no verdict yet."""
+    """Return whether the last alarm has no verdict yet."""
     count = int(book.alarms)
     return count > 0 and int(book.alarm_verdict[(count - 1) % LOG]) == OPEN
 
 
 def arms_of(place: Place, book: Any) -> list[ArmState]:
-    """The candidates, most plays of this phase first."""
+    """Return the candidates, those with the most plays in this phase first."""
     out = []
     for arm, candidate in enumerate(place.ids):
         if candidate is not None:
@@ -67,7 +69,7 @@ def arms_of(place: Place, book: Any) -> list[ArmState]:
 
 
 def state_of(place: Place, names: tuple[str, ...]) -> QueryState:
-    """All that is known of a query."""
+    """Return the state of a query."""
     record = place.record
     book = record.ledger
     return QueryState(
@@ -78,14 +80,14 @@ def state_of(place: Place, names: tuple[str, ...]) -> QueryState:
         created=float(book.created),
         seen=float(book.seen),
         testing=under_test(book),
-        signals={name: round(float(book.surprise[j]), 6) for j, name in enumerate(names)},
+        signals={name: round(float(book.surprise[j]), DECIMALS) for j, name in enumerate(names)},
         arms=arms_of(place, book),
         alarms=alarms_of(book, names),
     )
 
 
 def summary_of(key: bytes, record: Any, query: str | None) -> QuerySummary:
-    """One line about a query."""
+    """Return the line of a query in the list."""
     book = record.ledger
     return QuerySummary(
         key=key.hex(),
@@ -99,5 +101,5 @@ def summary_of(key: bytes, record: Any, query: str | None) -> QuerySummary:
 
 
 def text_in(names: bytes) -> str | None:
-    """The query's text, where it is stored."""
+    """Return the query's text in a row's packed names; None where it is not stored."""
     return UNPACK.decode(names).query

@@ -1,10 +1,10 @@
-"""What a query's row remembers beside the policy's own state: totals, the current phase, and why there were alarms.
+"""The ledger of a query's record, beside the policy's own state: totals, the current phase, the last alarms.
 
-A *phase* of the service begins with every alarm and every restart. Feedback counts for the policy only inside the phase in which
-its ranking was made. The log of alarms is a ring of the last few: when, which signal, how strong, and what the test concluded.
+A *phase* of the service begins with every alarm and every restart of the policy. It is for people: whether a click is learnt is
+decided by the policy. The last alarms are kept in a ring: time, signal, value and verdict.
 
-A show is *evidence* when the policy learns of it. One person must not move what many made, so a session is heard a bounded number
-of times on each result in a phase (`swerve.serving.evidence`), and requests without a session add a bounded share.
+A show is *evidence* when the policy learns from it. So that one person cannot outweigh many, a session has a bounded number of
+units of evidence for each result in a phase (`swerve.serving.evidence`), and requests without a session add a bounded share.
 """
 
 from __future__ import annotations
@@ -17,44 +17,50 @@ from swerve.core.contract import ALARM, LABEL_FALSE, LABEL_TRUE, RESTARTED, REVI
 from swerve.core.tables import has
 from swerve.core.verbs import kernel
 
-LOG = 8  # alarms remembered
+#: Alarms that a record remembers.
+LOG = 8
 
-#: Who raised an alarm when it was none of the configured signals.
+#: Codes of alarms that no configured signal raised: seen in the clicks, reported by an operator.
 CLICKS, OPERATOR = -1, -2
 
-#: What came of an alarm: its test is open; there was a shift; there was none; it ended without a verdict.
+#: Verdicts on an alarm: its test is open; there was a shift; there was none; the test ended without a verdict.
 OPEN, SHIFT, NO_SHIFT, CUT = 0, 1, 2, 3
 
-MOST_DRAWS = 256.0  # that the running estimate of a candidate's chance looks back over
-ANONYMOUS = 20  # units of evidence in a phase that requests without a session may always add
-ENOUGH_DRAWS = 48.0  # from here on one further draw, at every fourth request, keeps it up to date
+#: Draws that the running estimate of a candidate's chance looks back over at most.
+MOST_DRAWS = 256.0
+#: Units of evidence that requests without a session may always add in a phase.
+ANONYMOUS = 20
+#: `share` in `is_evidence` is in thousandths: compiled code takes whole numbers here.
+THOUSAND = 1000
+#: Draws after which one further draw at every fourth request keeps the estimate up to date.
+ENOUGH_DRAWS = 48.0
 
 
 def ledger_layout(arms: int, features: int) -> list[tuple[Any, ...]]:
-    """Fields of the ledger for this many arms and features."""
+    """Return the fields of the ledger for this many arms and features."""
     return [
-        ("owner", "i8"),  # of the query's key: whoever writes into the record says whose it is
+        ("owner", "i8"),  # 8 bytes of the query's key: every write checks them
         ("created", "f8"),
         ("seen", "f8"),
         ("requests", "i8"),
         ("phase", "i8"),
-        ("began", "f8"),  # when the phase did
-        ("shifted", "f8"),  # when the last shift was found, 0 before
+        ("began", "f8"),  # when the phase began
+        ("shifted", "f8"),  # time of the last shift that was found, 0 for none
         ("phase_requests", "i8"),
-        ("named", "i8"),  # units of evidence from sessions, all there have been
-        ("phase_named", "i4"),  # of this phase, and those from requests without a session
-        ("phase_anonymous", "i4"),
+        ("named", "i8"),  # units of evidence from sessions, in all phases
+        ("phase_named", "i4"),  # units of evidence from sessions in this phase
+        ("phase_anonymous", "i4"),  # units of evidence from requests without a session in this phase
         ("drawn", "f8"),  # draws behind `chance`
-        ("offer", "i8"),  # the mask they were made for
-        ("alarms", "i8"),  # all there have been; the ring holds the last LOG
-        ("alarm_at", "u4", LOG),  # times in whole seconds from here on: a row is kept a million times
+        ("offer", "i8"),  # mask of the arms on offer in those draws
+        ("alarms", "i8"),  # total; the ring holds the last LOG
+        ("alarm_at", "u4", LOG),  # times below are in whole seconds: there may be a million records
         ("alarm_value", "f4", LOG),
         ("alarm_phase", "i4", LOG),
         ("alarm_signal", "i1", LOG),
         ("alarm_verdict", "i1", LOG),
-        ("surprise", "f4", features),  # the last context, for whoever asks
-        ("first", "u4", arms),  # when the candidate was first seen; 0 for those that the query began with
-        ("offered", "u4", arms),  # when it was last on offer
+        ("surprise", "f4", features),  # the context of the last request, for `explain`
+        ("first", "u4", arms),  # when the candidate was first seen; 0 for candidates of the first request
+        ("offered", "u4", arms),  # when the candidate was last on offer
         ("plays", "i4", arms),
         ("clicks", "i4", arms),
         ("phase_plays", "i4", arms),
@@ -65,7 +71,7 @@ def ledger_layout(arms: int, features: int) -> list[tuple[Any, ...]]:
 
 @kernel
 def begin_ledger(book, owner, now):
-    """A fresh query."""
+    """Initialise the ledger of a new query."""
     book.owner = owner
     book.created = now
     book.seen = now
@@ -75,7 +81,7 @@ def begin_ledger(book, owner, now):
 
 @kernel
 def next_phase(book, now):
-    """Counts start over; totals go on."""
+    """Begin a phase: its counts start at 0, totals go on."""
     book.phase += 1
     book.began = now
     book.phase_requests = 0
@@ -89,25 +95,25 @@ def next_phase(book, now):
 
 @kernel
 def log_alarm(book, signal, value, verdict, now):
-    """Remember an alarm; one that is still open will get no verdict of its own any more."""
+    """Add an alarm. An alarm before it that is still open ends without a verdict."""
     if book.alarms > 0 and book.alarm_verdict[(book.alarms - 1) % LOG] == OPEN:
         book.alarm_verdict[(book.alarms - 1) % LOG] = CUT
-    place = book.alarms % LOG
-    book.alarm_at[place] = np.int64(now)
-    book.alarm_value[place] = value
-    book.alarm_phase[place] = book.phase
-    book.alarm_signal[place] = signal
-    book.alarm_verdict[place] = verdict
+    index = book.alarms % LOG
+    book.alarm_at[index] = np.int64(now)
+    book.alarm_value[index] = value
+    book.alarm_phase[index] = book.phase
+    book.alarm_signal[index] = signal
+    book.alarm_verdict[index] = verdict
     book.alarms += 1
 
 
 @kernel
 def conclude(book, verdict, now):
-    """The verdict on the last alarm; whether there was one that waited for it."""
-    place = (book.alarms - 1) % LOG
-    if book.alarms == 0 or book.alarm_verdict[place] != OPEN:
+    """Set the verdict of the last alarm if it is open; return whether it was."""
+    index = (book.alarms - 1) % LOG
+    if book.alarms == 0 or book.alarm_verdict[index] != OPEN:
         return False
-    book.alarm_verdict[place] = verdict
+    book.alarm_verdict[index] = verdict
     if verdict == SHIFT:
         book.shifted = now
     return True
@@ -115,7 +121,7 @@ def conclude(book, verdict, now):
 
 @kernel
 def note(book, report, signal, value, tested, testing, now):
-    """Enter what `settle` and `observe` reported; `tested` and `testing` say whether a test was open before and is now."""
+    """Enter the reports of `settle` and `observe`; `tested` and `testing` say whether a test was open before and is open now."""
     labels, unasked = LABEL_TRUE | LABEL_FALSE, False
     if report & REVISED and book.alarms > 0 and book.alarm_verdict[(book.alarms - 1) % LOG] == NO_SHIFT:
         book.alarm_verdict[(book.alarms - 1) % LOG] = SHIFT
@@ -123,13 +129,13 @@ def note(book, report, signal, value, tested, testing, now):
     if report & labels:
         conclude(book, SHIFT if report & LABEL_TRUE else NO_SHIFT, now)
     elif report & ALARM == 0:
-        if tested and not testing:  # the test ended without a word: nothing had changed, or nobody can say
+        if tested and not testing:  # the test ended without a label: no change, or undecided
             conclude(book, CUT if report & RESTARTED else NO_SHIFT, now)
         elif report & RESTARTED and not conclude(book, SHIFT, now):
             unasked = True
     if report & (ALARM | RESTARTED):
         next_phase(book, now)
-    if unasked:  # nobody had called: the clicks themselves told of a change, or gave reason to look for one
+    if unasked:  # no signal raised it: the policy found the change, or the reason for a test, in the clicks
         log_alarm(book, CLICKS, 0.0, OPEN if testing else SHIFT, now)
         if not testing:
             book.shifted = now
@@ -139,22 +145,23 @@ def note(book, report, signal, value, tested, testing, now):
 
 @kernel
 def is_evidence(book, arm, session, heard, heard_phase, share):
-    """Whether the policy is to learn that the arm is shown.
+    """Return whether the policy learns from this show of the arm.
 
-    `heard` are the arms that the session has had its say on in phase `heard_phase`. `share` is, in thousandths of what sessions
-    have added in this phase, what requests without one may add where sessions are known; negative: everything is evidence.
+    `heard` has the arms for which the session has used its units in phase `heard_phase`. `share` bounds the units of requests
+    without a session, where sessions ask the query too, in thousandths of the sessions' units in this phase; negative: all shows
+    are evidence.
     """
     if share < 0:
         return True
     if session:
         return heard_phase != book.phase or not has(heard, arm)
-    return book.named == 0 or book.phase_anonymous < ANONYMOUS + book.phase_named * share // 1000
+    return book.named == 0 or book.phase_anonymous < ANONYMOUS + book.phase_named * share // THOUSAND
 
 
 @kernel
 def count_show(book, arm, available, session, evidence, now):
-    """The arm was put on top, the others of `available` were on offer."""
-    if book.requests == 0:  # a row is made a moment before its first request; a replay knows the request's time only
+    """Count a request: the arm was put on top, and the arms of `available` were on offer."""
+    if book.requests == 0:  # the row was made a moment earlier, and a replay knows only the request's time
         book.created = now
         book.began = now
     book.requests += 1
@@ -175,10 +182,10 @@ def count_show(book, arm, available, session, evidence, now):
 
 @kernel
 def count_draws(book, wins, draws, arm, available):
-    """Fold draws of the policy's choice (and the choice itself) into the running chances; the chosen arm's chance.
+    """Fold draws of the policy's choice, and the choice itself, into the running chances; return the chosen arm's chance.
 
-    The estimate looks back over as many draws as the phase has requests: what was drawn before a fifth of what the policy knows
-    now was known hardly counts, and what changes the choice (another phase, another offer) starts it over.
+    The estimate looks back over as many draws as the phase has requests, so that draws from the first fifth of the phase have
+    almost no weight. It starts over with another phase or another set of candidates.
     """
     if book.offer != available:
         book.offer = available
@@ -194,7 +201,7 @@ def count_draws(book, wins, draws, arm, available):
 
 @kernel
 def likeliest(book, available):
-    """The arm on offer with the highest chance, the first of equals."""
+    """Return the arm on offer with the highest chance, the first of equals."""
     best, which = -1.0, -1
     for a in range(book.chance.shape[0]):
         if has(available, a) and book.chance[a] > best:
@@ -204,7 +211,7 @@ def likeliest(book, available):
 
 @kernel
 def forget_arm(book, arm):
-    """The place goes to another candidate."""
+    """Clear an arm for another candidate."""
     book.first[arm] = 0
     book.offered[arm] = 0
     book.plays[arm] = 0

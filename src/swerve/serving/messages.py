@@ -1,28 +1,29 @@
-"""What goes in and what comes out: requests and answers, as plain structures. Nothing here knows how they travel."""
+"""Requests and answers as plain structures, independent of HTTP. The client shares them."""
 
 from __future__ import annotations
 
 import math
 import unicodedata
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
 from swerve.core.errors import SwerveError
+from swerve.serving.shapes import explained
 
-#: Years 1 to 9999 as unix seconds: what lies outside is no date (milliseconds, most likely).
+#: Years 1 to 9999 as unix seconds. A number outside is not a date: most likely it is in milliseconds.
 FIRST_SECOND, LAST_SECOND = -62135596800.0, 253402300799.0
-#: The most lines that `GET /v1/queries` gives.
-MOST_LISTED = 1000
+#: Queries that `GET /v1/queries` lists by default, and at most.
+LISTED, MOST_LISTED = 20, 1000
 
 Seconds = Annotated[float, Meta(ge=FIRST_SECOND, le=LAST_SECOND, description="Unix seconds.")]
 Instant = Annotated[datetime, Meta(tz=True, description="RFC 3339, with an offset or Z.")]
 
 
 class Refused(SwerveError):  # noqa: N818 - it names what happened to the request
-    """A request that the service does not take: the status to answer with, a code for programs, a message for people."""
+    """A refused request: the status of the answer, a code for programs, a message for people, and the path of the wrong field."""
 
     def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
         super().__init__(message)
@@ -48,78 +49,81 @@ class RankRequest(Struct, forbid_unknown_fields=True, gc=False):
 
     query: str
     candidates: list[str | Candidate]
-    signals: Annotated[dict[str, float] | None, Meta(description="Numbers of your own, under the names of the configuration.")] = (
+    signals: Annotated[dict[str, float] | None, Meta(description="Numbers of your own, by their names in the configuration.")] = (
         None
     )
     session: Annotated[
-        str | None, Meta(description="Who searches, by any id: the next query of the same session tells a reformulation.")
+        str | None,
+        Meta(description="Any id of the person who searches: another query of the same session soon after is a reformulation."),
     ] = None
 
 
 class Asked(Struct, forbid_unknown_fields=True, gc=False):
-    """A `RankRequest` as it came, its candidates not read yet: most are those of the request before, which is seen at a glance."""
+    """A `RankRequest` whose candidates are not decoded yet: most requests repeat the bytes of the one before."""
 
     query: str
-    candidates: msgspec.Raw
+    candidates: Annotated[msgspec.Raw, Meta(extra={"decoded_as": Candidates})]
     signals: dict[str, float] | None = None
     session: str | None = None
 
     def read(self) -> Candidates:
-        """The candidates; raises `Refused`."""
+        """Decode the candidates; raises `Refused`."""
         return read_candidates(self.candidates)
 
 
 class FeedbackRequest(Struct, forbid_unknown_fields=True, gc=False):
-    """What became of a decision: the id of the candidate that was clicked, or null when none was. `clicked` must be there."""
+    """Feedback for a decision: the id of the clicked candidate, or null for no click. `clicked` is required."""
 
     decision: str
     clicked: str | None
 
 
 class ShiftRequest(Struct, forbid_unknown_fields=True):
-    """What an operator's shift says beside its path: nothing."""
+    """The body of an operator's shift: an empty object. The path has the query."""
 
 
 class ListRequest(Struct, forbid_unknown_fields=True):
-    """Which queries `GET /v1/queries` shows."""
+    """The parameters of `GET /v1/queries`."""
 
     order: Literal["traffic", "shifted"] = "traffic"
-    limit: Annotated[int, Meta(ge=1, le=MOST_LISTED)] = 20
+    limit: Annotated[int, Meta(ge=1, le=MOST_LISTED)] = LISTED
 
 
 # answers -------------------------------------------------------------------------------------------------------------------------
 
 
 class RankResponse(Struct, gc=False):
-    """The order to show. Degraded: the given order, without a decision to send feedback for."""
+    """The order to show. A degraded answer has the given order, and no decision to send feedback for."""
 
-    decision: Annotated[str | None, Meta(description="Send it back with the feedback.")]
+    decision: Annotated[str | None, Meta(description="The token to send back with the feedback.")]
     ranking: Annotated[list[str], Meta(description="The chosen candidate first, the rest as given.")]
-    explored: Annotated[
-        bool, Meta(description="Whether the first one was chosen to learn about it rather than as the best one known.")
+    explored: Annotated[bool, Meta(description="Whether another candidate was more likely to be chosen.")]
+    probability: Annotated[
+        float | None, Meta(description="Estimate of the probability with which the policy chose the first candidate.")
     ]
-    probability: Annotated[float | None, Meta(description="Estimate of the chance that this candidate was to be chosen.")]
-    phase: Annotated[int | None, Meta(description="Phase of the query, from 1: each alarm and each restart begins one.")]
-    degraded: Annotated[bool, Meta(description="The state could not be used in time: the order is the given one.")]
+    phase: Annotated[
+        int | None, Meta(description="Phase of the query, from 1: each alarm and each restart of the policy begins one.")
+    ]
+    degraded: Annotated[bool, Meta(description="The state could not be used in time, so the order is the given one.")]
 
 
-#: What feedback comes to.
+#: Outcome of feedback.
 Status = Literal["learned", "late", "ignored", "expired"]
 
 
 class FeedbackResponse(Struct, gc=False):
-    """What was done with the feedback. A repeat is answered like the first one, and counts once.
+    """The outcome of feedback. A repeat gets the answer of the first one and counts once.
 
-    `learned`; `late`: counted, not learned (the policy has begun anew or dropped what it knew of that time, or the candidate has
-    gone); `ignored`: counted, not learned (the session has been heard on this result in this phase, or requests without a session
-    have had their share); `expired`: outside the window, nothing is counted.
+    `learned`; `late`: counted, not learned (the policy has started over or dropped its record of that time, or the candidate is no
+    longer in the query's record); `ignored`: counted, not learned (the session, or the requests without one, have used their units
+    of evidence in this phase); `expired`: outside the window, nothing is counted.
     """
 
     status: Status
 
 
 class Error(Struct, omit_defaults=True):
-    """What was wrong: a code for programs, a message for people, the field and the request it was in."""
+    """An error: a code for programs, a message for people, the path of the wrong field, the id of the request."""
 
     code: str
     message: str
@@ -134,7 +138,7 @@ class Problem(Struct):
 
 
 class ArmState(Struct):
-    """One candidate of a query: lifetime totals, and those of the current phase beside them."""
+    """One candidate of a query: its counts over its lifetime and in the current phase."""
 
     id: str
     plays: int
@@ -147,10 +151,10 @@ class ArmState(Struct):
 
 
 class Alarm(Struct):
-    """One alarm, and the signal that raised it: `operator` when a person did, `clicks` when it was seen in the clicks alone.
+    """One alarm and the signal that raised it: `operator` for a person, `clicks` when the change was seen in the clicks alone.
 
-    What the test concluded: `open` (it runs), `true` (the intent had shifted), `false` (it had not), `none` (there was no test, or
-    it was cut short by the next alarm).
+    Verdicts of its test: `open` (it runs), `true` (the intent had shifted), `false` (it had not), `none` (there was no test, or the
+    next alarm ended it).
     """
 
     at: float
@@ -161,7 +165,7 @@ class Alarm(Struct):
 
 
 class QueryState(Struct):
-    """What the service knows of one query. Its text is null unless the operator chose to store queries."""
+    """The state of one query. Its text is null unless `store.store_queries` is set."""
 
     query: str | None
     phase: int
@@ -176,7 +180,7 @@ class QueryState(Struct):
 
 
 class QuerySummary(Struct):
-    """One line of the list of queries: its key in hex, and its text when queries are stored."""
+    """One query of the list: its key in hexadecimal, and its text if `store.store_queries` is set."""
 
     key: str
     query: str | None
@@ -188,7 +192,7 @@ class QuerySummary(Struct):
 
 
 class QueryList(Struct):
-    """Queries with the most traffic, or those that shifted last."""
+    """The queries with the most traffic, or those that shifted last."""
 
     order: Literal["traffic", "shifted"]
     queries: list[QuerySummary]
@@ -201,12 +205,12 @@ class ShiftResponse(Struct):
 
 
 class Health(Struct, omit_defaults=True):
-    """Whether the service is alive, or ready; and if it is not, why."""
+    """Whether the service is alive, or ready; the reason if it is not."""
 
     status: Literal["ok", "starting", "stopping", "unavailable"]
     reason: str | None = None
     compiling: Annotated[
-        list[int] | None, Meta(description="Capacities that are still compiled: queries with more candidates have the given order.")
+        list[int] | None, Meta(description="Capacities that are not compiled yet: queries that need them get the given order.")
     ] = None
 
 
@@ -214,20 +218,20 @@ _candidates = msgspec.json.Decoder(Candidates)
 
 
 def read_candidates(raw: msgspec.Raw) -> Candidates:
-    """Candidates as they were sent; raises `Refused`."""
+    """Decode candidates; raises `Refused`."""
     try:
         return _candidates.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as trouble:
-        raise misshapen(trouble, "candidates") from None
+        raise misshapen(trouble, Candidates, bytes(raw), "candidates") from None
 
 
 def ids_of(candidates: Candidates) -> list[str]:
-    """The candidates' ids, in the given order."""
+    """Return the candidates' ids, in the given order."""
     return [c if type(c) is str else c.id for c in candidates]  # type: ignore[union-attr]
 
 
 def newest_of(candidates: Candidates) -> float:
-    """When the newest candidate was published, in unix seconds; NaN when none says."""
+    """Return when the newest candidate was published, in unix seconds; NaN when none has a date."""
     latest = -math.inf
     for c in candidates:
         if type(c) is not str and (at := c.published_at) is not None:  # type: ignore[union-attr]
@@ -236,30 +240,34 @@ def newest_of(candidates: Candidates) -> float:
     return latest if latest > -math.inf else math.nan
 
 
-#: Any answer, or list of answers, as JSON.
+#: Encodes an answer, or a list of answers, as JSON.
 encode = msgspec.json.Encoder().encode
 
 
 def normalise(text: str) -> str:
-    """The query that a text stands for: compatibility forms, case and white space make no difference.
+    """Return the normal form of a query: NFKC, case folded, single spaces.
 
     >>> normalise("  Café\\tＮＯＩＲ ")
     'café noir'
     """
     if text.isascii():
-        return " ".join(text.lower().split())  # the same, quickly
-    # folding can undo the composed form (ΐ becomes three characters): compose again, so that normalising twice changes nothing
+        return " ".join(text.lower().split())  # equal for ASCII, and faster
+    # Folding can decompose (ΐ becomes three characters): composing again makes the normal form stable.
     return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).split())
 
 
-def misshapen(trouble: Exception, inside: str = "") -> Refused:
-    """The decoder's complaint, in our words where its own are not plain; `inside` is the field that was read by itself."""
+def misshapen(trouble: Exception, shape: Any, body: bytes, inside: str = "") -> Refused:
+    """Return the refusal of a `body` that the decoder could not read as the type `shape`.
+
+    `inside` is the path of `body` within the request, for a field that is decoded by itself.
+    """
     if isinstance(trouble, msgspec.ValidationError):
-        message, _, where = str(trouble).partition(" - at `$")
-        field = inside + where.rstrip("`") if inside else where.rstrip("`").lstrip(".") or None
-        return Refused(422, "invalid", f"{field}: {message}" if field else message, field)
+        message, field = explained(trouble, shape, body, inside)
+        return Refused(422, "invalid", message, field)
     if isinstance(trouble, UnicodeDecodeError):
         return Refused(400, "not_json", f"the body is not UTF-8: {trouble.reason}")
     if isinstance(trouble, RecursionError):
         return Refused(400, "not_json", "the body is nested too deeply")
+    if str(trouble) == "Input data was truncated":
+        return Refused(400, "not_json", "the body ends before its JSON is complete" if body.strip() else "the body is empty")
     return Refused(400, "not_json", str(trouble))

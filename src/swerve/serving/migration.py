@@ -1,7 +1,7 @@
-"""Records as the store keeps them: which layout they have, and how one of an older layout becomes a row of today.
+"""Layouts of stored records, and the conversion of records of older layouts.
 
 A layout's description names the policy's classes. When another policy is configured, totals, signals and names are kept and the
-policy's part starts fresh; when the same policy gets other hyper-parameters, everything is kept.
+policy's part starts fresh; when only hyper-parameters change, everything is kept.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from swerve.serving.settings import kind_of
 from swerve.store.layouts import convert, describe, layout_id, layout_of
 from swerve.store.protocol import Damaged, Row, Store
 
-#: Raised when a field of the record changes its meaning and keeps its name; see docs/store.md.
+#: Version of the meaning of the fields. Raise it when a field changes its meaning and keeps its name; see docs/store.md.
 FORM = 1
 
 
 def description(shelf: Shelf, policy: Spec) -> str:
-    """The layout of a shelf's records."""
+    """Return the description of the layout of a shelf's records."""
     return re.sub(r'\["policy",', f'["policy {kind_of(policy)}",', describe(shelf.dtype, FORM), count=1)
 
 
 def policy_in(text: str) -> str:
-    """The policy's classes in a layout's description."""
+    """Return the policy's classes in a layout's description."""
     return text.partition('["policy ')[2].partition('"')[0]
 
 
 class Layouts:
-    """The layouts that a store holds records in."""
+    """The layouts of the records in a store."""
 
     def __init__(self, store: Store, ranker: Ranker) -> None:
         self.ranker = ranker
@@ -44,11 +44,11 @@ class Layouts:
         self.known = store.layouts()
 
     def restore(self, row: Row) -> Place | None:
-        """A stored row as a row in memory; None when there is no room."""
+        """Make a row in memory from a stored one; None when there is no room."""
         shelf, record = self.today(row)
         place = self.ranker.restore(row.key, record, row.names, row.version, shelf.arms)
         if place is not None and policy_in(self.known[row.layout]) != policy_in(self.texts[shelf.arms]):
-            # what was decided before was another policy's
+            # Earlier decisions are those of another policy.
             next_phase(place.record.ledger, float(place.record.ledger.seen))  # type: ignore[no-untyped-call]
             self._disown(place, row)
         if place is not None and len(place.ids) > shelf.arms:  # fewer arms are configured now
@@ -59,7 +59,7 @@ class Layouts:
         return place
 
     def _disown(self, place: Place, row: Row) -> None:
-        """No place of the row, whose policy starts fresh, is whose it was when the stored record's policy decided."""
+        """Raise the arms' generations beyond those of the stored record, so that its decisions match no arm of the fresh policy."""
         stored = np.frombuffer(row.record, layout_of(self.known[row.layout])[0])[0]
         before = next(stored[name] for name in stored.dtype.names if name.partition(" ")[0] == "policy")["generation"]
         generation = place.record.policy.generation
@@ -68,7 +68,7 @@ class Layouts:
         disown(place.record.policy)  # type: ignore[no-untyped-call]
 
     def misplaced(self, row: Row) -> Damaged | None:
-        """Why a record that is whole is not to be used: it belongs to another query. Records of older layouts do not say."""
+        """Return the error of a record that belongs to another query, else None. Records of older layouts have no owner."""
         layout = layout_of(self.known[row.layout])[0]
         if "owner" not in (layout["ledger"].names or ()):
             return None
@@ -78,16 +78,16 @@ class Layouts:
         return Damaged(row.key, row.version, f"the record of row {row.key.hex()} belongs to another query")
 
     def shelf_of(self, row: Row) -> Shelf:
-        """Where a stored row's record belongs: the smallest capacity that holds its arms."""
+        """Return the shelf for a stored row: the smallest capacity that holds its arms."""
         return self.ranker.rows.shelf_for(layout_of(self.known[row.layout])[0]["ledger"]["plays"].shape[0])
 
     def view(self, row: Row) -> Any:
-        """A stored row as a record to look at."""
+        """Return the record of a stored row, to read from."""
         shelf, record = self.today(row)
         return np.frombuffer(record, shelf.dtype)[0]
 
     def today(self, row: Row) -> tuple[Shelf, bytes]:
-        """A stored record in the current layout of its capacity."""
+        """Return a stored record in the current layout of its capacity, and its shelf."""
         text, shelf = self.known[row.layout], self.shelf_of(row)
         wanted = self.texts[shelf.arms]
         return shelf, row.record if text == wanted else convert(row.record, text, wanted, self.ranker.blank(shelf, row.key))

@@ -1,6 +1,6 @@
-"""Recording requests, so that what a service did can be done again: `swerve replay` gives the same rankings and the same bytes.
+"""Recordings of requests, from which `swerve replay` reproduces every ranking and every record.
 
-A recording is a file of JSON lines. It holds query texts, so it is made with mode 0600. The first line is the configuration.
+A recording is a file of JSON lines. It has mode 0600, because it contains query texts. The first line is the configuration.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from swerve.serving.messages import RankRequest
 from swerve.serving.ranker import Ranker
 from swerve.serving.requests import Decided
 
+#: Bytes that are written to the file at a time.
+BUFFER = 1 << 16
+
 
 class Head(msgspec.Struct, tag="swerve"):
-    """What the requests were served with."""
+    """The configuration, the life and the shared records that the requests were served with."""
 
     config: dict[str, Any]
     life: int
@@ -26,7 +29,7 @@ class Head(msgspec.Struct, tag="swerve"):
 
 
 class Ranked(msgspec.Struct, tag="rank"):
-    """A request that was decided: when, and under which number."""
+    """A decided request: its time, the decision's number and the first candidate."""
 
     now: float
     number: int
@@ -35,7 +38,7 @@ class Ranked(msgspec.Struct, tag="rank"):
 
 
 class Answered(msgspec.Struct, tag="feedback"):
-    """Feedback for a decision, the first one."""
+    """The first feedback for a decision."""
 
     now: float
     number: int
@@ -43,7 +46,7 @@ class Answered(msgspec.Struct, tag="feedback"):
 
 
 class Shifted(msgspec.Struct, tag="shift"):
-    """An operator's word about a query."""
+    """An operator's shift of a query."""
 
     now: float
     query: str
@@ -53,11 +56,11 @@ Line = Head | Ranked | Answered | Shifted
 
 
 class Recorder:
-    """Appends to a recording."""
+    """Appends requests to a recording."""
 
     def __init__(self, path: str, config: dict[str, Any], ranker: Ranker) -> None:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self._file = open(handle, "ab", buffering=1 << 16)  # noqa: SIM115 - closed by `close`
+        self._file = open(handle, "ab", buffering=BUFFER)  # noqa: SIM115 - closed by `close`
         self._encode = msgspec.json.Encoder().encode
         self._write(Head(config, ranker.life.id, ranker.issued, ranker.shared(0.0)))
 
@@ -65,17 +68,17 @@ class Recorder:
         self._file.write(self._encode(line) + b"\n")
 
     def ranked(self, request: RankRequest, decided: Decided, now: float) -> None:
-        """A request was decided."""
+        """Record a decided request."""
         self._write(Ranked(now, decided.signed.number, decided.ranking[0], request))
 
     def answered(self, number: int, clicked: str | None, now: float) -> None:
-        """Feedback was taken."""
+        """Record feedback."""
         self._write(Answered(now, number, clicked))
 
     def shifted(self, query: str, now: float) -> None:
-        """An operator spoke."""
+        """Record an operator's shift."""
         self._write(Shifted(now, query))
 
     def close(self) -> None:
-        """Finish the file."""
+        """Write the rest and close the file."""
         self._file.close()

@@ -1,4 +1,4 @@
-"""Replaying a recording: the same requests through the same ranker, without a network, a store or a clock.
+"""Replay of a recording: its requests go through a ranker, without a network, a store or a clock.
 
 With the same secrets (or the same `policy.seed`) every ranking comes out as it was recorded, and every record has the same bytes.
 """
@@ -22,22 +22,25 @@ from swerve.serving.settings import Settings
 from swerve.serving.tokens import Ticket
 from swerve.store.protocol import Life
 
+#: Lines between two calls of `progress`.
+PROGRESS_EVERY = 256
+
 
 class Replayed(msgspec.Struct):
-    """What a replay came to."""
+    """The result of a replay."""
 
     requests: int = 0
     same: int = 0  # rankings with the same candidate on top as recorded
-    first_difference: int | None = None  # the line of the first other one
+    first_difference: int | None = None  # the line of the first ranking with another candidate on top
     feedback: int = 0
     clicks: int = 0  # on the candidate on top
     queries: int = 0
     alarms: int = 0
-    shifts: int = 0  # found, or told by an operator
+    shifts: int = 0  # queries with a shift that was found or reported by an operator
 
 
 def lines_of(file: BinaryIO, name: str) -> Iterator[tuple[int, Line]]:
-    """The lines of a recording; one that was cut off at the end, by a crash, is left out."""
+    """Yield the lines of a recording. A last line that a crash cut off is left out."""
     decode = msgspec.json.Decoder(Line).decode
     for number, raw in enumerate(file, 1):
         if not raw.endswith(b"\n"):
@@ -45,11 +48,11 @@ def lines_of(file: BinaryIO, name: str) -> Iterator[tuple[int, Line]]:
         try:
             yield number, decode(raw)
         except msgspec.DecodeError as error:
-            raise SwerveError(f"{name}:{number}: this is no line of a recording: {error}") from None
+            raise SwerveError(f"{name}:{number}: this is not a line of a recording: {error}") from None
 
 
 class Replay:
-    """A recording on its way through a ranker. Begins with an empty store, as the recording must have."""
+    """Plays a recording through a ranker without rows; the recording must have begun with an empty store."""
 
     def __init__(self, path: Path, query_key: bytes, settings_of: Callable[[dict[str, Any]], Settings]) -> None:
         self.path, self.query_key, self.settings_of = path, query_key, settings_of
@@ -58,7 +61,7 @@ class Replay:
         self._tickets: dict[int, tuple[Place, Ticket, str]] = {}
 
     def run(self, progress: Callable[[int], None] = lambda read: None) -> Replayed:
-        """Play all of it; `progress` gets the bytes read so far."""
+        """Play the recording; `progress` is called with the number of bytes read."""
         try:
             file = self.path.open("rb")
         except OSError as error:
@@ -68,14 +71,14 @@ class Replay:
                 if isinstance(line, Head):
                     self._begin(line, number)
                 elif self.ranker is None:
-                    raise SwerveError(f"{self.path}:1: this is no recording: it must begin with what it was served with")
+                    raise SwerveError(f"{self.path}:1: this is not a recording: its first line must be the configuration")
                 elif isinstance(line, Ranked):
                     self._rank(self.ranker, line, number)
                 elif isinstance(line, Answered):
                     self._answer(self.ranker, line)
                 else:
                     self._shift(self.ranker, line)
-                if number % 256 == 0:
+                if number % PROGRESS_EVERY == 0:
                     progress(file.tell())
         if self.ranker is None:
             raise SwerveError(f"the recording {self.path} is empty")
@@ -88,7 +91,7 @@ class Replay:
         if self.ranker is None:
             self.ranker = Ranker(self.settings_of(head.config), self.query_key)
             self.ranker.share(head.shared)
-        # a later start goes on with the same rows, and has forgotten who asked them
+        # A later start of the service goes on with the same rows, and has forgotten the sessions.
         self.ranker.life, self.ranker.issued = Life(0, head.life, head.life), head.issued
         self.ranker.forget_sessions()
 
@@ -112,7 +115,7 @@ class Replay:
 
     def _answer(self, ranker: Ranker, line: Answered) -> None:
         if line.number not in self._tickets:
-            return  # a decision of before the recording
+            return  # a decision from before the recording
         place, ticket, top = self._tickets.pop(line.number)
         ranker.feedback(place, ticket, line.clicked, line.now)
         self.counts.feedback += 1
@@ -125,7 +128,7 @@ class Replay:
 
 
 def ticket_of(decided: Decided, now: float, life: Life) -> Ticket:
-    """What the token of a decision says."""
+    """Return the content of the token of a decision."""
     key, code, phase, number, top, session, evidence = decided.signed
     arm, generation, start = decode(code)
     return Ticket(key, arm, generation, start, phase, now, life.store, life.mark, number, top, session, evidence)

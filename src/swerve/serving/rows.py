@@ -1,7 +1,7 @@
-"""Queries in memory: records in one table per capacity, the least recently used ones given back to the store's care.
+"""Queries in memory: records in one table per capacity, within a budget. The least recently used rows leave memory first.
 
-A row's bytes live in the table of its capacity (8, 16, 32 or 64 arms); its `Place` says where, which candidate holds which arm, and
-what is still to be written. Memory for the tables is reserved at once and taken up by the system only where it is used.
+A row's bytes are in the table of its capacity (8, 16, 32 or 64 arms). Its `Place` has the index of the row, the candidate of each
+arm and whether changes are unwritten. Memory for the tables is reserved at once; the system provides it where it is used.
 """
 
 from __future__ import annotations
@@ -24,15 +24,30 @@ from swerve.serving import kernels
 from swerve.serving.kernels import as_words, query_dtype
 from swerve.store.layouts import copy_fields
 
-OVERHEAD = 850  # bytes of Python objects per row, roughly: its key, its place, empty lists
-EACH = 110  # and per candidate beside its text: its places in three lists and a dictionary, its hash
-RAW = 160  # and for the candidates as they were sent, beside their text
-SPARE = 4 << 20  # bytes of rows that have gone before the system gets them back
-MOST_TEXT = 4096  # characters of candidates, as they were sent, that are remembered
+#: Bytes of Python objects per row, measured: key, `Place`, empty lists.
+OVERHEAD = 850
+#: Bytes per candidate besides its text: entries of three lists and a dictionary, its hash.
+EACH = 110
+#: Bytes for the candidates as they were sent, besides their text; and the holes that such blocks leave, as a share of the text.
+RAW, RAW_HOLES = 160, 4
+#: Bytes of unused rows before their memory is returned to the system: each return is a system call.
+SPARE = 4 << 20
+#: Characters of candidates, as they were sent, that are remembered. Longer ones are decoded again at each request.
+MOST_TEXT = 4096
+#: Rows that are tried when room is needed, and those of them that are moved to the end if they cannot leave: bounds the time.
+TRIED, MOVED = 512, 256
+#: The budget may be exceeded by this part (5 %) while writes are under way.
+OVERDRAFT = 20
+#: Bytes of a `str` object before its characters: of ASCII, and of other texts with their cached UTF-8.
+ASCII_HEAD, OTHER_HEAD = 49, 75
+#: Bytes of the numbers in a record: hashes, owners and times; and of times in whole seconds.
+WORD, HALF = 8, 4
+#: Rows of a table at least.
+LEAST_ROWS = 64
 
 
 class Names(msgspec.Struct, array_like=True):
-    """What is kept beside a record: who holds which arm, and the query's text where the operator wants it."""
+    """The names stored beside a record: the candidate of each arm, and the query's text where it is kept."""
 
     ids: list[str | None]
     query: str | None = None
@@ -42,7 +57,7 @@ PACK, UNPACK = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Names)
 
 
 class Hash:
-    """A keyed hash of texts in 64 bits, never 0: nobody without the key can find two texts that have the same.
+    """A keyed hash of texts in 64 bits, never 0. Without the key nobody can find two texts with equal hashes.
 
     >>> of = Hash(b"k" * 32, b"swerve result")
     >>> of("irma") == of("irma") != of("harvey")
@@ -52,7 +67,7 @@ class Hash:
     __slots__ = ("_state",)
 
     def __init__(self, key: bytes, purpose: bytes) -> None:
-        self._state = hashlib.blake2b(key=key, digest_size=8, person=purpose)
+        self._state = hashlib.blake2b(key=key, digest_size=WORD, person=purpose)
 
     def __call__(self, text: str) -> int:
         state = self._state.copy()
@@ -61,27 +76,25 @@ class Hash:
 
 
 def bytes_of(text: str) -> int:
-    """What a text takes in memory. The interpreter keeps the UTF-8 of one that is not ASCII beside it, from the first time that it
-    is written out.
+    """Return the bytes of a text in memory. The interpreter keeps the UTF-8 of a text that is not ASCII once it was encoded.
 
     >>> bytes_of("irma"), bytes_of("ίρμα")
     (53, 91)
     """
     if text.isascii():
-        return 49 + len(text)
+        return ASCII_HEAD + len(text)
     highest = max(text)
     width = 4 if highest > "\uffff" else 2 if highest > "\xff" else 1
-    return 75 + width * len(text) + len(text.encode("utf-8", "surrogatepass"))
+    return OTHER_HEAD + width * len(text) + len(text.encode("utf-8", "surrogatepass"))
 
 
 def owner_of(key: bytes) -> int:
-    """What a record carries of the key that it belongs to: every compiled call that writes checks it first."""
-    return int.from_bytes(key[:8], "little", signed=True)
+    """Return the part of a key that its record carries. Every compiled call that writes checks it first."""
+    return int.from_bytes(key[:WORD], "little", signed=True)
 
 
 class Place:
-    """One query in memory, until its row is let go; from then on it has no `shelf` and no `index`, and whoever still uses it
-    fails."""
+    """One query in memory. When its row leaves memory `shelf` and `index` are deleted, so that further use fails."""
 
     __slots__ = (
         "arms",
@@ -103,23 +116,23 @@ class Place:
         "version",
     )
 
-    shelf: Shelf  # where its record lies; the shelf says
-    index: int
+    shelf: Shelf  # table of its record; set by `Shelf.take`, deleted by `Shelf.give`
+    index: int  # row of its record in that table
 
     def __init__(self, key: bytes) -> None:
         self.key = key
         self.owner = owner_of(key)
-        self.ids: list[str | None] = []  # by arm; None: the place is free
-        self.arms: dict[str, int] = {}  # the other way round
-        self.shorts: list[int] = []  # by arm, the id's keyed hash
+        self.ids: list[str | None] = []  # by arm; None: the arm is free
+        self.arms: dict[str, int] = {}  # candidate → arm
+        self.shorts: list[int] = []  # by arm: keyed hash of the id
         self.query: str | None = None
-        self.version = 0  # in the store
-        self.dirty = False  # whether something is unwritten
-        self.extra = 0  # bytes that hang on it beside the record
-        self.pinned = 0  # writes under way: it must stay
-        self.last: list[Any] = []  # the candidates of the last request, and what they came to: most requests repeat them
-        self.raw: msgspec.Raw | None = None  # as they were sent, and when the newest of them was published
-        self.published = math.nan
+        self.version = 0  # of the stored row
+        self.dirty = False  # whether there are unwritten changes
+        self.extra = 0  # bytes besides the record
+        self.pinned = 0  # users that wait for it or write it: it must stay in memory
+        self.last: list[Any] = []  # candidates of the last request; their mask and arms follow, because most requests repeat them
+        self.raw: msgspec.Raw | None = None  # those candidates as they were sent
+        self.published = math.nan  # when the newest of them was published
         self.mask = 0
         self.offer: list[int] = []
 
@@ -136,15 +149,15 @@ class Place:
 
     @property
     def gone(self) -> bool:
-        """Whether its row was let go."""
+        """Whether its row has left memory."""
         return not hasattr(self, "shelf")
 
     def names(self) -> bytes:
-        """As the store keeps them."""
+        """Return the names as the store keeps them."""
         return PACK.encode(Names(self.ids, self.query))
 
     def rename(self, packed: bytes, short: Hash) -> None:
-        """From the store."""
+        """Set the names from the store's form."""
         names = UNPACK.decode(packed)
         self.ids, self.query = names.ids, names.query
         self.shorts = [0 if candidate is None else short(candidate) for candidate in self.ids]
@@ -152,44 +165,44 @@ class Place:
 
     @property
     def record(self) -> Any:
-        """The row itself."""
+        """The record."""
         return self.shelf.table[self.index]
 
 
 class Shelf:
-    """The table of one capacity, its rows without holes: the last moves into the place of one that goes.
+    """The table of one capacity. It has no holes: when a row leaves, the last row moves to its index.
 
-    Memory for the whole budget is reserved at once; the system gives it when it is used, and gets it back when rows have gone.
+    Memory for the whole budget is reserved at once. The system provides it when it is used, and gets it back when rows have left.
     """
 
     def __init__(self, policy: Spec, senses: Spec, arms: int, features: int, numbers: int, budget: int) -> None:
         self.arms = arms
-        self.ready = True  # a service that still compiles for this capacity says no
+        self.ready = True  # False while the service still compiles for this capacity
         self.calls = kernels.Calls(policy, senses, arms)
         self.dtype = query_dtype(policy, arms, features, numbers)
-        room = max(2 * budget // self.dtype.itemsize, 64)  # more than can be used: the budget is what bounds it
+        room = max(2 * budget // self.dtype.itemsize, LEAST_ROWS)  # more than the budget allows, so that only the budget bounds it
         self._memory = mmap.mmap(-1, room * self.dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.table: Table = np.frombuffer(self._memory, self.dtype)
         self.words = as_words(self.table)
         self.numbers = self.words.view(np.int64)
         self.floats = self.words.view(np.float64)
-        self.at = ledger_offsets(self.dtype, 8)  # a record's own attributes take microseconds
+        self.at = ledger_offsets(self.dtype, WORD)  # access by offset: attributes of a record take microseconds
         self._halves = self.words.view(np.uint32)
-        self._half_at = ledger_offsets(self.dtype, 4)
-        self.spare = room - 1  # a row that belongs to no query: room for a copy
+        self._half_at = ledger_offsets(self.dtype, HALF)
+        self.spare = room - 1  # index of a row without a query, for copies
         self._owners: list[Place] = []
-        self._touched = 0  # rows that the system has given memory for
+        self._touched = 0  # rows for which the system has provided memory
 
     def __len__(self) -> int:
         return len(self._owners)
 
     def of(self, times: str, index: int) -> NDArray[np.uint32]:
-        """`first` or `offered` of a row's arms."""
+        """Return `first` or `offered` of a row's arms."""
         start = self._half_at[times]
         return self._halves[index, start : start + self.arms]
 
     def take(self, place: Place) -> bool:
-        """Give a query a row here, zeroed; False when all are used."""
+        """Give a query a zeroed row; False when all rows are used."""
         index = len(self._owners)
         if index == self.spare:
             return False
@@ -200,7 +213,7 @@ class Shelf:
         return True
 
     def give(self, place: Place) -> None:
-        """The query's row is unused again, and the query has none."""
+        """Take a query's row away."""
         hole, last = place.index, self._owners.pop()
         del place.shelf, place.index
         if last is not place:
@@ -214,14 +227,14 @@ class Shelf:
 
 
 def ledger_offsets(record: np.dtype[Any], size: int) -> dict[str, int]:
-    """Where the ledger's numbers of so many bytes lie in a record, counted in such numbers; of an array its first."""
+    """Return the offsets of the ledger's fields with items of `size` bytes in a record, in units of `size`."""
     ledger, start = dict(record.fields or {})["ledger"][:2]
     fields = (ledger.fields or {}).items()
     return {name: (start + offset) // size for name, (kind, offset, *_) in fields if kind.base.itemsize == size}
 
 
 class Rows:
-    """The queries in memory, by key, least recently used first, within a budget of bytes."""
+    """The queries in memory by key, the least recently used first, within a budget of bytes."""
 
     def __init__(self, policy: Spec, senses: Spec, arms: int, features: int, numbers: int, budget: int, key: bytes) -> None:
         self.arms, self.budget, self.extras = arms, budget, 0
@@ -239,7 +252,7 @@ class Rows:
         return iter(self.places.values())
 
     def shelf_for(self, arms: int) -> Shelf:
-        """The smallest that holds so many."""
+        """Return the smallest shelf that holds this many arms, else the largest."""
         for shelf in self.shelves:
             if arms <= shelf.arms:
                 return shelf
@@ -247,16 +260,16 @@ class Rows:
 
     @property
     def ready(self) -> bool:
-        """Whether every capacity can be served."""
+        """Whether every capacity is compiled."""
         return all(shelf.ready for shelf in self.shelves)
 
     @property
     def used(self) -> int:
-        """Bytes in use: records, and what hangs on them."""
+        """Bytes in use: records and the objects beside them."""
         return self.extras + sum(len(shelf) * shelf.dtype.itemsize for shelf in self.shelves)
 
     def add(self, key: bytes, arms: int) -> Place | None:
-        """A place for a query, its record zeroed; None when memory is full of rows that are not written yet."""
+        """Add a query with a zeroed record; None when memory is full of rows that are not written yet."""
         shelf, place = self.shelf_for(arms), Place(key)
         if not self._room(shelf.dtype.itemsize + OVERHEAD) or not shelf.take(place):
             return None
@@ -266,28 +279,29 @@ class Rows:
         return place
 
     def _room(self, wanted: int) -> bool:
-        """Whether there is room for so many bytes: the least recently used rows make it, as far as they are written."""
+        """Make room for `wanted` bytes by dropping the least recently used written rows; return whether there is enough."""
         over = self.used + wanted - self.budget
         if over <= 0:
             return True
-        for looked, place in enumerate(list(islice(self.places.values(), 512))):
+        for looked, place in enumerate(list(islice(self.places.values(), TRIED))):
             if place.dirty or place.pinned:
-                if looked < 256:  # not now; look elsewhere first next time
+                if looked < MOVED:  # try other rows first next time
                     self.places.move_to_end(place.key)
                 continue
             over -= place.shelf.dtype.itemsize + place.extra
             self.drop(place)
             if over <= 0:
                 return True
-        return over <= self.budget // 20  # a little more than allowed, while writes are under way
+        return over <= self.budget // OVERDRAFT
 
     def recount(self, place: Place) -> None:
-        """What hangs on a row beside its record has changed: its candidates, its text, or the request that it remembers."""
+        """Update the bytes of a row after a change of its candidates, its text or the request that it remembers."""
         extra = OVERHEAD + sum(map(bytes_of, place.arms)) + EACH * len(place.arms)
         if place.query is not None:
             extra += bytes_of(place.query)
         if place.raw is not None:
-            extra += RAW + len(memoryview(place.raw)) * 5 // 4  # and holes between blocks of this size
+            size = len(memoryview(place.raw))
+            extra += RAW + size + size // RAW_HOLES
         self.extras += extra - place.extra
         place.extra = extra
 
@@ -296,34 +310,34 @@ class Rows:
         place.name(arm, candidate, self.short(candidate))
 
     def remember(self, place: Place, raw: msgspec.Raw, published: float) -> None:
-        """The text of the candidates that the row has just been offered, and when the newest was published: whoever sends the same
-        again need not be read."""
+        """Remember the candidates of the last request as they were sent, and when the newest was published, so that an equal text
+        need not be decoded again."""
         if len(memoryview(raw)) <= MOST_TEXT:
             place.raw, place.published = raw.copy(), published
             self.recount(place)
 
     def drop(self, place: Place) -> None:
-        """Forget a row; the store has it."""
+        """Remove a row from memory; the store has it."""
         del self.places[place.key]
         place.shelf.give(place)
         self.extras -= place.extra
 
     def clear(self) -> None:
-        """Forget all rows."""
+        """Remove all rows from memory."""
         for place in list(self.places.values()):
             self.drop(place)
 
     def grow(self, place: Place, begin: Callable[[Place], None]) -> bool:
-        """Move a row to the next larger capacity; False when there is none or no room. `begin(place)` makes its row a fresh one."""
+        """Move a row to the next larger capacity; False when there is none or no room. `begin(place)` initialises its new row."""
         smaller, larger = place.shelf, self.shelf_for(place.shelf.arms + 1)
         if larger is smaller:
             return False
-        place.pinned += 1  # it must not make room for itself
+        place.pinned += 1  # it must not be dropped to make room for itself
         room = self._room(larger.dtype.itemsize - smaller.dtype.itemsize) and len(larger) < larger.spare
         place.pinned -= 1
         if room:
             record = smaller.table[place.index : place.index + 1].copy()
-            smaller.give(place)  # which takes its row away, but it gets another at once
+            smaller.give(place)  # deletes its row; the next line gives it another
             larger.take(place)
             begin(place)
             copy_fields(record[0], place.record)

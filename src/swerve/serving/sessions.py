@@ -1,21 +1,22 @@
-"""Which query each session asked last, so that "asked something else shortly after" can be told to the query before.
+"""The last query of each session, so that a reformulation can be counted for the query before it.
 
-Kept in memory only, bounded, under a hash: a restart forgets it, which costs a few reformulations and no privacy.
+Kept in memory only, bounded, under a hash: a restart loses a few reformulations.
 """
 
 from __future__ import annotations
 
+#: Sessions that are remembered at most; bounds the memory.
 MOST = 50_000
 MASK = (1 << 64) - 1
 
 
 def name_of(session: str | None) -> int:
-    """A session's number in this process, never 0; 0 for none. The interpreter's hash has a random key in each process."""
+    """Return the hash of a session in this process, 0 only for None. The interpreter's hash has a random key per process."""
     return 0 if session is None else hash(session) & MASK or 1
 
 
 class Sessions:
-    """The last query and its time, per session; of at least the last `most` / 2 sessions, and of at most `most`.
+    """The last query and its time, for at least the last `most` / 2 sessions and at most `most`.
 
     >>> sessions = Sessions(window=60.0)
     >>> sessions.moved(1, b"jaguar", 0.0), sessions.moved(1, b"jaguar cat", 5.0)
@@ -26,12 +27,12 @@ class Sessions:
 
     def __init__(self, window: float, most: int = MOST) -> None:
         self.window, self.half = window, most // 2
-        # two tables, the older of which is let go when the younger is full: a third of the time of one in order
+        # The older table is dropped when the younger is full. This takes a third of the time of one ordered table.
         self._young: dict[int, tuple[bytes, float]] = {}
         self._old: dict[int, tuple[bytes, float]] = {}
 
     def moved(self, name: int, key: bytes, now: float) -> tuple[bytes, float] | None:
-        """Note the session's request; the query it came from, and when that was asked, if it is another one and recent."""
+        """Note a request of the session; return its previous query and that query's time if it is another one and recent."""
         young = self._young
         before = young.get(name) or self._old.get(name)
         if len(young) >= self.half and name not in young:

@@ -1,4 +1,4 @@
-"""What serving must know: the policy, the signals, bounds. Where a service is configured, `service/config` makes it."""
+"""Settings of a ranker: policy, signals, bounds. `service/config/settings.py` makes them from a configuration."""
 
 from __future__ import annotations
 
@@ -10,28 +10,32 @@ import numpy as np
 from swerve.core.spec import Spec, walk
 from swerve.signals import Senses
 from swerve.store.layouts import describe
+from swerve.store.protocol import DAY
+
+#: Bytes of the hash in the name of the pooled record.
+NAME = 8
 
 
 class Settings(NamedTuple):
-    """What a ranker must know."""
+    """Settings of a ranker."""
 
     policy: Spec
     senses: Senses
-    plan: tuple[int, ...]  # signals by code, see `swerve.signals`
-    numbers: tuple[str, ...]  # names of what the caller may send
+    plan: tuple[int, ...]  # codes of the signals, see `swerve.signals`
+    numbers: tuple[str, ...]  # names of the numbers that callers may send
     arms: int = 64
-    forget: float = 7 * 86_400.0
-    reformulation: float = 60.0
-    draws: int = 2
-    budget: int = 576 << 20
-    seed: int | None = None
-    keep_text: bool = False
+    forget: float = 7 * DAY  # seconds without an offer after which a candidate gives its arm to a new one
+    reformulation: float = 60.0  # seconds in which another query of the same session is a reformulation
+    draws: int = 2  # draws of each decision from which `probability` is estimated
+    budget: int = 576 << 20  # bytes of memory for queries
+    seed: int | None = None  # of the random streams; None: from the query key
+    keep_text: bool = False  # whether the text of queries is kept
     per_session: int = 1  # units of evidence, see `swerve.serving.evidence`
-    anonymous_share: float = 0.1
+    anonymous_share: float = 0.1  # units of requests without a session, as a share of the sessions' units
 
 
 def kind_of(policy: Spec) -> str:
-    """The classes that a policy is made of.
+    """Return the names of the classes that a policy is made of.
 
     >>> from swerve import BWC, UCB1, Rectangle, Testable
     >>> kind_of(BWC(Testable(UCB1(), length=50), Rectangle()))
@@ -41,6 +45,6 @@ def kind_of(policy: Spec) -> str:
 
 
 def shared_name(settings: Settings, record: np.dtype[Any]) -> str:
-    """What the pooled record is kept under: one of another policy, or about other signals, means something else."""
+    """Return the name under which the pooled record is stored. It differs for other policies and other signals."""
     meaning = f"{kind_of(settings.policy)} {settings.plan} {settings.numbers} {describe(record)}"
-    return "policy " + hashlib.blake2b(meaning.encode(), digest_size=8).hexdigest()
+    return "policy " + hashlib.blake2b(meaning.encode(), digest_size=NAME).hexdigest()

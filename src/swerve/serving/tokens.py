@@ -1,11 +1,11 @@
-"""Decision tokens: signed, and with all in them that feedback needs, so that no table of open decisions is kept.
+"""Decision tokens: signed, and complete for feedback, so that the service keeps no table of open decisions.
 
 A token is 90 bytes as 120 characters of URL-safe base64: a version, flags, the query's key, the decision's code (arm, generation,
 start) and its phase, the time, the store and its life, the decision's number in that life, keyed hashes of the candidate on top and
-of the session, and a keyed BLAKE2b tag over all of them. It is signed, not encrypted: it holds no text, and what it holds is of no
+of the session, and a keyed BLAKE2b tag over all of them. It is signed, not encrypted: it contains no text, and its content is of no
 use without the service.
 
-Store and life are random numbers, so that no two decisions have the same name, whatever was restored, copied or deleted.
+Store and life are random numbers, so that no two decisions have the same token, whatever was restored, copied or deleted.
 """
 
 from __future__ import annotations
@@ -21,18 +21,22 @@ from swerve.core.decisions import CODE_BITS, decode
 from swerve.core.errors import SwerveError
 from swerve.store.protocol import Life
 
+#: Version of the layout below.
 VERSION = 2
+#: Bytes of the tag: 128 bits cannot be guessed.
 TAG = 16
-#: 90 bytes are a multiple of three: no padding, no spare bits, one text for each token
+#: Characters of a token. Its 90 bytes are a multiple of three: no padding, no spare bits, one text for each token.
 LENGTH = 120
-#: A life has so many decisions of its own; its id in the store and their number make one number.
+#: Bits of a decision's number in its life. The id of the life in the store stands above them.
 NUMBER_BITS = 40
+#: Bytes of a token key: at least 128 bits, and no more than BLAKE2b takes.
+SHORTEST_KEY, LONGEST_KEY = 16, 64
 
 _LAYOUT = struct.Struct("<BB16sQdQQQQQ")
 _PHASES = (1 << 64 - CODE_BITS) - 1
 _NUMBERS = (1 << NUMBER_BITS) - 1
 _TO_URL = bytes.maketrans(b"+/", b"-_")
-_FROM_URL = bytes.maketrans(b"-_+/", b"+/!!")  # the plain alphabet's own signs must not pass: they would make a second text
+_FROM_URL = bytes.maketrans(b"-_+/", b"+/!!")  # `+` and `/` must fail: they would make a second text for a token
 
 
 class Forged(SwerveError):  # noqa: N818 - it names what happened to the token
@@ -40,7 +44,7 @@ class Forged(SwerveError):  # noqa: N818 - it names what happened to the token
 
 
 class Ticket(NamedTuple):
-    """What a decision token says."""
+    """The content of a decision token."""
 
     key: bytes
     arm: int
@@ -57,7 +61,7 @@ class Ticket(NamedTuple):
 
 
 class Signed(NamedTuple):
-    """What the token of a decision is made of, beside its time and life."""
+    """The content of a decision's token besides its time and life."""
 
     key: bytes
     code: int  # see `swerve.core.decisions`
@@ -69,7 +73,7 @@ class Signed(NamedTuple):
 
 
 class Tokens:
-    """Signs and reads decision tokens. The first key signs, any of them is taken: two are valid while one replaces the other.
+    """Signs and reads decision tokens. The first key signs, all keys are accepted: there are two after a rotation.
 
     >>> from swerve.core.decisions import encode
     >>> tokens = Tokens((b"k" * 32,), Life(store=1, mark=2, id=3))
@@ -83,19 +87,19 @@ class Tokens:
     """
 
     def __init__(self, keys: tuple[bytes, ...], life: Life) -> None:
-        if not keys or not all(16 <= len(key) <= 64 for key in keys):
+        if not keys or not all(SHORTEST_KEY <= len(key) <= LONGEST_KEY for key in keys):
             lengths = ", ".join(str(len(key)) for key in keys) or "none"
             raise SwerveError(f"token keys of {lengths} bytes are not allowed; there must be at least one, each of 16 to 64 bytes")
-        self.life = life  # in which decisions are made
-        # a keyed state is copied for each token: half the time of keying it anew
+        self.life = life  # the life in which decisions are signed
+        # A keyed state is copied for each token: that takes half the time of keying a new one.
         self._states = tuple(hashlib.blake2b(key=key, digest_size=TAG, person=b"swerve-token") for key in keys)
 
     def sign(self, decision: Signed, at: float) -> str:
-        """The token of a decision made at a time, in unix seconds."""
+        """Return the token of a decision; `at` is its time in unix seconds."""
         return self.sign_many((decision,), at)[0]
 
     def sign_many(self, decisions: Iterable[Signed], at: float) -> list[str]:
-        """The tokens of decisions made at one time."""
+        """Return the tokens of decisions that were made at one time."""
         pack, copy, (store, mark, _) = _LAYOUT.pack, self._states[0].copy, self.life
         raw: list[bytes] = []
         for key, code, phase, number, top, session, evidence in decisions:
@@ -105,20 +109,22 @@ class Tokens:
             state = copy()
             state.update(payload)
             raw += (payload, state.digest())
-        # a token's bytes are a multiple of three: all of them together give the texts of each
+        # The bytes of a token are a multiple of three, so that all tokens can be encoded together.
         text = b2a_base64(b"".join(raw), newline=False).translate(_TO_URL).decode("ascii")
         if len(text) == LENGTH:
             return [text]
         return [text[start : start + LENGTH] for start in range(0, len(text), LENGTH)]
 
     def read(self, text: str) -> Ticket:
-        """What a token says; raises `Forged` when it was not signed with one of the keys, exactly as it is."""
+        """Return the content of a token; raises `Forged` unless one of the keys has signed exactly this text."""
         if len(text) != LENGTH or not text.isascii():
-            raise Forged(f"the decision token is not one: it must be the {LENGTH} characters that rank answered with")
+            raise Forged(
+                f"the decision token has {len(text)} characters; it must be the {LENGTH} ASCII characters of an answer to rank"
+            )
         try:
             raw = a2b_base64(text.encode("ascii").translate(_FROM_URL), strict_mode=True)
         except Error:
-            raise Forged("the decision token is not URL-safe base64, as rank answered with") from None
+            raise Forged("the decision token is not URL-safe base64; it must be the text of an answer to rank") from None
         payload, tag = raw[:-TAG], raw[-TAG:]
         if len(payload) != _LAYOUT.size or not any(compare_digest(tag, self._tag(state, payload)) for state in self._states):
             raise Forged("the decision token was not issued by this service, or was changed on the way")

@@ -1,1 +1,1 @@
-"""The configuration of the service: a TOML file, the environment, options; checked field by field."""
+"""The configuration of the service: from a TOML file, the environment and options, checked field by field."""

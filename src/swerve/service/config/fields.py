@@ -1,4 +1,4 @@
-"""Sections of a configuration as msgspec structs: one place says what a field means and may be; docs and errors follow from it."""
+"""Sections of a configuration as msgspec structs. The annotation of a field is the only source of its docs and its errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FieldsError(SwerveError):
-    """A field that cannot be what it is, because of another one."""
+    """A field whose value is not allowed together with that of another field."""
 
     def __init__(self, where: Where, message: str) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class FieldsError(SwerveError):
 
 
 class Field(NamedTuple):
-    """What there is to say about one field."""
+    """The documentation of one field."""
 
     section: str
     name: str
@@ -38,19 +38,19 @@ class Field(NamedTuple):
 
 
 def about(meaning: str, *, allowed: str | None = None, pattern: str | None = None, shortest: int | None = None) -> Meta:
-    """The meaning of a field; `allowed` puts a pattern into words."""
+    """Return the annotation of a field with its meaning; `allowed` describes a pattern in words."""
     return Meta(description=meaning, extra={"allowed": allowed} if allowed else None, pattern=pattern, min_length=shortest)
 
 
 def within(low: float, high: float, meaning: str = "", *, open_low: bool = False) -> Meta:
-    """A number from `low` (excluded when `open_low`) to `high`."""
+    """Return the annotation of a number from `low` (excluded when `open_low`) to `high`."""
     if open_low:
         return Meta(gt=low, le=high, description=meaning or None)
     return Meta(ge=low, le=high, description=meaning or None)
 
 
 def split(annotation: Any) -> tuple[Any, list[Meta]]:
-    """The bare type behind an annotation, without the None of an optional field, and everything said about it."""
+    """Return the bare type of an annotation, without the None of an optional field, and its `Meta` objects."""
     said: list[Meta] = []
     while True:
         if get_origin(annotation) is Annotated:
@@ -63,7 +63,7 @@ def split(annotation: Any) -> tuple[Any, list[Meta]]:
 
 
 def allowed(annotation: Any) -> str:
-    """What a field may be, in words.
+    """Describe the allowed values of a field.
 
     >>> allowed(Annotated[int, Meta(ge=2, le=64)]), allowed(Annotated[float, Meta(gt=0, le=60)]), allowed(Literal["a", "b"])
     ('a whole number in [2, 64]', 'a number in (0, 60]', 'one of a, b')
@@ -87,24 +87,24 @@ def allowed(annotation: Any) -> str:
         return noun
     inner = get_args(base)
     if get_origin(base) is tuple:
-        return "a list of tables" if issubclass_of(inner[0], Section) else f"a list, each of them {allowed(inner[0])}"
+        return "a list of tables" if issubclass_of(inner[0], Section) else f"a list in which each entry is {allowed(inner[0])}"
     if get_origin(base) is dict:
-        return f"a table, each value {allowed(inner[1])}"
+        return f"a table in which each value is {allowed(inner[1])}"
     return "a table"
 
 
 def issubclass_of(annotation: Any, cls: type) -> bool:
-    """Whether a bare annotation is this class or one under it."""
+    """Return whether a bare annotation is this class or a subclass."""
     return isinstance(annotation, type) and issubclass(annotation, cls)
 
 
 def hints(cls: type[Section]) -> dict[str, Any]:
-    """Field → annotation, with all that is said about it."""
+    """Return the annotation of each field, `Meta` included."""
     return typing.get_type_hints(cls, include_extras=True)
 
 
 def described(section: str, cls: type[Section]) -> Iterator[Field]:
-    """Every field of a section."""
+    """Yield the documentation of every field of a section."""
     for field in msgspec.structs.fields(cls):
         annotation = hints(cls)[field.name]
         meaning = next((meta.description for meta in split(annotation)[1] if meta.description), "")
@@ -112,24 +112,24 @@ def described(section: str, cls: type[Section]) -> Iterator[Field]:
 
 
 def default_of(field: msgspec.structs.FieldInfo) -> Any:
-    """What a field is when nobody sets it; None where it must be set."""
+    """Return the default of a field; None where it must be set."""
     if field.default is not msgspec.NODEFAULT:
         return field.default
     return None if field.required else field.default_factory()
 
 
 class Reader:
-    """Turns plain tables into sections, and collects every mistake on the way instead of stopping at the first."""
+    """Turns plain tables into sections, and collects all mistakes instead of stopping at the first."""
 
     def __init__(self) -> None:
         self.wrong: list[tuple[Where, str]] = []
 
     def refuse(self, where: Where, value: Any, allowed: str, hint: str = "") -> None:
-        """Note that a value cannot be."""
+        """Add the mistake that a value is not allowed."""
         self.wrong.append((where, f"{dotted(where)} = {shown(value)} is not allowed; it must be {allowed}{hint}"))
 
     def only(self, table: dict[str, Any], known: Iterable[str], where: Where) -> dict[str, Any]:
-        """The keys that are known; the others are noted, with the nearest that is."""
+        """Return the known keys of a table; the others are mistakes, with the nearest known key as a hint."""
         known = list(known)
         for name in table:
             if name not in known:
@@ -138,7 +138,7 @@ class Reader:
         return {name: value for name, value in table.items() if name in known}
 
     def section(self, cls: type[Section], table: Any, where: Where) -> Any:
-        """The table as a section; fields that are wrong keep their defaults, and the caller looks at `wrong`."""
+        """Return a table as a section. Wrong fields keep their defaults; the mistakes are in `wrong`."""
         required = [field.name for field in msgspec.structs.fields(cls) if field.required]
         known = hints(cls)
         values: dict[str, Any] = {}
@@ -156,13 +156,13 @@ class Reader:
         return cls(**values) if set(required) <= set(values) else None
 
     def value(self, annotation: Any, value: Any, where: Where) -> Any:
-        """A value as its field's type."""
+        """Convert a value to the type of its field."""
         base, _ = split(annotation)
         if issubclass_of(base, Section):
             return self.section(base, value, where)
         if get_origin(base) is tuple and isinstance(value, list):
             inner = get_args(base)[0]
-            return tuple(self.value(inner, item, (*where, place)) for place, item in enumerate(value))
+            return tuple(self.value(inner, item, (*where, index)) for index, item in enumerate(value))
         if get_origin(base) is dict and isinstance(value, dict):
             name, inner = get_args(base)
             for key in value:
@@ -177,7 +177,7 @@ class Reader:
 
 
 def fits(annotation: Any, value: Any) -> bool:
-    """Whether a single value is of the type and in the range. Infinity and NaN, which TOML knows, never are."""
+    """Return whether a single value has the type and is in the range. Infinity and NaN, which TOML allows, never are."""
     if isinstance(value, float) and not math.isfinite(value):
         return False
     try:

@@ -41,14 +41,14 @@ __all__ = [
     "all_fields", "load", "plan_of", "policy_of", "resolve", "senses_of", "signal_names",
 ]  # fmt: skip
 
-#: Environment variable → the field that it sets.
+#: Environment variable → the field it sets.
 VARIABLES = {"SWERVE_STORE": "store.url", "SWERVE_HOST": "server.host", "SWERVE_PORT": "server.port"}
-#: Contexts have at most this many features.
+#: Features of a context at most: the kernels' bound.
 FEATURES = 64
 
 
 def senses_fields() -> list[Field]:
-    """The hyper-parameters of the signals, which stand in [signals] under their own names."""
+    """Return the hyper-parameters of `Senses` as fields of [signals]."""
     out = []
     for field in dataclasses.fields(Senses):
         base, allowed = base_of(field_types(Senses)[field.name])
@@ -58,7 +58,7 @@ def senses_fields() -> list[Field]:
 
 
 def all_fields() -> Iterator[Field]:
-    """Every field of a configuration file, section by section."""
+    """Yield every field of a configuration file, section by section."""
     for section, cls in sections().items():
         for field in described(section, cls):
             if field.name == "tuning":
@@ -69,16 +69,16 @@ def all_fields() -> Iterator[Field]:
 
 
 def load(path: str | Path | None = None, overrides: Mapping[str, object] | None = None) -> Config:
-    """The configuration of a file, of the environment and of `overrides` ({"server.port": 80}); the later ones win.
+    """Load the configuration from a file, the environment and `overrides` ({"server.port": 80}); later sources win.
 
-    Without a path, SWERVE_CONFIG names the file; without that, there are the defaults. Raises `ConfigError` with all mistakes.
+    Without a path SWERVE_CONFIG names the file; without both, the defaults apply. Raises `ConfigError` with all mistakes.
     """
     chosen = path or os.environ.get("SWERVE_CONFIG")
     return resolve(read(Path(chosen)) if chosen else Document("", {}, {}), overrides)
 
 
 def resolve(document: Document, overrides: Mapping[str, object] | None = None) -> Config:
-    """`load` for a document that has been read already."""
+    """Do the work of `load` for a parsed document."""
     table = {name: dict(part) if isinstance(part, dict) else part for name, part in document.table.items()}
     origin: dict[Where, str] = {}
     given: dict[str, object] = {}
@@ -109,7 +109,7 @@ def resolve(document: Document, overrides: Mapping[str, object] | None = None) -
 
 
 def sectioned(table: dict[str, Any], reader: Reader) -> Config:
-    """The table section by section; what is wrong is left to the reader, and has its default here."""
+    """Read a table section by section. Wrong fields have their defaults; the mistakes are in the reader."""
     known = sections()
     parts: dict[str, Any] = {}
     for name, part in reader.only(table, known, ()).items():
@@ -121,7 +121,7 @@ def sectioned(table: dict[str, Any], reader: Reader) -> Config:
 
 
 def signals(part: dict[str, Any], reader: Reader) -> Signals:
-    """[signals]: fields of its own, and those of `Senses` beside them."""
+    """Read [signals]: its own fields and those of `Senses`."""
     types = field_types(Senses)
     own = [field.name for field in described("signals", Signals) if field.name != "tuning"]
     part = reader.only(part, [*own, *types], ("signals",))
@@ -141,7 +141,7 @@ def signals(part: dict[str, Any], reader: Reader) -> Signals:
 
 
 def combined(config: Config, table: dict[str, Any], reader: Reader) -> Config:
-    """Refuse what only fields together can be wrong about; a field that is wrong by itself is not looked at again."""
+    """Check fields that depend on each other. A field that is wrong by itself is not checked again."""
     bad = {where[:2] for where, _ in reader.wrong}
     arms, candidates = config.policy.arms, config.limits.candidates
     if candidates > arms and not bad & {("policy", "arms"), ("limits", "candidates")}:
@@ -151,9 +151,9 @@ def combined(config: Config, table: dict[str, Any], reader: Reader) -> Config:
         config = msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, candidates=arms))
 
     listed: dict[object, int] = {}
-    for place, kind in enumerate(config.signals.use):
-        if listed.setdefault(kind, place) != place:
-            reader.wrong.append((("signals", "use", place), f"signals.use[{place}] = {kind!r} is there twice"))
+    for index, kind in enumerate(config.signals.use):
+        if listed.setdefault(kind, index) != index:
+            reader.wrong.append((("signals", "use", index), f"signals.use[{index}] = {kind!r} is there twice"))
     for name in config.signals.numbers:
         if name in KINDS:
             reader.wrong.append(
@@ -162,15 +162,18 @@ def combined(config: Config, table: dict[str, Any], reader: Reader) -> Config:
     if len(signal_names(config)) > FEATURES:
         count = len(signal_names(config))
         reader.wrong.append(
-            (("signals", "numbers"), f"signals.use and signals.numbers have {count} entries; there may be {FEATURES}")
+            (
+                ("signals", "numbers"),
+                f"signals.use and signals.numbers have {count} entries together; at most {FEATURES} are allowed",
+            )
         )
 
     seen: set[str] = set()
-    for place, key in enumerate(config.security.api_keys):
-        where: Where = ("security", "api_keys", place)
+    for index, key in enumerate(config.security.api_keys):
+        where: Where = ("security", "api_keys", index)
         for what in (key.name, key.hash):
             if what in seen:
-                reader.wrong.append((where, f"{dotted(where)} repeats {shown(what)}; each key has a name and a hash of its own"))
+                reader.wrong.append((where, f"{dotted(where)} repeats {shown(what)}; each key must have its own name and hash"))
             seen.add(what)
         if not key.scopes:
             reader.refuse((*where, "scopes"), [], f"at least one of {', '.join(SCOPES)}")
@@ -194,24 +197,24 @@ def combined(config: Config, table: dict[str, Any], reader: Reader) -> Config:
 
 
 def signal_names(config: Config) -> tuple[str, ...]:
-    """The names of the context's features, in order."""
+    """Return the names of the context's features, in order."""
     return (*config.signals.use, *config.signals.numbers)
 
 
 def plan_of(config: Config) -> tuple[int, ...]:
-    """The context's features as `swerve.signals.sense` takes them: kind | index << 8."""
+    """Return the context's features as `swerve.signals.sense` takes them: kind | index << 8."""
     numbers = [(RAW if kind == "raw" else COUNT) | index << 8 for index, kind in enumerate(config.signals.numbers.values())]
     return (*(KINDS.index(kind) for kind in config.signals.use), *numbers)
 
 
 def senses_of(config: Config) -> Senses:
-    """The hyper-parameters of the signals."""
+    """Return the hyper-parameters of the signals."""
     tuning: dict[str, Any] = config.signals.tuning
     return Senses(**tuning)
 
 
 def policy_of(config: Config) -> Spec:
-    """The policy that the configuration names, with its test length and grace filled in."""
+    """Return the configured policy, with its test length and grace filled in."""
     text, length = config.policy.spec, config.policy.test_length
     try:
         spec = policy(text, arms=config.policy.arms)
@@ -236,7 +239,7 @@ def policy_of(config: Config) -> Spec:
 
 
 def rebuilt(spec: Spec, changes: Callable[[Spec], dict[str, Any]]) -> Spec:
-    """The spec with `changes(part)` applied to each spec inside it, innermost first."""
+    """Return a spec with `changes(part)` applied to each spec inside it, innermost first."""
     inner = {name: getattr(spec, name) for name in field_types(type(spec))}
     made = {name: rebuilt(value, changes) for name, value in inner.items() if isinstance(value, Spec)}
     wanted = {**made, **changes(spec)}
@@ -245,7 +248,7 @@ def rebuilt(spec: Spec, changes: Callable[[Spec], dict[str, Any]]) -> Spec:
 
 
 def loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Return whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -253,18 +256,18 @@ def loopback(host: str) -> bool:
 
 
 def may_bind(host: str, config: Config) -> None:
-    """Refuse an address that others can reach while no API key is asked for."""
+    """Refuse an address that other machines can reach while there is no API key."""
     if not loopback(host) and not config.security.api_keys:
         raise FieldsError(
             ("server", "host"),
-            f"server.host = {host!r} is not allowed without an API key: anybody could rank and teach; make a key with "
-            "`swerve keys new NAME` and put what it prints into the configuration, "
+            f"server.host = {host!r} is not allowed without an API key: any machine on the network could rank and send clicks; "
+            "make a key with `swerve keys new NAME` and put its output into the configuration, "
             "or stay on this machine with `swerve serve --host 127.0.0.1`",
         )
 
 
 def as_table(config: Config) -> dict[str, Any]:
-    """The configuration as the tables that it would be read from, without the keys of callers."""
+    """Return the configuration as the tables of a file, without the API keys."""
     tables: dict[str, Any] = msgspec.to_builtins(config)
     tables["security"].pop("api_keys", None)
     tables["signals"] |= tables["signals"].pop("tuning")

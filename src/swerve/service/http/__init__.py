@@ -1,1 +1,1 @@
-"""The service over HTTP: the process, its protocol, its routes, what they take and give."""
+"""The service over HTTP: the process, the protocol, the routes, requests and answers."""

@@ -1,4 +1,4 @@
-"""The routes: HTTP in, HTTP out. What they do is the service's; who may call them and how they fail is decided here, once."""
+"""The routes: checks API keys and bodies, calls the service, and turns results and errors into HTTP answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from swerve.service import logs
 from swerve.service.availability import Unavailable
-from swerve.service.committer import Written
+from swerve.service.groups import Written
 from swerve.service.http import openapi
 from swerve.service.http.bodies import encode_list, feedbacks_in, ranks_in
 from swerve.service.http.gate import VARY, Gate
@@ -34,31 +34,32 @@ from swerve.serving.messages import Error, Health, Problem, Refused, encode
 log = logging.getLogger("swerve.service")
 
 JSON = b"application/json"
+#: Seconds after which a caller may try again; the store is probed more often.
 RETRY_AFTER = b"1"
-#: What goes with a body of pieces: nobody on the way is to keep them.
+#: Headers of streamed bodies: proxies must not cache or buffer them.
 ENDLESS = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
 
 Scope = dict[str, Any]
-#: A body that is sent piece by piece, for as long as somebody listens: called with ASGI's `receive` and `send`.
+#: A streamed body: called with ASGI's `receive` and `send`, and returns when the caller has gone.
 Pieces = Callable[[Any, Any], Awaitable[None]]
-#: What a route gives: a status, a body, and the body's type.
+#: Status, body and media type of an answer.
 Answer = tuple[int, bytes | Pieces, bytes]
 Handler = Callable[[Scope, bytes], Awaitable[Answer]]
 
 
 def problem(status: int, code: str, message: str, field: str | None = None) -> tuple[int, bytes, bytes]:
-    """The answer to a request that was refused or could not be served."""
+    """Return the answer to a request that was refused or could not be served."""
     return status, encode(Problem(Error(code, message, field, logs.request_id.get() or None))), JSON
 
 
 UNAVAILABLE = "unavailable", "the store cannot be written now; send it again"
 AWAY = Problem(Error(*UNAVAILABLE))
-#: Entries of a batch of rankings that are decided without letting others have a turn.
+#: Entries of a batch that are ranked without a pause: more would hold the event loop for milliseconds.
 AT_ONCE = 128
 
 
 class Endpoint:
-    """One route as an ASGI application: the key, the body, the handler, the answer; counted, timed and logged."""
+    """One route as an ASGI application: checks the key, reads the body, calls the handler, answers, counts and logs."""
 
     def __init__(self, service: Service, keys: ApiKeys, route: openapi.Route, handler: Handler, seconds: Histogram | None) -> None:
         self.service, self.keys, self.route, self.handler, self.seconds = service, keys, route, handler, seconds
@@ -80,7 +81,7 @@ class Endpoint:
                 if kind is None or kind.split(b";")[0].strip().lower() not in self.takes:
                     declared = " or ".join(self.route.takes)
                     raise Refused(
-                        415, "not_json", f"the request must be declared with Content-Type: {declared}, also without a body"
+                        415, "not_json", f"the request must have the header Content-Type: {declared}, even without a body"
                     )
                 body = await read_body(scope["headers"], receive, self.limit)
             else:
@@ -94,7 +95,7 @@ class Endpoint:
             return
         except Exception:
             log.exception("a request failed")
-            status, content, media = problem(500, "internal", "a defect of the service; its log has more under this id")
+            status, content, media = problem(500, "internal", "a defect of the service; its log has details under this request id")
         headers = [(b"content-type", media), (b"x-request-id", identity.encode())]
         if isinstance(content, bytes):
             headers.append((b"content-length", b"%d" % len(content)))
@@ -121,7 +122,7 @@ class Endpoint:
 
 
 def needed(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str | None, bytes | None, str | None]:
-    """What a request's headers say: the key that is presented, the body's type, the request's id."""
+    """Return the API key, the content type and the request id of a request's headers."""
     key = kind = identity = None
     for name, value in headers:
         if name == b"authorization":
@@ -134,13 +135,13 @@ def needed(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str | None, bytes | 
 
 
 def bearer(value: bytes) -> str | None:
-    """The key in an `Authorization` header."""
+    """Return the key in an `Authorization` header, or None."""
     scheme, _, text = value.decode("latin-1").partition(" ")
     return text.strip() if scheme.lower() == "bearer" else None
 
 
 class Handlers:
-    """What each route does, by the name it has in the OpenAPI document."""
+    """The handlers of the routes, named like the operations of the OpenAPI document."""
 
     def __init__(self, service: Service, live: bool = False) -> None:
         self.service, self.limits, self.has_live = service, service.config.limits, live
@@ -209,22 +210,22 @@ class Handlers:
 
 
 def refusal(refused: Refused) -> Problem:
-    """An entry of a batch that was refused."""
+    """Return the answer to a refused entry of a batch."""
     return Problem(Error(refused.code, refused.message, refused.field))
 
 
 async def not_found(request: Request, error: Exception) -> Response:
-    """What no route answers, in the form of all other troubles."""
+    """Answer a request that no route takes, in the form of all other errors."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     logs.request_id.set(logs.new_id(request.headers.get("x-request-id")))
-    words = {404: ("not_found", "there is no such path; /docs has all of them"), 405: ("method", "this path takes another method")}
+    words = {404: ("not_found", "there is no such path; /docs lists all paths"), 405: ("method", "this path takes another method")}
     status, content, _ = problem(status, *words.get(status, ("refused", "the request was refused")))
     headers = dict(getattr(error, "headers", None) or {})
     return Response(content, status, headers, media_type="application/json")
 
 
 class TextConvertor(PathConvertor):
-    """A query in the path: with slashes, as `path`, and with line breaks."""
+    """A query in the path: like `path` it may contain slashes, and also line breaks."""
 
     regex = r"[\s\S]*"
 
@@ -241,11 +242,11 @@ Reply = tuple[int, bytes, str]
 class App(Starlette):
     """The ASGI application of a service.
 
-    The busy routes have plain paths and need nothing that the framework wraps around a handler: they are found here by their path.
-    Everything else, and every other method, goes the usual way. `extra_routes` are of what is built on top of the service.
+    POST requests to fixed paths are dispatched here by their path, without the framework's routing and middleware. All other
+    requests go through Starlette. `extra_routes` are those of extensions.
     """
 
-    #: The connection that a request came in on, for a body without an end; the server that runs the application knows.
+    #: Returns the connection of a request, for streamed bodies; set by the server that runs the application.
     transport_of: Callable[[Scope], asyncio.Transport | None] = staticmethod(lambda scope: None)
 
     def __init__(self, service: Service, extra_routes: Sequence[Route] = (), **named: Any) -> None:
@@ -265,18 +266,18 @@ class App(Starlette):
             routes.append(Route(path, endpoint, methods=[route.method.upper()], name=route.name))
             if endpoint.reads:
                 self.busy[path] = endpoint
-        # a query may hold slashes: the longer paths come first
+        # A query may contain slashes, so longer paths are matched first.
         routes.sort(key=lambda route: -len(route.path))
         super().__init__(routes=routes, exception_handlers={HTTPException: not_found}, **named)
-        self.router.redirect_slashes = False  # to the name that the caller gave, whatever it is
+        self.router.redirect_slashes = False  # a redirect would lead to the name in the caller's `Host`
 
     def at_once(
         self, path: bytes, headers: list[tuple[bytes, bytes]], body: bytes, later: Callable[[Reply], None]
     ) -> Reply | tuple[()] | None:
-        """The answer to a `rank` whose row is in memory, and to a batch whose rows are; for feedback nothing yet, and `later` is
-        called when it is durable.
+        """Answer a request without a task: a `rank` or a batch whose rows are in memory, or feedback that needs no reading.
 
-        `Door` asks before it makes a task of a request. None: it goes through its route, and what is refused is refused there.
+        Returns the answer; for feedback `()`, and calls `later` with the answer once the feedback is durable. Returns None for
+        requests that must go through their route, refused ones included. `Door` calls this before it makes a task.
         """
         started = time.perf_counter()
         host = kind = presented = sent_id = None
@@ -292,7 +293,7 @@ class App(Starlette):
             elif name == b"x-request-id":
                 sent_id = value.decode("latin-1")
             elif name == b"origin" or name == b"sec-fetch-site":
-                return None  # a browser: whose page is it?
+                return None  # from a browser: the gate must check the page's origin
         if kind != JSON or host not in self.gate.good:
             return None
         service, route = self.service, BUSIEST[path]
@@ -351,13 +352,13 @@ class App(Starlette):
         await super().__call__(scope, receive, send)
 
     async def _turn_away(self, scope: Scope, send: Any, refused: Refused) -> None:
-        """Say why somebody may not ask."""
+        """Answer a request that the gate refuses."""
         identity = logs.new_id(needed(scope["headers"])[2])
         logs.request_id.set(identity)
         self.porter.turned_away(refused.code, why=refused.message)
         status, content, media = problem(refused.status, refused.code, refused.message)
         headers = [(b"content-type", media), (b"x-request-id", identity.encode()), (b"content-length", b"%d" % len(content))]
-        if not self.gate.origins:  # else every answer has it
+        if not self.gate.origins:  # with origins, the server adds it to every answer
             headers.append(VARY)
         if status == 400:
             headers.append((b"connection", b"close"))
@@ -366,7 +367,7 @@ class App(Starlette):
 
 
 def adding(send: Any, more: list[tuple[bytes, bytes]]) -> Any:
-    """An ASGI `send` that adds headers to an answer."""
+    """Return an ASGI `send` that adds headers to an answer."""
 
     async def wrapped(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":

@@ -1,8 +1,8 @@
-"""Who may ask at all: under which name (`Host`), and from which pages (`Origin`, `Sec-Fetch-Site`).
+"""Checks of `Host`, `Origin` and `Sec-Fetch-Site`: which names the service answers to, and which pages may call it.
 
-A browser lets any page send requests to this machine. `Host` tells the pages whose own name was made to lead here (DNS rebinding)
-from callers who mean the service; `Origin` and `Sec-Fetch-Site`, which no page can forge, tell pages of others. Programs send
-neither of the last two. The exceptions are columns of `openapi.ROUTES`; what stands there in no row is guarded.
+A browser lets any page send requests to this machine. `Host` exposes pages whose name was made to resolve to this machine (DNS
+rebinding). `Origin` and `Sec-Fetch-Site`, which no page can forge, expose pages of other origins. Programs send neither of them.
+The exceptions are columns of `openapi.ROUTES`; a path that is not in that table is checked.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from swerve.service.http import openapi
 from swerve.serving.messages import Refused
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-#: A name or an address as it may stand in `Host`, and its port.
+#: A name or an address in `Host`, and its port.
 WRITTEN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::([0-9]{0,5}))?")
-#: `Host` values that were good, as they were sent, are remembered: so many at most.
+#: Accepted values of `Host` that are remembered at most.
 MOST_GOOD = 256
+#: Characters of a header value that an error message repeats.
+MOST_SHOWN = 60
 DEFAULT_PORTS = {"http": "80", "https": "443"}
 UNGUARDED = frozenset(route.path for route in openapi.ROUTES if not route.guarded)
 PAGES = frozenset(route.path for route in openapi.ROUTES if route.page)
 
 Headers = Iterable[tuple[bytes, bytes]]
-#: What a page of a listed origin may send, and read of an answer.
+#: Headers of a preflight's answer, and the answer headers that a page of a listed origin may read.
 ALLOWED = (
     (b"access-control-allow-methods", b"GET, HEAD, POST"),
     (b"access-control-allow-headers", b"authorization, content-type, last-event-id, x-request-id"),
@@ -37,7 +39,7 @@ VARY = (b"vary", b"origin")
 
 
 class Asking(NamedTuple):
-    """What a request's headers say of who sends it."""
+    """The headers of a request that the gate checks."""
 
     hosts: list[bytes]
     origins: list[bytes]
@@ -47,7 +49,7 @@ class Asking(NamedTuple):
 
 
 def asking(headers: Headers) -> Asking:
-    """Read them, in one pass."""
+    """Collect the headers that the gate checks, in one pass."""
     hosts: list[bytes] = []
     origins: list[bytes] = []
     site = mode = b""
@@ -67,7 +69,7 @@ def asking(headers: Headers) -> Asking:
 
 
 def name_of(text: str) -> str:
-    """A name or an address as names are compared: in lower case, an address of version 6 in brackets and its shortest form.
+    """Return a name or an address in the form in which names are compared: lower case; IPv6 in brackets and shortest form.
 
     >>> name_of("LocalHost"), name_of("::1"), name_of("[0:0::1]"), name_of("10.0.0.1")
     ('localhost', '[::1]', '[::1]', '10.0.0.1')
@@ -80,13 +82,13 @@ def name_of(text: str) -> str:
 
 
 def authority(scheme: str, host: str) -> str:
-    """`Host` as an origin has it: in lower case, without the port that the scheme has anyway."""
+    """Return `Host` as in an origin: lower case, without the default port of the scheme."""
     host = host.lower()
     return host.removesuffix(f":{DEFAULT_PORTS[scheme]}")
 
 
 class Gate:
-    """Knows the names of the service and the origins that may call it."""
+    """Checks requests against the names of the service and the allowed origins."""
 
     def __init__(self, config: Config) -> None:
         self.names = {name_of(name) for name in (*LOOPBACK, *config.server.hosts)}
@@ -96,7 +98,7 @@ class Gate:
         self.also(config.server.host)
 
     def also(self, address: str) -> None:
-        """Take the address that the service is bound to as a name, unless that is all addresses of the machine."""
+        """Add the address that the service is bound to as a name, unless it is a wildcard address (`0.0.0.0`, `::`)."""
         try:
             if ipaddress.ip_address(address.strip("[]")).is_unspecified:
                 return
@@ -105,7 +107,7 @@ class Gate:
         self.names.add(name_of(address))
 
     def knows(self, host: bytes) -> bool:
-        """Whether the service goes by this name; any port will do: what forwards to it has one of its own."""
+        """Return whether a `Host` value has a name of the service. Any port is accepted: forwarders have ports of their own."""
         if host in self.good:
             return True
         written = WRITTEN.fullmatch(host.decode("latin-1"))
@@ -117,7 +119,7 @@ class Gate:
         return True
 
     def check(self, scope: dict[str, Any]) -> list[tuple[bytes, bytes]]:
-        """What to add to the answer's headers; raises `Refused`."""
+        """Return the headers to add to the answer; raises `Refused`."""
         said = asking(scope["headers"])
         if len(said.hosts) > 1 or (not said.hosts and scope["http_version"] == "1.1"):
             how = "two Host headers" if said.hosts else "no Host header"
@@ -126,7 +128,7 @@ class Gate:
             return []
         if not said.hosts or not self.knows(said.hosts[0]):
             sent = shortened(said.hosts[0]) if said.hosts else "no Host header"
-            raise Refused(421, "host", f"this service does not go by the name in Host ({sent}); server.hosts lists its names")
+            raise Refused(421, "host", f"the name in Host ({sent}) is not one of this service; server.hosts lists its names")
         return self._from(scope, said)
 
     def _from(self, scope: dict[str, Any], said: Asking) -> list[tuple[bytes, bytes]]:
@@ -140,20 +142,22 @@ class Gate:
         elif said.site not in (b"cross-site", b"same-site"):
             return []
         elif scope["path"] in PAGES and said.mode == b"navigate" and scope["method"] in ("GET", "HEAD"):
-            return []  # somebody follows a link
+            return []  # a link on another site leads here
         else:
             sent = f"Sec-Fetch-Site: {said.site.decode()}"
-        raise Refused(403, "origin", f"a page of another origin ({sent}) may not ask this service; server.origins lists who may")
+        raise Refused(
+            403, "origin", f"a page of another origin ({sent}) may not call this service; server.origins lists the origins that may"
+        )
 
     def _same(self, origin: bytes, said: Asking) -> bool:
-        """Whether an origin is the service's own. Behind a proxy that does TLS its scheme is not ours: the browser knows."""
+        """Return whether an origin is the service's own. Behind a TLS proxy the schemes differ, and `Sec-Fetch-Site` decides."""
         scheme, _, rest = origin.decode("latin-1").lower().partition("://")
         if scheme not in DEFAULT_PORTS or authority(scheme, rest) != authority(scheme, said.hosts[0].decode("latin-1")):
             return False
         return scheme == "http" or said.site == b"same-origin"
 
     def preflight(self, scope: dict[str, Any]) -> list[tuple[bytes, bytes]] | None:
-        """What to answer a browser that asks whether a page of a listed origin may send something; None for all else."""
+        """Return the headers of the answer to a CORS preflight from a listed origin; None for all other requests."""
         if scope["method"] != "OPTIONS":
             return None
         said = asking(scope["headers"])
@@ -162,7 +166,7 @@ class Gate:
 
 
 def shortened(value: bytes) -> str:
-    """What a caller sent, for people."""
+    """Return a header value for an error message: printable ASCII, cut short."""
     text = value.decode("latin-1")
     text = "".join(c if c.isascii() and c.isprintable() else "?" for c in text)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."

@@ -1,6 +1,6 @@
-"""Limits at the door: how large a body may be, and how many parameters an address may have.
+"""Limits on the size of a body and on the number of parameters of a URL.
 
-How long a query may be and how many candidates it may have is checked with the request itself, in `swerve.service.http.schemas`.
+`swerve.serving.checks` checks the lengths of queries, ids and sessions and the number of candidates.
 """
 
 from __future__ import annotations
@@ -13,22 +13,25 @@ from swerve.serving.messages import Refused
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
+#: Parameters of a URL that are parsed. The routes have two; more would only take time.
 MOST_PARAMETERS = 32
+#: Digits of a `Content-Length` that are read: enough for any limit, and Python refuses more than 4300.
+MOST_DIGITS = 19
 
 
 class ClientGone(Exception):  # noqa: N818 - it names what happened
-    """The caller went away before its request was complete: there is nobody to answer."""
+    """The caller closed the connection before its request was complete, so there is no answer."""
 
 
 def too_large(limit: int) -> Refused:
-    """The refusal of a body over the limit."""
+    """Return the refusal of a body over the limit."""
     return Refused(
-        413, "too_large", f"the body is larger than {limit} bytes, which [limits] allows for it; send less, or in several batches"
+        413, "too_large", f"the body is larger than {limit} bytes, the most that [limits] allows; send less, or several batches"
     )
 
 
 def parameters(query_string: bytes) -> dict[str, str]:
-    """The parameters behind a path; refused when there are so many that reading them takes long."""
+    """Parse the parameters of a URL; refuses more than `MOST_PARAMETERS`."""
     try:
         return dict(parse_qsl(query_string.decode("latin-1"), keep_blank_values=True, max_num_fields=MOST_PARAMETERS))
     except ValueError:
@@ -36,15 +39,15 @@ def parameters(query_string: bytes) -> dict[str, str]:
 
 
 def declared(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """The length that a request declares, or −1. What is no number is left to the count of bytes."""
+    """Return the declared length of a body, or −1. A length that is not a number is ignored: the bytes are counted too."""
     for name, value in headers:
         if name == b"content-length" and value.isdigit():
-            return int(value[:19])  # more digits are too many in any case, and Python reads no more than 4300
+            return int(value[:MOST_DIGITS])
     return -1
 
 
 async def read_body(headers: Iterable[tuple[bytes, bytes]], receive: Receive, limit: int) -> bytes:
-    """The body of an ASGI request, refused as soon as it is known to be larger than `limit`: never more than that is kept."""
+    """Return the body of an ASGI request. Refuses it as soon as it exceeds `limit`, so that no more is ever kept."""
     if declared(headers) > limit:
         raise too_large(limit)
     message = await receive()

@@ -1,4 +1,4 @@
-"""The service's own description: OpenAPI 3.1, made of the schemas and the configuration's limits, and a page to read and try it."""
+"""The OpenAPI 3.1 document of the service, made from the schemas and the configured limits, and the page that shows it."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _REF = "#/components/schemas/"
 TROUBLES = {
     400: "The body is not JSON; or the request has no `Host`, or two.",
     401: "No API key, or one that is not known.",
-    403: "The API key lacks the scope; the decision token is forged; or a page of another origin asks (`server.origins`).",
+    403: "The API key lacks the scope; the token is forged or foreign; or a page of another origin calls (`server.origins`).",
     404: "The query is not known.",
-    413: "The body is larger than `limits.body_bytes`.",
+    413: "The body is larger than `limits.body_bytes`, or than one request can need under the other limits.",
     415: "The body is not declared as application/json.",
-    421: "The service does not go by the name in `Host` (`server.hosts`).",
-    422: "The body or a parameter has another shape, or is beyond a limit.",
+    421: "The name in `Host` is not one of the service (`server.hosts`).",
+    422: "The body or a parameter has the wrong type, or exceeds a limit; `field` names it.",
     503: "The store cannot be used now, or the service is starting or stopping. Try again after `Retry-After` seconds.",
 }
 
 
 class Route(NamedTuple):
-    """One operation: what it takes, what it gives, who may call it, and how it can fail.
+    """One operation: its path, scope, request, response and errors.
 
-    The last four columns are the exceptions from what holds for every route: a POST declares its body as JSON and has one; `Host`
-    must be a name of the service; a page of another origin neither asks nor links to it; and the description tells of it.
+    The last five columns are exceptions. By default a POST has a body that is declared as JSON; `Host` must be a name of the
+    service; pages of other origins may neither call nor link to the path; and the OpenAPI document lists it.
     """
 
     method: Literal["get", "post"]
@@ -51,22 +51,22 @@ class Route(NamedTuple):
     troubles: tuple[int, ...] = ()
     many: bool = False
     media: str = JSON
-    #: The types that a body may be declared as.
+    #: Media types that a body may be declared as.
     takes: tuple[str, ...] = (JSON,)
-    #: Whether a body may be left out. Its type is declared all the same: no page of another site does that without asking first.
+    #: Whether the body may be empty. It is declared as JSON even so: a page of another site cannot do that without a preflight.
     bodiless: bool = False
-    #: Whether `Host` and the origin are looked at. Probes send other names, and learn nothing but that the service is there.
+    #: Whether `Host` and the origin are checked. Probes send other names, and their answers reveal only that the service runs.
     guarded: bool = True
-    #: Whether links of other sites may lead here: it holds no data.
+    #: Whether other sites may link here: the answer holds no data.
     page: bool = False
-    #: Whether the OpenAPI document has it.
+    #: Whether the OpenAPI document lists it.
     listed: bool = True
 
 
 _BODY = (400, 401, 403, 413, 415, 421, 422)
 _READ = (400, 401, 403, 421, 422, 503)
 _FREE = (400, 403, 421)
-#: All that the service answers, in the order of the page.
+#: All routes, in the order of the page.
 ROUTES = (
     Route("post", "/v1/rank", "rank", "Rank a query's candidates", "rank", messages.RankRequest, messages.RankResponse, _BODY),
     Route(
@@ -74,34 +74,34 @@ ROUTES = (
         messages.RankRequest, messages.RankResponse, _BODY, True,
     ),
     Route(
-        "post", "/v1/feedback", "feedback", "Say what was clicked; answered when it is durable, a repeat counts once", "feedback",
+        "post", "/v1/feedback", "feedback", "Send what was clicked; answered when it is durable, repeats count once", "feedback",
         messages.FeedbackRequest, messages.FeedbackResponse, (*_BODY, 503),
     ),
     Route(
-        "post", "/v1/feedback/batch", "feedback_batch", "Say what was clicked, several at once", "feedback",
+        "post", "/v1/feedback/batch", "feedback_batch", "Send several clicks at once", "feedback",
         messages.FeedbackRequest, messages.FeedbackResponse, (*_BODY, 503), True,
     ),
     Route(
-        "get", "/v1/queries", "queries", "Queries with the most traffic, or shifted last", "read",
+        "get", "/v1/queries", "queries", "List the queries with the most traffic, or those that shifted last", "read",
         messages.ListRequest, messages.QueryList, _READ,
     ),
     Route("get", "/v1/queries/{query}", "query", "Explain a query's state", "read", None, messages.QueryState, (*_READ, 404)),
     Route(
-        "post", "/v1/queries/{query}/shift", "shift", "Say that a query's intent has shifted: it starts afresh", "feedback",
+        "post", "/v1/queries/{query}/shift", "shift", "Report that a query's intent has shifted: the policy restarts", "feedback",
         messages.ShiftRequest, messages.ShiftResponse, (*_BODY, 404, 503), bodiless=True,
     ),
-    Route("get", "/v1/live", "live", "What happens, as it happens: server-sent events", "read", None, None, _READ, media=EVENTS),
+    Route("get", "/v1/live", "live", "Live events, as server-sent events", "read", None, None, _READ, media=EVENTS),
     Route("get", "/healthz", "healthz", "Is the process alive?", None, None, messages.Health, (400,), guarded=False),
     Route("get", "/readyz", "readyz", "Can it serve now?", None, None, messages.Health, (400,), guarded=False),
-    Route("get", "/metrics", "metrics", "Figures for Prometheus", "read", None, None, (400, 401, 403, 421), media="text/plain"),
+    Route("get", "/metrics", "metrics", "Metrics for Prometheus", "read", None, None, (400, 401, 403, 421), media="text/plain"),
     Route("get", "/openapi.json", "openapi", "This description", None, None, None, _FREE, page=True),
     Route("get", "/docs", "docs", "The page to read and try it", None, None, None, _FREE, media="text/html", page=True),
-    # of the dashboard, which makes them
-    Route("get", "/", "page", "What happens, for people", None, None, None, _FREE, media="text/html", page=True, listed=False),
+    # the dashboard's, which serves them
+    Route("get", "/", "page", "The dashboard", None, None, None, _FREE, media="text/html", page=True, listed=False),
     Route("get", "/page/{file}", "file", "The files of the page", None, None, None, _FREE, media="text/javascript", listed=False),
 )  # fmt: skip
 
-#: Those of them that the document has.
+#: The routes that the document lists.
 LISTED = tuple(route for route in ROUTES if route.listed)
 
 _DECISION = (
@@ -134,7 +134,7 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
 
 
 def document(config: Config | None = None, live: bool = True) -> Json:
-    """The OpenAPI document of a service with this configuration, with or without the live events."""
+    """Return the OpenAPI document of a service with this configuration, with or without the live events."""
     config = config or Config()
     hidden = {*(() if config.server.docs else ("openapi", "docs")), *(() if live else ("live",))}
     shown = [route for route in LISTED if route.name not in hidden]
@@ -153,7 +153,7 @@ def document(config: Config | None = None, live: bool = True) -> Json:
             "title": "Swerve",
             "version": __version__,
             "summary": "Adaptive ranking behind a search box.",
-            "description": "Rank a query's candidates, send what was clicked. A path asked with another method answers 405.",
+            "description": "Rank a query's candidates and send what was clicked. A known path with another method answers 405.",
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         "paths": paths,
@@ -166,7 +166,7 @@ def document(config: Config | None = None, live: bool = True) -> Json:
 
 
 def _narrow(components: Json, config: Config) -> None:
-    """Write into the schemas what `messages.check` refuses."""
+    """Add the limits that `serving.checks` enforces to the schemas."""
     limits = config.limits
     text = {"minLength": 1, "pattern": r"^[^\u0000]*$"}
     rank, feedback = components["RankRequest"]["properties"], components["FeedbackRequest"]["properties"]
@@ -200,9 +200,9 @@ def _operation(route: Route, config: Config, listing: Json) -> Json:
         about = "The text of the query, percent-encoded (also its slashes); or `key:` and its key, as the list gives it."
         parameters.append({"name": "query", "in": "path", "required": True, "description": about, "schema": _query(config)})
     if route.name == "live":
-        about = "A query to watch: its state and its rankings come too. As text, or `key:` and its key."
+        about = "A query to watch: its state and its rankings are sent too. Its text, or `key:` and its key."
         parameters.append({"name": "query", "in": "query", "description": about, "schema": _query(config)})
-        about = "The `id` of the last event that was read, to go on after it: of the same query."
+        about = "The `id` of the last event that was read, for the same query: the stream continues after it."
         parameters.append({"name": "Last-Event-ID", "in": "header", "description": about, "schema": {"type": "string"}})
     if route.request is messages.ListRequest:
         parameters += [{"name": name, "in": "query", "schema": kind} for name, kind in listing["properties"].items()]
@@ -219,11 +219,11 @@ def _operation(route: Route, config: Config, listing: Json) -> Json:
         schema = {"type": "array", "items": {"anyOf": [schema, _ref(messages.Problem)]}}
     answers: Json = {"200": {"description": route.summary, "content": {route.media: _content(schema, answered)}}}
     if route.name == "readyz":
-        answers["503"] = {"description": "Not now.", "content": {JSON: {"schema": schema}}}
+        answers["503"] = {"description": "The service cannot serve now.", "content": {JSON: {"schema": schema}}}
     for status in sorted(route.troubles):
         answers[str(status)] = {"$ref": f"#/components/responses/{status}"}
     operation["responses"] = answers
-    # without keys in the configuration none is asked for
+    # Without configured keys callers need none.
     operation["security"] = [{"key": []}] if route.scope and config.security.api_keys else []
     if route.scope:
         operation["description"] = f"Scope of the API key: `{route.scope}`."
@@ -256,13 +256,13 @@ def _trouble(status: int) -> Json:
 
 @functools.cache
 def docs_page() -> str:
-    """One HTML page that reads `openapi.json` beside it, and nothing else from anywhere."""
+    """Return the HTML page that shows `openapi.json`. It loads nothing else."""
     return importlib.resources.files("swerve.service.http").joinpath("docs.html").read_text(encoding="utf-8")
 
 
 @functools.cache
 def docs_policy() -> str:
-    """The Content-Security-Policy to send with the page: its own script and style, requests to its own service."""
+    """Return the Content-Security-Policy of the page: its own script and style, requests to its own service."""
     page = docs_page()
     script, style = (_hash(page, tag) for tag in ("script", "style"))
     rules = ["default-src 'none'", f"script-src {script}", f"style-src {style}", "connect-src 'self'", "img-src data:"]

@@ -1,4 +1,4 @@
-"""How many may come in, how long they may take to say what they want, and what is told of those who are turned away."""
+"""Bounds on connections: their number, in total and per address, and the time a request may take to arrive."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from swerve.service.metrics import Metrics
 
 log = logging.getLogger("swerve.service")
 
-#: Open files that are left for the store, the logs and the rest.
+#: Open files that are reserved for the store, the logs and the rest.
 FILES = 128
-#: Seconds between two lines of the log about the same reason.
+#: Seconds between two log lines about the same reason.
 QUIET = 10.0
+#: Seconds between two looks at all connections, and looks within the shortest time limit.
+LOOK_EVERY, LOOKS_PER_LIMIT = 1.0, 4
 
 
 class Guest(Protocol):
     """A connection."""
 
     def overdue(self, now: float) -> None:
-        """End it if what it has begun to say has taken too long."""
+        """End the connection if its request has taken too long to arrive."""
 
 
 class Porter:
-    """Counts connections, in all and by address, and looks every second whose request is overdue.
+    """Counts connections, in total and per address, and looks every second for overdue requests.
 
-    A timer for each request would cost every request; a look at all connections costs a tenth of a microsecond each.
+    A timer per request would cost every request; a look at all connections costs a tenth of a microsecond per connection.
     """
 
     def __init__(self, limits: Limits, metrics: Metrics) -> None:
@@ -38,15 +40,16 @@ class Porter:
         self.most, self.most_each = limits.connections, limits.connections_per_address
         self.guests: dict[Guest, str] = {}
         self.each: dict[str, int] = {}
-        self.every = min(1.0, limits.head_seconds / 4, limits.body_seconds / 4, limits.unread_seconds / 4)
+        shortest = min(limits.head_seconds, limits.body_seconds, limits.unread_seconds)
+        self.every = min(LOOK_EVERY, shortest / LOOKS_PER_LIMIT)
         self._looking: asyncio.TimerHandle | None = None
-        self._said: dict[str, tuple[float, int]] = {}  # reason → when it was last in the log, and how many came since
+        self._said: dict[str, tuple[float, int]] = {}  # reason → time of its last log line, and its count since
         metrics.connections.ask = lambda: len(self.guests)
 
     def fit(self) -> None:
-        """Ask the system for as many open files as there may be connections, and take fewer connections if it gives fewer.
+        """Raise the limit on open files to fit the connections; lower the number of connections where that is not possible.
 
-        Without room the system would refuse connections, everybody's, before anybody could say why.
+        Otherwise the system would refuse connections of all callers, without an answer that says why.
         """
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = self.most + FILES
@@ -58,11 +61,11 @@ class Porter:
                 log.warning(
                     "fewer connections than configured: the system allows too few open files", extra={"connections": self.most}
                 )
-        # one address never takes every place
+        # One address must leave connections for the others: it gets three quarters at most.
         self.most_each = min(self.most_each, max(1, self.most * 3 // 4))
 
     def enter(self, guest: Guest, address: str) -> str | None:
-        """Let a connection in; the reason if not."""
+        """Admit a connection and return None, or return the reason why not."""
         if self._looking is None:
             self._looking = asyncio.get_running_loop().call_later(self.every, self._look)
         key = grouped(address)
@@ -75,7 +78,7 @@ class Porter:
         return None
 
     def leave(self, guest: Guest) -> None:
-        """It has gone."""
+        """Remove a closed connection."""
         key = self.guests.pop(guest, None)
         if key is not None:
             left = self.each[key] - 1
@@ -85,7 +88,7 @@ class Porter:
                 del self.each[key]
 
     def turned_away(self, reason: str, **about: object) -> None:
-        """Count it, and say so in the log, at most every ten seconds for each reason."""
+        """Count a refused request or connection, and log it at most every ten seconds per reason."""
         self.metrics.turned_away(reason).value += 1
         now = time.monotonic()
         last, since = self._said.get(reason, (-QUIET, 0))
@@ -104,7 +107,7 @@ class Porter:
 
 
 def grouped(address: str) -> str:
-    """What counts as one address: of version 6 the first half, which one caller has whole.
+    """Return the group of an address: an IPv4 address itself, of IPv6 the /64, which one caller owns whole.
 
     >>> grouped("10.0.0.1"), grouped("::ffff:10.0.0.1"), grouped("2001:db8:1:2:3:4:5:6"), grouped("::1")
     ('10.0.0.1', '10.0.0.1', '2001:db8:1:2::/64', '::/64')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import logging
 import os
@@ -32,16 +33,22 @@ from swerve.version import __version__
 
 log = logging.getLogger("swerve.service")
 
+#: Seconds after which an idle connection is closed: longer than clients keep theirs, because the side that closes first can lose a
+#: request of the other.
+KEEP_ALIVE = 75
+#: Connections that the system queues while the event loop is busy: uvicorn's own default.
+BACKLOG = 2048
+
 
 async def nothing() -> None:
-    """Do nothing."""
+    """Do nothing: the default of `Extension.run`."""
 
 
 class Extension(NamedTuple):
-    """What is built on top of a service.
+    """An extension of a service, such as the dashboard.
 
-    Routes of its own; what runs beside the service, cancelled before that ends; and what to do first of all when the server is to
-    end: connections that would stay open for ever must be let go of, because the server waits for the others.
+    `routes` are its own routes. `run` runs beside the service and is cancelled before the service stops. `close` is called first
+    when the server stops: it must end streams, because the server waits until all connections are closed.
     """
 
     routes: Sequence[Route] = ()
@@ -49,12 +56,12 @@ class Extension(NamedTuple):
     close: Callable[[], None] = lambda: None
 
 
-#: Makes an extension, of the service and the address that it will answer at.
+#: Makes an extension for a service and its address.
 Extend = Callable[[Service, str], Extension]
 
 
 class Server(uvicorn.Server):
-    """A server that takes a signal as the wish to end in order; uvicorn's own raises it again afterwards, and ends by it."""
+    """A uvicorn server that stops in order on a signal. uvicorn's own raises the signal again after the stop and dies of it."""
 
     def __init__(self, config: uvicorn.Config, ending: Callable[[], None]) -> None:
         super().__init__(config)
@@ -65,11 +72,11 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def transport_of(self, scope: Scope) -> asyncio.Transport:
-        """The connection of a request that is being answered: to cut it off, and to see that it was closed."""
+        """Return the connection of a request that is being answered, so that a stream can end it and see that it was closed."""
         for connection in self.server_state.connections:
             if isinstance(connection, Door) and connection.scope is scope:
                 return connection.transport
-        raise Refused(422, "pipelined", "nothing may be sent on this connection behind a request for an answer without an end")
+        raise Refused(422, "pipelined", "a request for a stream must be the last one on its connection")
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -84,34 +91,36 @@ class Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket for the address; a readable refusal when it cannot be had."""
+    """Return a listening socket; raises `SwerveError` with a hint when the address cannot be bound."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        return socket.create_server((host, port), family=family, backlog=2048)
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        hint = "; another port: --port 0 takes any free one" if error.errno in (13, 98, 48) else ""
+        hint = "; another port: --port 0 takes any free one" if error.errno in (errno.EACCES, errno.EADDRINUSE) else ""
         raise SwerveError(f"cannot listen on {host} port {port}: {error.strerror or error}{hint}") from None
 
 
 def open_service(config: Config, clock: Clock | None = None, *, new_store: bool = False) -> Service:
-    """A service over its store and secrets; a store that is missing is begun anew only at the very first start, or when the
-    operator says so."""
+    """Open the store and the secrets, and return a service over them.
+
+    A missing store is created only at the very first start, or with `new_store`.
+    """
     may_bind(config.server.host, config)
     path, database = secrets_path(config), store_path(config.store.url)
     if not new_store and not database.exists() and beside_store(config.store.url).exists():
         raise SwerveError(
-            f"there is no store {database}, and its secrets are there; put it back, restore a backup of it, "
-            "or begin a new one with --new-store"
+            f"the store {database} is missing, but its secrets are there; put it back, restore a backup of it, "
+            "or start a new one with --new-store"
         )
     store = open_store(
         config.store.url, new=new_store, most=config.store.max_mb << 20
-    )  # before the secrets: a second process ends here
+    )  # before the secrets: a second process fails here
     try:
         secrets = load_secrets(path, make=store.count() == 0)
         if not store.claim(secrets.fingerprint()):
             raise SecretsError(
-                f"the queries of {database} are kept under other secrets than {path}: none of them could be found; bring back the "
-                "secrets that belong to this store, or move the store away to begin a new one"
+                f"the queries of {database} are stored under other secrets than {path}: none of them could be found; restore the "
+                "secrets of this store, or move the store away to start a new one"
             )
 
         def put_secrets_back() -> None:
@@ -127,14 +136,17 @@ def open_service(config: Config, clock: Clock | None = None, *, new_store: bool 
 
 
 def lifespan(
-    service: Service, told: Callable[[], None], ended: Callable[[bool], None], run: Callable[[], Awaitable[None]] = nothing
+    service: Service, ready: Callable[[], None], ended: Callable[[bool], None], run: Callable[[], Awaitable[None]] = nothing
 ) -> Callable[[Starlette], contextlib.AbstractAsyncContextManager[None]]:
-    """Start with the server, without keeping requests waiting: until all is compiled they get the given order. End after it."""
+    """Return the lifespan that starts the service in the background and stops it after the server.
+
+    `ready` is called when the service is ready, `ended` with whether all changes were written.
+    """
 
     @contextlib.asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
-        tasks = loop.create_task(begin(service, told), name="swerve-start"), loop.create_task(beside(run), name="swerve-beside")
+        tasks = loop.create_task(begin(service, ready), name="swerve-start"), loop.create_task(beside(run), name="swerve-beside")
         try:
             yield
         finally:
@@ -147,40 +159,42 @@ def lifespan(
     return life
 
 
-async def begin(service: Service, told: Callable[[], None]) -> None:
-    """Compile, then say so."""
+async def begin(service: Service, ready: Callable[[], None]) -> None:
+    """Start the service and call `ready` when it is."""
     since = time.perf_counter()
     try:
         await service.start()
     except Exception:
         log.exception("the service could not start")
-        os._exit(1)  # nothing has been acknowledged yet
+        os._exit(1)  # no feedback has been acknowledged yet
     log.info("ready", extra={"seconds": round(time.perf_counter() - since, 2)})
-    told()
+    ready()
 
 
 async def beside(run: Callable[[], Awaitable[None]]) -> None:
-    """Run an extension: the service goes on without it when it fails."""
+    """Run an extension; when it fails, log that and go on without it."""
     try:
         await run()
     except Exception:
-        log.exception("what runs beside the service failed")
+        log.exception("the extension of the service failed")
 
 
 def serve(
     config: Config,
-    told: Callable[[str], None] = print,
+    announce: Callable[[str], None] = print,
     *,
     extend: Extend | None = None,
     clock: Clock | None = None,
     new_store: bool = False,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; `told` gets the lines for people, `extend` adds what is built on top."""
+    """Serve until SIGINT or SIGTERM. `announce` receives the lines for people, `extend` makes the extension."""
     logs.setup(config.log)
-    service = open_service(config, clock, new_store=new_store)
-    with contextlib.ExitStack() as undo:  # until everything is there
-        undo.callback(service.store.close)
+    may_bind(config.server.host, config)
+    with contextlib.ExitStack() as undo:  # closes what is open if a later step of the start fails
+        # The socket comes first: a port that is taken must not leave a store and a secrets file behind.
         sock = undo.enter_context(listen(config.server.host, config.server.port))
+        service = open_service(config, clock, new_store=new_store)
+        undo.callback(service.store.close)
         host, port = sock.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         extension = Extension() if extend is None else extend(service, address)
@@ -188,14 +202,14 @@ def serve(
     metrics = service.metrics
     metrics.info(__version__, config.policy.spec, config.store.url.partition(":")[0]).value = 1
     metrics.started.value = time.time()
-    told(f"swerve {__version__}: {address}  store {config.store.url}  policy {config.policy.spec}")
+    announce(f"swerve {__version__}: {address}  store {config.store.url}  policy {config.policy.spec}")
     app = App(service, extension.routes)
     app.gate.also(host)
     app.porter.fit()
     if ipaddress.ip_address(host).is_unspecified and not config.server.hosts:
-        log.warning("on all addresses, but server.hosts is empty: only callers who ask for localhost are answered")
+        log.warning("listening on all addresses, but server.hosts is empty: only requests to localhost are answered")
     written: list[bool] = []
-    app.router.lifespan_context = lifespan(service, lambda: told(f"ready: {address}"), written.append, extension.run)
+    app.router.lifespan_context = lifespan(service, lambda: announce(f"ready: {address}"), written.append, extension.run)
     server = Server(
         uvicorn.Config(
             app,
@@ -206,9 +220,9 @@ def serve(
             log_config=None,
             timeout_graceful_shutdown=max(1, round(config.server.drain_seconds)),
             headers=[("vary", "origin")] if config.server.origins else [],
-            timeout_keep_alive=75,  # longer than callers keep theirs: who closes first loses a request now and then
+            timeout_keep_alive=KEEP_ALIVE,
             server_header=False,
-            proxy_headers=False,  # nothing here asks who the caller is
+            proxy_headers=False,  # the service does not use the caller's address
         ),
         extension.close,
     )
@@ -217,11 +231,11 @@ def serve(
         runner.run(server.serve(sockets=[sock]))
     if written != [True]:
         raise SwerveError("stopped, but not everything could be written; the log says why")
-    told("stopped: everything is written")
+    announce("stopped: everything is written")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where there is one."""
+    """Return uvloop's event loop factory if uvloop is installed."""
     try:
         import uvloop
     except ImportError:
