@@ -212,6 +212,7 @@ def test_secrets_must_be_there_and_safe_and_the_right_ones(store, tmp_path):
     secrets.rename(tmp_path / "elsewhere")
     code, data, wrong = checked(tmp_path)
     assert (code, wrong) == (1, {"secrets"}) and "are not there" in data["errors"][0]["message"]
+    assert data["errors"][0]["message"].endswith("name the right file with --secrets")
     assert checked(tmp_path, "--secrets", str(tmp_path / "elsewhere"))[0] == 0
     create_file(secrets)
     assert "other secrets" in checked(tmp_path)[1]["errors"][0]["message"]
@@ -292,6 +293,16 @@ def test_other_secrets_are_told_and_under_a_running_service_refused(store, copy,
     done = CliRunner().invoke(app, ["restore", str(copy), str(tmp_path / "swerve.db")], catch_exceptions=False)
     assert done.exit_code == 0
     assert "put the secrets that belong to the backup in place" in done.stderr
+
+
+def test_where_secrets_are_missing_a_restore_names_the_file_and_no_option_that_it_lacks(store, copy, tmp_path):
+    store.close()
+    (tmp_path / "swerve.db.secrets").unlink()
+    done = CliRunner().invoke(app, ["restore", str(copy), str(tmp_path / "swerve.db")], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "none of its queries can be found" in done.stderr
+    assert f"in place before the service starts: {tmp_path}/swerve.db.secrets, mode 0600" in done.stderr
+    assert "--secrets" not in done.stderr
 
 
 def test_under_a_running_service_and_the_store_of_a_service_is_right(tmp_path):

@@ -52,6 +52,27 @@ def test_many_at_once(url):
         assert sum(arm.clicks for arm in client.state("many 7").arms) == 1
 
 
+def test_many_of_which_some_are_refused_can_be_sent_again_without_them(url):
+    """The loop of docs/client.md: drop the entry that is named, send the rest again; what was taken before counts once."""
+    with Client(url, timeout=5.0) as client:
+        answers = client.rank_many([{"query": f"again {number}", "candidates": ["a", "b"]} for number in range(3)])
+        pairs = [(one.decision, one.ranking[0]) for one in answers]
+        pairs.insert(1, ("forged", "a"))
+        pairs.insert(3, ("forged too", "a"))
+        fields = []
+        while True:
+            try:
+                counted = client.feedback_many(pairs)
+                break
+            except SwerveClientError as error:
+                assert error.status == 200
+                fields.append(error.field)
+                assert sum(arm.clicks for arm in client.state("again 2").arms) == 1  # taken, although the call raises
+                del pairs[int(error.field.strip("[]"))]
+        assert fields == ["[1]", "[2]"] and counted == [True] * 3
+        assert [sum(arm.clicks for arm in client.state(f"again {number}").arms) for number in range(3)] == [1, 1, 1]
+
+
 def test_every_text_is_a_query(url):
     with Client(url, timeout=5.0) as client:
         for query in ("..", ".", "a/b", "/", "/shift", "a/shift", "//", "50%", "é ü?#", "a+b&c"):

@@ -9,7 +9,7 @@ import click
 
 from swerve.cli.common import console, errors, json_option, late_progress, need_service, write_json
 from swerve.store.backup import backup
-from swerve.store.urls import store_path
+from swerve.store.urls import named_store
 
 need_service("`swerve backup`")
 
@@ -17,18 +17,18 @@ from swerve.service.verify import MEANING  # noqa: E402
 
 
 @click.command("backup")
-@click.argument("store_url")
+@click.argument("store")
 @click.argument("target", type=click.Path(path_type=Path))
 @json_option
-def command(store_url: str, target: Path, json_to: str | None) -> None:
-    """Copy the store STORE_URL, as it is at this moment, to the new file TARGET, and check the copy as `swerve verify` does.
+def command(store: str, target: Path, json_to: str | None) -> None:
+    """Copy STORE, an address or a file, as it is at this moment to the new file TARGET, and check the copy like `swerve verify`.
 
     The service goes on meanwhile. TARGET appears when it is whole, checked and on the disk; an existing file is never overwritten.
     The keys of the service (its secrets file) are not in it: keep a copy of them too, in another place.
     """
     started = time.perf_counter()
     with late_progress() as progress:
-        report = backup(store_path(store_url), target, MEANING, progress)
+        report = backup(named_store(store), target, MEANING, progress)
     seconds = time.perf_counter() - started
     data = {"target": str(target), "queries": report.rows, "bytes": report.size, "damaged": report.damaged, "seconds": seconds}
     if write_json(json_to, data):

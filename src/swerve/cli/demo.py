@@ -130,7 +130,9 @@ def need_demo() -> None:
     help="Simulated minutes in a second, 1 to 1000.  [default: 200; headless: the whole scenario in --seconds]",
 )  # fmt: skip
 @click.option("--port", type=click.IntRange(0, 65535), default=None, help="Port; 0 takes any free one.  [default: 8350 if free]")
-@click.option("--store", metavar="URL", help="Keep the state, such as sqlite:///PATH.  [default: a folder that goes away]")
+@click.option(
+    "--store", metavar="STORE", help="Keep the state here: an address (sqlite:///PATH) or a file.  [default: a temporary folder]"
+)
 @click.option("--headless", is_flag=True, help="No table: play for --seconds, then say what it came to.")
 @click.option("--seconds", type=click.FloatRange(1), default=None, help="End after so many seconds of playing.  [headless: 20]")
 @click.option(
@@ -154,13 +156,14 @@ def command(
     from swerve.demo import scenarios
     from swerve.demo.clock import PACE
     from swerve.demo.server import FASTEST, PORT, SLOWEST, Demo, Options, free_port
+    from swerve.store.urls import store_url
 
     if headless and seconds is None:
         seconds = 20.0
     if speed is None:
         fitting = scenarios.load(scenario).length / PACE / seconds if headless and seconds else 200.0
         speed = min(max(fitting, SLOWEST), FASTEST)
-    demo = Demo(Options(scenario, speed, seed, port, store, seconds))
+    demo = Demo(Options(scenario, speed, seed, port, None if store is None else store_url(store), seconds))
     if port is None and free_port(None) != PORT and json_to != "-":
         console.print(f"port {PORT} is taken: any free one will do", highlight=False)
     stop = threading.Event()

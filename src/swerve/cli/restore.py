@@ -11,11 +11,12 @@ import click
 from swerve.cli.common import console, errors, json_option, late_progress, need_service, write_json
 from swerve.core.errors import SwerveError
 from swerve.store.restore import restore
-from swerve.store.urls import named_store
+from swerve.store.urls import named_store, store_url
 from swerve.store.verify import Report
 
 need_service("`swerve restore`")
 
+from swerve.service.secrets import beside  # noqa: E402
 from swerve.service.verify import MEANING, check_secrets  # noqa: E402
 
 
@@ -35,7 +36,7 @@ def command(copy: Path, store: str, live: bool, discard: bool, json_to: str | No
     """
     started = time.perf_counter()
     path = named_store(store)
-    secrets = path.with_name(f"{path.name}.secrets")
+    secrets = beside(store_url(store))
 
     def approve(report: Report) -> None:
         check_secrets(report, secrets)

@@ -12,7 +12,7 @@ from swerve.cli.common import need_service
 @click.command()
 @click.option("--host", help="Address to listen on; anything but the loopback needs an API key.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes any free one.  [default: 8350]")
-@click.option("--store", metavar="URL", help="The store, such as sqlite:///PATH.  [default: sqlite:///swerve.db]")
+@click.option("--store", metavar="STORE", help="The store: an address (sqlite:///PATH) or a file.  [default: sqlite:///swerve.db]")
 @click.option(
     "--config",
     "config_file",
@@ -31,7 +31,8 @@ def command(host: str | None, port: int | None, store: str | None, config_file: 
     from swerve.dashboard import extend
     from swerve.service.config.load import load
     from swerve.service.http.server import serve
+    from swerve.store.urls import store_url
 
-    given = {"server.host": host, "server.port": port, "store.url": store}
+    given = {"server.host": host, "server.port": port, "store.url": None if store is None else store_url(store)}
     config = load(config_file, {name: value for name, value in given.items() if value is not None})
     serve(config, click.echo, extend=extend, new_store=new_store)

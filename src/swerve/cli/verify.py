@@ -11,11 +11,12 @@ import click
 from swerve.cli.common import console, errors, json_option, late_progress, need_service, write_json
 from swerve.core.errors import SwerveError
 from swerve.store.protocol import InUse
-from swerve.store.urls import named_store
+from swerve.store.urls import named_store, store_url
 from swerve.store.verify import Report, verify
 
 need_service("`swerve verify`")
 
+from swerve.service.secrets import beside  # noqa: E402
 from swerve.service.verify import MEANING, check_secrets  # noqa: E402
 
 
@@ -41,7 +42,7 @@ def command(store: str, secrets: Path | None, json_to: str | None) -> None:
             report = verify(path, MEANING, progress)
     except InUse as error:
         raise SwerveError(f"{str(error).partition(';')[0]}; stop it, or check a backup of the store") from None
-    check_secrets(report, secrets or path.with_name(f"{path.name}.secrets"))
+    check_secrets(report, secrets or beside(store_url(store)), "name the right file with --secrets")
     if not write_json(json_to, as_json(report) | {"seconds": time.perf_counter() - started}):
         tell(report, time.perf_counter() - started)
     raise click.exceptions.Exit(0 if report.ok else 1)

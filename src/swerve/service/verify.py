@@ -88,8 +88,9 @@ def named(row: Row, arms: int) -> bool:
 MEANING = Meaning(records, NUMBER_BITS)
 
 
-def check_secrets(report: Report, path: Path) -> None:
-    """Whether the secrets of a store are there, safe, and those that its queries are kept under; the environment counts."""
+def check_secrets(report: Report, path: Path, remedy: str = "") -> None:
+    """Report secrets of a store that are missing, unsafe or of another store; the environment counts. `remedy`: what to do when they
+    are missing, in the words of the command that calls."""
     if not report.rows and not report.owner:
         return
     try:
@@ -97,7 +98,8 @@ def check_secrets(report: Report, path: Path) -> None:
     except SecretsError as error:
         if path.exists():
             return report.wrong("secrets", str(error))
-        words = f"the secrets {path} are not there, and without them none of its queries can be found; name them with --secrets"
+        words = f"the secrets {path} are not there, and without them none of its queries can be found"
+        words += f"; {remedy}" if remedy else ""
         return report.wrong("secrets", words)
     if not report.owner:
         words = "the store does not say whose secrets it was written with: the next start notes it"

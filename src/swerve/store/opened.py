@@ -22,6 +22,8 @@ log = logging.getLogger("swerve.store")
 WRITER_BUSY_MS, READER_BUSY_MS = 50, 10
 WRITER_CACHE_KIB, READER_CACHE_KIB = 16384, 8192
 MASK = (1 << 63) - 1  # random numbers that SQLite keeps as integers
+#: Bytes that no store reaches: the default bound.
+UNBOUNDED = 1 << 62
 
 
 class Opened:
@@ -31,7 +33,7 @@ class Opened:
     the size in bytes that the file and its log are to stay below.
     """
 
-    def __init__(self, path: Path, worker: str = "0", *, new: bool = False, most: int = 1 << 62) -> None:
+    def __init__(self, path: Path, worker: str = "0", *, new: bool = False, most: int = UNBOUNDED) -> None:
         self.given, self.worker, self.most = path.absolute(), worker, most
         self._checkpoint = min(CHECKPOINT_PAGES, most // 16 // PAGE_BYTES)
         self.path = self.given.resolve()  # of a symbolic link the file itself: its log and its lock lie beside that
