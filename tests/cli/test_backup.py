@@ -78,7 +78,7 @@ def test_damaged_records_are_told(url, tmp_path):
         other.execute("UPDATE rows SET names = x'00' WHERE id = 3")
     done = CliRunner().invoke(app, ["backup", url, str(tmp_path / "copy.db")], catch_exceptions=False)
     assert done.exit_code == 0
-    assert "wrong: 1 record: what is read is not what was written" in done.stderr
+    assert "wrong: 1 record: the bytes read differ from those written" in done.stderr
     assert "it was so in the store already" in done.stderr
 
 

@@ -283,9 +283,7 @@ def test_ctrl_c_shows_whole_cells_ends_with_130_and_goes_on(tmp_path):
     shown, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert json.loads(shown) == []
-    assert (
-        said.strip() == f"swerve: interrupted after 0 of 2 cells; finished runs are in {out}, the same command goes on from there"
-    )
+    assert said.strip() == f"swerve: interrupted after 0 of 2 cells; finished runs are in {out}, repeat the command to continue"
     kept = {path: path.stat().st_mtime_ns for path in out.glob("*.parquet")}
     again = json.loads(invoke(*args, "--queries", "5", "--runs", "2", "--json"))
     assert [row["runs"] for row in again] == [2, 2]

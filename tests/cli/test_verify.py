@@ -100,7 +100,7 @@ def test_a_damaged_log_is_told(store, tmp_path):
 
 
 def test_while_a_service_runs_it_is_refused(store, tmp_path):
-    with pytest.raises(SwerveError, match=rf"is in use by process {os.getpid()} since .*; stop it, or check a backup"):
+    with pytest.raises(SwerveError, match=rf"is in use by process {os.getpid()} since .*; stop that process, or check a backup"):
         CliRunner().invoke(app, ["verify", str(tmp_path / "swerve.db")], catch_exceptions=False)
 
 
@@ -329,7 +329,7 @@ def test_under_a_running_service_and_the_store_of_a_service_is_right(tmp_path):
         click("query 3", 2)
         assert sum(client.clicks("query 3").values()) == 6
         done = CliRunner().invoke(app, ["restore", str(copy), str(service.database), "--live"], catch_exceptions=False)
-        assert (done.exit_code, done.stderr) == (0, "") and "takes it up with its next write" in done.stdout
+        assert (done.exit_code, done.stderr) == (0, "") and "the service uses it from its next write on" in done.stdout
         click("query 5", 1)
         assert sum(client.clicks("query 3").values()) == 4
         until(lambda: client.call("GET", "/readyz").status == 200)

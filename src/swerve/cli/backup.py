@@ -1,4 +1,4 @@
-"""`swerve backup`: a copy of a store while the service runs."""
+"""`swerve backup`: copies a store while the service runs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from swerve.service.verify import MEANING  # noqa: E402
 def command(store: str, target: Path, json_to: str | None) -> None:
     """Copy STORE, an address or a file, as it is at this moment to the new file TARGET, and check the copy like `swerve verify`.
 
-    The service goes on meanwhile. TARGET appears when it is whole, checked and on the disk; an existing file is never overwritten.
-    The keys of the service (its secrets file) are not in it: keep a copy of them too, in another place.
+    The service keeps running. TARGET appears when it is complete, checked and on disk; an existing file is never overwritten.
+    The copy does not contain the service's secrets file: back that up too, in another location.
     """
     started = time.perf_counter()
     with late_progress() as progress:
@@ -37,4 +37,4 @@ def command(store: str, target: Path, json_to: str | None) -> None:
     for one in report.findings:
         errors.print(f"{'warning' if one.warning else 'wrong'}: {one}", soft_wrap=True, highlight=False, markup=False)
     if report.damaged:
-        errors.print("it was so in the store already; queries whose record is damaged will begin anew", soft_wrap=True)
+        errors.print("the damage is in the store too; queries with a damaged record will start over", soft_wrap=True)

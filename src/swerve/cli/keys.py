@@ -1,4 +1,4 @@
-"""`swerve keys`: API keys for callers, and new keys for the service's own tokens."""
+"""`swerve keys`: makes API keys for callers, and new keys for the service's own tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ need_service("`swerve keys`")
 from swerve.service.config.sections import NAME, NAMED, SCOPES, Scope  # noqa: E402
 from swerve.service.secrets import beside, new_key, rotate  # noqa: E402
 
-#: What the name of a file of secrets ends with; `beside` adds it to the name of the store.
+#: How the name of a file of secrets ends; `beside` appends this to the name of the store.
 SUFFIX = ".secrets"
 #: The first bytes of every SQLite database.
 SQLITE_MAGIC = b"SQLite format 3\0"
@@ -29,7 +29,7 @@ def command() -> None:
 
 
 def read_scopes(ctx: click.Context, _: click.Parameter, text: str) -> tuple[Scope, ...]:
-    """`rank,read` as scopes."""
+    """Parse scopes such as `rank,read`."""
     words = [word.strip() for word in text.split(",")]
     for word in words:
         if word not in get_args(Scope):
@@ -42,11 +42,11 @@ def read_scopes(ctx: click.Context, _: click.Parameter, text: str) -> tuple[Scop
 @command.command("new")
 @click.argument("name")
 @click.option(
-    "--scopes", default=",".join(SCOPES), show_default=True, callback=read_scopes, help="What it is good for, separated by commas."
+    "--scopes", default=",".join(SCOPES), show_default=True, callback=read_scopes, help="What the key allows, separated by commas."
 )
 @json_option
 def new(name: str, scopes: tuple[Scope, ...], json_to: str | None) -> None:
-    """Make an API key for NAME and print it, once; the configuration keeps its hash."""
+    """Make an API key for NAME and print it once; the configuration stores its hash."""
     if not re.search(NAME, name):
         raise SwerveError(f"NAME = {name!r} is not allowed; it must be {NAMED}")
     key = new_key(name, scopes)
@@ -54,14 +54,14 @@ def new(name: str, scopes: tuple[Scope, ...], json_to: str | None) -> None:
         return
     listed = ", ".join(f'"{scope}"' for scope in scopes)
     click.echo(f"The key, shown this once; callers send it as `Authorization: Bearer KEY`:\n\n    {key.text}\n")
-    click.echo("For the end of the configuration file; the service reads it when it starts:\n")
+    click.echo("Append this to the configuration file; the service reads it when it starts:\n")
     click.echo(f'    [[security.api_keys]]\n    name = "{name}"\n    hash = "{key.entry.hash}"\n    scopes = [{listed}]')
 
 
 @command.command("rotate")
 @click.argument("store_or_file")
 def rotate_command(store_or_file: str) -> None:
-    """Make a new key for the tokens of decisions; the one before it stays valid, an older one does not.
+    """Make a new key that signs decisions; the previous key stays valid, an older one is dropped.
 
     STORE_OR_FILE is the store, an address or a file (its secrets lie beside it), or the file of secrets itself. The service uses
     the new key from its next start on. Rotate again only after the feedback window: tokens of the dropped key are refused.
@@ -71,13 +71,13 @@ def rotate_command(store_or_file: str) -> None:
     if not path.exists() and store is not None and store.exists():
         raise SwerveError(lost(path, store))
     rotate(path)
-    click.echo(f"{path}: a new token key is in place, the one before it stays valid; restart the service to use it.")
+    click.echo(f"{path}: a new token key is in place, the previous one stays valid; restart the service to use it.")
 
 
 def secrets_of(text: str) -> tuple[Path, Path | None]:
-    """Return the file of secrets that `text` names, by itself or through its store, and the store where that is known.
+    """Return the file of secrets that `text` names, directly or through its store, and the store if known.
 
-    A plain path is a store if an SQLite database lies there, or if no file lies there and the name does not end in `.secrets`.
+    A plain path names a store if it is an SQLite database, or if there is no such file and the name does not end in `.secrets`.
     """
     if "://" not in text:
         path = Path(text)
@@ -98,7 +98,8 @@ def lost(path: Path, store: Path) -> str:
     """Say what to do about a store whose file of secrets is missing."""
     return (
         f"there are no secrets {path} to rotate, but the store {store} is there, and without its query key none of its queries can "
-        f"be found. Bring {path} back from a backup (mode 0600). If there is no copy, the queries in the store are lost: move it away "
-        "and start the service with --new-store, which makes a new store and new secrets. If the keys are in SWERVE_TOKEN_KEY and "
-        "SWERVE_QUERY_KEY, rotate there: put the present token key into SWERVE_TOKEN_KEY_OLD and a new one into SWERVE_TOKEN_KEY"
+        f"be found. Bring {path} back from a backup (mode 0600). If there is no copy, the store's queries are lost: move the store "
+        "away and start the service with --new-store, which makes a new store and new secrets. If the keys are in the variables "
+        "SWERVE_TOKEN_KEY and SWERVE_QUERY_KEY, rotate there: move the present token key to SWERVE_TOKEN_KEY_OLD and put a new "
+        "one into SWERVE_TOKEN_KEY"
     )

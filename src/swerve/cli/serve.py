@@ -20,11 +20,11 @@ from swerve.cli.common import need_service
     type=click.Path(path_type=Path),
     help="Configuration in TOML (docs/configuration.md); SWERVE_CONFIG names a default.",
 )
-@click.option("--new-store", is_flag=True, help="Begin a new store where one has been and is missing; without it that is refused.")
+@click.option("--new-store", is_flag=True, help="Begin a new store although an earlier one is missing; refused otherwise.")
 def command(host: str | None, port: int | None, store: str | None, config_file: Path | None, new_store: bool) -> None:
-    """Serve `rank` and `feedback` over HTTP, with durable state, and a page that shows what happens.
+    """Serve `rank` and `feedback` over HTTP, with durable state and a dashboard.
 
-    Options win over the environment, the environment over the file. Ctrl-C or SIGTERM ends in order: requests under way are
+    Options override the environment, which overrides the file. Ctrl-C or SIGTERM shuts down cleanly: requests in progress are
     answered and everything is written.
     """
     need_service()

@@ -1,4 +1,4 @@
-"""`swerve verify`: is a store whole?"""
+"""`swerve verify`: checks a store."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from swerve.service.verify import MEANING, check_secrets  # noqa: E402
     "--secrets",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="The secrets of the store.  [default: those beside it]",
+    help="The store's file of secrets.  [default: the file beside the store]",
 )
 @json_option
 def command(store: str, secrets: Path | None, json_to: str | None) -> None:
-    """Check STORE, an address or a file, and say what is wrong with it; nothing is changed.
+    """Check STORE, an address or a file, and report its defects; nothing is changed.
 
-    Structure, log, checksums, whose each record is, whether its counts can be, names, used decisions, secrets. The exit status is 1
-    when anything is wrong, and 0 with warnings only. While a service runs on the store it is refused: check a backup.
+    Checks structure, log, checksums, owners of records, plausibility of counts, names, used decisions and secrets. The exit status
+    is 1 for any defect, and 0 with warnings only. While a service runs on the store the command is refused: check a backup.
     """
     started = time.perf_counter()
     path = named_store(store)
@@ -41,7 +41,7 @@ def command(store: str, secrets: Path | None, json_to: str | None) -> None:
         with late_progress() as progress:
             report = verify(path, MEANING, progress)
     except InUse as error:
-        raise SwerveError(f"{str(error).partition(';')[0]}; stop it, or check a backup of the store") from None
+        raise SwerveError(f"{str(error).partition(';')[0]}; stop that process, or check a backup of the store") from None
     check_secrets(report, secrets or beside(store_url(store)), "name the right file with --secrets")
     if not write_json(json_to, as_json(report) | {"seconds": time.perf_counter() - started}):
         tell(report, time.perf_counter() - started)
@@ -49,7 +49,7 @@ def command(store: str, secrets: Path | None, json_to: str | None) -> None:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """A report as figures."""
+    """Return a report as figures."""
     found = [
         [{"name": one.name, "message": one.message, "count": one.count, "examples": one.examples} for one in some]
         for some in (report.errors, report.warnings)
@@ -62,14 +62,14 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def tell(report: Report, seconds: float) -> None:
-    """A report in words."""
+    """Print a report."""
     log = f", a log of {report.log.bytes / 1e6:,.1f} MB with {report.log.commits:,} commits" if report.log.bytes else ""
     console.print(
         f"{report.path}: {report.rows:,} queries, {report.size / 1e6:,.1f} MB{log}, checked in {seconds:.1f} s",
         soft_wrap=True, highlight=False, markup=False,
     )  # fmt: skip
     if report.older:
-        console.print(f"{report.older:,} records of an older layout, which do not say whose they are", soft_wrap=True)
+        console.print(f"{report.older:,} records of an older layout, which does not name the owner", soft_wrap=True)
     for one in report.errors:
         errors.print(f"wrong: {one}", soft_wrap=True, highlight=False, markup=False)
     for one in report.warnings:

@@ -89,8 +89,8 @@ MEANING = Meaning(records, NUMBER_BITS)
 
 
 def check_secrets(report: Report, path: Path, remedy: str = "") -> None:
-    """Report secrets of a store that are missing, unsafe or of another store; the environment counts. `remedy`: what to do when they
-    are missing, in the words of the command that calls."""
+    """Report secrets that are missing, unsafe or of another store; the environment counts. `remedy` says what to do when they are
+    missing, in terms of the calling command."""
     if not report.rows and not report.owner:
         return
     try:

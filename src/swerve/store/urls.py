@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from swerve.core.errors import SwerveError, nearest
-from swerve.store.protocol import Store
 from swerve.store.opened import UNBOUNDED
+from swerve.store.protocol import Store
 from swerve.store.sqlite import SQLiteStore
 
 PREFIX = "sqlite:///"
