@@ -9,7 +9,7 @@ import argparse
 import dataclasses
 from pathlib import Path
 
-from swerve.experiments.contract import Experiment, Setting, run
+from swerve.experiments.definition import Experiment, Setting, run
 from swerve.experiments.tables import FRACTION_TABLE
 
 FEATURES = (10, 20, 25, 40)

@@ -18,7 +18,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from swerve.bench import traffic
+from swerve.bench import service_traffic
 from swerve.bench.load import Connection, Turn
 from swerve.bench.pages import Pages
 from swerve.bench.rows import Bar, Row, row
@@ -37,7 +37,7 @@ BARS = {
     "restart": Bar("<", 5.0, "value"),
 }
 #: The default configuration, but for what a benchmark must set: the numbers that its requests carry, and no limit on new queries.
-NUMBERS = "\n".join(f'{name} = "count"' for name in traffic.SIGNALS)
+NUMBERS = "\n".join(f'{name} = "count"' for name in service_traffic.SIGNALS)
 CONFIG = f"[signals.numbers]\n{NUMBERS}\n\n[limits]\nnew_queries_per_minute = 1000000000\n"
 CONNECTIONS = 32
 BATCH_CONNECTIONS = 4  # each keeps a hundred decisions waiting
@@ -47,7 +47,7 @@ ARMS = 8  # candidates of the queries in the large store
 MB = 1e6
 
 Progress = Callable[[str], None]
-#: A server, a function of `swerve.bench.traffic`, and what that takes beside the port.
+#: A server, a function of `swerve.bench.service_traffic`, and what that takes beside the port.
 Contender = tuple[Any, ...]
 
 
@@ -69,7 +69,7 @@ class Load:
 
     def __init__(self, queries: int, candidates: int) -> None:
         spawn = multiprocessing.get_context("spawn")  # no copy of what this process holds
-        self.pool = ProcessPoolExecutor(1, spawn, traffic.begin, (queries, candidates))
+        self.pool = ProcessPoolExecutor(1, spawn, service_traffic.begin, (queries, candidates))
 
     def __enter__(self) -> Load:
         return self
@@ -78,7 +78,7 @@ class Load:
         self.pool.shutdown()
 
     def run(self, what: Callable[..., Any], *args: object) -> Any:
-        """Call a function of `swerve.bench.traffic` there."""
+        """Call a function of `swerve.bench.service_traffic` there."""
         try:
             return self.pool.submit(what, *args).result()
         except BrokenProcessPool as error:
@@ -171,11 +171,11 @@ class Bench:
 def with_pages(bench: Bench) -> tuple[Duel, float]:
     """`rank` without and with pages that watch the busiest queries, in turns; and the messages that a page got in a second."""
     duel = Duel([], [])
-    watched = [traffic.text_of(query) for query in range(5)]
+    watched = [service_traffic.text_of(query) for query in range(5)]
     messages = seconds = 0.0
     for number in range(bench.effort.rounds + 1):
         bench.progress(f"pages: round {number} of {bench.effort.rounds}" if number else "pages: warming up")
-        once = bench.own, traffic.rank_turn, CONNECTIONS, bench.effort.seconds
+        once = bench.own, service_traffic.rank_turn, CONNECTIONS, bench.effort.seconds
         without = bench.turn(*once)
         with Pages(bench.own.port, PAGES, watched) as pages:
             before = pages.messages
@@ -199,7 +199,7 @@ def opened(folder: Path, effort: Effort, progress: Progress) -> Iterator[Bench]:
     ):
         own.ready().whole()
         progress(f"asking each of {effort.queries:,} queries once")
-        load.run(traffic.fill, own.port, 0, effort.queries)
+        load.run(service_traffic.fill, own.port, 0, effort.queries)
         own.settle()
         yield Bench(own, framed, bare, load, effort, progress)
 
@@ -208,25 +208,33 @@ def speed(folder: Path, effort: Effort, progress: Progress) -> list[Row]:
     """Throughput and latency."""
     with opened(folder, effort, progress) as bench:
         once = CONNECTIONS, effort.seconds
-        framed, own, plain = bench.rounds("rank", *((at, traffic.rank_turn, *once) for at in (bench.framed, bench.own, bench.bare)))
+        framed, own, plain = bench.rounds(
+            "rank", *((at, service_traffic.rank_turn, *once) for at in (bench.framed, bench.own, bench.bare))
+        )
         single, bare = Duel(framed, own), Duel(plain, own)
         half = single.median(rate) / 2
         paced = Duel(
-            *bench.rounds("rank at half the load", *((at, traffic.rank_turn, *once, half) for at in (bench.framed, bench.own)))
+            *bench.rounds(
+                "rank at half the load", *((at, service_traffic.rank_turn, *once, half) for at in (bench.framed, bench.own))
+            )
         )
         batches = Duel(
             *bench.rounds(
-                "batches", (bench.own, traffic.rank_turn, *once), (bench.own, traffic.batch_turn, BATCH_CONNECTIONS, effort.seconds)
+                "batches",
+                (bench.own, service_traffic.rank_turn, *once),
+                (bench.own, service_traffic.batch_turn, BATCH_CONNECTIONS, effort.seconds),
             )
         )
 
         pages, told = with_pages(bench)
 
         def supply() -> None:
-            bench.load.run(traffic.decide, bench.own.port, int(SUPPLY * effort.seconds))
+            bench.load.run(service_traffic.decide, bench.own.port, int(SUPPLY * effort.seconds))
 
         feedback = Duel(
-            *bench.rounds("feedback", *((at, traffic.feedback_turn, *once) for at in (bench.framed, bench.own)), before=supply)
+            *bench.rounds(
+                "feedback", *((at, service_traffic.feedback_turn, *once) for at in (bench.framed, bench.own)), before=supply
+            )
         )
         wrong = sum(turn.degraded for duel in (single, paced, batches) for turn in duel.own)
         asked = sum(turn.answers for duel in (single, paced, batches) for turn in duel.own)
@@ -238,8 +246,8 @@ def speed(folder: Path, effort: Effort, progress: Progress) -> list[Row]:
             line("rank-p99", paced.median(p99), "ms", "echo", paced.ratio(p99), f"{half:,.0f} requests/s; median {own50:.2f} ms"),
             line("feedback", feedback.median(rate), "requests/s", "echo", feedback.ratio(rate), f"{CONNECTIONS} connections"),
             line(
-                "rank-batch", batches.median(rate) * traffic.BATCH, "decisions/s", "single requests",
-                batches.ratio(rate) * traffic.BATCH, f"batches of {traffic.BATCH}, {BATCH_CONNECTIONS} connections",
+                "rank-batch", batches.median(rate) * service_traffic.BATCH, "decisions/s", "single requests",
+                batches.ratio(rate) * service_traffic.BATCH, f"batches of {service_traffic.BATCH}, {BATCH_CONNECTIONS} connections",
             ),
             line(
                 "pages", pages.median(rate), "requests/s", "no page", pages.ratio(rate),
@@ -268,7 +276,7 @@ def large(folder: Path, effort: Effort, progress: Progress) -> list[Row]:
         step = max(effort.stored // 100, 1000)
         for start in range(0, effort.stored, step):
             progress(f"a store of {effort.stored:,} queries: {start / effort.stored:.0%}")
-            load.run(traffic.fill, own.port, start, min(start + step, effort.stored))
+            load.run(service_traffic.fill, own.port, start, min(start + step, effort.stored))
         own.settle(patience=600.0)
         memory, cached = own.memory(), own.metric("swerve_cache_rows")
     count, records, names = contents(folder / "swerve.db")
@@ -309,7 +317,7 @@ def contents(file: Path) -> tuple[int, int, int]:
 
 def restart(folder: Path, effort: Effort) -> float:
     """Seconds from the start of the process to the first ranking that is not the given order."""
-    request = traffic.post(traffic.RANK, traffic.Traffic(effort.stored, ARMS).entry(effort.stored // 2, 0))
+    request = service_traffic.post(service_traffic.RANK, service_traffic.Traffic(effort.stored, ARMS).entry(effort.stored // 2, 0))
     with service(folder, CONFIG) as own:
         line = Connection(own.port)
         while b'"degraded":true' in line.call(request):
