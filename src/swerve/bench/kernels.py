@@ -34,7 +34,7 @@ BATCH = 1_000  # queries per call of the batch API: as many as a busy caller col
 PYTHON_SHARE = 20  # the loop in Python is slow and plays one round in this many
 BATCH_SHARE = BANDIT_SHARE = 4  # calls from Python and other bandits play a quarter of the rounds, to bound the time
 FEATURES, STATE_ARMS = 8, 8  # of the rows whose bytes are measured: the smallest capacity, a usual number of signals
-HULL_REPEATS = 7  # turns of the others per turn of the hull, whose batches are many
+HULL_REPEATS = 7  # turns of the others per turn of the hull, which has many batches
 NANO, MICRO = 1e9, 1e6  # per second
 Progress = Callable[[str], None]
 

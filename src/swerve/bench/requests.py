@@ -80,7 +80,7 @@ class Listener:
             outcomes = np.zeros(len(times), np.int64)
         if numbers is None:
             numbers = np.full((len(times), self.numbers), np.nan)
-        lines = np.zeros((len(times), 3))
+        lines = np.zeros((len(times), 3))  # request, signal, level
         x = np.zeros(len(self.plan))
         args = (pack(self.spec), self.table, self.seasons, self.plan, times, queries, outcomes, numbers, x, lines)
         count = self.listen(*args)

@@ -46,7 +46,6 @@ PAGES = 50  # open dashboards
 WATCHED = 5  # queries that the pages watch: the most frequent
 SUPPLY = 15_000  # decisions made before a feedback turn, per second of the turn: more than it can use
 ARMS = 8  # candidates of the queries in the large store
-CANDIDATES = 10  # of the queries in the other measurements
 STEPS, FEWEST = 100, 1000  # progress reports while the large store is filled, and the fewest queries between two of them
 WRITING_SECONDS = 600.0  # for a million rows to be written
 RETRY = 0.01  # seconds between two tries of a request while the service starts
@@ -201,7 +200,7 @@ def opened(folder: Path, effort: Effort, progress: Progress) -> Iterator[Bench]:
         service(folder, CONFIG) as own,
         echo("starlette", folder) as framed,
         echo("bare", folder) as bare,
-        Load(effort.queries, candidates=CANDIDATES) as load,
+        Load(effort.queries, candidates=service_traffic.CANDIDATES) as load,
     ):
         own.ready().whole()
         progress(f"asking each of {effort.queries:,} queries once")

@@ -19,6 +19,7 @@ from swerve.core.errors import SwerveError
 
 #: The numbers in each request; the server's configuration names them.
 SIGNALS = ("news", "posts", "views", "errors")
+CANDIDATES = 10  # of a query: a page of results
 LARGEST = 100  # numbers are drawn below this
 RANK, RANK_BATCH, FEEDBACK = "/v1/rank", "/v1/rank/batch", "/v1/feedback"
 DRAWN = 200_000  # requests before the sequence of queries repeats
@@ -58,7 +59,7 @@ class Traffic:
     (b'00000002', b'00000002', 1003)
     """
 
-    def __init__(self, queries: int, candidates: int = 10, seed: int = 0) -> None:
+    def __init__(self, queries: int, candidates: int = CANDIDATES, seed: int = 0) -> None:
         self.queries, self.candidates = queries, candidates
         rng = np.random.default_rng(seed)
         weights = 1.0 / np.arange(1.0, queries + 1.0)

@@ -47,7 +47,8 @@ LENGTH = RISE + HOLD + FALL
 JUMP_RISE, JUMP_HOLD = 0.01, 24.0  # a jump: a ramp that rises within one hour and stays for a day
 AFTER = 12.0  # hours after a ramp in which an alarm still counts for it
 JUMP_HOURS = 48.0  # hours from a jump in which an alarm counts for it
-QUIET = 2 * WEEK  # hours without bursts, in which the signals learn
+QUIET_WEEKS, WEEKS = 2, 3  # without bursts, in which the signals learn; and in all
+QUIET = QUIET_WEEKS * WEEK  # hours
 ONSETS, LOOP_ONSETS = 120, 240  # hours over which the beginnings of bursts are spread
 NEWS = 10.0  # articles per hour, on average
 WILD = 0.5  # standard deviation of an hour's rate in wilder noise, as a share of the rate
@@ -65,6 +66,7 @@ NEVER = 1e15  # requests: a season that needs so many is never used
 PLAN = [VOLUME, ABANDONMENT, REFORMULATION, AGE, NEW]
 CHANCES = [0.6, 0.3, 0.2, 0.2, 0.1]  # click probabilities: one result is clearly the best
 STEP = 300.0  # seconds between the lines of the recorded series
+NANO = 1e9  # per second
 SECOND = 19  # characters of an ISO time up to its seconds
 
 
@@ -131,7 +133,7 @@ def on_ramps(spec: Senses, rate: float, queries: int, seed: int = 2) -> tuple[fl
     """Return the share of ramps found after two quiet weeks, the hours until an alarm, and alarms per ramp that is found."""
     rng = np.random.default_rng(seed)
     onsets = QUIET + rng.integers(0, ONSETS, queries)
-    rates = rate * np.array([ramp(3 * WEEK, onset) for onset in onsets])
+    rates = rate * np.array([ramp(WEEKS * WEEK, onset) for onset in onsets])
     heard = Listener(spec, queries, [VOLUME]).hear(*arrivals(rng, rates, START))
     per_burst = [[h - onset for h in hours_of(heard, i) if 0.0 <= h - onset < LENGTH + AFTER] for i, onset in enumerate(onsets)]
     return summary(per_burst)
@@ -149,7 +151,7 @@ def summary(per_burst: list[list[float]]) -> tuple[float, float | None, float | 
 def on_rates(spec: Senses, rate: float, queries: int, seed: int = 3) -> list[tuple[float, float | None, float | None]]:
     """Return whether threefold odds of abandonment (from 0.3) and of reformulation (from 0.1) are found within a week."""
     rng = np.random.default_rng(seed)
-    times, whose = arrivals(rng, np.full((queries, 3 * WEEK), float(rate)), START)
+    times, whose = arrivals(rng, np.full((queries, WEEKS * WEEK), float(rate)), START)
     after = times >= START + QUIET * HOUR
     outcomes = np.zeros(len(times), np.int64)
     for bit, p in ((CLICKED, ABANDONED), (REFORMULATED, REFORMULATIONS)):
@@ -175,7 +177,7 @@ def through_seasons(spec: Senses, weeks: int, seed: int = 4) -> list[float]:
 def on_news(spec: Senses, rate: float, queries: int, seed: int = 6) -> tuple[float, float, float | None]:
     """Return false alarms per week of a count that changes hourly, the share of fivefold jumps found, and alarms per jump."""
     rng = np.random.default_rng(seed)
-    hours = 3 * WEEK
+    hours = WEEKS * WEEK
     onsets = QUIET + rng.integers(0, ONSETS, queries)
     level = NEWS * np.array([ramp(hours, onset, rise=JUMP_RISE, hold=JUMP_HOLD) for onset in onsets])
     articles = rng.poisson(level).astype(np.float64)
@@ -184,7 +186,7 @@ def on_news(spec: Senses, rate: float, queries: int, seed: int = 6) -> tuple[flo
     heard = Listener(spec, queries, [COUNT], numbers=1).hear(times, whose, None, numbers[:, None].copy())
     per_jump = [[h - onset for h in hours_of(heard, i) if 0.0 <= h - onset < JUMP_HOURS] for i, onset in enumerate(onsets)]
     found, _, alarms = summary(per_jump)
-    return (len(heard) - sum(map(len, per_jump))) / (queries * 3), found, alarms
+    return (len(heard) - sum(map(len, per_jump))) / (queries * WEEKS), found, alarms
 
 
 class Loop(NamedTuple):
@@ -234,7 +236,7 @@ def cost(spec: Senses) -> float:
         later = times + turn * WEEK * HOUR
         begun = time.perf_counter()
         listener.hear(later, whose)
-        spent.append((time.perf_counter() - begun) / len(times) * 1e9)
+        spent.append((time.perf_counter() - begun) / len(times) * NANO)
     return median(spent)
 
 

@@ -29,6 +29,8 @@ COMMANDS = {
 
 #: Exit codes: the request was wrong; the system refused; interrupted (128 + SIGINT, as shells report it).
 WRONG, REFUSED, INTERRUPTED = 2, 1, 130
+#: Characters per line of `--help`: wider lines are hard to read.
+HELP_WIDTH = 110
 
 
 class Lazy(click.Group):
@@ -66,7 +68,7 @@ def print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
         ctx.exit()
 
 
-@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH})
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=print_version, help="Show the version and stop."
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from swerve.cli.common import console, errors, json_option, late_progress, need_service, write_json
+from swerve.cli.common import MB, console, errors, json_option, late_progress, need_service, write_json
 from swerve.store.backup import backup
 from swerve.store.urls import named_store
 
@@ -33,7 +33,7 @@ def command(store: str, target: Path, json_to: str | None) -> None:
     data = {"target": str(target), "queries": report.rows, "bytes": report.size, "damaged": report.damaged, "seconds": seconds}
     if write_json(json_to, data):
         return
-    console.print(f"{target}: {report.rows:,} queries, {report.size / 1e6:,.1f} MB, checked, in {seconds:.1f} s", soft_wrap=True)
+    console.print(f"{target}: {report.rows:,} queries, {report.size / MB:,.1f} MB, checked, in {seconds:.1f} s", soft_wrap=True)
     for one in report.findings:
         errors.print(f"{'warning' if one.warning else 'wrong'}: {one}", soft_wrap=True, highlight=False, markup=False)
     if report.damaged:

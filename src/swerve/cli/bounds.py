@@ -30,6 +30,8 @@ from swerve.environments import Traffic
 from swerve.policies import BWC
 from swerve.simulate import Results, simulate
 
+#: Most arms or features of a record.
+MOST = 64
 #: Least value of a feature at an event; the box of quiet contexts ends one margin below.
 INSIDE = 0.9
 #: Click probabilities are drawn from 0 to 0.8: with a larger minimum shift, valid instances are too rare to draw.
@@ -47,12 +49,12 @@ HULL_FEATURES = 3
 
 
 @click.command("bounds")
-@click.option("--arms", "n", type=click.IntRange(2, 64), default=5, show_default=True, help="n: results per query.")
+@click.option("--arms", "n", type=click.IntRange(2, MOST), default=5, show_default=True, help="n: results per query.")
 @click.option("--horizon", type=click.IntRange(2), default=300_000, show_default=True, help="T: rounds.")
 @click.option("--events", "k", type=click.IntRange(0), default=5, show_default=True, help="k: events.")
 @click.option("--shift", type=float, default=0.3, show_default=True, help="ε_S: minimum shift of an event.")
 @click.option("--gap", type=float, default=0.1, show_default=True, help="Δ: minimum suboptimality of a result.")
-@click.option("--features", "d", type=click.IntRange(1, 64), default=2, show_default=True, help="d: features of a context.")
+@click.option("--features", "d", type=click.IntRange(1, MOST), default=2, show_default=True, help="d: features of a context.")
 @click.option("--margin", type=float, default=0.1, show_default=True, help="δ: margin of the concept class.")
 @click.option("--factor", "c", type=float, default=4.0, show_default=True, help="c in L = c·n/ε²·ln T.")
 @click.option(

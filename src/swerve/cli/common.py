@@ -41,6 +41,11 @@ from swerve.simulate import Tick
 NAME_WIDTH = 12
 #: Numbers from here on are printed without decimals; 99.95 would round to 100.0 with one decimal.
 WHOLE = 99.95
+#: Numbers below this have three significant digits, larger ones one decimal.
+SMALL = 10
+MB = 1e6  # bytes
+MILLION = 1e6
+LARGEST_PORT = 65535
 #: Characters per line, for measuring without wrapping: more than any cell has.
 UNWRAPPED = 10_000
 #: Seconds of work before a progress bar appears: shorter work needs none.
@@ -185,7 +190,7 @@ def number(value: float | None) -> str:
         return "–"
     if value == int(value) or abs(value) >= WHOLE:
         return f"{value:,.0f}"
-    return f"{value:.3g}" if abs(value) < 10 else f"{value:.1f}"
+    return f"{value:.3g}" if abs(value) < SMALL else f"{value:.1f}"
 
 
 class Figures(Table):
@@ -225,7 +230,7 @@ class Rate(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed / 1e6:.1f}M rounds/s", style="cyan")
+        return Text("" if speed is None else f"{speed / MILLION:.1f}M rounds/s", style="cyan")
 
 
 @contextlib.contextmanager

@@ -52,6 +52,7 @@ DATA_VARIABLE = "SWERVE_DATA"
 QUICK_QUERIES, QUICK_RUNS, RUNS = 10, 3, 20
 #: File types that `--plot` writes.
 PICTURES = (".svg", ".png")
+BACKSLASH = chr(92)  # an f-string of Python 3.11 must not contain one
 #: Figures are shown in thousands of lost clicks.
 THOUSAND = 1e3
 
@@ -294,7 +295,7 @@ def print_markdown(found: Comparison) -> None:
     """Print the tables as Markdown."""
 
     def line(*cells: str) -> str:
-        return f"| {' | '.join(each.replace('|', chr(92) + '|') for each in cells)} |"
+        return f"| {' | '.join(each.replace('|', BACKSLASH + '|') for each in cells)} |"
 
     for name, fractions, lines in tables(found):
         click.echo(f"**{name}**\n")

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from swerve.cli.common import console, figures, json_option, need_service, number, write_json
+from swerve.cli.common import LARGEST_PORT, console, figures, json_option, need_service, number, write_json
 from swerve.core.errors import SwerveError
 
 if TYPE_CHECKING:
@@ -135,7 +135,9 @@ def need_demo() -> None:
     "--speed", type=click.FloatRange(1, 1000), default=None,
     help="Simulated minutes per second, 1 to 1000.  [default: 200; headless: the whole scenario in --seconds]",
 )  # fmt: skip
-@click.option("--port", type=click.IntRange(0, 65535), default=None, help="Port; 0 takes any free one.  [default: 8350 if free]")
+@click.option(
+    "--port", type=click.IntRange(0, LARGEST_PORT), default=None, help="Port; 0 takes any free one.  [default: 8350 if free]"
+)
 @click.option(
     "--store", metavar="STORE", help="Keep the state here: an address (sqlite:///PATH) or a file.  [default: a temporary folder]"
 )

@@ -9,6 +9,9 @@ import click
 
 from swerve.cli.common import console, json_option, need_service, write_json
 
+#: With a configured policy.seed rankings do not depend on the key, so any key will do.
+NO_KEY = bytes(32)
+
 
 @click.command()
 @click.argument("recording", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -34,7 +37,7 @@ def command(recording: Path, secrets: Path | None, json_to: str | None) -> None:
     from swerve.serving.replay import Replay
 
     named = os.environ.get("SWERVE_QUERY_KEY")
-    key = read_file(secrets).query_key if secrets else decode_key("SWERVE_QUERY_KEY", named) if named else bytes(32)
+    key = read_file(secrets).query_key if secrets else decode_key("SWERVE_QUERY_KEY", named) if named else NO_KEY
     replay = Replay(recording, key, lambda tables: settings_in(str(recording), tables))
     with Progress(
         TextColumn("replaying"), BarColumn(), DownloadColumn(), TimeRemainingColumn(),

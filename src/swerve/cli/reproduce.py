@@ -42,6 +42,7 @@ QUICK_QUERIES, QUICK_RUNS, QUICK_HORIZONS = 20, 2, (10_000, 31_623, 100_000)
 RUNS = 10
 #: Fewer impressions leave queries without a round.
 FEWEST_IMPRESSIONS = 1000
+THOUSAND = 1e3
 
 
 @click.command("reproduce")
@@ -142,8 +143,8 @@ def show(experiments: list[Experiment], cells: list[Cell], growths: list[lower_b
                 "where BWC's regret comes from (thousands)", experiment.axis, "regret", *[c.replace("_", " ") for c in CAUSES]
             )
             for row in rows:
-                parts: list[Any] = [f"{row.causes[cause] / 1e3:.1f}" for cause in CAUSES]
-                table.add_row(f"{row.setting:g}", f"{row.regret / 1e3:.1f}", *parts)
+                parts: list[Any] = [f"{row.causes[cause] / THOUSAND:.1f}" for cause in CAUSES]
+                table.add_row(f"{row.setting:g}", f"{row.regret / THOUSAND:.1f}", *parts)
             console.print(table)
     claims = agreements(cells)
     for claim in claims:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from swerve.cli.common import need_service
+from swerve.cli.common import LARGEST_PORT, need_service
 
 
 @click.command()
 @click.option("--host", help="Address to listen on; anything but the loopback needs an API key.  [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes any free one.  [default: 8350]")
+@click.option("--port", type=click.IntRange(0, LARGEST_PORT), help="Port; 0 takes any free one.  [default: 8350]")
 @click.option("--store", metavar="STORE", help="The store: an address (sqlite:///PATH) or a file.  [default: sqlite:///swerve.db]")
 @click.option(
     "--config",

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from swerve.cli.common import console, errors, json_option, late_progress, need_service, write_json
+from swerve.cli.common import MB, console, errors, json_option, late_progress, need_service, write_json
 from swerve.core.errors import SwerveError
 from swerve.store.protocol import InUse
 from swerve.store.urls import named_store, store_url
@@ -63,9 +63,9 @@ def as_json(report: Report) -> dict[str, Any]:
 
 def tell(report: Report, seconds: float) -> None:
     """Print a report."""
-    log = f", a log of {report.log.bytes / 1e6:,.1f} MB with {report.log.commits:,} commits" if report.log.bytes else ""
+    log = f", a log of {report.log.bytes / MB:,.1f} MB with {report.log.commits:,} commits" if report.log.bytes else ""
     console.print(
-        f"{report.path}: {report.rows:,} queries, {report.size / 1e6:,.1f} MB{log}, checked in {seconds:.1f} s",
+        f"{report.path}: {report.rows:,} queries, {report.size / MB:,.1f} MB{log}, checked in {seconds:.1f} s",
         soft_wrap=True, highlight=False, markup=False,
     )  # fmt: skip
     if report.older:

@@ -37,6 +37,12 @@ __all__ = ["AsyncClient", "CandidateLike", "Client", "RankArguments", "Ranking",
 
 T = TypeVar("T")
 
+RANK_SECONDS = 0.1  # a search page waits for the ranking: users do not notice a tenth of a second
+FEEDBACK_SECONDS = 2.0  # feedback is answered when it is durable, and nobody waits for it on a page
+RETRIES = 3  # with growing waits; after them the caller keeps the feedback and sends it later
+BREAKER_FAILURES, BREAKER_SECONDS = 5, 1.0  # a dead service costs five timeouts, then one per second
+LISTED = 20  # queries of a list
+
 
 class _Base(ABC):
     """The arguments that both clients share.
@@ -50,11 +56,11 @@ class _Base(ABC):
         self,
         base_url: str = ADDRESS,
         api_key: str | None = None,
-        timeout: float = 0.1,
-        feedback_timeout: float = 2.0,
-        retries: int = 3,
-        breaker_failures: int = 5,
-        breaker_seconds: float = 1.0,
+        timeout: float = RANK_SECONDS,
+        feedback_timeout: float = FEEDBACK_SECONDS,
+        retries: int = RETRIES,
+        breaker_failures: int = BREAKER_FAILURES,
+        breaker_seconds: float = BREAKER_SECONDS,
     ) -> None:
         self._exchange = Exchange(base_url, api_key, timeout, feedback_timeout, retries, breaker_failures, breaker_seconds)
         self._open()
@@ -103,7 +109,7 @@ class Client(_Base):
         """Return what the service has learnt about a query."""
         return self._run(self._exchange.state(query))
 
-    def queries(self, order: Literal["traffic", "shifted"] = "traffic", limit: int = 20) -> list[QuerySummary]:
+    def queries(self, order: Literal["traffic", "shifted"] = "traffic", limit: int = LISTED) -> list[QuerySummary]:
         """Return the queries with the most traffic, or those that shifted last."""
         return self._run(self._exchange.queries(order, limit))
 
@@ -187,7 +193,7 @@ class AsyncClient(_Base):
         """Return what the service has learnt about a query."""
         return await self._run(self._exchange.state(query))
 
-    async def queries(self, order: Literal["traffic", "shifted"] = "traffic", limit: int = 20) -> list[QuerySummary]:
+    async def queries(self, order: Literal["traffic", "shifted"] = "traffic", limit: int = LISTED) -> list[QuerySummary]:
         """Return the queries with the most traffic, or those that shifted last."""
         return await self._run(self._exchange.queries(order, limit))
 

@@ -32,7 +32,7 @@ JITTER, ASKED_JITTER = (0.5, 1.0), (1.0, 1.25)
 KEEP_ALIVE = 4.0
 #: Connections of one client: more threads than this wait for each other.
 MOST_CONNECTIONS = 100
-OK = 200
+OK, CLIENT_ERRORS = 200, (400, 500)
 #: 4xx answers that a retry can mend: a timeout of the request, and too many requests.
 TEMPORARY = (408, 429)
 
@@ -313,7 +313,7 @@ class Exchange:
                 return Failure(f"the answer is not one of the service's: {trouble}")
         problem = self._problem(body)
         message = problem.message if problem else "the answer is not one of the service's; is base_url right?"
-        if 400 <= status < 500 and status not in TEMPORARY:
+        if CLIENT_ERRORS[0] <= status < CLIENT_ERRORS[1] and status not in TEMPORARY:
             problem = problem or self._messages.Error("unknown", message)
             raise SwerveClientError(f"HTTP {status}: {message}", status, problem.code, problem.field, problem.request_id)
         return Failure(f"HTTP {status}: {message}")

@@ -290,7 +290,7 @@ class Hub:
             for key in list(self._tallies):
                 await self._find(key)
         except Exception:
-            log.exception("what is not in memory could not be read")
+            log.exception("reading the lists or a watched query failed")
 
     async def seek(self, text: str) -> None:
         """Load a query into memory, or find that it does not exist, before a reader joins; skipped if the store is slow."""

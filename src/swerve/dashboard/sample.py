@@ -11,6 +11,7 @@ from swerve.service.runtime import Service
 from swerve.serving.messages import QuerySummary
 
 LISTED = 10  # queries with the most traffic, and as many that shifted last
+DECIMALS = 3  # of times in seconds and durations in milliseconds
 SHORTEST = 1e-3  # seconds between samples: avoids absurd rates
 MILLI = 1e3  # milliseconds per second
 QUANTILES = {"p50": 0.5, "p99": 0.99}
@@ -45,8 +46,8 @@ class Sampler:
 
         commits, spent = now["commits"] - before["commits"], now["commit_seconds"] - before["commit_seconds"]
         return {
-            "at": round(time.time(), 3),
-            "now": round(service.clock.now(), 3),
+            "at": round(time.time(), DECIMALS),
+            "now": round(service.clock.now(), DECIMALS),
             "rank_per_s": round(rate("decisions") + rate("degraded"), 2),
             "feedback_per_s": rate("feedback"),
             "decisions": now["decisions"],
@@ -62,7 +63,7 @@ class Sampler:
                 "pending": len(service.ranker.unwritten),
                 "rows": int(metrics.stored_rows.value),
                 "commits_per_s": rate("commits"),
-                "commit_ms": round(spent / commits * MILLI, 3) if commits else None,
+                "commit_ms": round(spent / commits * MILLI, DECIMALS) if commits else None,
                 "errors": now["errors"],
             },
             "top": self.top,
@@ -112,7 +113,7 @@ def quantiles(spread: Histogram, before: tuple[int, ...], now: tuple[int, ...]) 
     every = sum(counts)
     if every <= 0:
         return None
-    return {name: round(_quantile(spread.bounds, counts, share * every) * MILLI, 3) for name, share in QUANTILES.items()}
+    return {name: round(_quantile(spread.bounds, counts, share * every) * MILLI, DECIMALS) for name, share in QUANTILES.items()}
 
 
 def _quantile(bounds: tuple[float, ...], counts: list[int], rank: float) -> float:

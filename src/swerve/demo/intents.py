@@ -14,7 +14,7 @@ from swerve.demo.scenarios import Point, Scenario, Story
 from swerve.demo.search import Search
 
 HOUR = 3600.0
-#: Seconds for which shares, rates and leaders are constant; they are computed anew for each slice.
+#: Seconds for which shares, rates and leaders are constant; they are computed for each slice.
 SLICE = 300.0
 #: Results that the search engine returns.
 RESULTS = 10

@@ -100,7 +100,7 @@ class Hearing:
         self._seasons = np.zeros(1, nested(season_layout()))
         set_up.fitting(queries, self.spec)(self._params, self._table, self._seasons, now)
         self._hear, self._tell = hear.bind(self.spec), tell.bind(self.spec)
-        self._plan = np.array([*PLAN[:-1], 0 << 8 | COUNT | 0 << INDEX_SHIFT | 0 << 8], np.int64)
+        self._plan = np.array([*PLAN[:-1], COUNT | 0 << INDEX_SHIFT], np.int64)
         self._numbers, self.x = np.zeros(1), np.zeros(len(PLAN))
         self._last = Decision(0, 0)
 

@@ -170,7 +170,7 @@ class Demo:
             hub.watch(story.query)
         keys = ApiKeys(service.config.security.api_keys)
         own = (
-            (openapi.Route("get", "/demo/search", "demo_search", "Search, and rank what was found", "rank"), self._search),
+            (openapi.Route("get", "/demo/search", "demo_search", "Search, and rank the results", "rank"), self._search),
             (openapi.Route("post", "/demo/control", "demo_control", "Direct the users", "feedback", Order), self._control),
         )
         made = [

@@ -36,6 +36,8 @@ THINK = 5.0
 SHOWN = 50
 LIVE = "swerve"
 MINUTE, DAY, PERCENT = 60.0, 86_400.0, 100.0
+#: Decimals in reports: of totals, of click rates, of shares.
+DECIMALS, RATE_DECIMALS, SHARE_DECIMALS = 3, 5, 4
 
 
 class Client(Protocol):
@@ -294,10 +296,12 @@ class World:
             "day": f"{day.day} {day:%b %Y}",
             "ended": self.ended,
             "impressions": self.tallies.impressions,
-            "regret": {name: round(line.regret, 3) for name, line in self.tallies.lines.items()},
-            "ctr": {name: round(self._rate(line.clicks), 5) for name, line in self.tallies.lines.items()},
+            "regret": {name: round(line.regret, DECIMALS) for name, line in self.tallies.lines.items()},
+            "ctr": {name: round(self._rate(line.clicks), RATE_DECIMALS) for name, line in self.tallies.lines.items()},
             "events": [shift.as_dict() for shift in shifts],
-            "intent": {query: {name: round(share, 4) for name, share in view.shares.items()} for query, view in views.items()},
+            "intent": {
+                query: {name: round(share, SHARE_DECIMALS) for name, share in view.shares.items()} for query, view in views.items()
+            },
             "best": {query: view.leader.id for query, view in views.items()},
             "adapt": [{"query": one.event.query, "at": one.event.at, "impressions": one.impressions} for one in shifts],
         }
@@ -312,20 +316,20 @@ class World:
             "scenario": self.scenario.name,
             "seed": self.seed,
             "impressions": tallies.impressions,
-            "ctr": {name: round(rate, 5) for name, rate in ctr.items()},
-            "ctr_top": {name: round(self._rate(line.tops), 5) for name, line in tallies.lines.items()},
+            "ctr": {name: round(rate, RATE_DECIMALS) for name, rate in ctr.items()},
+            "ctr_top": {name: round(self._rate(line.tops), RATE_DECIMALS) for name, line in tallies.lines.items()},
             "ctr_gained": {
-                "points": round(PERCENT * gained, 3),
+                "points": round(PERCENT * gained, DECIMALS),
                 "percent": round(PERCENT * gained / ctr["fixed"], 2) if ctr["fixed"] else None,
             },
-            "regret": {name: round(line.regret, 3) for name, line in tallies.lines.items()},
+            "regret": {name: round(line.regret, DECIMALS) for name, line in tallies.lines.items()},
             "events": [{**shift.as_dict(), "impressions": shift.impressions} for shift in tallies.shifts],
             "alarms": tallies.alarms,
             "alarms_off_events": tallies.off_events,
             "false_alarms": tallies.false_alarms,
             "degraded": tallies.degraded,
-            "days": round(simulated / DAY, 3),
-            "seconds": round(self.seconds, 3),
+            "days": round(simulated / DAY, DECIMALS),
+            "seconds": round(self.seconds, DECIMALS),
             "speed": round(simulated / MINUTE / self.seconds, 1) if self.seconds else None,
         }
 

@@ -30,6 +30,7 @@ PANEL_WIDTH, SIDE, HEAD = 3.1, 1.6, 1.4
 ROOM = 1.1
 #: Characters per line of a legend entry.
 LEGEND_WIDTH = 40
+NORMAL, SMALL = 10, 9  # font sizes in points
 RESOLUTION = 150  # dots per inch of a PNG
 
 
@@ -82,15 +83,15 @@ def ratios(comparison: Comparison) -> Figure:
         axes.grid(axis="x", color="#dddddd", linewidth=0.6)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.set_title("as recorded" if fraction is None else f"{fraction:g} of the queries shift", fontsize=10, loc="left")
+        axes.set_title("as recorded" if fraction is None else f"{fraction:g} of the queries shift", fontsize=NORMAL, loc="left")
         for line in range(1, len(workloads)):
             axes.axhline(line - 0.5, color="#eeeeee", linewidth=0.8, zorder=0)
     panels[0][0].set_yticks(range(len(workloads)), workloads)
     panels[0][0].set_ylim(len(workloads) - 0.5, -0.5)
-    figure.supxlabel(f"regret ÷ {ORACLE}'s, 95 % intervals of {comparison.runs} paired runs", fontsize=10)
+    figure.supxlabel(f"regret ÷ {ORACLE}'s, 95 % intervals of {comparison.runs} paired runs", fontsize=NORMAL)
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(
-        handles, labels, loc="outside upper center", ncols=min(len(policies), 2 * len(fractions)), frameon=False, fontsize=9
+        handles, labels, loc="outside upper center", ncols=min(len(policies), 2 * len(fractions)), frameon=False, fontsize=SMALL
     )
     return figure
 

@@ -18,6 +18,7 @@ from swerve.simulate import Tick, simulate
 from swerve.theory import test_length
 
 HORIZONS = (10_000, 31_623, 100_000, 316_228, 1_000_000)  # half a decade apart, for a slope over two decades
+RUNS = 10  # per instance, as in the paper's experiments
 SPREAD = 5  # instances with an event that are tried, evenly spaced, beside the one without
 SINGLE_SHIFT = 0.4  # ε of Theorem 5's family
 MANY_PHASES, MANY_ARMS, MANY_SHIFT = 5, 5, 0.2  # of Theorem 6 (i)'s family; arms differ by twice the shift
@@ -127,7 +128,7 @@ def jobs(horizons: tuple[int, ...]) -> list[tuple[Family, int, str, Spec, Spec]]
 
 def run(
     *,
-    runs: int = 10,
+    runs: int = RUNS,
     seed: int = 0,
     horizons: tuple[int, ...] = HORIZONS,
     threads: int | None = None,

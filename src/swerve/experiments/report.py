@@ -94,7 +94,7 @@ def image(path: Path, alt: str) -> str:
 
 def thousands(value: float | None) -> str:
     """Return a regret in thousands, or a dash."""
-    return "–" if value is None else f"{value / 1e3:.1f}"
+    return "–" if value is None else f"{value / plots.THOUSAND:.1f}"
 
 
 def comparison(cells: list[Cell]) -> str:
@@ -108,7 +108,7 @@ def comparison(cells: list[Cell]) -> str:
             for setting in settings:
                 cell = row[setting]
                 beside = "" if cell.ratio is None else f"<br><small>paper {thousands(cell.paper)} · {cell.ratio:.2f} ×</small>"
-                spread = f"<small>± {thousands(cell.sd)}</small><br><small>se {cell.error / 1e3:.2f}</small>"
+                spread = f"<small>± {thousands(cell.sd)}</small><br><small>se {cell.error / plots.THOUSAND:.2f}</small>"
                 entries.append(f"{thousands(cell.mean)} {spread}{beside}")
             rows.append(entries)
     return table(["regret ± sd (thousands)", *[f"{s:g}" for s in settings]], rows)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from swerve.core.errors import SwerveError
-from swerve.store.lock import left_alone
+from swerve.store.lock import OWNER_ONLY, left_alone
 from swerve.store.protocol import InUse, StoreError
 from swerve.store.schema import APPLICATION, translated
 from swerve.store.verify import Meaning, Progress, Report, verify
@@ -36,10 +36,10 @@ def backup(source: Path, target: Path, meaning: Meaning | None = None, progress:
         raise SwerveError(f"there is no folder {target.parent}; make it, or name another folder")
     unfinished = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        # nobody serves the store: check its log before SQLite opens it, because opening discards unreadable commits
+        # without an owner: check the log before SQLite opens it, because opening discards unreadable commits
         with contextlib.suppress(InUse), left_alone(source.resolve()):
             read_log(source.resolve()).refuse(source)
-        os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_RDWR, OWNER_ONLY))
         rows = _copy(source, unfinished, progress)
         report = verify(unfinished, meaning, progress)
         if report.broken:

@@ -14,6 +14,8 @@ from swerve.store.protocol import InUse, StoreError
 
 #: Bytes read of a lock file: a process id and 16 hexadecimal digits, with room to spare.
 LOCK_BYTES = 256
+#: Permissions of the files: records and keys of users are for their owner only.
+OWNER_ONLY = 0o600
 
 
 class Lock:
@@ -102,7 +104,7 @@ def no_folder(folder: Path) -> str:
 def _taken(path: Path) -> int:
     """Open and lock the file at `path`; raise `InUse` if another process holds it."""
     try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
     except FileNotFoundError:
         raise StoreError("gone", no_folder(path.parent)) from None
     except OSError as error:

@@ -16,6 +16,7 @@ Kind = Literal["locked", "full", "corrupt", "gone", "slow", "io", "conflict"]
 Order = Literal["traffic", "shifted"]
 
 DAY = 86_400.0  # seconds; a row stores the day on which its query was last asked
+EXPIRED_AT_ONCE = 1000  # rows or ids that one call of `expire` removes at most, so that commits get their turn
 #: Rows and ids that the message of a `Conflict` names.
 NAMED = 3
 
@@ -145,7 +146,7 @@ class Store(Protocol):
     def scan(self, order: Order, limit: int) -> list[Row]:
         """Return the rows with the most traffic, or those that shifted last. Damaged rows are left out."""
 
-    def expire(self, before_day: int, ids_below: int, limit: int = 1000) -> tuple[int, int]:
+    def expire(self, before_day: int, ids_below: int, limit: int = EXPIRED_AT_ONCE) -> tuple[int, int]:
         """Remove rows last seen before that day and used ids below that one, at most `limit` of each; return both counts."""
 
     def size(self) -> Size:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swerve.core.errors import SwerveError
-from swerve.store.lock import Lock, lock_path
+from swerve.store.lock import OWNER_ONLY, Lock, lock_path
 from swerve.store.protocol import InUse, StoreError
 from swerve.store.verify import Meaning, Progress, Report, verify
 from swerve.store.wal import index_path, log_path
@@ -61,7 +61,7 @@ def restore(
         kept = None if discard or not target.exists() else target.with_name(f"{target.name}.{stamp}")
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
-            with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as out, copy.open("rb") as file:
+            with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY), "wb") as out, copy.open("rb") as file:
                 shutil.copyfileobj(file, out, CHUNK)
                 out.flush()
                 os.fsync(out.fileno())

@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 from swerve.core.errors import SwerveError
-from swerve.store.lock import no_folder
+from swerve.store.lock import OWNER_ONLY, no_folder
 from swerve.store.protocol import Kind, StoreError
 
 #: Application id in the file's header, "SWRV", which tells a store from another program's database.
@@ -96,7 +96,7 @@ def connect(
 def create(path: Path) -> None:
     """Create the file if it does not exist, readable by its owner only; SQLite gives the log the same permissions."""
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY))
     except FileNotFoundError:
         raise StoreError("gone", no_folder(path.parent)) from None
     except OSError as error:

@@ -13,7 +13,7 @@ import numpy as np
 
 from swerve.core.errors import SwerveError, whole
 from swerve.store.opened import MASK, Opened
-from swerve.store.protocol import Batch, Conflict, Damaged, Life, Order, Row, Size, StoreError
+from swerve.store.protocol import EXPIRED_AT_ONCE, Batch, Conflict, Damaged, Life, Order, Row, Size, StoreError
 from swerve.store.schema import PAGE_BYTES, WORTH, kind_of, translated
 from swerve.store.statements import AT_ONCE, COLUMNS, insert, outcomes, update, use
 
@@ -35,10 +35,11 @@ LOG_CHECKPOINTS = 4
 SPARSE = 1.001
 #: Bytes of a life's random mark, before `MASK` cuts the sign bit.
 MARK_BYTES = 8
+MB = 1e6
 
 
 class _Mismatch(Exception):  # noqa: N818 - named after the finding; never leaves this module
-    """The batch does not fit what is stored."""
+    """The batch does not fit the stored rows and ids."""
 
 
 class SQLiteStore(Opened):
@@ -190,7 +191,7 @@ class SQLiteStore(Opened):
                 bad.append(row.key)
         return tuple(bad or [row.key for row in rows if row.version == 1])
 
-    def expire(self, before_day: int, ids_below: int, limit: int = 1000) -> tuple[int, int]:
+    def expire(self, before_day: int, ids_below: int, limit: int = EXPIRED_AT_ONCE) -> tuple[int, int]:
         """Remove at most `limit` rows last seen before that day and `limit` used ids below that one; return both counts."""
         with self._writing_now:
             with self._writing() as writer:
@@ -287,7 +288,7 @@ class SQLiteStore(Opened):
         if self._log_bytes() >= log:
             raise StoreError(
                 "full",
-                f"{self.path}: its log has {log / 1e6:,.0f} MB, and with it the store has reached store.max_mb; another "
+                f"{self.path}: its log has {log / MB:,.0f} MB, and with it the store has reached store.max_mb; another "
                 "program reads it and does not end: stop that program",
             )
 

@@ -9,6 +9,8 @@ from typing import Any
 from swerve.store.protocol import Row
 
 COLUMNS = "key, version, layout, day, level, shifted, record, names, crc"
+#: Columns that each update sets, and those that it sets only if they change, because they are indexed; both after the key.
+UPDATED, INDEXED = ("key", "version", "layout", "record", "names", "crc"), ("key", "day", "level", "shifted")
 #: Rows or ids per statement: within the limit of variables of every build.
 AT_ONCE = 250
 
@@ -29,13 +31,13 @@ def update(writer: sqlite3.Connection, rows: Sequence[Row]) -> int:
         # VALUES names its columns column1, column2, …
         done += writer.execute(
             "UPDATE rows SET version = v.column2, layout = v.column3, record = v.column4, names = v.column5, crc = v.column6 "
-            f"FROM (VALUES {marks(6, len(some))}) AS v WHERE rows.key = v.column1 AND rows.version = v.column2 - 1",
+            f"FROM (VALUES {marks(len(UPDATED), len(some))}) AS v WHERE rows.key = v.column1 AND rows.version = v.column2 - 1",
             values,
         ).rowcount
         # indexed columns rarely change, and SQLite rewrites an index for every column that is set, even to the same value
         writer.execute(
             "UPDATE rows SET day = v.column2, level = v.column3, shifted = v.column4 "
-            f"FROM (VALUES {marks(4, len(some))}) AS v WHERE rows.key = v.column1 "
+            f"FROM (VALUES {marks(len(INDEXED), len(some))}) AS v WHERE rows.key = v.column1 "
             "AND (rows.day <> v.column2 OR rows.level <> v.column3 OR rows.shifted <> v.column4)",
             [value for row in some for value in (row.key, row.day, row.level, row.shifted)],
         )
@@ -52,7 +54,9 @@ def insert(writer: sqlite3.Connection, rows: Sequence[Row], holes: list[int]) ->
             # a free id that a failing commit has taken is dropped: an unused id is harmless, one given twice is not
             values.append(holes.pop() if holes else None)
             values += (row.key, row.version, row.layout, row.day, row.level, row.shifted, row.record, row.names, row.checksum())
-        statement = f"INSERT INTO rows(id, {COLUMNS}) VALUES {marks(10, len(some))} ON CONFLICT(key) DO NOTHING"
+        statement = (
+            f"INSERT INTO rows(id, {COLUMNS}) VALUES {marks(1 + len(COLUMNS.split()), len(some))} ON CONFLICT(key) DO NOTHING"
+        )
         done += writer.execute(statement, values).rowcount
     return done
 

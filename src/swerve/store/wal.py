@@ -36,7 +36,14 @@ COPIED = struct.Struct("=I")  # follows the two headers: frames that were copied
 PAGE_SIZE = slice(16, 18)  # bytes of a database's header with its page size
 LARGEST_PAGE = 65536  # stored as 1, because it does not fit into two bytes
 WORD = 0xFFFFFFFF  # checksums are modulo 2**32
-FRAME_WORDS = FRAME.size // 4
+WORD_BYTES = 4
+FRAME_WORDS = FRAME.size // WORD_BYTES
+#: Words of a frame's head: page number, size of the database after a commit (0: no commit), salts, sums.
+PAGE_NUMBER, COMMIT, SALT, OTHER_SALT, SUMS = 0, 1, 2, 3, slice(4, 6)
+#: The checksum covers the first two words of a head and skips the others.
+SKIPPED = FRAME_WORDS - 2
+SALT_BITS = 32
+WEIGHTS_KEPT = 8  # one entry per page size in use, and two for the headers
 
 Words = NDArray[np.uint32]
 
@@ -147,7 +154,7 @@ def _index(path: Path) -> _Index | None:
     if len(data) < 2 * INDEX.size + COPIED.size or data[: INDEX.size] != data[INDEX.size : 2 * INDEX.size]:
         return None
     *_, frames, _, _, _, salts, first, second = INDEX.unpack_from(data)
-    words = np.frombuffer(data, np.uint32, (INDEX.size - INDEX_SUMS) // 4)
+    words = np.frombuffer(data, np.uint32, (INDEX.size - INDEX_SUMS) // WORD_BYTES)
     if not data[INITIALISED] or _sums(words[None, :], _weights(len(words), 0), (0, 0)).tolist() != [[first, second]]:
         return None
     return _Index(salts, frames, COPIED.unpack_from(data, 2 * INDEX.size)[0])
@@ -164,7 +171,7 @@ def _page_size(database: Path) -> int:
     return LARGEST_PAGE if size == 1 else size
 
 
-@lru_cache(maxsize=8)  # one entry per page size in use, and two for the headers
+@lru_cache(maxsize=WEIGHTS_KEPT)
 def _weights(words: int, skip: int) -> tuple[Words, Words, tuple[int, int, int]]:
     """Return the weight of each of `words` words in the two sums, and of the previous sums; `skip` words after the second weigh 0.
 
@@ -208,9 +215,9 @@ def _read(memory: mmap.mmap, page_size: int, index: _Index | None) -> Log:
     if not good:
         return _without_header(len(memory), heads, linked, salts, index)
 
-    ours = (heads[:, 2] == salts[0]) & (heads[:, 3] == salts[1])
-    commits = ours & (heads[:, 1] != 0)
-    broken = np.flatnonzero(~(ours & linked & (heads[:, 0] != 0)))
+    ours = (heads[:, SALT] == salts[0]) & (heads[:, OTHER_SALT] == salts[1])
+    commits = ours & (heads[:, COMMIT] != 0)
+    broken = np.flatnonzero(~(ours & linked & (heads[:, PAGE_NUMBER] != 0)))
     readable = int(broken[0]) if len(broken) else count
     read = np.flatnonzero(commits[:readable])
     frames = int(read[-1]) + 1 if len(read) else 0
@@ -229,24 +236,24 @@ def _read(memory: mmap.mmap, page_size: int, index: _Index | None) -> Log:
 
 def _without_header(size: int, heads: Words, linked: NDArray[np.bool_], salts: list[int], index: _Index | None) -> Log:
     """Return the contents of a log with a damaged header: SQLite reads none of it, but its frames identify themselves."""
-    pairs = heads[:, 2].astype(np.uint64) << np.uint64(32) | heads[:, 3]
-    named = [salts[0] << 32 | salts[1]] + ([int.from_bytes(index.salts, "big")] if index is not None else [])
+    pairs = heads[:, SALT].astype(np.uint64) << np.uint64(SALT_BITS) | heads[:, OTHER_SALT]
+    named = [salts[0] << SALT_BITS | salts[1]] + ([int.from_bytes(index.salts, "big")] if index is not None else [])
     values, counts = np.unique(pairs[pairs != 0], return_counts=True)
     found = [pair for pair in named if pair in values] + values[np.argsort(-counts)].tolist()
     ours = pairs == np.uint64(found[0]) if found else np.zeros(len(pairs), np.bool_)
     consistent = bool(found) and (found[0] in named or bool((linked & ours).any()))
-    commits = int(np.count_nonzero(ours & (heads[:, 1] != 0))) if consistent else 0
+    commits = int(np.count_nonzero(ours & (heads[:, COMMIT] != 0))) if consistent else 0
     return Log(size, lost=commits, doubtful=not commits, tail=True)
 
 
 def _frames(memory: mmap.mmap, count: int, page: int, order: str, before: tuple[int, int]) -> tuple[Words, NDArray[np.bool_]]:
     """Return the heads of all frames as numbers, and whether each frame continues the sum of the previous one."""
-    width = (FRAME.size + page) // 4
+    width = (FRAME.size + page) // WORD_BYTES
     words = np.frombuffer(memory, order, count * width, HEADER.size).reshape(count, width)
     heads = np.frombuffer(memory, ">u4", count * width, HEADER.size).reshape(count, width)[:, :FRAME_WORDS].astype(np.uint32)
-    stored = heads[:, 4:6]
+    stored = heads[:, SUMS]
     sums = np.vstack([np.array([before], np.uint32), stored[:-1]])
-    weights = _weights(2 + page // 4, 4)
+    weights = _weights(FRAME_WORDS - SKIPPED + page // WORD_BYTES, SKIPPED)
     linked = np.empty(count, np.bool_)
     for start in range(0, count, AT_ONCE):
         part = slice(start, start + AT_ONCE)
