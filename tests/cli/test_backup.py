@@ -79,7 +79,7 @@ def test_damaged_records_are_told(url, tmp_path):
     done = CliRunner().invoke(app, ["backup", url, str(tmp_path / "copy.db")], catch_exceptions=False)
     assert done.exit_code == 0
     assert "wrong: 1 record: the bytes read differ from those written" in done.stderr
-    assert "it was so in the store already" in done.stderr
+    assert "the damage is in the store too" in done.stderr
 
 
 @pytest.mark.parametrize("form", ["sqlite:///{}", "{}"])

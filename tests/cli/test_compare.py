@@ -248,7 +248,7 @@ def test_bars_decide_the_exit_code(played, monkeypatch):
         (("-f", "1.5"), "fraction = 1.5 is not allowed; fraction must be in [0, 1]"),
         (("--against", "ucb1"), "against = 'ucb1' is not allowed; it must be one of the policies: ts"),
         (("--plot", "x.pdf"), "--plot x.pdf is not allowed; the FILE must end in .svg or .png"),
-        (("--bars",), "the bars need the policies glr-ts, cusum-klucb too"),
+        (("--bars",), "the bars also need the policies glr-ts, cusum-klucb"),
         (("--markdown", "--json", "-"), "--markdown is not allowed with --json to standard output"),
         (("--impressions", "3"), "impressions = 3 is not allowed"),
         (("-p", ","), "policies = [] is not allowed; there must be at least one"),
