@@ -218,6 +218,17 @@ def test_secrets_must_be_there_and_safe_and_the_right_ones(store, tmp_path):
     assert "other secrets" in checked(tmp_path)[1]["errors"][0]["message"]
 
 
+def test_the_secrets_of_a_store_behind_a_symbolic_link_are_found(store, tmp_path):
+    store.close()
+    folder = tmp_path / "links"
+    folder.mkdir()
+    (folder / "swerve.db").symlink_to(tmp_path / "swerve.db")
+    assert checked(folder)[0] == 0
+    backup(tmp_path / "swerve.db", tmp_path / "copy.db")
+    done = CliRunner().invoke(app, ["restore", str(tmp_path / "copy.db"), str(folder / "swerve.db")], catch_exceptions=False)
+    assert (done.exit_code, done.stderr) == (0, "")
+
+
 def test_a_bar_is_drawn_when_it_takes_long(store, tmp_path, monkeypatch, capsys):
     """On a terminal, and only then: what is done, and how much of it."""
     from rich.console import Console
