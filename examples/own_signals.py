@@ -1,7 +1,7 @@
-"""A signal of your own: the service is told how many news stories there are, and blames them for an alarm.
+"""Your own signal: the caller sends the number of news stories with each request, and the service blames it for an alarm.
 
-A count is compared with its own past for that query. That takes a day, and a signal that has spoken is not heard for half a day:
-here both are cut to a second, or this script would take as long.
+A count is compared with its own past for that query. By default this takes a day, and a signal that has crossed its threshold is
+ignored for half a day. Here both times are cut to a second, to keep the script short.
 """
 
 import random
@@ -14,36 +14,40 @@ import swerve
 CONFIG = """
 [policy]
 arms = 8
-grace_seconds = 0.05   # clicks come at once here; a real one needs seconds
+grace_seconds = 0.05   # clicks come at once here; people need seconds
 
 [signals]
-warm = 0.0003          # hours of baseline before anything can be a surprise (24)
-latch = 0.0003         # hours without a crossing before the next one is heard (12)
+warm = 0.0003          # hours of baseline before a value can be a surprise (default 24)
+latch = 0.0003         # hours without a crossing before the next one counts (default 12)
 
 [signals.numbers]
-news = "count"         # `raw` would take the number as it is, cut to [0, 1]
+news = "count"         # `raw` uses the number as it is, clipped to [0, 1]
 """
 QUERIES = ("hurricane", "jaguar", "oasis", "mercury", "tomato", "corona")
-USUAL = {"encyclopedia": 0.5, "shop": 0.2, "storm-track": 0.05}  # id → clicks when it is on top
+USUAL = {"encyclopedia": 0.5, "shop": 0.2, "storm-track": 0.05}  # id → click probability on top
 STORM = {"encyclopedia": 0.1, "shop": 0.02, "storm-track": 0.6}
+USUAL_STORIES, STORM_STORIES = 2, 15  # stories at most on any day, and additional ones with a storm
+USERS = 10  # per query and round
+PAUSE = 0.02  # seconds between rounds, so that time passes for the signals
 
 
 def ask(client: swerve.Client, users: random.Random, storm: bool, rounds: int) -> dict[str, int]:
-    """Some users ask all queries, with the news of the hour; who was on top for the first one."""
+    """Let users ask all queries, with the news of the hour; return how often each result was on top for the first query."""
     tops = dict.fromkeys(USUAL, 0)
     for _ in range(rounds):
-        stories = {query: users.randint(0, 2) + (15 if storm and query == "hurricane" else 0) for query in QUERIES}
-        asked = [query for query in QUERIES for _ in range(10)]
+        stories = {query: users.randint(0, USUAL_STORIES) for query in QUERIES}
+        stories["hurricane"] += STORM_STORIES if storm else 0
+        asked = [query for query in QUERIES for _ in range(USERS)]
         requests = [{"query": query, "candidates": list(USUAL), "signals": {"news": stories[query]}} for query in asked]
         answers = client.rank_many(requests)
-        said = []
+        feedback = []
         for query, answer in zip(asked, answers, strict=True):
             top = answer.ranking[0]
             liked = STORM if storm and query == "hurricane" else USUAL
-            said.append((answer.decision, top if users.random() < liked[top] else None))
+            feedback.append((answer.decision, top if users.random() < liked[top] else None))
             tops[top] += query == "hurricane"
-        client.feedback_many(said)
-        time.sleep(0.02)
+        client.feedback_many(feedback)
+        time.sleep(PAUSE)
     return tops
 
 

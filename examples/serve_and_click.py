@@ -1,6 +1,6 @@
-"""A real service as a child process, a client, two hundred users, and what the service says about it all.
+"""A real service as a child process, a client, two hundred users, and the service's explanation.
 
-Of four pages about the jaguar, most people want the cat. The search engine does not know that; the service finds out.
+Of four pages about "jaguar", most users want the cat. The search engine does not know that; the service learns it.
 """
 
 import contextlib
@@ -18,17 +18,18 @@ import swerve
 CONFIG = """
 [policy]
 arms = 8
-grace_seconds = 0.05   # how long clicks may take before a play counts as a skip; these come at once, people need seconds
+grace_seconds = 0.05   # seconds before a play without a click counts as a skip; here clicks come at once
 
 [signals.numbers]
 news = "count"
 """
-PAGES = {"car-maker": 0.15, "big-cat": 0.60, "guitar": 0.05, "old-computer": 0.02}  # id → clicks when it is on top
+PAGES = {"car-maker": 0.15, "big-cat": 0.60, "guitar": 0.05, "old-computer": 0.02}  # id → click probability on top
+USERS = 200
 
 
 @contextlib.contextmanager
 def service(config: str) -> Iterator[str]:
-    """`swerve serve` on a free port with a store that goes away; its address, when it is ready."""
+    """Run `swerve serve` on a free port with a temporary store; yield its address when it is ready."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "swerve.toml")
         file.write_text(config, encoding="utf-8")
@@ -42,7 +43,7 @@ def service(config: str) -> Iterator[str]:
                 raise SystemExit(f"the service did not start: {' '.join(command)}")
             yield ready.split()[1]
         finally:
-            child.send_signal(signal.SIGTERM)  # answers what is under way, writes everything, and ends
+            child.send_signal(signal.SIGTERM)  # answers requests in progress, writes everything, and exits
             child.communicate()
 
 
@@ -52,7 +53,7 @@ def main() -> None:
     with service(CONFIG) as address, swerve.Client(address, timeout=2.0) as client:
         first = client.rank("jaguar", list(PAGES), session="user-0")
         print("first ranking:", first.ranking, "with probability", first.probability)
-        for user in range(1, 200):
+        for user in range(1, USERS):
             answer = client.rank("jaguar", list(PAGES), session=f"user-{user}")
             top = answer.ranking[0]
             client.feedback(answer.decision, top if users.random() < PAGES[top] else None)
@@ -63,7 +64,7 @@ def main() -> None:
             print(f"  {arm.id:<14}{arm.plays:>4} times on top, {arm.clicks:>3} clicks")
         print("signals of the last request:", json.dumps(state.signals))
 
-        print("an operator says that it has shifted: phase", client.shift("jaguar"))
+        print("an operator reports a shift: phase", client.shift("jaguar"))
         alarm = client.state("jaguar").alarms[0]
         print(f"the last alarm: signal {alarm.signal}, verdict {alarm.verdict}, phase {alarm.phase}")
     print("stopped; everything was written")

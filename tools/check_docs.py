@@ -1,8 +1,8 @@
-"""Check that the documentation is complete and true, or write its generated parts anew with --write.
+"""Check that the documentation is complete, or regenerate its generated parts with --write.
 
-- every package has a page; every command, option, spec and field is documented (generated parts, which must be up to date);
-- every link between pages leads somewhere;
-- every environment variable that the sources read is documented.
+- Every package has a page; every command, option, spec and field is documented in a generated part that is up to date.
+- Every link between pages has a target.
+- Every environment variable that the sources read is documented.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PACKAGE = ROOT / "src" / "swerve"
 
 
 def commands() -> str:
-    """The reference of the command line, from the commands themselves."""
+    """Return the reference of the command line, from the commands themselves."""
     from swerve.cli import COMMANDS, app
 
     out: list[str] = []
@@ -52,7 +52,7 @@ def commands() -> str:
 
 
 def parameters() -> str:
-    """Every spec class of the package: its fields, defaults and ranges."""
+    """Return every spec class of the package with its fields, defaults and ranges."""
     from swerve.cli.list import parameters as fields_of
     from swerve.cli.list import summary
     from swerve.core.parse import spec_classes
@@ -74,7 +74,7 @@ def parameters() -> str:
 
 
 def configuration() -> str:
-    """Every field of the service's configuration: section by section."""
+    """Return every field of the service's configuration, by section."""
     from swerve.cli.config import toml
     from swerve.service.config.load import all_fields
     from swerve.service.config.sections import sections
@@ -100,7 +100,7 @@ GENERATED = {
 
 
 def generated(page: str) -> str:
-    """The text of a page with its generated part made anew."""
+    """Return the text of a page with its generated part regenerated."""
     marker, make = GENERATED[page]
     text = (DOCS / page).read_text(encoding="utf-8")
     start, end = f"<!-- generated: {marker} -->", "<!-- end -->"
@@ -110,7 +110,7 @@ def generated(page: str) -> str:
 
 
 def problems() -> list[str]:
-    """Everything that is wrong with the documentation."""
+    """Return all errors in the documentation."""
     found: list[str] = []
     for package in sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py")):
         if not (DOCS / f"{package}.md").exists():

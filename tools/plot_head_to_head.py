@@ -1,4 +1,4 @@
-"""Draw the README's picture: mean cumulative regret of Swerve, the paper's policies and two oracles, a quarter shifting."""
+"""Draw the README's plot: mean cumulative regret of Swerve, the paper's policies and two oracles; a quarter shifts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/how-it-works.md, from runs of the library with fixed seeds: shift, rectangle, test, alarm, live."""
+"""Draw the plots of docs/how-it-works.md from runs with fixed seeds: shift, rectangle, test, alarm, live."""
 
 from __future__ import annotations
 
@@ -20,29 +20,41 @@ FOLDER = Path(__file__).parent.parent / "docs" / "images"
 COLOURS = ("#2563b0", "#e08e0b", "#2a9d5c", "#8e44ad")
 RED, INK, GREY = "#c0392b", "#1a1a1a", "#8a8f98"
 NAMES = ("encyclopedia", "cocktail", "hockey team", "storm track")
-#: Click probabilities of one query's results, and the round from which on they hold.
+#: Click probabilities of one query's results, each with the round from which it holds.
 STORY = ((0, (0.45, 0.20, 0.30, 0.03)), (8_000, (0.10, 0.03, 0.06, 0.60)), (13_000, (0.40, 0.10, 0.70, 0.05)))
-ROUNDS, LENGTH, EDGE, MARGIN = 18_000, 200, 0.8, 0.1
+ROUNDS, LENGTH, EDGE, MARGIN = 18_000, 200, 0.8, 0.1  # L; quiet contexts end at the edge, and events lie a margin beyond
+ARMS = len(NAMES)
+BLOCK = 200  # rounds per step of a plot
+RESOLUTION = 130  # dots per inch
+#: What earlier alarms have taught: of 100 trials each, 30 falls and 30 rises, so three alarms in five are true.
+TRUST = {"falls": 30.0, "fall_trials": 100.0, "rises": 30.0, "rise_trials": 100.0}
+#: The live plot: requests per hour of the shifting query and of a quiet one, the number of quiet ones, the growth of traffic in a
+#: storm, and stories per hour usually and in a storm.
+BUSY, CALM, QUIET, BURST, USUAL_STORIES, STORM_STORIES = 15.0, 4.0, 24, 5.0, 1.0, 12.0
+DAY, HOUR = 86_400, 3600.0
+SUNDAY = 1_794_700_800.0  # unix time, 0:00 UTC
+THINK = 5.0  # seconds from a ranking to its click
+LOUD = 0.5  # a signal from here on is an alarm
 BWC = swerve.BWC(swerve.Testable(swerve.UCB1(), length=LENGTH), swerve.Rectangle(margin=MARGIN))
 
 
 class Lived(NamedTuple):
-    """One query's life, round by round."""
+    """One query's history, by round."""
 
     x: np.ndarray
     arms: np.ndarray
     clicks: np.ndarray
     phases: np.ndarray
-    boxes: list[tuple[int, np.ndarray, np.ndarray]]  # the rectangle: from which round on, low and high
+    boxes: list[tuple[int, np.ndarray, np.ndarray]]  # the rectangle: its first round, low and high
 
 
 def chances(t: int) -> tuple[float, ...]:
-    """The click probabilities of a round."""
+    """Return the click probabilities of a round."""
     return next(after for start, after in reversed(STORY) if start <= t)
 
 
 def contexts(dice: np.random.Generator) -> np.ndarray:
-    """Two signals: somewhere in a box that nobody knows, and outside it in the round of an event."""
+    """Draw two signals: inside an unknown box, and outside it in the round of an event."""
     x = dice.uniform(0.0, EDGE, (ROUNDS, 2))
     for start, _ in STORY[1:]:
         x[start, dice.integers(2)] = dice.uniform(EDGE + MARGIN, 1.0)
@@ -53,7 +65,7 @@ def live(policy: swerve.Spec, seed: int = 3) -> Lived:
     """Play the story."""
     x = contexts(np.random.default_rng(seed))
     luck = np.random.default_rng(seed + 1).random(ROUNDS)
-    fleet = swerve.Fleet(policy, queries=1, arms=4, features=2, seed=seed)
+    fleet = swerve.Fleet(policy, queries=1, arms=ARMS, features=2, seed=seed)
     arms, clicks, phases = np.zeros(ROUNDS, int), np.zeros(ROUNDS), np.zeros(ROUNDS, int)
     boxes: list[tuple[int, np.ndarray, np.ndarray]] = []
     paper = isinstance(policy, swerve.BWC)
@@ -72,20 +84,21 @@ def live(policy: swerve.Spec, seed: int = 3) -> Lived:
 
 
 def tidy(axes: Any, **words: Any) -> None:
-    """The look of all pictures."""
+    """Set labels and remove needless lines."""
     axes.set(**words)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def save(figure: Any, name: str, **room: Any) -> None:
-    """Write a picture and say so."""
+    """Write a plot and print its path."""
     figure.tight_layout(**room)
-    figure.savefig(FOLDER / f"how_{name}.png", dpi=130, facecolor="white")
+    figure.savefig(FOLDER / f"how_{name}.png", dpi=RESOLUTION, facecolor="white")
     plt.close(figure)
     print(f"docs/images/how_{name}.png")
 
 
 def mark_events(axes: Any, words: bool = False) -> None:
+    """Draw a line at each event."""
     for start, _ in STORY[1:]:
         axes.axvline(start, color=RED, linewidth=1.2)
         if words:
@@ -93,7 +106,7 @@ def mark_events(axes: Any, words: bool = False) -> None:
 
 
 def draw_shift(lives: dict[str, Lived]) -> None:
-    """What people want, and what each policy puts on top."""
+    """Draw the click probabilities, and the results that each policy puts on top."""
     figure, rows = plt.subplots(1 + len(lives), 1, figsize=(9, 7.2), sharex=True, height_ratios=[1.2] + [1] * len(lives))
     at = [start for start, _ in STORY] + [ROUNDS]
     for arm, name in enumerate(NAMES):
@@ -104,11 +117,10 @@ def draw_shift(lives: dict[str, Lived]) -> None:
     rows[0].set_title("“hurricane”: how often each result is clicked when it is on top", fontsize=10, loc="left")
     figure.legend(*rows[0].get_legend_handles_labels(), ncols=4, frameon=False, fontsize=9.5, loc="upper center")
     mark_events(rows[0], words=True)
-    block = 200
     for axes, (name, lived) in zip(rows[1:], lives.items(), strict=True):
-        shares = np.array([(lived.arms.reshape(-1, block) == arm).mean(axis=1) for arm in range(4)])
+        shares = np.array([(lived.arms.reshape(-1, BLOCK) == arm).mean(axis=1) for arm in range(ARMS)])
         shares = np.concatenate([shares, shares[:, -1:]], axis=1)  # a step needs its end
-        axes.stackplot(np.arange(0, ROUNDS + 1, block), shares, colors=COLOURS, step="post", alpha=0.85, lw=0)
+        axes.stackplot(np.arange(0, ROUNDS + 1, BLOCK), shares, colors=COLOURS, step="post", alpha=0.85, lw=0)
         best = np.array([max(chances(t)) - chances(t)[arm] for t, arm in enumerate(lived.arms)])
         tidy(axes, ylabel="share on top", ylim=(0, 1), xlim=(0, ROUNDS))
         axes.set_title(f"{name}: {best.sum():,.0f} clicks lost", fontsize=10, loc="left")
@@ -118,19 +130,19 @@ def draw_shift(lives: dict[str, Lived]) -> None:
 
 
 def alarms(lived: Lived) -> list[int]:
-    """The rounds that began a test because of an alarm: every odd phase but the first."""
+    """Return the rounds in which an alarm began a test: every odd phase but the first."""
     starts = np.flatnonzero(np.diff(lived.phases)) + 1
     return [int(t) for t in starts if lived.phases[t] % 2 == 1]
 
 
 def learnt(lived: Lived, at: int) -> bool:
-    """Whether the rectangle has taken up the context of an alarm."""
+    """Return whether the rectangle contains the context of an alarm."""
     _, low, high = lived.boxes[-1]
     return bool(((lived.x[at] >= low) & (lived.x[at] <= high)).all())
 
 
 def draw_rectangle(lived: Lived) -> None:
-    """The safe rectangle, grown by the contexts of false alarms."""
+    """Draw the safe rectangle, grown by the contexts of false alarms."""
     shown = [0, 2, 5, len(lived.boxes) - 1]
     figure, panels = plt.subplots(1, 4, figsize=(12, 3.7), sharex=True, sharey=True)
     shifts = [start for start, _ in STORY[1:]]
@@ -158,15 +170,15 @@ def draw_rectangle(lived: Lived) -> None:
 
 
 def guess(lived: Lived, phase: int) -> Any:
-    """What the paper's test guesses of a phase's first L plays: averages, and the sets G⁺ and G⁻."""
+    """Return the guess of the paper's test from a phase's first L plays: averages, and the sets G⁺ and G⁻."""
     rounds = np.flatnonzero(lived.phases == phase)[:LENGTH]
     arms, clicks = lived.arms[rounds], lived.clicks[rounds]
-    means = [clicks[arms == arm].mean() for arm in range(4)]
-    return means, swerve.guesses(arms, clicks, n=4, epsilon=BWC.bandit.epsilon)[-1]
+    means = [clicks[arms == arm].mean() for arm in range(ARMS)]
+    return means, swerve.guesses(arms, clicks, n=ARMS, epsilon=BWC.bandit.epsilon)[-1]
 
 
 def draw_test(lived: Lived) -> None:
-    """The phases of one query, and what two of its tests compared."""
+    """Draw the phases of one query, and the guesses that two of its tests compare."""
     figure = plt.figure(figsize=(10, 5.6))
     grid = figure.add_gridspec(2, 2, height_ratios=[0.6, 2])
     line = figure.add_subplot(grid[0, :])
@@ -187,28 +199,28 @@ def draw_test(lived: Lived) -> None:
         phase = int(lived.phases[at])
         full = max(one for one in range(1, phase) if (lived.phases == one).sum() >= LENGTH)
         before, after = guess(lived, full), guess(lived, phase)
-        for place, (means, sets), colour, words in (
+        for offset, (means, sets), colour, words in (
             (-0.2, before, COLOURS[0], "the last full phase"),
             (0.2, after, COLOURS[1], "the test"),
         ):
-            axes.bar(np.arange(4) + place, means, 0.36, color=colour, alpha=0.8, label=f"{words}, its first 200 plays")
-            for arm in range(4):
+            axes.bar(np.arange(ARMS) + offset, means, 0.36, color=colour, alpha=0.8, label=f"{words}, its first 200 plays")
+            for arm in range(ARMS):
                 sign = "G⁺" if arm in sets.plus else "G⁻" if arm in sets.minus else ""
-                axes.text(arm + place, means[arm] + 0.015, sign, ha="center", fontsize=10)
+                axes.text(arm + offset, means[arm] + 0.015, sign, ha="center", fontsize=10)
         both = before[1].plus & after[1].minus
         verdict = (
             f"{NAMES[min(both)]} was among the best, and is now bad: a shift"
             if both
             else "nothing that was best is now bad: no shift"
         )
-        tidy(axes, ylim=(0, 0.85), ylabel="clicks per play", xticks=range(4), xticklabels=NAMES)
+        tidy(axes, ylim=(0, 0.85), ylabel="clicks per play", xticks=range(ARMS), xticklabels=NAMES)
         axes.set_title(f"{name}, round {at:,}\n{verdict}", fontsize=10, loc="left")
         axes.legend(frameon=False, fontsize=8.5, loc="upper left")
     save(figure, "test")
 
 
 def draw_alarm() -> None:
-    """One alarm, heard by BWC and by Swerve: false, and true."""
+    """Draw the effect of a false and of a true alarm on BWC and on Swerve."""
     learning, after, runs = 2_000, 600, 200
     policies = {
         "BWC: starts over, tests, starts over again": (swerve.BWC(BWC.bandit, swerve.Told()), COLOURS[0]),
@@ -220,10 +232,10 @@ def draw_alarm() -> None:
     rows = np.arange(runs)
     for axes, (name, then) in zip(panels, stories.items(), strict=True):
         for words, (policy, colour) in policies.items():
-            fleet = swerve.Fleet(policy, queries=runs, arms=4, features=1, pooling="query", seed=5)
+            fleet = swerve.Fleet(policy, queries=runs, arms=ARMS, features=1, pooling="query", seed=5)
             if "trust" in (fleet.pools.dtype.names or ()):
-                for field, value in {"falls": 30.0, "fall_trials": 100.0, "rises": 30.0, "rise_trials": 100.0}.items():
-                    fleet.pools["trust"][field] = value  # what a hundred alarms have taught: three in five were true
+                for field, value in TRUST.items():
+                    fleet.pools["trust"][field] = value
             dice = np.random.default_rng(6)
             best = np.zeros(after)
             for t in range(learning + after):
@@ -244,7 +256,7 @@ def draw_alarm() -> None:
 
 
 class Asked(NamedTuple):
-    """One request for the query that shifts: when (days), its signals, and who was on top."""
+    """One request for the shifting query: the time in days, its signals, and the result on top."""
 
     day: float
     signals: tuple[float, ...]
@@ -252,7 +264,7 @@ class Asked(NamedTuple):
 
 
 def live_service(days: float, shift: float) -> tuple[list[Asked], list[Any]]:
-    """The service's own ranker under simulated time: 24 quiet queries, and one whose intent shifts. Requests, and alarms."""
+    """Run the service's ranker in simulated time, with 24 quiet queries and one whose intent shifts; return requests and alarms."""
     from swerve.service.config.load import resolve
     from swerve.service.config.settings import settings_of
     from swerve.service.config.toml import Document
@@ -267,33 +279,32 @@ def live_service(days: float, shift: float) -> tuple[list[Asked], list[Any]]:
     for hour in range(int(days * 24)):
         rhythm = 1.0 + 0.6 * np.sin((hour % 24 - 9) / 24 * 2 * np.pi)
         since = hour / 24 - shift
-        for query in (STORMY, *(f"quiet-{number}" for number in range(24))):
+        for query in (STORMY, *(f"quiet-{number}" for number in range(QUIET))):
             storm = query == STORMY and since >= 0
-            rate = rhythm * (15.0 * (1.0 + 5.0 * np.exp(-since)) if storm else 15.0 if query == STORMY else 4.0)
-            stories = int(dice.poisson(1.0 + (12.0 * np.exp(-since) if storm else 0.0)))
-            coming += [((hour + float(dice.random())) * 3600.0, query, stories) for _ in range(dice.poisson(rate))]
+            rate = rhythm * (BUSY * (1.0 + BURST * np.exp(-since)) if storm else BUSY if query == STORMY else CALM)
+            stories = int(dice.poisson(USUAL_STORIES + (STORM_STORIES * np.exp(-since) if storm else 0.0)))
+            coming += [((hour + float(dice.random())) * HOUR, query, stories) for _ in range(dice.poisson(rate))]
     seen: list[Asked] = []
-    began = 1_794_700_800.0  # a Sunday, 0:00 UTC
     for at, query, stories in sorted(coming):
-        now, key = began + at, ranker.key_of(query)
-        place = ranker.rows.get(key) or ranker.fresh(key, query, 4, now)
+        now, key = SUNDAY + at, ranker.key_of(query)
+        place = ranker.rows.get(key) or ranker.fresh(key, query, ARMS, now)
         decided = ranker.rank([(place, Prepared(key, query, list(NAMES), signals={SIGNALS[2]: float(stories)}))], now)[0]
-        shifted = query == STORMY and at >= shift * 86_400
+        shifted = query == STORMY and at >= shift * DAY
         wanted = STORY[1 if shifted else 0][1][NAMES.index(decided.ranking[0])]
         if dice.random() < wanted:
-            ranker.feedback(place, ticket_of(decided, now, ranker.life), decided.ranking[0], now + 5.0)
+            ranker.feedback(place, ticket_of(decided, now, ranker.life), decided.ranking[0], now + THINK)
         if query == STORMY:
             signals = tuple(float(value) for value in place.record.ledger.surprise[: len(SIGNALS)])
-            seen.append(Asked(at / 86_400, signals, decided.ranking[0]))
+            seen.append(Asked(at / DAY, signals, decided.ranking[0]))
     heard = alarms_of(ranker.rows.get(ranker.key_of(STORMY)).record.ledger, SIGNALS)
-    return seen, [((alarm.at - began) / 86_400, alarm) for alarm in reversed(heard)]
+    return seen, [((alarm.at - SUNDAY) / DAY, alarm) for alarm in reversed(heard)]
 
 
 SIGNALS, STORMY = ("volume", "abandonment", "news"), "hurricane"
 
 
 def draw_tops(axes: Any, at: np.ndarray, tops: np.ndarray, edges: np.ndarray) -> None:
-    """Who was on top, as shares of each stretch of time."""
+    """Draw the results on top, as shares of each interval."""
     counts = np.array([np.histogram(at[tops == name], bins=edges)[0] for name in NAMES], float)
     shares = counts / np.maximum(counts.sum(axis=0), 1.0)
     shares = np.concatenate([shares, shares[:, -1:]], axis=1)
@@ -302,7 +313,7 @@ def draw_tops(axes: Any, at: np.ndarray, tops: np.ndarray, edges: np.ndarray) ->
 
 
 def draw_live() -> None:
-    """Eight days of a query in the service, and the hours around its shift: traffic, signals, alarms, and who was on top."""
+    """Draw eight days of a query in the service, and the hours around its shift: traffic, signals, alarms, and results on top."""
     days, shift, before, after = 8.0, 5.5, -1.0, 3.0
     seen, heard = live_service(days, shift)
     figure, ((traffic, signals), (tops, close)) = plt.subplots(2, 2, figsize=(13, 6))
@@ -319,7 +330,7 @@ def draw_live() -> None:
     near = (hours >= before) & (hours <= after)
     for j, name in enumerate(SIGNALS):
         values = np.array([one.signals[j] for one in seen])[near]
-        signals.scatter(hours[near], values, s=np.where(values >= 0.5, 70, 9), color=COLOURS[j], lw=0, zorder=3)
+        signals.scatter(hours[near], values, s=np.where(values >= LOUD, 70, 9), color=COLOURS[j], lw=0, zorder=3)
         signals.scatter([], [], s=40, color=COLOURS[j], label=name)
     tidy(signals, ylabel="signal", ylim=(0, 1.1), xlim=(before, after))
     signals.set_title("the hours around the shift: what the policy sees, and its alarms", fontsize=11, loc="left")
@@ -333,8 +344,8 @@ def draw_live() -> None:
         for axes in (signals, close):
             axes.axvline(hour, color=INK, lw=1.2, ls="--")
         words = f"{alarm.signal}: {alarm.verdict}"
-        place = {"va": "top", "transform": signals.get_xaxis_transform(), "zorder": 4}
-        signals.text(hour + 0.05, 0.95 - 0.14 * number, words, **place, bbox={"fc": "white", "ec": "none", "pad": 1.5})
+        style = {"va": "top", "transform": signals.get_xaxis_transform(), "zorder": 4}
+        signals.text(hour + 0.05, 0.95 - 0.14 * number, words, **style, bbox={"fc": "white", "ec": "none", "pad": 1.5})
         first = int((hours[(hours >= 0) & (hours <= hour)]).size)
         print(f"  {hour * 60:.0f} minutes and {first} requests after the shift: {words}, phase {alarm.phase}")
     save(figure, "live")

@@ -1,4 +1,4 @@
-"""Draw docs/images/page.png anew: the page of `swerve demo` in a real browser, on the day after Irma took the lead.
+"""Make docs/images/page.png: the page of `swerve demo` in a real browser, on the day after Irma took the lead.
 
 python tools/screenshot.py   (needs chromium and the development requirements)
 """
@@ -16,6 +16,9 @@ from playwright.sync_api import sync_playwright
 TARGET = Path(__file__).parent.parent / "docs" / "images" / "page.png"
 COMMAND = [sys.executable, "-m", "swerve", "demo", "--port", "0", "--speed", "300", "--seed", "0"]
 DAY = "4 Sep 2017"
+SIZE = {"width": 1400, "height": 1180}
+PATIENCE_MS = 300_000  # until that day, and compilation before it
+DRAWING = 2  # seconds for the charts to be drawn
 
 
 def main() -> None:
@@ -24,10 +27,10 @@ def main() -> None:
     address = next(line for line in demo.stdout if line.startswith("the page: ")).split()[-1]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1400, "height": 1180})
+        page = browser.new_page(viewport=SIZE)
         page.goto(f"{address}/#query=hurricane")
-        page.get_by_text(DAY).first.wait_for(timeout=300_000)
-        time.sleep(2)
+        page.get_by_text(DAY).first.wait_for(timeout=PATIENCE_MS)
+        time.sleep(DRAWING)
         page.screenshot(path=TARGET)
         browser.close()
     demo.terminate()

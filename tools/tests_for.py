@@ -1,6 +1,6 @@
-"""Print the test files that hold one source file: `python tools/tests_for.py src/swerve/core/engine.py`.
+"""Print the test files for one source file: `python tools/tests_for.py src/swerve/core/engine.py`.
 
-Those that import its module, or that its docstring names; where there are none, the tests of its package.
+These are the tests that import its module or that its docstring names; if there are none, the tests of its package.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ ROOT = Path(__file__).parents[1]
 
 
 def module_of(source: Path) -> str:
-    """The dotted name of a source file."""
+    """Return the dotted name of a source file."""
     return ".".join(source.resolve().relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
 
 
 def imported(path: Path) -> set[str]:
-    """Every module, and every name of a module, that a file imports."""
+    """Return every module, and every name of a module, that a file imports."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -30,7 +30,7 @@ def imported(path: Path) -> set[str]:
 
 
 def tests_for(source: Path) -> list[Path]:
-    """The test files for a source file."""
+    """Return the test files for a source file."""
     module = module_of(source)
     tests = sorted(path for path in (ROOT / "tests").rglob("test_*.py"))
     held = [path for path in tests if module in imported(path)]

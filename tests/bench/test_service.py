@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="the service's packages are not installed")
 
-from swerve.bench import service, traffic
+from swerve.bench import service, service_traffic
 from swerve.bench.load import Connection, Turn
 from swerve.bench.servers import Server, echo
 from swerve.core.errors import SwerveError
@@ -30,22 +30,22 @@ def yardstick(request, tmp_path):
 
 def test_the_echo_answers_in_the_service_s_shape(yardstick):
     line = Connection(yardstick.port)
-    source = traffic.Traffic(5)
+    source = service_traffic.Traffic(5)
     request = next(source.requests())
     answer = json.loads(line.call(request))
     assert set(answer) == {"decision", "ranking", "explored", "probability", "phase", "degraded"}
     assert answer["ranking"] == json.loads(request.partition(b"\r\n\r\n")[2])["candidates"]
     assert len(answer["decision"]) == 120 and not answer["degraded"]
     assert len(json.loads(line.call(next(source.batches())))) == 100
-    sent = traffic.post(traffic.FEEDBACK, b'{"decision":"x","clicked":null}')
+    sent = service_traffic.post(service_traffic.FEEDBACK, b'{"decision":"x","clicked":null}')
     assert json.loads(line.call(sent)) == {"status": "learned"}
     line.socket.close()
 
 
 def test_the_load_drives_an_echo(tmp_path):
     with echo("bare", tmp_path) as server, service.Load(100, candidates=10) as load:
-        closed = load.run(traffic.rank_turn, server.port, 8, 0.3)
-        paced = load.run(traffic.rank_turn, server.port, 8, 0.3, 100.0)
+        closed = load.run(service_traffic.rank_turn, server.port, 8, 0.3)
+        paced = load.run(service_traffic.rank_turn, server.port, 8, 0.3, 100.0)
     assert closed.answers > 50 and closed.degraded == 0 and 0.0 < closed.cpu <= 1.1
     assert 29 <= paced.answers <= 31
 

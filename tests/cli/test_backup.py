@@ -41,6 +41,11 @@ def test_it_copies_a_store_in_use_and_says_what_it_did(url, tmp_path):
     copy.close()
 
 
+def test_a_store_may_be_named_by_its_path(url, tmp_path):
+    done = CliRunner().invoke(app, ["backup", str(tmp_path / "swerve.db"), str(tmp_path / "copy.db")], catch_exceptions=False)
+    assert done.exit_code == 0 and "1,500 queries" in done.stdout
+
+
 def test_json(url, tmp_path):
     done = CliRunner().invoke(app, ["backup", url, str(tmp_path / "copy.db"), "--json"], catch_exceptions=False)
     data = json.loads(done.stdout)
@@ -73,5 +78,16 @@ def test_damaged_records_are_told(url, tmp_path):
         other.execute("UPDATE rows SET names = x'00' WHERE id = 3")
     done = CliRunner().invoke(app, ["backup", url, str(tmp_path / "copy.db")], catch_exceptions=False)
     assert done.exit_code == 0
-    assert "wrong: 1 record: what is read is not what was written" in done.stderr
-    assert "it was so in the store already" in done.stderr
+    assert "wrong: 1 record: the bytes read differ from those written" in done.stderr
+    assert "the damage is in the store too" in done.stderr
+
+
+@pytest.mark.parametrize("form", ["sqlite:///{}", "{}"])
+def test_serve_takes_an_address_or_a_path(url, tmp_path, form):
+    """Both lead to the store that this process has open, and so to a refusal before anything is served."""
+    done = subprocess.run(
+        [sys.executable, "-m", "swerve", "serve", "--port", "0", "--store", form.format(tmp_path / "swerve.db")],
+        capture_output=True, text=True, check=False, timeout=120, env={**os.environ, "PYTHONPATH": SRC},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert f"{tmp_path}/swerve.db is in use" in done.stderr and str(os.getpid()) in done.stderr

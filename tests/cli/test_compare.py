@@ -248,7 +248,7 @@ def test_bars_decide_the_exit_code(played, monkeypatch):
         (("-f", "1.5"), "fraction = 1.5 is not allowed; fraction must be in [0, 1]"),
         (("--against", "ucb1"), "against = 'ucb1' is not allowed; it must be one of the policies: ts"),
         (("--plot", "x.pdf"), "--plot x.pdf is not allowed; the FILE must end in .svg or .png"),
-        (("--bars",), "the bars need the policies glr-ts, cusum-klucb too"),
+        (("--bars",), "the bars also need the policies glr-ts, cusum-klucb"),
         (("--markdown", "--json", "-"), "--markdown is not allowed with --json to standard output"),
         (("--impressions", "3"), "impressions = 3 is not allowed"),
         (("-p", ","), "policies = [] is not allowed; there must be at least one"),
@@ -283,9 +283,7 @@ def test_ctrl_c_shows_whole_cells_ends_with_130_and_goes_on(tmp_path):
     shown, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert json.loads(shown) == []
-    assert (
-        said.strip() == f"swerve: interrupted after 0 of 2 cells; finished runs are in {out}, the same command goes on from there"
-    )
+    assert said.strip() == f"swerve: interrupted after 0 of 2 cells; finished runs are in {out}, repeat the command to continue"
     kept = {path: path.stat().st_mtime_ns for path in out.glob("*.parquet")}
     again = json.loads(invoke(*args, "--queries", "5", "--runs", "2", "--json"))
     assert [row["runs"] for row in again] == [2, 2]

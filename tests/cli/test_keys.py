@@ -14,6 +14,7 @@ from swerve.cli import app
 from swerve.core.errors import SwerveError
 from swerve.service.config.load import load
 from swerve.service.secrets import ApiKeys, load_secrets
+from swerve.store import open_store
 
 
 def invoke(*args: str) -> str:
@@ -71,6 +72,32 @@ def test_rotate_by_store_or_by_file(tmp_path, monkeypatch):
         assert key.hex() not in text
     with pytest.raises(SwerveError, match="there are no secrets"):
         invoke("rotate", "sqlite:///other.db")
+
+
+def test_rotate_by_the_path_of_a_store(tmp_path):
+    store = tmp_path / "swerve.db"
+    open_store(f"sqlite:///{store}").close()
+    path = tmp_path / "swerve.db.secrets"
+    first = load_secrets(path, {})
+    invoke("rotate", str(store))
+    second = load_secrets(path, {})
+    assert second.token_keys[1:] == first.token_keys
+    store.unlink()  # the secrets alone can be rotated too
+    invoke("rotate", str(store))
+    assert load_secrets(path, {}).token_keys[1] == second.token_keys[0]
+
+
+@pytest.mark.parametrize("form", ["sqlite:///{}", "{}", "{}.secrets"])
+def test_rotate_says_what_to_do_where_the_secrets_of_a_store_are_lost(tmp_path, form):
+    store = tmp_path / "swerve.db"
+    open_store(f"sqlite:///{store}").close()
+    with pytest.raises(SwerveError) as caught:
+        invoke("rotate", form.format(store))
+    said = str(caught.value)
+    assert f"there are no secrets {store}.secrets to rotate, but the store {store} is there" in said
+    for words in ("from a backup", "start the service with --new-store", "SWERVE_TOKEN_KEY_OLD"):
+        assert words in said
+    assert not (tmp_path / "swerve.db.secrets").exists()
 
 
 def test_without_the_packages_of_the_service_one_line_says_what_is_missing():

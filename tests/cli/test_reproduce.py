@@ -138,7 +138,7 @@ def test_ctrl_c_ends_with_130_and_says_how_to_go_on(tmp_path):
     assert process.returncode == 130
     line = " ".join(said.split())
     assert line.startswith("swerve: interrupted; finished runs are in")
-    assert line.endswith("the same command goes on from there")
+    assert line.endswith("repeat the command to continue")
     assert shown == ""
     assert not (tmp_path / "rows.json").exists()
     assert not list((tmp_path / "runs").glob("*.part"))

@@ -100,7 +100,7 @@ def test_a_damaged_log_is_told(store, tmp_path):
 
 
 def test_while_a_service_runs_it_is_refused(store, tmp_path):
-    with pytest.raises(SwerveError, match=rf"is in use by process {os.getpid()} since .*; stop it, or check a backup"):
+    with pytest.raises(SwerveError, match=rf"is in use by process {os.getpid()} since .*; stop that process, or check a backup"):
         CliRunner().invoke(app, ["verify", str(tmp_path / "swerve.db")], catch_exceptions=False)
 
 
@@ -212,9 +212,21 @@ def test_secrets_must_be_there_and_safe_and_the_right_ones(store, tmp_path):
     secrets.rename(tmp_path / "elsewhere")
     code, data, wrong = checked(tmp_path)
     assert (code, wrong) == (1, {"secrets"}) and "are not there" in data["errors"][0]["message"]
+    assert data["errors"][0]["message"].endswith("name the right file with --secrets")
     assert checked(tmp_path, "--secrets", str(tmp_path / "elsewhere"))[0] == 0
     create_file(secrets)
     assert "other secrets" in checked(tmp_path)[1]["errors"][0]["message"]
+
+
+def test_the_secrets_of_a_store_behind_a_symbolic_link_are_found(store, tmp_path):
+    store.close()
+    folder = tmp_path / "links"
+    folder.mkdir()
+    (folder / "swerve.db").symlink_to(tmp_path / "swerve.db")
+    assert checked(folder)[0] == 0
+    backup(tmp_path / "swerve.db", tmp_path / "copy.db")
+    done = CliRunner().invoke(app, ["restore", str(tmp_path / "copy.db"), str(folder / "swerve.db")], catch_exceptions=False)
+    assert (done.exit_code, done.stderr) == (0, "")
 
 
 def test_a_bar_is_drawn_when_it_takes_long(store, tmp_path, monkeypatch, capsys):
@@ -294,6 +306,16 @@ def test_other_secrets_are_told_and_under_a_running_service_refused(store, copy,
     assert "put the secrets that belong to the backup in place" in done.stderr
 
 
+def test_where_secrets_are_missing_a_restore_names_the_file_and_no_option_that_it_lacks(store, copy, tmp_path):
+    store.close()
+    (tmp_path / "swerve.db.secrets").unlink()
+    done = CliRunner().invoke(app, ["restore", str(copy), str(tmp_path / "swerve.db")], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "none of its queries can be found" in done.stderr
+    assert f"in place before the service starts: {tmp_path}/swerve.db.secrets, mode 0600" in done.stderr
+    assert "--secrets" not in done.stderr
+
+
 def test_under_a_running_service_and_the_store_of_a_service_is_right(tmp_path):
     """The real thing: what a service has written passes every check, and a restore under it is taken up."""
     candidates = ["a", "b", "c"]
@@ -318,7 +340,7 @@ def test_under_a_running_service_and_the_store_of_a_service_is_right(tmp_path):
         click("query 3", 2)
         assert sum(client.clicks("query 3").values()) == 6
         done = CliRunner().invoke(app, ["restore", str(copy), str(service.database), "--live"], catch_exceptions=False)
-        assert (done.exit_code, done.stderr) == (0, "") and "takes it up with its next write" in done.stdout
+        assert (done.exit_code, done.stderr) == (0, "") and "the service uses it from its next write on" in done.stdout
         click("query 5", 1)
         assert sum(client.clicks("query 3").values()) == 4
         until(lambda: client.call("GET", "/readyz").status == 200)

@@ -52,6 +52,23 @@ def test_many_at_once(url):
         assert sum(arm.clicks for arm in client.state("many 7").arms) == 1
 
 
+def test_many_of_which_some_are_refused_can_be_sent_again_without_them(url):
+    """The loop of docs/client.md: drop the entry that is named, send the rest again; what was taken before counts once."""
+    with Client(url, timeout=5.0) as client:
+        answers = client.rank_many([{"query": f"again {number}", "candidates": ["a", "b"]} for number in range(3)])
+        pairs = [(one.decision, one.ranking[0]) for one in answers]
+        pairs.insert(1, ("forged", "a"))
+        pairs.insert(3, ("forged too", "a"))
+        for field in ("[1]", "[2]"):
+            with pytest.raises(SwerveClientError) as caught:
+                client.feedback_many(pairs)
+            assert (caught.value.status, caught.value.field) == (200, field)
+            assert sum(arm.clicks for arm in client.state("again 2").arms) == 1  # taken, although the call raises
+            del pairs[int(field.strip("[]"))]
+        assert client.feedback_many(pairs) == [True] * 3
+        assert [sum(arm.clicks for arm in client.state(f"again {number}").arms) for number in range(3)] == [1, 1, 1]
+
+
 def test_every_text_is_a_query(url):
     with Client(url, timeout=5.0) as client:
         for query in ("..", ".", "a/b", "/", "/shift", "a/shift", "//", "50%", "é ü?#", "a+b&c"):
@@ -92,7 +109,7 @@ def test_from_coroutines(url):
 
 def test_the_examples_of_the_page_run(url):
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.S | re.M)
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     # a busy machine must not make an example degraded: only the default timeout is changed
     source = "\n".join(blocks).replace('"http://127.0.0.1:8350"', f'"{url}", timeout=5.0')
     names: dict = {}

@@ -37,6 +37,12 @@ def test_json_can_take_the_place_of_everything_else(tmp_path: Path):
     assert 20.0 < found["speed"] <= 55.0
 
 
+def test_a_store_may_be_named_by_its_path(tmp_path: Path):
+    done = run("--headless", "--seconds", "1", "--port", "0", "--store", "kept.db", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "kept.db").is_file()
+
+
 def test_a_person_ends_it_in_order(tmp_path: Path):
     with playing(tmp_path, "--speed", "100") as demo:
         assert demo.report()["scenario"] == "hurricane"

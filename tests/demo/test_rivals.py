@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from swerve.core.errors import SwerveError
-from swerve.demo.rivals import ARMS, PLAN, Ask, Fixed, Hearing, Places, Told, rivals
+from swerve.demo.rivals import ARMS, PLAN, Arms, Ask, Fixed, Hearing, Told, rivals
 from swerve.policies import policy
 from swerve.signals import COUNT
 
@@ -108,11 +108,11 @@ def test_the_same_seed_gives_the_same_choices() -> None:
     assert choices(1) != choices(2)
 
 
-def test_a_document_keeps_its_place() -> None:
-    places = Places()
-    assert [places.arm("a", name) for name in ("x", "y", "x", "z")] == [0, 1, 0, 2]
-    assert places.arm("b", "z") == 0
+def test_a_document_keeps_its_arm() -> None:
+    arms = Arms()
+    assert [arms.arm("a", name) for name in ("x", "y", "x", "z")] == [0, 1, 0, 2]
+    assert arms.arm("b", "z") == 0
     for k in range(ARMS):
-        places.arm("c", f"document-{k}")
+        arms.arm("c", f"document-{k}")
     with pytest.raises(SwerveError, match=f"^'c' has found more than {ARMS} documents; the rivals have no arm for 'one-more'$"):
-        places.arm("c", "one-more")
+        arms.arm("c", "one-more")

@@ -269,9 +269,9 @@ def test_no_ratio_is_no_success(judged):
 
 def test_bars_need_every_rival_and_two_runs(judged):
     found = judged({("clear", 0.1): 0.5})
-    with pytest.raises(SwerveError, match="the bars need the policies glr-ts, ts too"):
+    with pytest.raises(SwerveError, match="the bars also need the policies glr-ts, ts"):
         verdicts(dataclasses.replace(found, policies=("new", "cusum-klucb")))
-    with pytest.raises(SwerveError, match="the bars need intervals, and these at least 2 runs"):
+    with pytest.raises(SwerveError, match="the bars need intervals, which need at least 2 runs"):
         verdicts(dataclasses.replace(found, runs=1))
 
 

@@ -151,10 +151,10 @@ def test_a_log_that_another_program_holds_is_refused_at_the_bound_and_goes_when_
                 break
             held += store.size().held
         assert caught is not None and caught.kind == "full"
-        assert "store.max_mb" in str(caught) and "end that program" in str(caught)
+        assert "store.max_mb" in str(caught) and "stop that program" in str(caught)
         assert held > 3
         assert store._log().stat().st_size + pages(store) * PAGE_BYTES < MOST + MEGABYTE
-        with pytest.raises(StoreError, match="end that program"):
+        with pytest.raises(StoreError, match="stop that program"):
             store.probe()
         assert store.load([key(1)])[0].version == version - 1
     store.probe()

@@ -1,4 +1,4 @@
-"""The fixed matrix of measurements behind `swerve bench`."""
+"""The benchmarks behind `swerve bench`: a fixed set of measurements, each beside a reference."""
 
 from swerve.bench.kernels import run_kernels
 from swerve.bench.rows import Row

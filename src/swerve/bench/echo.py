@@ -1,7 +1,7 @@
-"""The yardstick of the service's benchmark: a server of the same stack that decodes the same requests and answers alike.
+"""The reference servers of the service's benchmark: the same stack, decoding the same requests and sending answers of equal size.
 
-`starlette` is what one would write with the service's packages: a route, a decoder, an answer, and nothing between them.
-`bare` leaves the framework out: what the web server and the decoder cost alone.
+`starlette` is a minimal application on the service's packages: a route, a decoder, an answer. `bare` omits the framework and shows
+the cost of the web server and the decoder alone.
 """
 
 from __future__ import annotations
@@ -26,16 +26,19 @@ _ranks = msgspec.json.Decoder(list[RankRequest])
 _feedback = msgspec.json.Decoder(FeedbackRequest)
 _encode = msgspec.json.Encoder().encode
 TOKEN = "a" * LENGTH
+#: Values of typical length in JSON; their meaning does not matter.
+PROBABILITY, PHASE = 0.75, 3
+BACKLOG = 2048  # connections waiting to be accepted, as in the service
 LEARNED = FeedbackResponse("learned")
 
 
 def response(request: RankRequest) -> RankResponse:
-    """An answer as large as the service's."""
-    return RankResponse(TOKEN, ids_of(request.candidates), False, 0.75, 3, False)
+    """Return an answer as large as the service's."""
+    return RankResponse(TOKEN, ids_of(request.candidates), False, PROBABILITY, PHASE, False)
 
 
 def answer(path: str, body: bytes) -> bytes:
-    """What is sent back for a body."""
+    """Return the answer to a body."""
     if path == "/v1/rank":
         return _encode(response(_rank.decode(body)))
     if path == "/v1/feedback":
@@ -45,17 +48,17 @@ def answer(path: str, body: bytes) -> bytes:
 
 
 async def endpoint(request: Request) -> Response:
-    """A route of the framework."""
+    """Answer a request through the framework."""
     return Response(answer(request.url.path, await request.body()), media_type="application/json")
 
 
 def framed() -> Starlette:
-    """With the framework."""
+    """Return the application with the framework."""
     return Starlette(routes=[Route(path, endpoint, methods=["POST"]) for path in ("/v1/rank", "/v1/rank/batch", "/v1/feedback")])
 
 
 async def bare(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Without it."""
+    """Answer a request without the framework, as an ASGI application."""
     body, more = b"", True
     while more:
         message = await receive()
@@ -68,10 +71,10 @@ async def bare(scope: dict[str, Any], receive: Any, send: Any) -> None:
 
 
 def main(kind: str) -> None:
-    """Serve on any free port of the loopback until told to stop, with the loop and the parser that the service takes."""
+    """Serve on a free port of the loopback until terminated, with the service's event loop and parser."""
     import asyncio
 
-    sock = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    sock = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
     app: Any = framed() if kind == "starlette" else bare
     config = uvicorn.Config(app, lifespan="off", access_log=False, log_config=None, server_header=False)
     print(f"ready: http://127.0.0.1:{sock.getsockname()[1]}", flush=True)

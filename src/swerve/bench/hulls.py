@@ -1,4 +1,4 @@
-"""Hull predictions beside SciPy's `nnls`: a table of quiet contexts, and questions from inside, from the shell and from outside."""
+"""Hull predictions beside SciPy's `nnls`: stored quiet contexts, and questions from inside, near and far outside their hull."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from swerve.classifiers import Learner
 from swerve.core.contract import predict
 from swerve.core.engine import Entry
 
-D, N, MARGIN = 10, 300, 0.1
+D, N, MARGIN = 10, 300, 0.1  # features, stored points and δ, as the rows' names say
 RADIUS = 0.9  # stored points fill this ball, which leaves room inside the unit ball for contexts outside their hull
-CLEAR = 0.02  # questions keep this share of 2δ away from the boundary, where either answer would be right
+CLEAR = 0.02  # questions keep this share of 2δ away from the boundary, where either answer is correct
+FARTHEST = 2.5  # times 2δ: the largest distance of a question from the hull
+KINDS = 3  # of questions: inside, up to 2δ outside, beyond
+CORNERS = D + 2  # points that a question inside is a mixture of: one more than a simplex needs
+CONCENTRATION = 0.5  # of the mixtures' weights: below 1, so that questions lie near faces as well as in the middle
 
 
 class Questions(NamedTuple):
-    """Stored points, contexts to ask about in mixed order, and the right answers (True: beyond 2δ)."""
+    """Stored points, contexts to ask about in mixed order, and the correct answers (True: beyond 2δ)."""
 
     points: NDArray[np.float64]
     contexts: NDArray[np.float64]
@@ -28,13 +32,13 @@ class Questions(NamedTuple):
 
 @Entry
 def predict_each(params: Any, pools: Any, xs: Any, out: Any) -> None:
-    """A prediction for each context, as a policy in a compiled loop would ask for it."""
+    """Predict for each context, as a policy in a compiled loop does."""
     for k in range(len(xs)):
         out[k] = predict(params[0], pools[0], pools[1], xs[k], 0)
 
 
 def nearest(points: NDArray[np.float64], x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The point of the hull next to x, by SciPy."""
+    """Return the point of the hull nearest to x, computed by SciPy."""
     from scipy.optimize import nnls  # an extra: only this measurement needs it
 
     columns = np.vstack([(points - x).T, np.ones(len(points))])
@@ -44,18 +48,18 @@ def nearest(points: NDArray[np.float64], x: NDArray[np.float64]) -> NDArray[np.f
 
 
 def questions(count: int, seed: int = 0) -> Questions:
-    """`count` contexts: a third inside the hull of N points, a third up to 2δ outside it, a third up to 5δ."""
+    """Return `count` contexts: a third inside the hull of N points, a third up to 2δ outside it, a third up to 5δ."""
     rng = np.random.default_rng(seed)
     points = rng.standard_normal((N, D))
     points *= RADIUS * rng.random((N, 1)) ** (1.0 / D) / np.linalg.norm(points, axis=1, keepdims=True)
-    contexts, positive = np.zeros((count, D)), np.arange(count) % 3 == 2
+    contexts, positive = np.zeros((count, D)), np.arange(count) % KINDS == KINDS - 1
     for k in range(count):
-        if k % 3 == 0:
-            few = rng.choice(N, D + 2, replace=False)
-            contexts[k] = rng.dirichlet(np.full(D + 2, 0.5)) @ points[few]
+        if k % KINDS == 0:
+            few = rng.choice(N, CORNERS, replace=False)
+            contexts[k] = rng.dirichlet(np.full(CORNERS, CONCENTRATION)) @ points[few]
             continue
-        low, high = (1.0 + CLEAR, 2.5) if positive[k] else (CLEAR, 1.0 - CLEAR)
-        while True:  # a point outside, then on the line through its nearest one as far from the hull as wanted
+        low, high = (1.0 + CLEAR, FARTHEST) if positive[k] else (CLEAR, 1.0 - CLEAR)
+        while True:  # take a point outside and move it along the line to its nearest point of the hull to the wanted distance
             away = rng.standard_normal(D)
             away /= np.linalg.norm(away)
             foot = nearest(points, away)
@@ -67,7 +71,7 @@ def questions(count: int, seed: int = 0) -> Questions:
 
 
 def measure(batches: int, size: int, repeats: int, tick: Callable[[int], None] | None = None) -> tuple[Pairs, list[bool]]:
-    """Seconds per prediction, nnls and ours in turn, batch by batch; and whether our answers are right, context by context."""
+    """Return the seconds per prediction of nnls and ours, in turn by batch, and whether each of our answers is correct."""
     from swerve.classifiers.hull import Hull
 
     asked = questions(batches * size)

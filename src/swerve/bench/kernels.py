@@ -1,4 +1,4 @@
-"""The kernels' benchmark: what a round, a call, a prediction, a start and a row cost, beside plain C and other libraries."""
+"""The kernels' benchmark: the cost of a round, a call, a prediction, a start and a row, beside plain C and other libraries."""
 
 from __future__ import annotations
 
@@ -30,12 +30,17 @@ from swerve.policies import BWC, Oracle, Swerve
 from swerve.simulate import Session
 
 PER_QUERY = 30_000  # rounds of a query in the paper's experiments
-BATCH = 1_000
+BATCH = 1_000  # queries per call of the batch API: as many as a busy caller collects
+PYTHON_SHARE = 20  # the loop in Python is slow and plays one round in this many
+BATCH_SHARE = BANDIT_SHARE = 4  # calls from Python and other bandits play a quarter of the rounds, to bound the time
+FEATURES, STATE_ARMS = 8, 8  # of the rows whose bytes are measured: the smallest capacity, a usual number of signals
+HULL_REPEATS = 7  # turns of the others per turn of the hull, which has many batches
+NANO, MICRO = 1e9, 1e6  # per second
 Progress = Callable[[str], None]
 
 PAPERS, WITH_HULL, OURS = "BWC(Testable(UCB1()), Rectangle())", "BWC(Testable(UCB1()), Hull())", "Swerve()"
 
-#: A new process up to its first decision.
+#: Run by a new process: start-up and one decision.
 FIRST_DECISION = """
 from swerve import BWC, Fleet, Hull, Rectangle, Swerve, Testable, UCB1
 Fleet({policy}, queries=1, arms=5, features=8).select(0, x=[0.25] * 8)
@@ -43,15 +48,15 @@ Fleet({policy}, queries=1, arms=5, features=8).select(0, x=[0.25] * 8)
 
 
 class Effort(NamedTuple):
-    """How much to measure: rounds and pairs per timed call, and how many turns."""
+    """The amount of measurement: rounds and pairs per timed call, and the number of turns."""
 
-    repeats: int = 21
+    repeats: int = 21  # turns; odd, so that the median is one of them
     rounds: int = 900_000
     pairs: int = 20_000
     batches: int = 20  # of hull questions
-    batch: int = 60
-    starts: int = 5
-    colds: int = 3
+    batch: int = 60  # questions per batch
+    starts: int = 5  # new processes with compiled code
+    colds: int = 3  # new processes without compiled code
     queries: int = 100  # of the workloads that Swerve plays
 
 
@@ -60,7 +65,7 @@ QUICK = Effort(repeats=7, rounds=300_000, pairs=5_000, batches=9, batch=30, star
 
 
 def run_kernels(quick: bool = False, progress: Progress | None = None, effort: Effort | None = None) -> list[Row]:
-    """Measure everything once, in turns with its yardstick, and return the rows. `progress` is told what is being measured."""
+    """Measure everything once, in turns with its reference, and return the rows. `progress` receives the name of each step."""
     effort = effort or (QUICK if quick else FULL)
     say = progress or (lambda text: None)
     with tempfile.TemporaryDirectory(prefix="swerve-bench-", ignore_cleanup_errors=True) as folder:
@@ -77,24 +82,24 @@ def run_kernels(quick: bool = False, progress: Progress | None = None, effort: E
 
 
 def paper_policy() -> BWC:
-    """BWC over UCB1 with a rectangle: what the paper runs."""
+    """Return BWC over UCB1 with a rectangle, the paper's policy."""
     return BWC(Testable(UCB1()), Rectangle())
 
 
 def one_query(rounds: int) -> Traffic:
-    """Five results, nothing shifts, no contexts: what the C loop plays."""
+    """Return the problem of the C loop: one query, five results, no shifts, no contexts."""
     return Traffic(queries=1, impressions=rounds, results=ARMS, features=0, shifting=0.0)
 
 
 def traffic(rounds: int, features: int) -> Traffic:
-    """The paper's workload with this many features, shorter by queries, not by rounds of a query."""
+    """Return the paper's workload with this many features, shortened by having fewer queries of full length."""
     return Traffic(queries=max(1, rounds // PER_QUERY), impressions=rounds, results=ARMS, features=features)
 
 
 def simulated(name: str, policy: Spec, environment: Spec, see: bool | None = None) -> Contender:
-    """A whole run in the simulation's own compiled loop; drawing the problem and making the tables is set-up.
+    """Return a contender that plays a whole run in the simulation's compiled loop; drawing the problem and making tables is set-up.
 
-    `see` says whether contexts are drawn; by default they are for a policy that reads them.
+    `see` says whether contexts are drawn; by default they are drawn for policies that read them.
     """
     drawn = world(environment, 0)
     rounds = len(drawn.schedule)
@@ -114,7 +119,7 @@ def simulated(name: str, policy: Spec, environment: Spec, see: bool | None = Non
 
 
 def batched(name: str, calls: int) -> Contender:
-    """`select_many` and `update_many` for a thousand queries at a time, every other one clicked."""
+    """Return a contender that calls `select_many` and `update_many` for a thousand queries at a time, half of them clicked."""
     rows, values = np.arange(BATCH), np.arange(BATCH) % 2 * 1.0
 
     def prepare() -> Callable[[], object]:
@@ -131,7 +136,7 @@ def batched(name: str, calls: int) -> Contender:
 
 
 def stepped(name: str, pairs: int) -> Contender:
-    """The fused call: the reward for the decision before, and the next decision."""
+    """Return a contender for the fused call: the reward of the previous decision, and the next decision."""
 
     def prepare() -> Callable[[], object]:
         fleet = Fleet(UCB1(), queries=1, arms=ARMS)
@@ -148,7 +153,7 @@ def stepped(name: str, pairs: int) -> Contender:
 
 
 def separate(name: str, pairs: int) -> Contender:
-    """A decision and its reward in two calls."""
+    """Return a contender that makes a decision and rewards it in two calls."""
 
     def prepare() -> Callable[[], object]:
         fleet = Fleet(UCB1(), queries=1, arms=ARMS)
@@ -164,21 +169,21 @@ def separate(name: str, pairs: int) -> Contender:
 
 
 def counted(say: Progress, what: str, total: int) -> Callable[[int], None]:
-    """A tick for `interleave` that says how far it is."""
+    """Return a tick for `interleave` that reports progress."""
     say(f"{what} 0/{total}")
     return lambda done: say(f"{what} {done}/{total}")
 
 
 def nanoseconds(name: str, pairs: Pairs, unit: str, reference: str) -> Row:
-    """A row of the loops' part."""
-    return row(name, pairs.value * 1e9, unit, reference, pairs.ratio)
+    """Return a row of the loops' part."""
+    return row(name, pairs.value * NANO, unit, reference, pairs.ratio)
 
 
 def loop_rows(reference: Reference, effort: Effort, say: Progress) -> list[Row]:
-    """Rounds in compiled loops, each beside the naive C loop."""
+    """Measure rounds in compiled loops, each beside the naive C loop."""
     stationary = one_query(effort.rounds)
     chances = world(stationary, 0).chances[0].tolist()
-    slow = max(1, effort.rounds // 20)  # rounds for the loop in Python
+    slow = max(1, effort.rounds // PYTHON_SHARE)  # rounds for the loop in Python
 
     def c(name: str, run: Callable[..., object]) -> Contender:
         return Contender(name, effort.rounds, lambda: lambda: run(effort.rounds, chances))
@@ -189,7 +194,7 @@ def loop_rows(reference: Reference, effort: Effort, say: Progress) -> list[Row]:
         simulated("bwc-traffic-d10", paper_policy(), traffic(effort.rounds, 10)),
         simulated("bwc-traffic-d40", paper_policy(), traffic(effort.rounds, 40)),
         simulated("ora-traffic-d10", Oracle(UCB1()), traffic(effort.rounds, 10)),
-        batched("batch-api", max(1, effort.rounds // (4 * BATCH))),
+        batched("batch-api", max(1, effort.rounds // (BATCH_SHARE * BATCH))),
         c("c-cached-loop", reference.cached),
         Contender("python-loop", slow, lambda: lambda: python_loop(slow, chances)),
     ]
@@ -198,12 +203,12 @@ def loop_rows(reference: Reference, effort: Effort, say: Progress) -> list[Row]:
         nanoseconds(name, pairs, "ns/pair" if name == "batch-api" else "ns/round", "naive C") for name, pairs in measured.items()
     ]
     yardstick = statistics.median([second for pairs in measured.values() for second in pairs.reference])
-    return [*rows, row("naive-c-loop", yardstick * 1e9, "ns/round", "naive C", 1.0)]
+    return [*rows, row("naive-c-loop", yardstick * NANO, "ns/round", "naive C", 1.0)]
 
 
 def bandit_rows(effort: Effort, say: Progress) -> list[Row]:
-    """Other bandits in the same loop, each beside UCB1 there."""
-    stationary = one_query(max(1, effort.rounds // 4))
+    """Measure other bandits in the same loop, each beside UCB1."""
+    stationary = one_query(max(1, effort.rounds // BANDIT_SHARE))
     contenders = [
         simulated("ts-loop", Thompson(), stationary),
         simulated("klucb-loop", KLUCB(), stationary),
@@ -215,9 +220,10 @@ def bandit_rows(effort: Effort, say: Progress) -> list[Row]:
 
 
 def swerve_rows(effort: Effort, say: Progress) -> list[Row]:
-    """Swerve in the same loop, each beside Thompson sampling on the same instance.
+    """Measure Swerve in the same loop, beside Thompson sampling on the same instance.
 
-    The fair yardstick draws the contexts too, which Thompson sampling does not read: they are the traffic, not the policy.
+    The fair reference draws contexts too, although Thompson sampling does not read them: they belong to the traffic, not to the
+    policy.
     """
     rows = []
     for name, load, fraction, see, reference in (
@@ -233,7 +239,7 @@ def swerve_rows(effort: Effort, say: Progress) -> list[Row]:
 
 
 def api_rows(effort: Effort, say: Progress) -> list[Row]:
-    """Calls from Python, in pairs of a decision and its reward per second, each beside the fastest peer there is."""
+    """Measure calls from Python, in pairs of a decision and its reward per second, each beside the fastest installed peer."""
     there = peers.installed(effort.pairs)
     best = peers.fastest(there)
     ours = [stepped("step-api", effort.pairs), separate("step-api-separate", effort.pairs)]
@@ -254,17 +260,17 @@ def api_rows(effort: Effort, say: Progress) -> list[Row]:
 
 
 def state_rows() -> list[Row]:
-    """Bytes of one query's state."""
+    """Measure the bytes of one query's state."""
     return [
-        against_bar("state-ucb1", row_dtype(UCB1(), 8, 0).itemsize, "B", "8 arms"),
-        against_bar("state-bwc", row_dtype(paper_policy(), 8, 8).itemsize, "B", "8 arms, 8 features"),
-        against_bar("state-swerve", row_dtype(Swerve(), 8, 8).itemsize, "B", "8 arms, 8 features"),
+        against_bar("state-ucb1", row_dtype(UCB1(), STATE_ARMS, 0).itemsize, "B", "8 arms"),
+        against_bar("state-bwc", row_dtype(paper_policy(), STATE_ARMS, FEATURES).itemsize, "B", "8 arms, 8 features"),
+        against_bar("state-swerve", row_dtype(Swerve(), STATE_ARMS, FEATURES).itemsize, "B", "8 arms, 8 features"),
     ]
 
 
 def first_decision(cache: Path, policy: str = PAPERS) -> float:
-    """Seconds from the start of a new process to the end of it, with one decision between."""
-    source = Path(__file__).parents[2]  # the very package that is measured, installed or not
+    """Return the seconds that a new process takes from start to exit, with one decision."""
+    source = Path(__file__).parents[2]  # measure this package, installed or not
     path = os.pathsep.join([str(source), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "SWERVE_CACHE_DIR": str(cache), "PYTHONPATH": path}
     begun = time.perf_counter()
@@ -283,7 +289,7 @@ def first_decision(cache: Path, policy: str = PAPERS) -> float:
 
 
 def start_rows(folder: Path, effort: Effort, say: Progress) -> list[Row]:
-    """New processes: the first with nothing compiled, the next with what the first has left."""
+    """Measure new processes: first without compiled code, then with the code that the first have compiled."""
     say("a start without compiled code")
     cold = [first_decision(folder / f"cache-{number}") for number in range(effort.colds)]
     say("a start without compiled code, hull")
@@ -296,19 +302,19 @@ def start_rows(folder: Path, effort: Effort, say: Progress) -> list[Row]:
     start, start_ours = statistics.median(warm), statistics.median(ours_warm)
     return [
         against_bar("start-cached", start, "s", "new process, import, first decision of BWC"),
-        against_bar("cold-compile", statistics.median(cold), "s", "the same with nothing compiled"),
-        row("cold-compile-hull", hull, "s", "cold-compile", hull / statistics.median(cold), "the same with Hull, once"),
-        row("start-cached-swerve", start_ours, "s", "start-cached", start_ours / start, "the same with Swerve"),
-        row("cold-compile-swerve", ours, "s", "cold-compile", ours / statistics.median(cold), "the same with Swerve, once"),
+        against_bar("cold-compile", statistics.median(cold), "s", "start-cached without compiled code"),
+        row("cold-compile-hull", hull, "s", "cold-compile", hull / statistics.median(cold), "cold-compile with Hull, once"),
+        row("start-cached-swerve", start_ours, "s", "start-cached", start_ours / start, "start-cached with Swerve"),
+        row("cold-compile-swerve", ours, "s", "cold-compile", ours / statistics.median(cold), "cold-compile with Swerve, once"),
     ]
 
 
 def hull_rows(effort: Effort, say: Progress) -> list[Row]:
-    """A hull prediction in compiled code, beside `nnls` on the same points and contexts."""
+    """Measure a hull prediction in compiled code, beside `nnls` on the same points and contexts."""
     unit, title = "µs/prediction", "SciPy nnls"
     try:
         tick = counted(say, "hull beside nnls", effort.batches)
-        pairs, agree = hulls.measure(effort.batches, effort.batch, max(1, effort.repeats // 7), tick)
+        pairs, agree = hulls.measure(effort.batches, effort.batch, max(1, effort.repeats // HULL_REPEATS), tick)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "scipy":
             raise
@@ -316,6 +322,6 @@ def hull_rows(effort: Effort, say: Progress) -> list[Row]:
         return [row(name, None, unit, title, None, note) for name in ("hull-predict-d10-n300", "hull-nnls-d10-n300")]
     note = "" if all(agree) else f"{agree.count(False)} of {len(agree)} predictions are wrong"
     return [
-        row("hull-predict-d10-n300", pairs.value * 1e6, unit, title, pairs.ratio, note),
-        row("hull-nnls-d10-n300", pairs.reference_value * 1e6, unit, title, 1.0),
+        row("hull-predict-d10-n300", pairs.value * MICRO, unit, title, pairs.ratio, note),
+        row("hull-nnls-d10-n300", pairs.reference_value * MICRO, unit, title, 1.0),
     ]

@@ -1,8 +1,8 @@
-"""A bounded load of HTTP requests from one process: keep-alive connections, requests made beforehand, as little work as can be.
+"""A bounded load of HTTP requests from one process: keep-alive connections, prepared requests, minimal work per request.
 
-A closed loop sends the next request of a connection when the one before is answered: it measures throughput. At a rate, requests
-are due at even distances whatever the answers do, and a latency counts from when its request was due: a server that falls behind
-is not spared the requests that it kept waiting.
+A closed loop sends a connection's next request when the previous one is answered; it measures throughput. At a rate, requests are
+due at even intervals regardless of the answers, and latency counts from the time a request was due: a server that falls behind is
+charged for the requests that it keeps waiting.
 """
 
 from __future__ import annotations
@@ -20,18 +20,22 @@ import numpy as np
 from swerve.core.errors import SwerveError
 
 HOST = "127.0.0.1"
-PATIENCE = 30.0  # seconds without any answer: the server hangs
+PATIENCE = 30.0  # seconds without any answer after which the server counts as hanging
 HEAD_END, LENGTH, OK, DEGRADED = b"\r\n\r\n", b"content-length:", b"HTTP/1.1 200", b'"degraded":true'
+PIECE = 1 << 18  # bytes per read: a whole batch of answers in one call
+SHOWN = 400  # bytes of a refusal that the error shows
+QUANTILES = (0.5, 0.99)
+SHORTEST = 1e-9  # seconds: keeps the rate of an empty turn finite
 
 
 class Turn(NamedTuple):
-    """What one stretch of load came to."""
+    """The result of one period of load."""
 
     answers: int
     seconds: float
     p50: float  # seconds
     p99: float
-    cpu: float  # of a core, that the load itself took
+    cpu: float  # share of a core that the load itself took
     degraded: int
 
     @property
@@ -49,12 +53,12 @@ class Connection:
         self.socket = socket.create_connection((HOST, port), timeout=PATIENCE)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = b""
-        self.whole = -1  # bytes of the answer under way, once its head is there
+        self.whole = -1  # length of the current answer, once its head has arrived
         self.due = 0.0
 
     def receive(self) -> bytes | None:
-        """Read what has come; the answer once it is whole."""
-        data = self.socket.recv(1 << 18)
+        """Read available bytes; return the answer once it is complete."""
+        data = self.socket.recv(PIECE)
         if not data:
             raise SwerveError("the server closed a connection in the middle of the load")
         if self.buffer:
@@ -68,7 +72,7 @@ class Connection:
             if at < 0:
                 raise SwerveError(f"the server gave no content-length: {data[:end]!r}")
             stop = data.find(b"\r", at)
-            self.whole = end + 4 + int(data[at + len(LENGTH) : stop])
+            self.whole = end + len(HEAD_END) + int(data[at + len(LENGTH) : stop])
         if len(data) < self.whole:
             self.buffer = data
             return None
@@ -76,7 +80,7 @@ class Connection:
         return data
 
     def call(self, request: bytes) -> bytes:
-        """Send one request and wait for its body."""
+        """Send one request and return the body of the answer."""
         self.socket.sendall(request)
         answer = None
         while answer is None:
@@ -85,14 +89,14 @@ class Connection:
 
 
 def checked(answer: bytes) -> bytes:
-    """The answer, unless it is a refusal."""
+    """Return the answer; raise if it is a refusal."""
     if not answer.startswith(OK):
-        raise SwerveError(f"the server refused a request of the load: {answer[:400].decode('latin-1')}")
+        raise SwerveError(f"the server refused a request of the load: {answer[:SHOWN].decode('latin-1')}")
     return answer
 
 
 def drive(port: int, requests: Iterable[bytes], connections: int, seconds: float, rate: float | None = None) -> Turn:
-    """Send `requests` for so long, or until there are no more; a closed loop, or `rate` of them a second."""
+    """Send `requests` for `seconds`, or until they run out; in a closed loop, or at `rate` requests per second."""
     with contextlib.ExitStack() as stack:
         lines = [Connection(port) for _ in range(connections)]
         for line in lines:
@@ -110,7 +114,7 @@ def _drive(lines: dict[int, Connection], requests: Iterator[bytes], seconds: flo
     more = True
     while True:
         while more and idle and (rate is None or begun + sent / rate <= now):
-            # at a rate, what was due in time is sent, however late this process gets its turn
+            # at a rate, requests that were due before the end are sent, even if this process gets its turn late
             request = next(requests, None) if (now if rate is None else begun + sent / rate) < ends else None
             if request is None:
                 more = False
@@ -122,7 +126,7 @@ def _drive(lines: dict[int, Connection], requests: Iterator[bytes], seconds: flo
             sent += 1
         if not busy and not more:
             break
-        # to the microsecond, which polling in milliseconds would not give
+        # select waits with microsecond resolution; poll has milliseconds
         pause = PATIENCE if rate is None or not more or not idle else max(begun + sent / rate - clock(), 0.0)
         ready = wait(busy, (), (), pause)[0]
         now = clock()
@@ -137,7 +141,7 @@ def _drive(lines: dict[int, Connection], requests: Iterator[bytes], seconds: flo
                 last = now
         if not ready and busy and now - last > PATIENCE:
             raise SwerveError(f"the server has not answered for {PATIENCE:g} seconds")
-    took = max(now - begun, 1e-9)
+    took = max(now - begun, SHORTEST)
     share = (time.process_time() - cpu) / took
-    p50, p99 = np.quantile(latencies, (0.5, 0.99)).tolist() if latencies else (0.0, 0.0)
+    p50, p99 = np.quantile(latencies, QUANTILES).tolist() if latencies else (0.0, 0.0)
     return Turn(len(latencies), took, p50, p99, share, degraded)

@@ -1,4 +1,4 @@
-"""Open pages: readers of the service's live events, for what they cost everybody else."""
+"""Open dashboard pages: readers of the service's live events, to measure their cost for other requests."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ from urllib.parse import quote
 from swerve.bench.load import HEAD_END, HOST, OK, PATIENCE
 from swerve.core.errors import SwerveError
 
+PIECE = 1 << 18  # bytes per read
+HEAD_PIECE = 1 << 16  # bytes per read while waiting for the head of an answer
+SHOWN = 200  # bytes of a refusal that the error shows
+LOOK = 0.1  # seconds between looks at whether to stop
+
 
 class Pages:
-    """So many readers of `/v1/live`, each watching one of the queries, from `with` to the end of it; a thread reads for all."""
+    """`count` readers of `/v1/live` inside a `with` block, each watching one of the queries; one thread reads for all."""
 
     def __init__(self, port: int, count: int, queries: Sequence[str]) -> None:
         self.port, self.paths = port, [f"/v1/live?query={quote(queries[page % len(queries)])}" for page in range(count)]
@@ -43,20 +48,20 @@ class Pages:
         line.sendall(f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
         head = b""
         while HEAD_END not in head:
-            piece = line.recv(1 << 16)
+            piece = line.recv(HEAD_PIECE)
             if not piece:
                 break
             head += piece
         if not head.startswith(OK):
             line.close()
-            raise SwerveError(f"the server gave no live events: {head[:200].decode('latin-1')}")
+            raise SwerveError(f"the server gave no live events: {head[:SHOWN].decode('latin-1')}")
         return line
 
     def _read(self) -> None:
         lines = list(self._lines)
         while lines and not self._over.is_set():
-            for line in select.select(lines, (), (), 0.1)[0]:
-                data = line.recv(1 << 18)
+            for line in select.select(lines, (), (), LOOK)[0]:
+                data = line.recv(PIECE)
                 self.messages += data.count(b"event: ")
                 if not data:
                     lines.remove(line)

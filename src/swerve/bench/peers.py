@@ -1,4 +1,4 @@
-"""UCB1 of other libraries behind one door: a choice and its reward, pair after pair. All of them are optional."""
+"""UCB1 of other libraries behind one interface: a choice and its reward, pair after pair. All libraries are optional."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ import numpy as np
 
 from swerve.bench.timing import Clock, Contender, seconds_per_unit
 
-ARMS = 5
+ARMS = 5  # as in the C loop
+SLOW = 0.05  # share of the pairs that a slow library plays, to bound the time
+TRIES = 7  # timings that decide which peer is fastest
 
 
 class Peer(NamedTuple):
-    """A library that can do the same: what it is called, what to import, the loop, and its share of the pairs (some are slow)."""
+    """A library with UCB1: its title, the module to import, the loop, and its share of the pairs (some are slow)."""
 
     title: str
     module: str
@@ -62,28 +64,28 @@ def _mabwiser(module: Any, pairs: int) -> Callable[[], object]:
 PEERS = {
     "peer-pymab": Peer("PyMAB", "pymab.policies", _pymab),
     "peer-river": Peer("river", "river.bandit", _river),
-    "peer-mabwiser": Peer("MABWiser", "mabwiser.mab", _mabwiser, share=0.05),
+    "peer-mabwiser": Peer("MABWiser", "mabwiser.mab", _mabwiser, share=SLOW),
 }
 
 
 def installed(pairs: int) -> dict[str, Contender]:
-    """The peers that can be imported, ready to be timed."""
+    """Return the peers that can be imported, as contenders."""
     out = {}
     for name, peer in PEERS.items():
         try:
-            with warnings.catch_warnings():  # what they warn of while they are imported is not ours to mend
+            with warnings.catch_warnings():  # warnings during import are the library's concern
                 warnings.simplefilter("ignore")
                 module = importlib.import_module(peer.module)
         except ImportError:
             continue
         count = max(1, round(pairs * peer.share))
-        # the defaults bind this turn's values: the function runs later
+        # default arguments bind the values of this iteration
         out[name] = Contender(name, count, lambda loop=peer.loop, module=module, count=count: loop(module, count))  # type: ignore[misc]
     return out
 
 
-def fastest(contenders: dict[str, Contender], tries: int = 7, clock: Clock = time.perf_counter) -> str | None:
-    """The name of the one with the best of `tries` times, taken in turns so that a slow moment falls on all; None: nobody there."""
+def fastest(contenders: dict[str, Contender], tries: int = TRIES, clock: Clock = time.perf_counter) -> str | None:
+    """Return the name of the contender with the best of `tries` times, taken in turns; None if there is no contender."""
     for contender in contenders.values():
         contender.prepare()()
     best = dict.fromkeys(contenders, math.inf)

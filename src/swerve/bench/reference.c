@@ -1,14 +1,14 @@
-/* The yardstick of `swerve bench kernels`: UCB1 as one would write it down in C, and the same with its means and widths cached.
+/* The reference of `swerve bench kernels`: UCB1 in straightforward C, and a version with cached means and widths.
  *
  * Five arms with fixed click probabilities, one query. A round draws one uniform number, chooses an arm, and counts the click and the
- * regret. The index is mean + sqrt(2 ln t / n), an arm never played comes first, the first of equals wins.
+ * regret. The index is mean + sqrt(2 ln t / n); an arm that was never played comes first; ties go to the first arm.
  */
 #include <math.h>
 #include <stdint.h>
 
 #define ARMS 5
 
-/* xoshiro256++ of Blackman and Vigna, started by splitmix64, as they recommend */
+/* xoshiro256++ of Blackman and Vigna, seeded by splitmix64, as they recommend */
 typedef struct {
     uint64_t s[4];
 } stream;
@@ -46,7 +46,7 @@ static double highest(const double *chances) {
     return best;
 }
 
-/* One log, five divisions and five square roots in every round. Writes regret and clicks; plays[] is the answer's other half. */
+/* One log, five divisions and five square roots in every round. Writes regret and clicks to out[], plays to plays[]. */
 void ucb1_naive(int64_t rounds, const double *chances, uint64_t seed, double *out, int64_t *plays) {
     stream r;
     double total[ARMS] = {0};
@@ -82,7 +82,7 @@ void ucb1_naive(int64_t rounds, const double *chances, uint64_t seed, double *ou
     for (int a = 0; a < ARMS; a++) plays[a] = (int64_t)n[a];
 }
 
-/* One log, one square root for the scale, and for the arm that was played one division and one square root. */
+/* One log, one square root for the scale, and one division and one square root for the played arm. */
 void ucb1_cached(int64_t rounds, const double *chances, uint64_t seed, double *out, int64_t *plays) {
     stream r;
     double total[ARMS] = {0}, n[ARMS] = {0}, mean[ARMS] = {0}, width[ARMS];
@@ -91,7 +91,7 @@ void ucb1_cached(int64_t rounds, const double *chances, uint64_t seed, double *o
     start(&r, seed);
     for (int a = 0; a < ARMS; a++) width[a] = INFINITY;
     for (int64_t t = 1; t <= rounds; t++) {
-        /* never zero, for 0 * infinity is not a number */
+        /* never zero, because 0 * infinity is NaN */
         const double scale = t > 1 ? sqrt(2.0 * log((double)t)) : 1.0;
         double top = -1.0;
         int chosen = 0;

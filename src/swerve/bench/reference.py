@@ -1,4 +1,4 @@
-"""What the kernels are measured against: UCB1 in plain C and in plain Python."""
+"""References for the kernels: UCB1 in plain C and in plain Python."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from numpy.typing import ArrayLike
 from swerve.core.errors import SwerveError
 
 SOURCE = Path(__file__).with_name("reference.c")
-ARMS = 5
+ARMS = 5  # as many as `reference.c` has
 FLAGS = ("-O3", "-march=native", "-shared", "-fPIC")
 
 
 class Outcome(NamedTuple):
-    """What a reference run adds up to."""
+    """The totals of a reference run."""
 
     regret: float
     clicks: float
@@ -49,11 +49,11 @@ class Reference:
             getattr(self._library, name).restype = None
 
     def naive(self, rounds: int, chances: ArrayLike, seed: int = 0) -> Outcome:
-        """One log, five divisions and five square roots a round."""
+        """Play with one logarithm, five divisions and five square roots per round."""
         return self._run("ucb1_naive", rounds, chances, seed)
 
     def cached(self, rounds: int, chances: ArrayLike, seed: int = 0) -> Outcome:
-        """The same choices with means and 1/√n kept from round to round."""
+        """Play with means and 1/√n cached between rounds; the choices are the same."""
         return self._run("ucb1_cached", rounds, chances, seed)
 
     def _run(self, name: str, rounds: int, chances: ArrayLike, seed: int) -> Outcome:
@@ -66,7 +66,7 @@ class Reference:
 
 
 def python_loop(rounds: int, chances: list[float], seed: int = 0) -> Outcome:
-    """The loop of the C source, in Python as one would write it for speed: lists and local names, no NumPy."""
+    """Play the loop of the C source in Python, written for speed: lists and local names, no NumPy."""
     uniform, log, sqrt = random.Random(seed).random, math.log, math.sqrt
     arms = range(len(chances))
     total, plays = [0.0] * len(chances), [0] * len(chances)

@@ -1,4 +1,4 @@
-"""Made-up traffic for measuring signals: requests at random, at stated rates, and what the senses and a policy make of them."""
+"""Synthetic traffic for measuring signals: Poisson requests at given rates, run through the senses and a policy."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from swerve.core.spec import Spec, pack
 from swerve.core.tables import Table, full_mask, nested, pool_dtype, row_dtype
 from swerve.signals import Senses, answered, reformulated, season_layout, sense, senses_layout, set_up
 
-HOUR, WEEK = 3600.0, 168
-#: When made-up traffic begins: a Monday, midnight.
+HOUR, WEEK = 3600.0, 168  # seconds of an hour, hours of a week
+#: Unix time at which synthetic traffic begins: a Monday, midnight.
 START = 1_767_571_200.0
-CLICKED, REFORMULATED = 1, 2
+CLICKED, REFORMULATED = 1, 2  # bits of an outcome
 
 Times = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 
 class Heard(NamedTuple):
-    """What was heard: which query, which signal of the plan, when, and how loud."""
+    """One loud signal: the query, the index of the signal in the plan, the time, and the level."""
 
     query: int
     signal: int
@@ -33,7 +33,7 @@ class Heard(NamedTuple):
 
 
 def arrivals(rng: np.random.Generator, rates: Times, begin: float, step: float = HOUR) -> tuple[Times, Indices]:
-    """Requests in the order of time, and whose they are: Poisson at `rates[query, step]` an hour, from `begin` on."""
+    """Return requests in the order of time, and their queries: Poisson at `rates[query, step]` per hour, from `begin` on."""
     counts = rng.poisson(rates * (step / HOUR))
     queries = np.repeat(np.arange(len(rates)), counts.sum(axis=1))
     starts = np.concatenate([np.repeat(np.arange(rates.shape[1]), row) for row in counts])
@@ -46,7 +46,7 @@ def arrivals(rng: np.random.Generator, rates: Times, begin: float, step: float =
 def listen(
     params: Any, table: Any, seasons: Any, plan: Any, times: Any, queries: Any, outcomes: Any, numbers: Any, x: Any, heard: Any
 ) -> Any:
-    """Requests through the senses, answered at once; the lines of `heard` that were written (request, signal, level)."""
+    """Run requests through the senses, answered at once; write (request, signal, level) to `heard`, return the lines written."""
     spec, written = params[0], 0
     for t in range(len(times)):
         row, now = table[queries[t]], times[t]
@@ -65,7 +65,7 @@ def listen(
 
 
 class Listener:
-    """The senses of some queries under one season, over as many stretches of traffic as one likes."""
+    """The senses of several queries under one season, over consecutive periods of traffic."""
 
     def __init__(self, spec: Senses, queries: int, plan: list[int], numbers: int = 0, now: float = START) -> None:
         self.spec, self.plan, self.numbers = spec, np.array(plan, np.int64), numbers
@@ -75,12 +75,12 @@ class Listener:
         self.listen = listen.bind(spec)
 
     def hear(self, times: Times, queries: Indices, outcomes: Indices | None = None, numbers: Times | None = None) -> list[Heard]:
-        """What is heard in these requests."""
+        """Return the loud signals in these requests."""
         if outcomes is None:
             outcomes = np.zeros(len(times), np.int64)
         if numbers is None:
             numbers = np.full((len(times), self.numbers), np.nan)
-        lines = np.zeros((len(times), 3))
+        lines = np.zeros((len(times), 3))  # request, signal, level
         x = np.zeros(len(self.plan))
         args = (pack(self.spec), self.table, self.seasons, self.plan, times, queries, outcomes, numbers, x, lines)
         count = self.listen(*args)
@@ -89,7 +89,7 @@ class Listener:
 
 @Entry
 def set_up_policy(params: Any, rows: Any, pools: Any, words: Any, d: Any) -> None:
-    """Fresh rows and pools of a policy."""
+    """Initialise the rows and pools of a policy."""
     for i in range(len(rows)):
         begin(params[0], rows[i], words[i])
     for g in range(len(pools)):
@@ -101,9 +101,9 @@ def play(
     params: Any, table: Any, seasons: Any, plan: Any, policy: Any, rows: Any, pools: Any, times: Any, queries: Any, luck: Any,
     chances: Any, turns: Any, available: Any, x: Any, alarms: Any,
 ) -> Any:  # fmt: skip
-    """Requests through the senses and a policy, clicks at once: how many alarms were written to `alarms`, and the regret.
+    """Run requests through the senses and a policy, clicked at once; write alarms to `alarms`, return their number and the regret.
 
-    From `turns[query]` on, the click probabilities are those of the results in reverse order.
+    From `turns[query]` on, results have the click probabilities in reverse order.
     """
     written, regret, last = 0, 0.0, len(chances) - 1
     numbers = x[:0]
@@ -125,7 +125,7 @@ def play(
 def played(
     spec: Senses, policy: Spec, plan: list[int], times: Times, queries: Indices, chances: list[float], turns: Times, seed: int = 0
 ) -> tuple[Indices, float]:
-    """The requests that raised an alarm with this policy, and its regret. `chances` begins with the highest."""
+    """Return the requests that raise an alarm with this policy, and its regret. `chances` begins with the highest."""
     count = len(turns)
     listener = Listener(spec, count, plan, now=float(times[0]))
     rows: Table = np.zeros(count, row_dtype(policy, len(chances), len(plan)))

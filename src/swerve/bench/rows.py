@@ -1,4 +1,4 @@
-"""A line of the benchmark's result, and the bars that some of them must meet."""
+"""Rows of a benchmark's result, and the bars that some of them must meet."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from typing import Any, Literal, NamedTuple
 
 
 class Bar(NamedTuple):
-    """What a row must meet: a limit on its ratio, or on its value when `of` says so."""
+    """A condition on a row: a limit on its ratio, or on its value if `of` says so."""
 
     sense: Literal["≤", "≥", "<"]
     limit: float
     of: Literal["ratio", "value"] = "ratio"
 
     def met(self, number: float) -> bool:
-        """Whether `number` is on the right side."""
+        """Return whether `number` meets the bar."""
         if self.sense == "≥":
             return number >= self.limit
         return number < self.limit if self.sense == "<" else number <= self.limit
 
 
+#: The bars of the kernels' benchmark. docs/bench.md explains each row.
 BARS = {
     "ucb1-loop": Bar("≤", 1.0),
     "bwc-traffic-d10": Bar("≤", 2.5),
@@ -39,7 +40,7 @@ BARS = {
 
 
 class Row(NamedTuple):
-    """One measurement. `ratio` is to what `reference` names; `bar` is what must hold, `ok` whether it does (None: no bar).
+    """One measurement. `ratio` refers to `reference`; `bar` is the condition, `ok` whether it holds (None: no bar).
 
     >>> row("ucb1-loop", 24.0, "ns/round", "naive C", 0.8)
     Row(name='ucb1-loop', value=24.0, unit='ns/round', reference='naive C', ratio=0.8, bar='≤ 1 × naive C', ok=True, note='')
@@ -55,14 +56,14 @@ class Row(NamedTuple):
     note: str
 
     def as_dict(self) -> dict[str, Any]:
-        """The row as JSON has it."""
+        """Return the row for JSON."""
         return self._asdict()
 
 
 def row(
     name: str, value: float | None, unit: str, reference: str, ratio: float | None, note: str = "", bars: Mapping[str, Bar] = BARS
 ) -> Row:
-    """A row with its bar, if it has one."""
+    """Return a row, with its bar if it has one."""
     bar = bars.get(name)
     if bar is None:
         return Row(name, value, unit, reference, ratio, "", None, note)
@@ -72,7 +73,7 @@ def row(
 
 
 def against_bar(name: str, value: float, unit: str, note: str = "") -> Row:
-    """A row that is measured against nothing but its bar.
+    """Return a row whose only reference is its bar.
 
     >>> against_bar("state-ucb1", 128, "B").ratio
     0.5

@@ -1,4 +1,4 @@
-"""Servers as child processes, for measurements from outside."""
+"""Servers as child processes, measured from outside."""
 
 from __future__ import annotations
 
@@ -15,21 +15,27 @@ from typing import NamedTuple, Self
 from swerve.bench.load import HOST
 from swerve.core.errors import SwerveError
 
+POLL = 0.1  # seconds between two looks at a waiting server
+HTTP_SECONDS = 30  # for an answer of /readyz or /metrics: a busy machine may be slow
+COMPILE_SECONDS = 600.0  # for all capacities to be compiled, on a slow machine
+SETTLE_SECONDS = 120.0  # for rows to be written after the load
+KIB = 1024  # /proc counts in these
+
 READY = re.compile(rf"^ready: http://{re.escape(HOST)}:(\d+)$")
 LISTENS = re.compile(rf"http://{re.escape(HOST)}:(\d+)\b")
 
 
 class Memory(NamedTuple):
-    """Bytes of a process in memory, now and at most so far."""
+    """Bytes of a process in memory, now and at its peak."""
 
     now: int
     peak: int
 
 
 class Server:
-    """A command that serves on a port of the loopback and says so in its output, from `with` to the end of it.
+    """A command that serves on a port of the loopback, running inside a `with` block.
 
-    It is there once a line of its output has its address; `ready` waits for the line that begins with that word.
+    The block begins once a line of the command's output contains the address; `ready` waits for the line that begins with "ready".
     """
 
     def __init__(self, command: list[str], errors: Path) -> None:
@@ -63,55 +69,55 @@ class Server:
             if found:
                 return int(found[1])
         said = self.errors.read_text().strip().splitlines()[-1:]
-        raise SwerveError(f"{' '.join(self.command[1:4])} ended before it served: {' '.join(said) or 'it said nothing'}")
+        raise SwerveError(f"{' '.join(self.command[1:4])} ended before it served: {' '.join(said) or 'no message'}")
 
     def ready(self) -> Self:
-        """Wait until it serves as it should."""
+        """Wait until the server is ready."""
         self._line(READY)
         return self
 
-    def whole(self, patience: float = 600.0) -> Self:
-        """Wait until it serves queries with any number of candidates: what it compiles must not be measured."""
+    def whole(self, patience: float = COMPILE_SECONDS) -> Self:
+        """Wait until every capacity is compiled, because compilation must not be measured."""
         ends = time.perf_counter() + patience
-        while b"compiling" in urllib.request.urlopen(f"http://{HOST}:{self.port}/readyz", timeout=30).read():
+        while b"compiling" in urllib.request.urlopen(f"http://{HOST}:{self.port}/readyz", timeout=HTTP_SECONDS).read():
             if time.perf_counter() > ends:
                 raise SwerveError(f"the service still compiles after {patience:g} seconds")
-            time.sleep(0.1)
+            time.sleep(POLL)
         return self
 
     def metric(self, name: str) -> float:
-        """A number of its /metrics."""
-        with urllib.request.urlopen(f"http://{HOST}:{self.port}/metrics", timeout=30) as answer:
+        """Return a number from /metrics."""
+        with urllib.request.urlopen(f"http://{HOST}:{self.port}/metrics", timeout=HTTP_SECONDS) as answer:
             for line in answer.read().decode().splitlines():
                 if line.startswith(f"{name} "):
                     return float(line.split()[1])
         raise SwerveError(f"/metrics has no {name}")
 
-    def settle(self, patience: float = 120.0) -> None:
-        """Wait until everything is written: nobody else's turn is to pay for it."""
+    def settle(self, patience: float = SETTLE_SECONDS) -> None:
+        """Wait until every changed row is written, so that the next turn does not pay for it."""
         ends = time.perf_counter() + patience
         while self.metric("swerve_pending_rows") > 0:
             if time.perf_counter() > ends:
                 raise SwerveError(f"the service still has unwritten rows after {patience:g} seconds without load")
-            time.sleep(0.1)
+            time.sleep(POLL)
 
     def memory(self) -> Memory | None:
-        """What it takes in memory; None where the system does not say."""
+        """Return the memory of the process; None if the system does not report it."""
         try:
             status = Path(f"/proc/{self.process.pid}/status").read_text()
         except OSError:
             return None
         sizes = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB$", status, re.MULTILINE))
-        return Memory(int(sizes["VmRSS"]) * 1024, int(sizes["VmHWM"]) * 1024) if len(sizes) == 2 else None
+        return Memory(int(sizes["VmRSS"]) * KIB, int(sizes["VmHWM"]) * KIB) if len(sizes) == 2 else None
 
 
 def echo(kind: str, folder: Path) -> Server:
-    """The yardstick."""
+    """Return a reference server."""
     return Server([sys.executable, "-m", "swerve.bench.echo", kind], folder / f"echo-{kind}.log")
 
 
 def service(folder: Path, config: str) -> Server:
-    """`swerve serve` on a store in the folder."""
+    """Return `swerve serve` on a store in the folder."""
     file = folder / "swerve.toml"
     file.write_text(config)
     command = [sys.executable, "-m", "swerve", "serve", "--config", str(file), "--port", "0"]

@@ -1,7 +1,7 @@
 """The service's benchmark: `rank` and `feedback` over HTTP beside an echo of the same stack, and a store of a million queries.
 
-Echo and service take turns under the same load, so that a slow moment of the machine slows both; a row's ratio is the median over
-the rounds. The load comes from a process of its own. Before an echo's turn the service has written everything it had to.
+Echo and service take turns under the same load, so that a slow moment of the machine affects both; a row's ratio is the median over
+the rounds. The load comes from a separate process. Before each turn the service has written all pending rows.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from swerve.bench import traffic
-from swerve.bench.load import Connection, Turn
+from swerve.bench import service_traffic
+from swerve.bench.load import DEGRADED, Connection, Turn
 from swerve.bench.pages import Pages
 from swerve.bench.rows import Bar, Row, row
 from swerve.bench.servers import Server, echo, service
 from swerve.bench.timing import Pairs
 from swerve.core.errors import SwerveError
 
+#: The bars of the service's benchmark. docs/bench.md explains each row.
 BARS = {
     "rank": Bar("≥", 0.7),
     "rank-p99": Bar("≤", 2.0),
@@ -36,23 +37,27 @@ BARS = {
     "disk": Bar("≤", 1.3),
     "restart": Bar("<", 5.0, "value"),
 }
-#: The default configuration, but for what a benchmark must set: the numbers that its requests carry, and no limit on new queries.
-NUMBERS = "\n".join(f'{name} = "count"' for name in traffic.SIGNALS)
+#: The default configuration, except for the numbers that the requests carry, and without a limit on new queries.
+NUMBERS = "\n".join(f'{name} = "count"' for name in service_traffic.SIGNALS)
 CONFIG = f"[signals.numbers]\n{NUMBERS}\n\n[limits]\nnew_queries_per_minute = 1000000000\n"
-CONNECTIONS = 32
+CONNECTIONS = 32  # enough to keep the server busy, few enough for the load to stay below one core
 BATCH_CONNECTIONS = 4  # each keeps a hundred decisions waiting
-PAGES = 50
-SUPPLY = 15_000  # decisions a second, at most, that wait for their feedback turn
+PAGES = 50  # open dashboards
+WATCHED = 5  # queries that the pages watch: the most frequent
+SUPPLY = 15_000  # decisions made before a feedback turn, per second of the turn: more than it can use
 ARMS = 8  # candidates of the queries in the large store
-MB = 1e6
+STEPS, FEWEST = 100, 1000  # progress reports while the large store is filled, and the fewest queries between two of them
+WRITING_SECONDS = 600.0  # for a million rows to be written
+RETRY = 0.01  # seconds between two tries of a request while the service starts
+MB, MILLI = 1e6, 1e3
 
 Progress = Callable[[str], None]
-#: A server, a function of `swerve.bench.traffic`, and what that takes beside the port.
+#: A server, a function of `swerve.bench.service_traffic`, and the function's arguments after the port.
 Contender = tuple[Any, ...]
 
 
 class Effort(NamedTuple):
-    """How much is measured."""
+    """The amount of measurement."""
 
     rounds: int = 9
     seconds: float = 3.0
@@ -65,11 +70,11 @@ QUICK = Effort(rounds=3, seconds=1.0, queries=20_000, stored=0)
 
 
 class Load:
-    """The process that the load comes from."""
+    """The process that sends the load."""
 
     def __init__(self, queries: int, candidates: int) -> None:
-        spawn = multiprocessing.get_context("spawn")  # no copy of what this process holds
-        self.pool = ProcessPoolExecutor(1, spawn, traffic.begin, (queries, candidates))
+        spawn = multiprocessing.get_context("spawn")  # a fork would copy this process's memory and threads
+        self.pool = ProcessPoolExecutor(1, spawn, service_traffic.begin, (queries, candidates))
 
     def __enter__(self) -> Load:
         return self
@@ -78,40 +83,40 @@ class Load:
         self.pool.shutdown()
 
     def run(self, what: Callable[..., Any], *args: object) -> Any:
-        """Call a function of `swerve.bench.traffic` there."""
+        """Call a function of `swerve.bench.service_traffic` in the load's process."""
         try:
             return self.pool.submit(what, *args).result()
         except BrokenProcessPool as error:
-            raise SwerveError("the process that sends the load ended; is there memory enough?") from error
+            raise SwerveError("the process that sends the load ended; is there enough memory?") from error
 
 
 class Duel(NamedTuple):
-    """Turns of the yardstick and of the service, in pairs."""
+    """Turns of the reference and of the service, in pairs."""
 
     reference: list[Turn]
     own: list[Turn]
 
     def ratio(self, of: Callable[[Turn], float]) -> float:
-        """The median of own ÷ reference over the rounds."""
+        """Return the median of own ÷ reference over the rounds."""
         return Pairs([of(turn) for turn in self.reference], [of(turn) for turn in self.own]).ratio
 
     def median(self, of: Callable[[Turn], float]) -> float:
-        """The service's median."""
+        """Return the service's median."""
         return statistics.median(of(turn) for turn in self.own)
 
     def reference_median(self, of: Callable[[Turn], float]) -> float:
-        """The yardstick's median."""
+        """Return the reference's median."""
         return statistics.median(of(turn) for turn in self.reference)
 
 
 def rate(turn: Turn) -> float:
-    """Answers per second."""
+    """Return the answers per second."""
     return turn.rate
 
 
 def p99(turn: Turn) -> float:
-    """The latency that 99 of 100 answers have, in milliseconds."""
-    return turn.p99 * 1e3
+    """Return the 99th percentile of latency in milliseconds."""
+    return turn.p99 * MILLI
 
 
 def run_service(
@@ -124,7 +129,7 @@ def run_service(
     effort: Effort | None = None,
     progress: Progress = lambda what: None,
 ) -> list[Row]:
-    """All rows; `store` is the folder that stores are made in, for a while (default: the system's for temporary files)."""
+    """Return all rows; `store` is the folder for temporary stores (default: the system's folder for temporary files)."""
     chosen = effort or (QUICK if quick else Effort())
     given: dict[str, Any] = {"seconds": seconds, "queries": queries, "rounds": rounds}
     chosen = chosen._replace(**{name: value for name, value in given.items() if value is not None})
@@ -148,17 +153,17 @@ class Bench:
     def __init__(self, own: Server, framed: Server, bare: Server, load: Load, effort: Effort, progress: Progress) -> None:
         self.own, self.framed, self.bare, self.load = own, framed, bare, load
         self.effort, self.progress = effort, progress
-        self.busiest = 0.0  # the load's share of a core
+        self.busiest = 0.0  # largest share of a core that the load has taken
 
     def turn(self, server: Server, what: Callable[..., Turn], *args: object) -> Turn:
-        """One turn of one server, after the service has written everything."""
+        """Run one turn of one server, after the service has written all pending rows."""
         self.own.settle()
         out: Turn = self.load.run(what, server.port, *args)
         self.busiest = max(self.busiest, out.cpu)
         return out
 
     def rounds(self, name: str, *contenders: Contender, before: Callable[[], None] = lambda: None) -> list[list[Turn]]:
-        """The turns of each contender, who take them one after the other; those of the first round are not counted."""
+        """Return the turns of each contender, taken alternately; the first round is not counted."""
         turns: list[list[Turn]] = [[] for _ in contenders]
         for number in range(self.effort.rounds + 1):
             self.progress(f"{name}: round {number} of {self.effort.rounds}" if number else f"{name}: warming up")
@@ -169,13 +174,13 @@ class Bench:
 
 
 def with_pages(bench: Bench) -> tuple[Duel, float]:
-    """`rank` without and with pages that watch the busiest queries, in turns; and the messages that a page got in a second."""
+    """Run `rank` without and with pages on the most frequent queries, in turns; also return messages per second and page."""
     duel = Duel([], [])
-    watched = [traffic.text_of(query) for query in range(5)]
+    watched = [service_traffic.text_of(query) for query in range(WATCHED)]
     messages = seconds = 0.0
     for number in range(bench.effort.rounds + 1):
         bench.progress(f"pages: round {number} of {bench.effort.rounds}" if number else "pages: warming up")
-        once = bench.own, traffic.rank_turn, CONNECTIONS, bench.effort.seconds
+        once = bench.own, service_traffic.rank_turn, CONNECTIONS, bench.effort.seconds
         without = bench.turn(*once)
         with Pages(bench.own.port, PAGES, watched) as pages:
             before = pages.messages
@@ -189,72 +194,81 @@ def with_pages(bench: Bench) -> tuple[Duel, float]:
 
 @contextlib.contextmanager
 def opened(folder: Path, effort: Effort, progress: Progress) -> Iterator[Bench]:
-    """Everything running, and each query asked once."""
-    progress("starting the servers; what is not compiled yet is compiled")
+    """Yield a bench with all servers running and each query asked once."""
+    progress("starting the servers and compiling missing code")
     with (
         service(folder, CONFIG) as own,
         echo("starlette", folder) as framed,
         echo("bare", folder) as bare,
-        Load(effort.queries, candidates=10) as load,
+        Load(effort.queries, candidates=service_traffic.CANDIDATES) as load,
     ):
         own.ready().whole()
         progress(f"asking each of {effort.queries:,} queries once")
-        load.run(traffic.fill, own.port, 0, effort.queries)
+        load.run(service_traffic.fill, own.port, 0, effort.queries)
         own.settle()
         yield Bench(own, framed, bare, load, effort, progress)
 
 
 def speed(folder: Path, effort: Effort, progress: Progress) -> list[Row]:
-    """Throughput and latency."""
+    """Measure throughput and latency."""
     with opened(folder, effort, progress) as bench:
         once = CONNECTIONS, effort.seconds
-        framed, own, plain = bench.rounds("rank", *((at, traffic.rank_turn, *once) for at in (bench.framed, bench.own, bench.bare)))
+        framed, own, plain = bench.rounds(
+            "rank", *((at, service_traffic.rank_turn, *once) for at in (bench.framed, bench.own, bench.bare))
+        )
         single, bare = Duel(framed, own), Duel(plain, own)
         half = single.median(rate) / 2
         paced = Duel(
-            *bench.rounds("rank at half the load", *((at, traffic.rank_turn, *once, half) for at in (bench.framed, bench.own)))
+            *bench.rounds(
+                "rank at half the load", *((at, service_traffic.rank_turn, *once, half) for at in (bench.framed, bench.own))
+            )
         )
         batches = Duel(
             *bench.rounds(
-                "batches", (bench.own, traffic.rank_turn, *once), (bench.own, traffic.batch_turn, BATCH_CONNECTIONS, effort.seconds)
+                "batches",
+                (bench.own, service_traffic.rank_turn, *once),
+                (bench.own, service_traffic.batch_turn, BATCH_CONNECTIONS, effort.seconds),
             )
         )
 
-        pages, told = with_pages(bench)
+        pages, messages = with_pages(bench)
 
         def supply() -> None:
-            bench.load.run(traffic.decide, bench.own.port, int(SUPPLY * effort.seconds))
+            bench.load.run(service_traffic.decide, bench.own.port, int(SUPPLY * effort.seconds))
 
         feedback = Duel(
-            *bench.rounds("feedback", *((at, traffic.feedback_turn, *once) for at in (bench.framed, bench.own)), before=supply)
+            *bench.rounds(
+                "feedback", *((at, service_traffic.feedback_turn, *once) for at in (bench.framed, bench.own)), before=supply
+            )
         )
         wrong = sum(turn.degraded for duel in (single, paced, batches) for turn in duel.own)
         asked = sum(turn.answers for duel in (single, paced, batches) for turn in duel.own)
         said = f"{CONNECTIONS} connections; {wrong:,} of {asked:,} answers held a degraded ranking, in all turns of rank"
-        own50, echo50 = paced.median(lambda turn: turn.p50) * 1e3, paced.reference_median(lambda turn: turn.p50) * 1e3
+        own50 = paced.median(lambda turn: turn.p50) * MILLI
+        echo50 = paced.reference_median(lambda turn: turn.p50) * MILLI
         return [
             line("rank", single.median(rate), "requests/s", "echo", single.ratio(rate), said),
             line("rank-bare", single.median(rate), "requests/s", "bare echo", bare.ratio(rate)),
             line("rank-p99", paced.median(p99), "ms", "echo", paced.ratio(p99), f"{half:,.0f} requests/s; median {own50:.2f} ms"),
             line("feedback", feedback.median(rate), "requests/s", "echo", feedback.ratio(rate), f"{CONNECTIONS} connections"),
             line(
-                "rank-batch", batches.median(rate) * traffic.BATCH, "decisions/s", "single requests",
-                batches.ratio(rate) * traffic.BATCH, f"batches of {traffic.BATCH}, {BATCH_CONNECTIONS} connections",
+                "rank-batch", batches.median(rate) * service_traffic.BATCH, "decisions/s", "single requests",
+                batches.ratio(rate) * service_traffic.BATCH, f"batches of {service_traffic.BATCH}, {BATCH_CONNECTIONS} connections",
             ),
             line(
                 "pages", pages.median(rate), "requests/s", "no page", pages.ratio(rate),
-                f"{PAGES} open pages, each with a query; {told:.1f} messages a second for each",
+                f"{PAGES} open pages, each with a query; {messages:.1f} messages a second for each",
             ),
             line("echo-rank", single.reference_median(rate), "requests/s"),
             line("echo-rank-bare", bare.reference_median(rate), "requests/s", note="without the framework"),
             line("echo-p99", paced.reference_median(p99), "ms", note=f"{half:,.0f} requests/s; median {echo50:.2f} ms"),
             line("echo-feedback", feedback.reference_median(rate), "requests/s"),
-            line("load-cpu", bench.busiest, "cores", note="what the load itself took, at most: near 1 it would be the limit"),
+            line("load-cpu", bench.busiest, "cores", note="the most that the load took: near 1 it would be the limit"),
         ]  # fmt: skip
 
 
 def line(name: str, value: float | None, unit: str, reference: str = "", ratio: float | None = None, note: str = "") -> Row:
-    """A row with its bar, if it has one."""
+    """Return a row, with its bar if it has one."""
     return row(name, value, unit, reference, ratio, note, BARS)
 
 
@@ -262,14 +276,14 @@ def line(name: str, value: float | None, unit: str, reference: str = "", ratio: 
 
 
 def large(folder: Path, effort: Effort, progress: Progress) -> list[Row]:
-    """Memory, disk and restart with many queries, all of them asked over HTTP."""
+    """Measure memory, disk and restart with many queries, all asked over HTTP."""
     with service(folder, CONFIG) as own, Load(effort.stored, ARMS) as load:
         own.ready().whole()
-        step = max(effort.stored // 100, 1000)
+        step = max(effort.stored // STEPS, FEWEST)
         for start in range(0, effort.stored, step):
             progress(f"a store of {effort.stored:,} queries: {start / effort.stored:.0%}")
-            load.run(traffic.fill, own.port, start, min(start + step, effort.stored))
-        own.settle(patience=600.0)
+            load.run(service_traffic.fill, own.port, start, min(start + step, effort.stored))
+        own.settle(patience=WRITING_SECONDS)
         memory, cached = own.memory(), own.metric("swerve_cache_rows")
     count, records, names = contents(folder / "swerve.db")
     if count != effort.stored:
@@ -301,19 +315,19 @@ def large(folder: Path, effort: Effort, progress: Progress) -> list[Row]:
 
 
 def contents(file: Path) -> tuple[int, int, int]:
-    """Rows of a store that nobody has open, bytes of their records, and of what lies beside them."""
+    """Return the rows of a store that no process has open, the bytes of their records, and the bytes of their candidates' ids."""
     with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as opened:
         count, records, names = opened.execute("SELECT count(*), sum(length(record)), sum(length(names)) FROM rows").fetchone()
     return count, records, names
 
 
 def restart(folder: Path, effort: Effort) -> float:
-    """Seconds from the start of the process to the first ranking that is not the given order."""
-    request = traffic.post(traffic.RANK, traffic.Traffic(effort.stored, ARMS).entry(effort.stored // 2, 0))
+    """Return the seconds from the start of the process to the first ranking that is not degraded."""
+    request = service_traffic.post(service_traffic.RANK, service_traffic.Traffic(effort.stored, ARMS).entry(effort.stored // 2, 0))
     with service(folder, CONFIG) as own:
         line = Connection(own.port)
-        while b'"degraded":true' in line.call(request):
-            time.sleep(0.01)
+        while DEGRADED in line.call(request):
+            time.sleep(RETRY)
         took = time.perf_counter() - own.started
         line.socket.close()
     return took

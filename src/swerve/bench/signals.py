@@ -1,6 +1,6 @@
-"""What the signals hear, measured: noise, bursts, rates that change, seasons, what a policy makes of it, real series.
+"""The signals' benchmark: noise, bursts, changing rates, seasons, the effect on a policy, and real series.
 
-Everything is made up and seeded except the real series, which are read where a folder of data is named: three series of mentions
+All traffic is synthetic and seeded, except the real series, which are read if a folder of data is named: three series of mentions
 on Twitter with hand-labelled bursts, `tweet_volume` of numenta/NAB (MIT).
 """
 
@@ -28,21 +28,46 @@ from swerve.signals import ABANDONMENT, AGE, COUNT, NEW, REFORMULATION, VOLUME, 
 
 VARIABLE = "SWERVE_DATA"
 FOLDER = "tweet_volume"
-#: Requests an hour.
+#: Requests per hour.
 RATES = (1, 10, 100, 1000)
-#: The columns of a line: by rate, by what a burst is like and whether it means anything, or one figure.
+#: The columns of a line: by rate, by the kind of burst and whether it means a change of intent, or a single figure.
 BY_RATE = tuple(f"{rate:,}/h" for rate in RATES)
 CASES = {"ramps": (False, False), "jumps": (True, False), "ramps, meant": (False, True), "jumps, meant": (True, True)}
 ALONE = ("",)
-#: Queries of each measurement, by rate: busy ones say as much in fewer.
+#: Queries of each measurement, by rate: busy queries give as many requests with fewer.
 QUERIES = {1: 100, 10: 100, 100: 40, 1000: 8}
-FACTOR, RISE, HOLD, FALL = 5.0, 12.0, 12.0, 12.0  # a ramp: so many times the rate, within so many hours
+FEWEST = 2  # queries of a quick measurement
+QUICK_SHARE = 10  # a quick measurement has this fraction of the queries
+NOISE_WEEKS, QUICK_NOISE_WEEKS = 12, 4
+SEASON_WEEKS, QUICK_SEASON_WEEKS = 8, 3
+RECORD_SEEDS, QUICK_RECORD_SEEDS = 5, 1  # draws of requests from the recorded series
+LOOP_SEEDS, QUICK_LOOP_SEEDS = range(5, 9), range(5, 6)
+FACTOR, RISE, HOLD, FALL = 5.0, 12.0, 12.0, 12.0  # a ramp: the factor of the rate, and hours of rise, plateau and fall
 LENGTH = RISE + HOLD + FALL
-NEWS = 10.0  # articles an hour, on average
-WILD = 0.5  # how far an hour's rate is off in wilder noise, as a share of it
+JUMP_RISE, JUMP_HOLD = 0.01, 24.0  # a jump: a ramp that rises within one hour and stays for a day
+AFTER = 12.0  # hours after a ramp in which an alarm still counts for it
+JUMP_HOURS = 48.0  # hours from a jump in which an alarm counts for it
+QUIET_WEEKS, WEEKS = 2, 3  # without bursts, in which the signals learn; and in all
+QUIET = QUIET_WEEKS * WEEK  # hours
+ONSETS, LOOP_ONSETS = 120, 240  # hours over which the beginnings of bursts are spread
+NEWS = 10.0  # articles per hour, on average
+WILD = 0.5  # standard deviation of an hour's rate in wilder noise, as a share of the rate
+CLICKS, REFORMULATIONS = 0.5, 0.1  # shares of requests on noise
+ABANDONED, ODDS = 0.3, 3.0  # share of abandoned requests before the change of rates, and the factor of the odds
+SEASON_RATES, SEASON_QUERIES = (1.0, 10.0, 100.0), (60, 30, 10)
+BUSY_AMPLITUDE, BUSY_FROM, NIGHT, PEAKED = 0.8, 9, 0.05, 1.5  # shape of a day: sine from 9 h on, floor, exponent
+WEEKEND, WORKDAY = 0.5, 1.1  # factors of a day's rate
+FIRST_WEEKEND_DAY = 5  # traffic begins on a Monday
+HOURS_PER_DAY = 24
+LOOP_QUERIES, LOOP_BURSTS, LOOP_WEEKS, BUSIEST = 200, 40, 4, 60.0  # of the measurement with a policy; requests per hour at most
+PER = 1000.0  # regret is per this many requests
+COST_QUERIES, COST_RATE, COST_TURNS, COST_SEED = 100, 12.0, 5, 7  # 12 requests per hour: a query of medium traffic
+NEVER = 1e15  # requests: a season that needs so many is never used
 PLAN = [VOLUME, ABANDONMENT, REFORMULATION, AGE, NEW]
-CHANCES = [0.6, 0.3, 0.2, 0.2, 0.1]
+CHANCES = [0.6, 0.3, 0.2, 0.2, 0.1]  # click probabilities: one result is clearly the best
 STEP = 300.0  # seconds between the lines of the recorded series
+NANO = 1e9  # per second
+SECOND = 19  # characters of an ISO time up to its seconds
 
 
 class Line(NamedTuple):
@@ -55,7 +80,7 @@ class Line(NamedTuple):
     note: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """The line as JSON has it."""
+        """Return the line for JSON."""
         return {
             "name": self.name,
             "unit": self.unit,
@@ -65,31 +90,32 @@ class Line(NamedTuple):
 
 
 def ramp(hours: int, onset: float, factor: float = FACTOR, rise: float = RISE, hold: float = HOLD) -> Times:
-    """What an hour's rate is multiplied by when a burst begins at `onset`."""
-    since = np.arange(hours) + 0.5 - onset
+    """Return the factor of each hour's rate when a burst begins at `onset`."""
+    since = np.arange(hours) + 0.5 - onset  # at the middle of each hour
     shape = np.minimum(since / rise, (rise + hold + FALL - since) / FALL)
     out: Times = 1.0 + (factor - 1.0) * np.clip(shape, 0.0, 1.0)
     return out
 
 
 def season() -> Times:
-    """The rates of a week with a strong season: 28 times as busy in the afternoon as at night, half as busy at weekends."""
+    """Return the rates of a week with a strong season: 28 times as busy in the afternoon as at night, half as busy at weekends."""
     hour = np.arange(WEEK)
-    day = np.clip(1.0 + 0.8 * np.sin((hour % 24 - 9) / 24 * 2 * np.pi), 0.05, None) ** 1.5
-    week = day * np.where(hour // 24 >= 5, 0.5, 1.1)
+    angle = (hour % HOURS_PER_DAY - BUSY_FROM) / HOURS_PER_DAY * 2 * np.pi
+    day = np.clip(1.0 + BUSY_AMPLITUDE * np.sin(angle), NIGHT, None) ** PEAKED
+    week = day * np.where(hour // HOURS_PER_DAY >= FIRST_WEEKEND_DAY, WEEKEND, WORKDAY)
     out: Times = week / week.mean()
     return out
 
 
 def hours_of(heard: Sequence[Heard], query: int, signal: int = 0) -> list[float]:
-    """When a query was heard, in hours since the start."""
+    """Return the times of a query's loud signals, in hours since the start."""
     return [(one.time - START) / HOUR for one in heard if one.query == query and one.signal == signal]
 
 
 def on_noise(spec: Senses, rate: float, queries: int, weeks: int, wild: float = 0.0, seed: int = 1) -> list[float]:
-    """False alarms per query and week at a steady rate: volume, abandonment (half of the requests), reformulation (a tenth).
+    """Return false alarms per query and week at a steady rate: volume, abandonment (half of the requests), reformulation (a tenth).
 
-    If `wild`, each hour's rate is off by that much (standard deviation): real counts vary by more than Poisson's.
+    With `wild`, each hour's rate has that relative standard deviation: real counts vary more than Poisson's.
     """
     rng = np.random.default_rng(seed)
     listener = Listener(spec, queries, [VOLUME, ABANDONMENT, REFORMULATION])
@@ -97,24 +123,24 @@ def on_noise(spec: Senses, rate: float, queries: int, weeks: int, wild: float = 
     for week in range(weeks):
         off = rng.gamma(1.0 / wild**2, wild**2, (queries, WEEK)) if wild else np.ones((queries, WEEK))
         times, whose = arrivals(rng, rate * off, START + week * WEEK * HOUR)
-        outcomes = CLICKED * (rng.random(len(times)) < 0.5) + REFORMULATED * (rng.random(len(times)) < 0.1)
+        outcomes = CLICKED * (rng.random(len(times)) < CLICKS) + REFORMULATED * (rng.random(len(times)) < REFORMULATIONS)
         for one in listener.hear(times, whose, outcomes):
             counts[one.signal] += 1
     return [count / (queries * weeks) for count in counts]
 
 
 def on_ramps(spec: Senses, rate: float, queries: int, seed: int = 2) -> tuple[float, float | None, float | None]:
-    """Bursts found, hours until they are, and alarms per burst that is found; after two quiet weeks."""
+    """Return the share of ramps found after two quiet weeks, the hours until an alarm, and alarms per ramp that is found."""
     rng = np.random.default_rng(seed)
-    onsets = 2 * WEEK + rng.integers(0, 120, queries)
-    rates = rate * np.array([ramp(3 * WEEK, onset) for onset in onsets])
+    onsets = QUIET + rng.integers(0, ONSETS, queries)
+    rates = rate * np.array([ramp(WEEKS * WEEK, onset) for onset in onsets])
     heard = Listener(spec, queries, [VOLUME]).hear(*arrivals(rng, rates, START))
-    per_burst = [[h - onset for h in hours_of(heard, i) if 0.0 <= h - onset < LENGTH + 12.0] for i, onset in enumerate(onsets)]
+    per_burst = [[h - onset for h in hours_of(heard, i) if 0.0 <= h - onset < LENGTH + AFTER] for i, onset in enumerate(onsets)]
     return summary(per_burst)
 
 
 def summary(per_burst: list[list[float]]) -> tuple[float, float | None, float | None]:
-    """The share of bursts with an alarm, the median delay of the first, and alarms per burst that has one."""
+    """Return the share of bursts with an alarm, the median delay of the first alarm, and alarms per burst with an alarm."""
     found = [alarms for alarms in per_burst if alarms]
     if not found:
         return 0.0, None, None
@@ -123,23 +149,23 @@ def summary(per_burst: list[list[float]]) -> tuple[float, float | None, float | 
 
 
 def on_rates(spec: Senses, rate: float, queries: int, seed: int = 3) -> list[tuple[float, float | None, float | None]]:
-    """Abandonment from 0.3, and reformulation from 0.1, at three times the odds after two weeks: found within a week or not."""
+    """Return whether threefold odds of abandonment (from 0.3) and of reformulation (from 0.1) are found within a week."""
     rng = np.random.default_rng(seed)
-    times, whose = arrivals(rng, np.full((queries, 3 * WEEK), float(rate)), START)
-    after = times >= START + 2 * WEEK * HOUR
+    times, whose = arrivals(rng, np.full((queries, WEEKS * WEEK), float(rate)), START)
+    after = times >= START + QUIET * HOUR
     outcomes = np.zeros(len(times), np.int64)
-    for bit, p in ((CLICKED, 0.3), (REFORMULATED, 0.1)):
-        happens = rng.random(len(times)) < np.where(after, 3.0 * p / (1.0 + 2.0 * p), p)
+    for bit, p in ((CLICKED, ABANDONED), (REFORMULATED, REFORMULATIONS)):
+        happens = rng.random(len(times)) < np.where(after, ODDS * p / (1.0 + (ODDS - 1.0) * p), p)
         outcomes += bit * (happens if bit == REFORMULATED else ~happens)
     heard = Listener(spec, queries, [ABANDONMENT, REFORMULATION]).hear(times, whose, outcomes)
-    each = [[[h - 2 * WEEK for h in hours_of(heard, i, j) if h >= 2 * WEEK] for i in range(queries)] for j in range(2)]
+    each = [[[h - QUIET for h in hours_of(heard, i, j) if h >= QUIET] for i in range(queries)] for j in range(2)]
     return [summary(per_query) for per_query in each]
 
 
 def through_seasons(spec: Senses, weeks: int, seed: int = 4) -> list[float]:
-    """Alarms per query in each week of a strong season: sixty queries at 1 request an hour, thirty at 10, ten at 100."""
+    """Return alarms per query in each week of a strong season: 60 queries at 1 request per hour, 30 at 10, 10 at 100."""
     rng = np.random.default_rng(seed)
-    rates = np.repeat([1.0, 10.0, 100.0], [60, 30, 10])
+    rates = np.repeat(SEASON_RATES, SEASON_QUERIES)
     listener = Listener(spec, len(rates), [VOLUME])
     out = []
     for week in range(weeks):
@@ -149,41 +175,41 @@ def through_seasons(spec: Senses, weeks: int, seed: int = 4) -> list[float]:
 
 
 def on_news(spec: Senses, rate: float, queries: int, seed: int = 6) -> tuple[float, float, float | None]:
-    """False alarms per week of a count that changes by the hour; jumps to five times as much found, and alarms per jump."""
+    """Return false alarms per week of a count that changes hourly, the share of fivefold jumps found, and alarms per jump."""
     rng = np.random.default_rng(seed)
-    hours = 3 * WEEK
-    onsets = 2 * WEEK + rng.integers(0, 120, queries)
-    level = NEWS * np.array([ramp(hours, onset, rise=0.01, hold=24.0) for onset in onsets])
+    hours = WEEKS * WEEK
+    onsets = QUIET + rng.integers(0, ONSETS, queries)
+    level = NEWS * np.array([ramp(hours, onset, rise=JUMP_RISE, hold=JUMP_HOLD) for onset in onsets])
     articles = rng.poisson(level).astype(np.float64)
     times, whose = arrivals(rng, np.full((queries, hours), float(rate)), START)
     numbers = articles[whose, ((times - START) // HOUR).astype(np.int64)]
     heard = Listener(spec, queries, [COUNT], numbers=1).hear(times, whose, None, numbers[:, None].copy())
-    per_jump = [[h - onset for h in hours_of(heard, i) if 0.0 <= h - onset < 48.0] for i, onset in enumerate(onsets)]
+    per_jump = [[h - onset for h in hours_of(heard, i) if 0.0 <= h - onset < JUMP_HOURS] for i, onset in enumerate(onsets)]
     found, _, alarms = summary(per_jump)
-    return (len(heard) - sum(map(len, per_jump))) / (queries * 3), found, alarms
+    return (len(heard) - sum(map(len, per_jump))) / (queries * WEEKS), found, alarms
 
 
 class Loop(NamedTuple):
-    """What a policy makes of the signals."""
+    """The effect of the signals on a policy."""
 
-    found: float  # the share of the bursts that raise an alarm
-    per_burst: float | None  # alarms per burst that does
-    elsewhere: float  # alarms per query and week outside bursts, after the first week: a classifier has to learn
+    found: float  # share of the bursts that raise an alarm
+    per_burst: float | None  # alarms per burst with an alarm
+    elsewhere: float  # alarms per query and week outside bursts, after the first week, in which a classifier learns
     regret: float  # per 1,000 requests
 
 
 def in_the_loop(spec: Senses, tried: Spec, plan: list[int], abrupt: bool, meant: bool, seed: int = 5) -> Loop:
-    """200 queries at 1 to 60 requests an hour for four weeks, of which 40 burst, five times as busy.
+    """Play 200 queries at 1 to 60 requests per hour for four weeks; 40 of them burst, to five times the rate.
 
-    They do so in a ramp, or from one hour to the next if `abrupt`. If `meant`, the results change places as the burst begins.
+    A burst is a ramp, or a jump if `abrupt`. If `meant`, the results swap their click probabilities as the burst begins.
     """
     rng = np.random.default_rng(seed)
-    hours, bursting = 4 * WEEK, 40
-    rates = np.repeat(np.exp(rng.uniform(0.0, np.log(60.0), 200))[:, None], hours, axis=1)
-    onsets = 2 * WEEK + rng.integers(0, 240, bursting)
+    hours, bursting = LOOP_WEEKS * WEEK, LOOP_BURSTS
+    rates = np.repeat(np.exp(rng.uniform(0.0, np.log(BUSIEST), LOOP_QUERIES))[:, None], hours, axis=1)
+    onsets = QUIET + rng.integers(0, LOOP_ONSETS, bursting)
     turns = np.full(len(rates), np.inf)
     for i, onset in enumerate(onsets):
-        rates[i] *= ramp(hours, onset, rise=0.01, hold=24.0) if abrupt else ramp(hours, onset)
+        rates[i] *= ramp(hours, onset, rise=JUMP_RISE, hold=JUMP_HOLD) if abrupt else ramp(hours, onset)
         if meant:
             turns[i] = START + HOUR * (onset if abrupt else onset + RISE / 2)
     times, whose = arrivals(rng, rates, START)
@@ -192,38 +218,38 @@ def in_the_loop(spec: Senses, tried: Spec, plan: list[int], abrupt: bool, meant:
     elsewhere = 0
     for t in alarms:
         i, hour = int(whose[t]), float((times[t] - START) / HOUR)
-        if i < bursting and 0.0 <= hour - onsets[i] < 48.0:
+        if i < bursting and 0.0 <= hour - onsets[i] < JUMP_HOURS:
             per_burst[i].append(hour - float(onsets[i]))
         elif hour >= WEEK:
             elsewhere += 1
     found, _, each = summary(per_burst)
-    return Loop(found, each, elsewhere / (200 * 3), 1000.0 * regret / len(times))
+    return Loop(found, each, elsewhere / (LOOP_QUERIES * (LOOP_WEEKS - 1)), PER * regret / len(times))
 
 
 def cost(spec: Senses) -> float:
-    """Nanoseconds a request: volume, both rates, age and new candidates, 100 queries."""
-    rng = np.random.default_rng(7)
-    times, whose = arrivals(rng, np.full((100, WEEK), 12.0), START)
-    listener = Listener(spec, 100, PLAN)
+    """Return the nanoseconds per request of volume, both rates, age and new candidates, with 100 queries."""
+    rng = np.random.default_rng(COST_SEED)
+    times, whose = arrivals(rng, np.full((COST_QUERIES, WEEK), COST_RATE), START)
+    listener = Listener(spec, COST_QUERIES, PLAN)
     spent = []
-    for turn in range(5):
+    for turn in range(COST_TURNS):
         later = times + turn * WEEK * HOUR
         begun = time.perf_counter()
         listener.hear(later, whose)
-        spent.append((time.perf_counter() - begun) / len(times) * 1e9)
+        spent.append((time.perf_counter() - begun) / len(times) * NANO)
     return median(spent)
 
 
-# ---------------------------------------------------------------------------------------------------------- the real series
+# --- the real series
 
 
 def moment(text: str) -> float:
-    """A time as the files write it, in unix seconds."""
-    return datetime.datetime.fromisoformat(text[:19]).replace(tzinfo=datetime.UTC).timestamp()
+    """Return a time of the files in unix seconds."""
+    return datetime.datetime.fromisoformat(text[:SECOND]).replace(tzinfo=datetime.UTC).timestamp()
 
 
 class Series(NamedTuple):
-    """A recorded series: when it begins, its count of each five minutes, and the times of its labelled bursts."""
+    """A recorded series: its beginning, its count in each five minutes, and the times of its labelled bursts."""
 
     begin: float
     counts: Times
@@ -231,7 +257,7 @@ class Series(NamedTuple):
 
 
 def recorded(folder: Path) -> list[Series]:
-    """The series in the folder, which is `tweet_volume` below the folder of the data."""
+    """Return the series in the folder, which is `tweet_volume` in the folder of data."""
     labels = folder / "combined_windows.json"
     try:
         windows = json.loads(labels.read_text(encoding="utf-8"))
@@ -251,7 +277,7 @@ def recorded(folder: Path) -> list[Series]:
 
 
 def on_records(spec: Senses, series: list[Series], rate: float, seed: int) -> tuple[float, float | None, float]:
-    """Labelled bursts found, alarms per burst found, alarms elsewhere per week: the series as three queries of one service."""
+    """Return labelled bursts found, alarms per burst found, and alarms elsewhere per week; each series is one query."""
     rng = np.random.default_rng(seed)
     steps = min(len(one.counts) for one in series)
     begin = series[0].begin
@@ -259,7 +285,7 @@ def on_records(spec: Senses, series: list[Series], rate: float, seed: int) -> tu
     heard = Listener(spec, len(series), [VOLUME], now=begin).hear(*arrivals(rng, rates, begin, STEP))
     per_burst: list[list[float]] = []
     for i, one in enumerate(series):
-        shift = begin - one.begin  # series that begin at another time are moved to the first one's
+        shift = begin - one.begin  # align every series with the first
         alarms = [each.time - shift for each in heard if each.query == i]
         per_burst += [[alarm for alarm in alarms if first <= alarm <= last] for first, last in one.bursts]
     found, _, each = summary(per_burst)
@@ -267,21 +293,21 @@ def on_records(spec: Senses, series: list[Series], rate: float, seed: int) -> tu
     return found, each, (len(heard) - sum(map(len, per_burst))) / weeks
 
 
-# ------------------------------------------------------------------------------------------------------------------ the table
+# --- the table
 
 
 def by_rate(name: str, unit: str, figures: list[float | None], note: str = "") -> Line:
-    """A line with a figure for each rate."""
+    """Return a line with a figure for each rate."""
     return Line(name, unit, BY_RATE, tuple(figures), note)
 
 
 def percent(shares: Iterable[float]) -> list[float | None]:
-    """Shares in hundredths."""
+    """Return shares in percent."""
     return [100.0 * share for share in shares]
 
 
 def listening(spec: Senses, queries: dict[int, int], weeks: int, progress: Callable[[str], None]) -> Iterator[Line]:
-    """What is heard at each rate, on made-up traffic."""
+    """Yield the lines on synthetic traffic, by rate."""
     progress("noise")
     noise = [on_noise(spec, rate, queries[rate], weeks) for rate in RATES]
     wild = [on_noise(spec, rate, queries[rate], weeks, WILD) for rate in RATES]
@@ -308,7 +334,7 @@ def listening(spec: Senses, queries: dict[int, int], weeks: int, progress: Calla
 
 
 def looping(spec: Senses, progress: Callable[[str], None]) -> Iterator[Line]:
-    """What policies make of it."""
+    """Yield the lines on policies."""
     columns = tuple(CASES)
     for name in ("swerve", "bwc"):
         progress(f"in the loop: {name}")
@@ -320,7 +346,7 @@ def looping(spec: Senses, progress: Callable[[str], None]) -> Iterator[Line]:
 
 
 def planning(spec: Senses, seeds: range, progress: Callable[[str], None]) -> Iterator[Line]:
-    """What which signals are worth to Swerve, where bursts mean something."""
+    """Yield the lines on the value of different signals for Swerve, if bursts mean a change of intent."""
     cases = {name: case for name, case in CASES.items() if case[1]}
     plans = {"volume": [VOLUME], "volume, abandonment": [VOLUME, ABANDONMENT], "abandonment": [ABANDONMENT], "no signal": [VOLUME]}
     for name, plan in plans.items():
@@ -333,26 +359,27 @@ def planning(spec: Senses, seeds: range, progress: Callable[[str], None]) -> Ite
 
 
 def measure(quick: bool = False, data: Path | None = None, progress: Callable[[str], None] = lambda what: None) -> list[Line]:
-    """The whole table. `data` names the folder of recorded series; without it, and without SWERVE_DATA, they are left out."""
+    """Return the whole table. `data` names the folder of recorded series; without it and without SWERVE_DATA they are left out."""
     spec = Senses()
     named = data or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
     series = recorded(named / FOLDER) if named is not None else []
-    queries = {rate: max(2, count // (10 if quick else 1)) for rate, count in QUERIES.items()}
-    lines = list(listening(spec, queries, 4 if quick else 12, progress))
+    queries = {rate: max(FEWEST, count // (QUICK_SHARE if quick else 1)) for rate, count in QUERIES.items()}
+    lines = list(listening(spec, queries, QUICK_NOISE_WEEKS if quick else NOISE_WEEKS, progress))
     if series:
         progress("real series")
-        real = [[on_records(spec, series, rate, seed) for seed in range(1 if quick else 5)] for rate in RATES]
+        seeds = range(QUICK_RECORD_SEEDS if quick else RECORD_SEEDS)
+        real = [[on_records(spec, series, rate, seed) for seed in seeds] for rate in RATES]
         total = sum(len(one.bursts) for one in series)
         lines.append(by_rate("real series: bursts found", "%", percent(fmean(e[0] for e in r) for r in real), f"of {total}"))
         lines.append(by_rate("real series: alarms per burst", "", [fmean(e[1] or 0.0 for e in r) for r in real]))
         lines.append(by_rate("real series: alarms elsewhere", "per week", [fmean(e[2] for e in r) for r in real]))
     lines.extend(looping(spec, progress))
-    lines.extend(planning(spec, range(5, 6 if quick else 9), progress))
+    lines.extend(planning(spec, QUICK_LOOP_SEEDS if quick else LOOP_SEEDS, progress))
     progress("seasons")
-    weeks = 3 if quick else 8
+    weeks = QUICK_SEASON_WEEKS if quick else SEASON_WEEKS
     shape = "28 times as busy by day as at night"
     lines.append(Line("season: alarms per query", "per week", ALONE, (fmean(through_seasons(spec, weeks)),), shape))
-    plain = through_seasons(replace(spec, season_requests=1e15), weeks)
+    plain = through_seasons(replace(spec, season_requests=NEVER), weeks)
     lines.append(Line("season: … without its clock", "per week", ALONE, (fmean(plain),)))
     progress("cost")
     lines.append(Line("cost of a request", "ns", ALONE, (cost(spec),), "all five signals"))

@@ -1,4 +1,4 @@
-"""Timing in pairs: the yardstick and the thing measured take turns, so that a slow moment of the machine slows both."""
+"""Timing in pairs: reference and contender take turns, so that a slow moment of the machine affects both."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Clock = Callable[[], float]
 
 
 class Contender(NamedTuple):
-    """Something to time: `prepare` sets it up and returns the call that counts, which does `units` pieces of work."""
+    """Something to time: `prepare` sets it up and returns the timed call, which does `units` pieces of work."""
 
     name: str
     units: int
@@ -19,7 +19,7 @@ class Contender(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Seconds per piece of work, turn by turn: the yardstick's and the contender's own."""
+    """Seconds per piece of work in each turn: the reference's and the contender's own."""
 
     reference: list[float]
     own: list[float]
@@ -31,12 +31,12 @@ class Pairs(NamedTuple):
 
     @property
     def reference_value(self) -> float:
-        """The yardstick's median."""
+        """The reference's median."""
         return statistics.median(self.reference)
 
     @property
     def ratio(self) -> float:
-        """The median of own ÷ reference over the turns, which is not the quotient of the two medians.
+        """The median of own ÷ reference over the turns, which differs from the quotient of the two medians.
 
         >>> Pairs([1.0, 10.0, 2.0], [2.0, 10.0, 8.0]).ratio
         2.0
@@ -45,7 +45,7 @@ class Pairs(NamedTuple):
 
 
 def seconds_per_unit(contender: Contender, clock: Clock = time.perf_counter) -> float:
-    """One timed call, set-up not counted."""
+    """Time one call, without its set-up."""
     call = contender.prepare()
     begun = clock()
     call()
@@ -59,9 +59,9 @@ def interleave(
     clock: Clock = time.perf_counter,
     tick: Callable[[int], None] | None = None,
 ) -> dict[str, Pairs]:
-    """Time `reference, a, reference, b, …` `repeats` times over, after one call of each that is not counted (it may compile).
+    """Time `reference, a, reference, b, …`, `repeats` times, after one uncounted call of each, which may compile.
 
-    A contender's yardstick is the call right before it. `tick` is told how many turns are done.
+    A contender is compared with the reference's call right before it. `tick` receives the number of finished turns.
     """
     out = {contender.name: Pairs([], []) for contender in contenders}
     for warm in (reference, *contenders):

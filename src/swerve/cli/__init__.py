@@ -9,26 +9,34 @@ from typing import Any
 import click
 
 #: Command → the module of this package that holds it, and the line that `swerve --help` shows.
+#: Command → the line that `swerve --help` shows. The module of this package with the command's name holds it.
 COMMANDS = {
-    "backup": "a copy of the store, checked, while the service runs",
-    "bench": "how fast, how small: the kernels beside plain C and other libraries",
-    "bounds": "what the paper proves for a problem, and what BWC measures on it",
-    "compare": "policies beside each other on the workloads, with paired differences",
+    "backup": "copy the store and check the copy, while the service runs",
+    "bench": "measure speed and size: the kernels beside plain C and other libraries",
+    "bounds": "compute the paper's bounds for a problem, and measure BWC on it",
+    "compare": "compare policies on the workloads, with paired differences",
     "config": "check the service's configuration, or show it with its defaults",
     "demo": "see it swerve: the service, a search engine, simulated users and a page",
     "keys": "make an API key for the service, or a new key for its tokens",
-    "list": "policies, building blocks and environments, with their parameters",
-    "replay": "recorded requests through the ranker again, compared with what was shown",
-    "reproduce": "the paper's experiments, our figures beside the printed ones",
-    "restore": "a backup, checked, in the place of a store",
+    "list": "list policies, building blocks and environments with their parameters",
+    "replay": "replay recorded requests and compare the rankings with those shown",
+    "reproduce": "run the paper's experiments and show our figures beside the printed ones",
+    "restore": "check a backup and put it in place of a store",
     "serve": "rank and learn behind a search box: the HTTP service",
     "simulate": "play policies in an environment and report their regret",
-    "verify": "is a store whole? structure, log, records, secrets",
+    "verify": "check a store: structure, log, records, secrets",
 }
+
+#: Exit codes: the request was wrong; the system refused; interrupted (128 + SIGINT, as shells report it).
+WRONG, REFUSED, INTERRUPTED = 2, 1, 130
+#: Characters per line of `--help`: wider lines are hard to read.
+HELP_WIDTH = 110
 
 
 class Lazy(click.Group):
     """A group that imports a command only when it is asked for: `swerve --help` starts at once."""
+
+    """A group that imports a command only when it is called, so that `swerve --help` starts at once."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -52,7 +60,7 @@ class Lazy(click.Group):
 
 
 def print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    """Say the version and stop."""
+    """Print the version and exit."""
     if wanted and not ctx.resilient_parsing:
         from swerve import __version__
 
@@ -60,7 +68,7 @@ def print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
         ctx.exit()
 
 
-@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH})
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=print_version, help="Show the version and stop."
 )
@@ -69,23 +77,23 @@ def app() -> None:
 
 
 def main() -> None:
-    """Run the command line; what a user did wrong is one line, not a traceback."""
+    """Run the command line; report a user's mistake in one line, without a traceback."""
     from swerve.core.errors import SwerveError
 
     try:
         code = app.main(standalone_mode=False)
     except SwerveError as error:
         click.echo(f"swerve: {error}", err=True)
-        sys.exit(2)
+        sys.exit(WRONG)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         click.echo("swerve: interrupted", err=True)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         sys.exit(0)
     except OSError as error:
         click.echo(f"swerve: {error}", err=True)
-        sys.exit(1)
+        sys.exit(REFUSED)
     sys.exit(code if isinstance(code, int) else 0)

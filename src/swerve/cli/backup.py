@@ -1,4 +1,4 @@
-"""`swerve backup`: a copy of a store while the service runs."""
+"""`swerve backup`: copies a store while the service runs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from swerve.cli.common import console, errors, json_option, late_progress, need_service, write_json
+from swerve.cli.common import MB, console, errors, json_option, late_progress, need_service, write_json
 from swerve.store.backup import backup
-from swerve.store.urls import store_path
+from swerve.store.urls import named_store
 
 need_service("`swerve backup`")
 
@@ -17,24 +17,24 @@ from swerve.service.verify import MEANING  # noqa: E402
 
 
 @click.command("backup")
-@click.argument("store_url")
+@click.argument("store")
 @click.argument("target", type=click.Path(path_type=Path))
 @json_option
-def command(store_url: str, target: Path, json_to: str | None) -> None:
-    """Copy the store STORE_URL, as it is at this moment, to the new file TARGET, and check the copy as `swerve verify` does.
+def command(store: str, target: Path, json_to: str | None) -> None:
+    """Copy STORE, an address or a file, as it is at this moment to the new file TARGET, and check the copy like `swerve verify`.
 
-    The service goes on meanwhile. TARGET appears when it is whole, checked and on the disk; an existing file is never overwritten.
-    The keys of the service (its secrets file) are not in it: keep a copy of them too, in another place.
+    The service keeps running. TARGET appears when it is complete, checked and on disk; an existing file is never overwritten.
+    The copy does not contain the service's secrets file: back that up too, in another location.
     """
     started = time.perf_counter()
     with late_progress() as progress:
-        report = backup(store_path(store_url), target, MEANING, progress)
+        report = backup(named_store(store), target, MEANING, progress)
     seconds = time.perf_counter() - started
     data = {"target": str(target), "queries": report.rows, "bytes": report.size, "damaged": report.damaged, "seconds": seconds}
     if write_json(json_to, data):
         return
-    console.print(f"{target}: {report.rows:,} queries, {report.size / 1e6:,.1f} MB, checked, in {seconds:.1f} s", soft_wrap=True)
+    console.print(f"{target}: {report.rows:,} queries, {report.size / MB:,.1f} MB, checked, in {seconds:.1f} s", soft_wrap=True)
     for one in report.findings:
         errors.print(f"{'warning' if one.warning else 'wrong'}: {one}", soft_wrap=True, highlight=False, markup=False)
     if report.damaged:
-        errors.print("it was so in the store already; queries whose record is damaged will begin anew", soft_wrap=True)
+        errors.print("the damage is in the store too; queries with a damaged record will start over", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`swerve bench`: how fast, how small."""
+"""`swerve bench`: measures speed and size."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from swerve.bench import Row, run_kernels
 from swerve.cli.common import console, errors, figures, json_option, need_service, number, write_json
 
+#: Column of a benchmark's table that names the reference.
+REFERENCE = 3
+
 
 @click.group("bench")
 def command() -> None:
-    """How fast and how small Swerve is, beside references timed in the same run."""
+    """Measure how fast and how small Swerve is, beside references timed in the same run."""
 
 
 @command.command("kernels")
 @click.option("--quick", is_flag=True, help="Fewer repetitions: under 45 seconds.")
 @json_option
 def kernels(quick: bool, json_to: str | None) -> None:
-    """The kernels beside a plain C loop, SciPy and other libraries, interleaved, median of several.
+    """Measure the kernels beside a plain C loop, SciPy and other libraries: interleaved, median of several repetitions.
 
-    A ratio below 1 is faster or smaller than the reference; for the Python calls it is decisions per second over the fastest
-    peer's.
+    A ratio below 1 means faster or smaller than the reference. For the Python calls the ratio is decisions per second over those
+    of the fastest peer.
     """
     with Progress(
         SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
@@ -39,13 +42,13 @@ def kernels(quick: bool, json_to: str | None) -> None:
 @click.option("--quick", is_flag=True, help="Fewer queries and weeks: a first look.")
 @click.option(
     "--data", type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Folder of recorded series, in place of the variable SWERVE_DATA.",
+    help="Folder of recorded series, instead of the variable SWERVE_DATA.",
 )  # fmt: skip
 @json_option
 def signals(quick: bool, data: Path | None, json_to: str | None) -> None:
-    """What the signals hear: false alarms, bursts found, delay, alarms per burst, with a policy behind them, cost and size.
+    """Measure the signals: false alarms, bursts found, delay, alarms per burst, the effect on a policy, cost and size.
 
-    Traffic is made up and seeded, at 1 to 1,000 requests an hour; with --data, real series with labelled bursts as well.
+    Traffic is synthetic and seeded, at 1 to 1,000 requests an hour; with --data, also real series with labelled bursts.
     """
     from swerve.bench.signals import measure
 
@@ -68,19 +71,22 @@ def signals(quick: bool, data: Path | None, json_to: str | None) -> None:
 @command.command("service")
 @click.option("--quick", is_flag=True, help="Fewer queries, shorter turns, no large store: about a minute.")
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Length of one turn.  [default: 3; quick: 1]")
-@click.option("--queries", type=click.IntRange(1), help="Queries that are asked.  [default: 100000; quick: 20000]")
+@click.option("--queries", type=click.IntRange(1), help="Number of different queries.  [default: 100000; quick: 20000]")
 @click.option("--rounds", type=click.IntRange(1), help="Turns of each server.  [default: 9; quick: 3]")
 @click.option(
-    "--store", metavar="DIR", type=click.Path(path_type=Path), help="Folder to make stores in.  [default: the temporary files']"
+    "--store",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Folder for the stores of the run.  [default: the folder for temporary files]",
 )
 @json_option
 def service(
     quick: bool, seconds: float | None, queries: int | None, rounds: int | None, store: Path | None, json_to: str | None
 ) -> None:
-    """The HTTP service beside an echo of the same stack and payload, under load from a process of its own, in turns.
+    """Measure the HTTP service beside an echo server of the same stack and payload, in turns, under load from a separate process.
 
-    Requests per second and decisions per second are better when they are higher, latency, memory, disk and restart when they are
-    lower. The whole run also fills a store with a million queries, which takes some minutes and about 4 GB of disk.
+    Higher is better for requests and decisions per second, lower for latency, memory, disk and restart. The whole run also fills a
+    store with a million queries, which takes some minutes and about 4 GB of disk.
     """
     need_service("swerve bench service")
     from swerve.bench.service import run_service
@@ -98,13 +104,13 @@ def service(
 
 
 def report(title: str, rows: list[Row], json_to: str | None) -> None:
-    """A benchmark's rows as a table or as JSON; exit status 1 when a bar in the table is missed."""
+    """Print a benchmark's rows as a table or as JSON; exit with status 1 if a bar in the table is missed."""
     data: list[dict[str, Any]] = [row.as_dict() for row in rows]
     if write_json(json_to, data):
         return
     table = figures(title, "what", "value", "ratio", "to", "bar", "")
-    table.columns[0].no_wrap = True  # names that one copies
-    table.columns[3].no_wrap = False
+    table.columns[0].no_wrap = True  # people copy the names
+    table.columns[REFERENCE].no_wrap = False
     for row in data:
         verdict = {True: "[green]ok[/green]", False: "[red]missed[/red]", None: ""}[row["ok"]]
         value = "–" if row["value"] is None else f"{number(float(row['value']))} {row['unit']}"

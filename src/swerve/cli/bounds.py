@@ -1,4 +1,4 @@
-"""`swerve bounds`: what the paper proves for a problem, and what BWC measures on it."""
+"""`swerve bounds`: the paper's bounds for a problem, and BWC's measured regret on it."""
 
 from __future__ import annotations
 
@@ -30,19 +30,31 @@ from swerve.environments import Traffic
 from swerve.policies import BWC
 from swerve.simulate import Results, simulate
 
-#: Where the measured events lie at least: the box of quiet contexts ends a margin below.
+#: Most arms or features of a record.
+MOST = 64
+#: Least value of a feature at an event; the box of quiet contexts ends one margin below.
 INSIDE = 0.9
-#: Click probabilities from 0 to 0.8: beyond this shift, instances are too rare to be drawn.
+#: Click probabilities are drawn from 0 to 0.8: with a larger minimum shift, valid instances are too rare to draw.
 LARGEST_SHIFT = 0.75
+#: Theorem 5 holds for ε < 1/2 and Theorem 6 (i) for ε < 1/4: larger shifts are evaluated just below the limit.
+THEOREM5_SHIFT, THEOREM6_SHIFT = 0.49, 0.249
+#: Theorem 2 holds from 2t = 32 on.
+THEOREM2_BEGINS = 32
+#: Theorem 6 (i) needs three arms.
+THEOREM6_ARMS = 3
+#: Points of the sphere that the greedy adversary may ask about, and its restarts: enough in up to three dimensions, in a second.
+SPHERE_POINTS, TRIES = 200, 4
+#: Beyond three features the points no longer cover the sphere.
+HULL_FEATURES = 3
 
 
 @click.command("bounds")
-@click.option("--arms", "n", type=click.IntRange(2, 64), default=5, show_default=True, help="n: results per query.")
+@click.option("--arms", "n", type=click.IntRange(2, MOST), default=5, show_default=True, help="n: results per query.")
 @click.option("--horizon", type=click.IntRange(2), default=300_000, show_default=True, help="T: rounds.")
 @click.option("--events", "k", type=click.IntRange(0), default=5, show_default=True, help="k: events.")
 @click.option("--shift", type=float, default=0.3, show_default=True, help="ε_S: minimum shift of an event.")
 @click.option("--gap", type=float, default=0.1, show_default=True, help="Δ: minimum suboptimality of a result.")
-@click.option("--features", "d", type=click.IntRange(1, 64), default=2, show_default=True, help="d: features of a context.")
+@click.option("--features", "d", type=click.IntRange(1, MOST), default=2, show_default=True, help="d: features of a context.")
 @click.option("--margin", type=float, default=0.1, show_default=True, help="δ: margin of the concept class.")
 @click.option("--factor", "c", type=float, default=4.0, show_default=True, help="c in L = c·n/ε²·ln T.")
 @click.option(
@@ -58,9 +70,9 @@ def command(
     n: int, horizon: int, k: int, shift: float, gap: float, d: int, margin: float, c: float, failure: float,
     measure: bool, runs: int, seed: int, threads: int | None, json_to: str | None,
 ) -> None:  # fmt: skip
-    """The bounds of Theorems 1 to 6 for one query, and BWC's measured regret ÷ bound.
+    """Compute the bounds of Theorems 1 to 6 for one query, and BWC's measured regret ÷ bound.
 
-    The measurement draws instances that keep Theorem 1's assumptions (one query with its own classifier, k events at least
+    The measurement draws instances that satisfy Theorem 1's assumptions (one query with its own classifier, k events at least
     2L apart, minimum shift ε_S) and compares each run with the bound for that run's own Δ.
     """
     for name, kind, value in (
@@ -91,7 +103,7 @@ def command(
             ("Theorem 1", theorem1, "BWC with rectangles, corrected bound"),
             ("Theorem 1, printed", printed, "as in the paper"),
             ("Theorem 4", theorem4, "constant C = 19, see docs/theory.md"),
-            ("Theorem 5", theory.theorem5(horizon, min(shift, 0.49)), "at least, without contexts, one event"),
+            ("Theorem 5", theory.theorem5(horizon, min(shift, THEOREM5_SHIFT)), "at least, without contexts, one event"),
             *gap_rows(horizon, n, gap),
             *event_rows(horizon, n, k, shift),
             ("Theorem 6 (ii)", theory.theorem6_diameter(horizon, rectangle), "at least, with contexts, one event"),
@@ -107,11 +119,11 @@ def command(
         table.add_row(row["name"], number(float(row["value"])), row["about"])
     console.print(table)
     if 2 * length * (k + 1) > horizon:
-        console.print(f"[yellow]k events 2L = {2 * length:,} apart do not fit into T: the theorems promise nothing here.[/yellow]")
+        console.print(f"[yellow]k events 2L = {2 * length:,} apart do not fit into T: the theorems do not apply.[/yellow]")
 
 
 def check_measurable(horizon: int, k: int, shift: float, margin: float, length: int) -> None:
-    """Refuse, by the names that the user gave, what the measurement cannot draw."""
+    """Refuse settings that the measurement cannot draw, by the names of the options."""
     if 2 * length * (k + 1) > horizon:
         raise SwerveError(
             f"horizon = {horizon} is not allowed; {k} events at least 2L = {2 * length} rounds apart need a horizon ≥ "
@@ -123,8 +135,8 @@ def check_measurable(horizon: int, k: int, shift: float, margin: float, length: 
 
 
 def gap_rows(horizon: int, n: int, gap: float) -> list[tuple[str, float, str]]:
-    """Theorem 2 at t = T: what an estimate that equals Δ says about Δ."""
-    if 2 * horizon < 32:  # the theorem begins there
+    """Return Theorem 2 at t = T: the interval for Δ if its estimate equals Δ."""
+    if 2 * horizon < THEOREM2_BEGINS:
         return []
     resolution = theory.resolution(horizon, n, horizon)
     low, high = theory.gap_interval(gap, resolution)
@@ -133,21 +145,21 @@ def gap_rows(horizon: int, n: int, gap: float) -> list[tuple[str, float, str]]:
 
 
 def event_rows(horizon: int, n: int, k: int, shift: float) -> list[tuple[str, float, str]]:
-    """Theorem 6 (i), which is about three arms or more, one event or more, and ε below 1/4."""
-    if n < 3 or not 1 <= k <= horizon:
+    """Return Theorem 6 (i), which needs three arms or more, one event or more, and ε below 1/4."""
+    if n < THEOREM6_ARMS or not 1 <= k <= horizon:
         return []
-    epsilon = min(shift, 0.249)
+    epsilon = min(shift, THEOREM6_SHIFT)
     value = theory.theorem6_events(horizon, n, k, epsilon)
     return [("Theorem 6 (i)", value, f"at least, known events; shape k·n/ε·ln(T/k), C = 1, ε = {epsilon:g}")]
 
 
 def hull_alarms(d: int, margin: float) -> list[dict[str, Any]]:
-    """False positives that a greedy adversary gets out of the real hull classifier, up to three features.
+    """Count the false positives that a greedy adversary forces on the real hull classifier, with up to three features.
 
-    The truth is a hyperplane of the class that cuts off a cap of height 2δ: without any, `Hull` would be asked about contexts
-    that none of its concepts allows.
+    The truth is a hyperplane of the class that cuts off a cap of height 2δ: without a truth, the adversary would ask `Hull` about
+    contexts that none of its concepts allows.
     """
-    if d > 3:
+    if d > HULL_FEATURES:
         return []
 
     def concept(x: NDArray[np.float64]) -> int | None:
@@ -155,13 +167,13 @@ def hull_alarms(d: int, margin: float) -> list[dict[str, Any]]:
         return -1 if height <= -margin else (1 if height >= margin else None)
 
     hull = Learner(Hull(margin=margin), d)
-    score = theory.play(hull, theory.greedy(hull, theory.sphere(d, 200), concept, tries=4), concept)
+    score = theory.play(hull, theory.greedy(hull, theory.sphere(d, SPHERE_POINTS), concept, tries=TRIES), concept)
     about = "false positives of Hull against a greedy adversary on the sphere"
     return [{"name": "FP-complexity, hyperplanes", "value": score.false_positives, "about": f"at least; {about}"}]
 
 
 def forced_alarms(d: int, margin: float) -> int:
-    """Play the prediction game against the real classifier, with the adversary that is best against rectangles."""
+    """Count the false positives that the best adversary against rectangles forces on the real classifier."""
     box = Learner(Rectangle(margin=margin), d)
     return theory.play(box, theory.staircase(d, margin), theory.quiet).false_positives
 
@@ -170,7 +182,7 @@ def measured(
     n: int, horizon: int, k: int, shift: float, d: int, margin: float, length: int, failure: float,
     runs: int, seed: int, threads: int | None,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Regret of BWC on instances that keep the theorem's assumptions, beside the bound for each instance."""
+    """Measure BWC's regret on instances that satisfy the theorem's assumptions, beside each instance's own bound."""
     environment = Traffic(
         queries=1, impressions=horizon, results=n, shifting=1.0, events_low=k, events_high=k, minimum_shift=shift,
         minimum_distance=2 * length, features=d, margin=margin, edge_low=INSIDE - margin, edge_high=INSIDE - margin,

@@ -1,4 +1,4 @@
-"""What the commands share: JSON beside every table, a progress bar, numbers for people."""
+"""Shared by the commands: JSON beside every table, progress bars, readable numbers."""
 
 from __future__ import annotations
 
@@ -37,15 +37,26 @@ from swerve.core.verbs import MARKERS
 from swerve.policies import POLICIES
 from swerve.simulate import Tick
 
-#: The room that names and explanations have at least; a table that cannot give it becomes a list.
+#: Characters that names and explanations need at least; a table that cannot provide them is printed as a list.
 NAME_WIDTH = 12
+#: Numbers from here on are printed without decimals; 99.95 would round to 100.0 with one decimal.
+WHOLE = 99.95
+#: Numbers below this have three significant digits, larger ones one decimal.
+SMALL = 10
+MB = 1e6  # bytes
+MILLION = 1e6
+LARGEST_PORT = 65535
+#: Characters per line, for measuring without wrapping: more than any cell has.
+UNWRAPPED = 10_000
+#: Seconds of work before a progress bar appears: shorter work needs none.
+PATIENCE = 2.0
 
 console = Console()
 errors = Console(stderr=True)
 
 
 def json_target(ctx: click.Context, _: click.Parameter, target: str | None) -> str | None:
-    """Refuse a FILE that is a policy by mistake, or that cannot be written, before hours are spent on what goes into it."""
+    """Refuse a FILE that is a policy's name by mistake, or cannot be written, before a long computation begins."""
     if target is None or target == "-":
         return target
     named = target.partition("(")[0] in {*POLICIES, *spec_classes()}
@@ -71,7 +82,7 @@ json_option = click.option(
     flag_value="-",
     metavar="[FILE]",
     callback=json_target,
-    help="Write the figures as JSON to FILE, or to standard output in place of the table.",
+    help="Write the figures as JSON to FILE, or to standard output instead of the table.",
 )
 seed_option = click.option("--seed", default=0, show_default=True, help="Seed of the first run; run i uses seed + i.")
 runs_option = click.option("--runs", type=click.IntRange(1), default=10, show_default=True, help="Number of runs.")
@@ -79,14 +90,14 @@ threads_option = click.option("--threads", type=click.IntRange(1), default=None,
 
 
 def load_files(ctx: click.Context, _: click.Parameter, files: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Import a user's own bandits, classifiers and environments, so that they can be named like ours."""
+    """Import the user's bandits, classifiers and environments, so that commands can name them."""
     for path in files:
         load_file(path)
     return files
 
 
 def load_file(path: Path) -> None:
-    """Import one file, under a name that no installed module has; whole or not at all."""
+    """Import one file under a name that no installed module has; on an error, remove everything that it registered."""
     name = f"swerve_loaded_{path.stem}"
     found = importlib.util.spec_from_file_location(name, path)
     if found is None or found.loader is None:
@@ -109,12 +120,12 @@ def load_file(path: Path) -> None:
         if isinstance(error, SwerveError) and str(error).startswith("--load"):
             raise
         if isinstance(error, Exception | SystemExit):
-            raise SwerveError(f"--load {place_of(error, path)}: {type(error).__name__}: {' '.join(str(error).split())}") from error
+            raise SwerveError(f"--load {line_of(error, path)}: {type(error).__name__}: {' '.join(str(error).split())}") from error
         raise
 
 
-def place_of(error: BaseException, path: Path) -> str:
-    """`file:line` of what went wrong: in the file itself if the trouble passed through it."""
+def line_of(error: BaseException, path: Path) -> str:
+    """Return `file:line` of an error: the line in `path` if the traceback passes through it."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
@@ -128,12 +139,12 @@ load_option = click.option(
     callback=load_files,
     expose_value=False,
     is_eager=True,
-    help="A Python file with bandits, classifiers or environments of your own (docs/extending.md).",
+    help="A Python file with your own bandits, classifiers or environments (docs/extending.md).",
 )
 
 
 def need_plots(what: str) -> None:
-    """Refuse `what` at once where plots cannot be drawn, before hours are spent on what they would show."""
+    """Refuse `what` if matplotlib is missing, before a long computation begins."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -141,7 +152,7 @@ def need_plots(what: str) -> None:
 
 
 def need_service(what: str = "the service") -> None:
-    """Refuse `what` where its packages are not installed."""
+    """Refuse `what` if the packages of the extra `service` are missing."""
     try:
         import msgspec  # noqa: F401
         import starlette  # noqa: F401
@@ -151,7 +162,7 @@ def need_service(what: str = "the service") -> None:
 
 
 def plain(value: Any) -> Any:
-    """`value` for JSON: numbers that JSON does not know become null."""
+    """Return `value` for JSON: infinities and NaN become null."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -162,7 +173,7 @@ def plain(value: Any) -> Any:
 
 
 def write_json(target: str | None, data: Any) -> bool:
-    """Write `data` where `--json` points; True when it took the table's place on standard output."""
+    """Write `data` to the target of `--json`; return True if it replaces the table on standard output."""
     if target is None:
         return False
     text = json.dumps(plain(data), indent=2, ensure_ascii=False, allow_nan=False)
@@ -174,22 +185,22 @@ def write_json(target: str | None, data: Any) -> bool:
 
 
 def number(value: float | None) -> str:
-    """A number for a table: about three significant digits, thousands set apart."""
+    """Format a number for a table: about three significant digits, with thousands separators."""
     if value is None or not math.isfinite(value):
         return "–"
-    if value == int(value) or abs(value) >= 99.95:
+    if value == int(value) or abs(value) >= WHOLE:
         return f"{value:,.0f}"
-    return f"{value:.3g}" if abs(value) < 10 else f"{value:.1f}"
+    return f"{value:.3g}" if abs(value) < SMALL else f"{value:.1f}"
 
 
 class Figures(Table):
-    """A table that becomes a list where the terminal is too narrow for it: what a row is about is never cut away."""
+    """A table that is printed as a list if the terminal is too narrow, so that row names are never cut."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         cells = [list(column.cells) for column in self.columns]
-        needed = len(self.columns) + 1  # the spaces between them
+        needed = len(self.columns) + 1  # the spaces between columns
         for column, own in zip(self.columns, cells, strict=True):
-            room = measure_renderables(console, options.update(width=10_000), [column.header, *own])
+            room = measure_renderables(console, options.update(width=UNWRAPPED), [column.header, *own])
             needed += room.maximum if column.no_wrap else min(room.maximum, NAME_WIDTH)
         if needed <= options.max_width:
             yield from super().__rich_console__(console, options)
@@ -206,7 +217,7 @@ class Figures(Table):
 
 
 def figures(title: str, *headings: str) -> Figures:
-    """An empty table of figures: names on the left, numbers right-aligned and never cut."""
+    """Return an empty table of figures: names on the left, numbers right-aligned and never cut."""
     out = Figures(title=title, title_justify="left", box=SIMPLE_HEAD, padding=0, title_style="bold")
     out.add_column(headings[0], overflow="fold")
     for heading in headings[1:]:
@@ -219,12 +230,12 @@ class Rate(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed / 1e6:.1f}M rounds/s", style="cyan")
+        return Text("" if speed is None else f"{speed / MILLION:.1f}M rounds/s", style="cyan")
 
 
 @contextlib.contextmanager
 def progress_bar(what: str, total: int) -> Iterator[Callable[[Tick], None]]:
-    """A bar on standard error with rate and time left; silent when nobody looks (a pipe, a log)."""
+    """Show a bar on standard error with rate and time left; show nothing if standard error is no terminal."""
     with Progress(
         SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), Rate(), TimeElapsedColumn(), TimeRemainingColumn(),
         console=errors, transient=True, disable=not sys.stderr.isatty(),
@@ -234,8 +245,8 @@ def progress_bar(what: str, total: int) -> Iterator[Callable[[Tick], None]]:
 
 
 @contextlib.contextmanager
-def late_progress(after: float = 2.0) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on standard error for steps of work (what, how much, of how much), if all of it takes longer than `after` seconds."""
+def late_progress(after: float = PATIENCE) -> Iterator[Callable[[str, int, int], None]]:
+    """Show a bar on standard error for steps of work (name, amount done, total) once the work takes over `after` seconds."""
     bars = Progress(
         SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn(),
         console=errors, transient=True, disable=not errors.is_terminal,

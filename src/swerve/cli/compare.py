@@ -1,4 +1,4 @@
-"""`swerve compare`: policies beside each other on the workloads, paired."""
+"""`swerve compare`: paired comparisons of policies on the workloads."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
+from swerve.cli import INTERRUPTED
 from swerve.cli.common import (
     console,
     errors,
@@ -44,16 +45,20 @@ from swerve.experiments.compare import (
 
 DEFAULT_POLICIES = ("swerve", "oracle-ts", "glr-ts", "cusum-klucb", "ts")
 DEFAULT_FRACTIONS = ("0", "0.1", "1/2")
-#: Workloads that are made from recorded signals: they need a folder of data, and so are not played unless they are named.
+#: Workloads made from recorded signals: they need a folder of data, and are played only if named.
 NEED_DATA = tuple(RECORDED)
 DATA_VARIABLE = "SWERVE_DATA"
-#: What `--quick` plays: a tenth of the queries, each as long as ever.
+#: `--quick` plays a tenth of the queries, each at full length, in few runs; a whole comparison has 20 runs per cell.
 QUICK_QUERIES, QUICK_RUNS, RUNS = 10, 3, 20
+#: File types that `--plot` writes.
 PICTURES = (".svg", ".png")
+BACKSLASH = chr(92)  # an f-string of Python 3.11 must not contain one
+#: Figures are shown in thousands of lost clicks.
+THOUSAND = 1e3
 
 
 def separated(texts: Sequence[str]) -> list[str]:
-    """Comma lists taken apart, brackets and quotes left whole, each item once.
+    """Split comma-separated lists, keeping brackets and quotes whole; return each item once.
 
     >>> separated(["ts,bwc(length=50, margin=0.2)", "ts"])
     ['ts', 'bwc(length=50, margin=0.2)']
@@ -71,12 +76,12 @@ def separated(texts: Sequence[str]) -> list[str]:
                 quote = "" if sign == quote else quote or sign
             else:
                 depth += (sign in "([") - (sign in ")]")
-        out.append(item.rstrip(",").strip())  # brackets that never close: whoever reads the item says so
+        out.append(item.rstrip(",").strip())  # an unclosed bracket; the parser of the item reports it
     return list(dict.fromkeys(item for item in out if item))
 
 
 def fraction_of(text: str) -> float:
-    """A fraction as people write it.
+    """Return a fraction from its text.
 
     >>> fraction_of("1/2"), fraction_of("0.1")
     (0.5, 0.1)
@@ -88,7 +93,7 @@ def fraction_of(text: str) -> float:
 
 
 def picture(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
-    """Refuse a plot that cannot be drawn or written, before hours are spent on what it shows."""
+    """Refuse a plot that cannot be drawn or written, before a long computation begins."""
     if path is None:
         return None
     if path.suffix.lower() not in PICTURES:
@@ -115,12 +120,12 @@ def picture(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path |
 @click.option("--against", metavar="NAME", help="Show the paired differences NAME − policy  [default: the first policy]")
 @click.option("--runs", type=click.IntRange(1), default=None, help=f"Number of runs  [default: {RUNS}; {QUICK_RUNS} with --quick]")
 @click.option("--seed", default=100, show_default=True, help="Seed of the first run; run i uses seed + i.")
-@click.option("--queries", type=click.IntRange(1), default=None, help="Queries of each workload; alone, they are as long as ever.")
+@click.option("--queries", type=click.IntRange(1), default=None, help="Queries of each workload, at full length by default.")
 @click.option("--impressions", type=click.IntRange(1), default=None, help="Impressions of each workload, all queries together.")
 @click.option("--quick", is_flag=True, help=f"A first look: {QUICK_QUERIES} queries, {QUICK_RUNS} runs.")
 @click.option(
     "--data", type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help=f"Folder of recorded signals, in place of the variable {DATA_VARIABLE}.",
+    help=f"Folder of recorded signals, instead of the variable {DATA_VARIABLE}.",
 )  # fmt: skip
 @threads_option
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for finished runs; a second call uses them.")
@@ -129,7 +134,7 @@ def picture(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path |
     "--plot", type=click.Path(dir_okay=False, writable=True, path_type=Path), callback=picture, metavar="FILE",
     help="Draw the ratios into FILE.svg or FILE.png (extra `report`).",
 )  # fmt: skip
-@click.option("--bars", is_flag=True, help="Does the policy of --against reach its bars, cell by cell? Exit 1 if it does not.")
+@click.option("--bars", is_flag=True, help="Check the bars of the policy of --against, cell by cell; exit with 1 if one is missed.")
 @load_option
 @json_option
 def command(
@@ -137,9 +142,9 @@ def command(
     queries: int | None, impressions: int | None, quick: bool, data: Path | None, threads: int | None, out: Path | None,
     markdown: bool, plot: Path | None, bars: bool, json_to: str | None,
 ) -> None:  # fmt: skip
-    """Play policies on workloads, the same clicks, contexts and events for all of them, and tell who does better for certain.
+    """Play policies on workloads with the same clicks, contexts and events for all, and tell which differences are certain.
 
-    Each cell shows mean regret ÷ that of `oracle-ts` on the same seeds, the mean itself in thousands of lost clicks, and the
+    Each cell shows the mean regret ÷ that of `oracle-ts` on the same seeds, the mean itself in thousands of lost clicks, and the
     paired difference to the policy of --against with its 95 % interval. Ranks are in the order of the fractions.
     """
     if markdown and json_to == "-":
@@ -155,7 +160,7 @@ def command(
         players(policies)
         subject = chosen(policies, against)
         if bars:
-            verdicts(Comparison(tuple(policies), subject, count, seed, [], {}))  # what they need, before anything is played
+            verdicts(Comparison(tuple(policies), subject, count, seed, [], {}))  # raises before anything is played
         cells = cells_of(names, fractions, queries, impressions)
         total = total_rounds(cells, policies, count)
         stopped = False
@@ -174,23 +179,23 @@ def command(
 
         compare_plots.write(found, plot)
     if stopped:
-        kept = f"; finished runs are in {out}, the same command goes on from there" if out else "; nothing was kept (see --out)"
+        kept = f"; finished runs are in {out}, repeat the command to continue" if out else "; nothing was kept (see --out)"
         errors.print(f"swerve: interrupted after {len(found.cells)} of {len(cells)} cells{kept}", soft_wrap=True)
-        raise click.exceptions.Exit(130)
+        raise click.exceptions.Exit(INTERRUPTED)
     if bars and not print_bars(found, errors if json_to == "-" else console):
         raise click.exceptions.Exit(1)
 
 
 def chosen_workloads(texts: Sequence[str]) -> list[str]:
-    """The names that were asked for; none means all that need no data."""
+    """Return the names of the workloads to play; without `texts`, all that need no data."""
     if not texts:
         return [name for name in WORKLOADS if name not in NEED_DATA]
-    every = [name for name in WORKLOADS if name != "hurricane"]  # which is hurricane-100k
+    every = [name for name in WORKLOADS if name != "hurricane"]  # an alias of hurricane-100k
     return list(dict.fromkeys(each for name in separated(texts) for each in (every if name == "all" else [name])))
 
 
 def need_data(names: Sequence[str]) -> None:
-    """Refuse workloads whose data nobody has named."""
+    """Refuse workloads that need data if no folder of data is named."""
     wanting = [name for name in names if name.partition("(")[0] in NEED_DATA]
     if wanting and not os.environ.get(DATA_VARIABLE):
         raise SwerveError(f"{wanting[0]} needs recorded signals; name their folder with --data or in the variable {DATA_VARIABLE}")
@@ -198,7 +203,7 @@ def need_data(names: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def data_folder(folder: Path | None) -> Iterator[None]:
-    """The variable set to `folder` for as long as the comparison lasts."""
+    """Set the variable to `folder` inside the block."""
     before = os.environ.get(DATA_VARIABLE)
     if folder is not None:
         os.environ[DATA_VARIABLE] = str(folder)
@@ -212,37 +217,37 @@ def data_folder(folder: Path | None) -> Iterator[None]:
 
 
 def cell(row: Row) -> tuple[str, str]:
-    """What a table shows of a row: ratio and mean; difference and half its interval, a star where 0 is outside."""
+    """Return the two lines of a row's cell: ratio and mean; difference ± half its interval, with a star if that excludes 0."""
     ratio = "–" if row.ratio is None else f"{row.ratio:.2f}×"
-    head = f"{ratio} {number(row.mean / 1e3)}k"
+    head = f"{ratio} {number(row.mean / THOUSAND)}k"
     if row.difference is None:
         return head, ""
     sign = "−" if row.difference < 0 else "+"
-    text = f"{sign}{number(abs(row.difference) / 1e3)}"
+    text = f"{sign}{number(abs(row.difference) / THOUSAND)}"
     if row.difference_low is not None and row.difference_high is not None:
-        text += f" ± {number((row.difference_high - row.difference_low) / 2e3)}{'*' if row.decided else ''}"
+        text += f" ± {number((row.difference_high - row.difference_low) / (2 * THOUSAND))}{'*' if row.decided else ''}"
     return head, text
 
 
 def ranks(rows: list[Row]) -> str:
-    """A policy's ranks in the order of the fractions."""
+    """Return a policy's ranks in the order of the fractions."""
     return " ".join(str(row.rank) for row in rows)
 
 
 def portion(fraction: float | None) -> str:
-    """A fraction as a table shows it; a workload made from records has none."""
+    """Return a fraction as text; a workload made from records has none."""
     return "–" if fraction is None else f"{fraction:g}"
 
 
 def tables(found: Comparison) -> Iterator[tuple[str, list[float | None], list[tuple[str, list[Row]]]]]:
-    """Workload by workload: its fractions, and each policy's rows in their order."""
+    """Yield each workload with its fractions and each policy's rows in their order."""
     for name in dict.fromkeys(name for name, _ in found.cells):
         fractions = [fraction for each, fraction in found.cells if each == name]
         yield name, fractions, [(text, [found.row(name, part, text) for part in fractions]) for text in found.policies]
 
 
 def legend(found: Comparison) -> str:
-    """How a cell is to be read."""
+    """Return the explanation of a cell."""
     runs = spans(list(range(found.seed, found.seed + found.runs)))
     return (
         f"{runs}. Regret ÷ {ORACLE}'s, and in thousands; {found.against} − policy in thousands, ± its 95 % interval, "
@@ -251,7 +256,7 @@ def legend(found: Comparison) -> str:
 
 
 def print_tables(found: Comparison) -> None:
-    """A table per workload, and one over all of them."""
+    """Print one table per workload and one over all of them."""
     colours = {-1: "green", 0: "dim", 1: "red"}
     for name, fractions, lines in tables(found):
         table = figures(name, "policy", *[f"{portion(fraction)} shifting" for fraction in fractions], "rank")
@@ -260,7 +265,7 @@ def print_tables(found: Comparison) -> None:
             for row in rows:
                 head, difference = cell(row)
                 head = f"[bold]{head}[/bold]" if row.rank == 1 else head
-                # a space in front sets the columns apart: a cell has spaces of its own
+                # the leading space separates columns, because cells contain spaces
                 shown.append(f" {head}\n [{colours[row.decided]}]{difference}[/]" if difference else f" {head}")
             table.add_row(escape(text), *shown, f" {ranks(rows)}")
         console.print(table)
@@ -276,7 +281,7 @@ SUMMARY = ("policy", "ratio", "worst", "rank")
 
 
 def summary(found: Comparison) -> list[list[str]]:
-    """Each policy over all cells: geometric mean of the ratios, the worst one, mean rank, and how often it is certain."""
+    """Return each policy over all cells: geometric mean of ratios, worst ratio, mean rank, counts of certain differences."""
     return [
         [
             s.policy, "–" if s.ratio is None else f"{s.ratio:.2f}×", "–" if s.worst is None else f"{s.worst:.2f}× {s.where}",
@@ -287,10 +292,10 @@ def summary(found: Comparison) -> list[list[str]]:
 
 
 def print_markdown(found: Comparison) -> None:
-    """The same tables for a page."""
+    """Print the tables as Markdown."""
 
     def line(*cells: str) -> str:
-        return f"| {' | '.join(each.replace('|', chr(92) + '|') for each in cells)} |"
+        return f"| {' | '.join(each.replace('|', BACKSLASH + '|') for each in cells)} |"
 
     for name, fractions, lines in tables(found):
         click.echo(f"**{name}**\n")
@@ -311,7 +316,7 @@ def print_markdown(found: Comparison) -> None:
 
 
 def print_bars(found: Comparison, where: Console) -> bool:
-    """The bars cell by cell; whether all of them hold."""
+    """Print the bars cell by cell; return whether all of them hold."""
     lines = verdicts(found)
     table = figures(f"bars of {found.against}", "workload", "shifting", "ratio", "bar", f"loses to ({', '.join(RIVALS)})", "")
     for line in lines:

@@ -1,4 +1,4 @@
-"""`swerve config`: is a configuration of the service right, and what does it come to?"""
+"""`swerve config`: checks a configuration of the service, or shows the effective one."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ import msgspec  # noqa: E402
 from swerve.service.config.load import ConfigError, all_fields, load, policy_of, senses_of, signal_names  # noqa: E402
 from swerve.service.config.sections import Config  # noqa: E402
 
+#: Characters per line of a comment in the TOML that `show` prints.
+WIDTH = 110
+
 
 @click.group("config")
 def command() -> None:
@@ -30,9 +33,9 @@ def command() -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @json_option
 def check(file: Path, json_to: str | None) -> None:
-    """Say everything that is wrong with FILE, with the lines; the exit status is 0 if it can be used and 1 if not.
+    """Report every error in FILE with its line; the exit status is 0 if FILE can be used and 1 if not.
 
-    The environment counts as it does for the service, and nothing is started or written.
+    The environment is applied as by the service; nothing is started or written.
     """
     try:
         config = load(file)
@@ -50,9 +53,9 @@ def check(file: Path, json_to: str | None) -> None:
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @json_option
 def show(file: Path | None, json_to: str | None) -> None:
-    """The configuration in effect as TOML: FILE (else what SWERVE_CONFIG names), the environment, and the defaults.
+    """Print the effective configuration as TOML: FILE (default: the file in SWERVE_CONFIG), the environment, and the defaults.
 
-    It is itself a configuration file, but for API keys: their hashes are left out.
+    The output is a valid configuration file, except that the hashes of API keys are left out.
     """
     config = load(file)
     if not write_json(json_to, effective(config)):
@@ -60,7 +63,7 @@ def show(file: Path | None, json_to: str | None) -> None:
 
 
 def effective(config: Config) -> dict[str, Any]:
-    """Every field with its value, section by section; of API keys no hashes."""
+    """Return every field with its value, by section, without the hashes of API keys."""
     out: dict[str, Any] = msgspec.to_builtins(config)
     del out["signals"]["tuning"]
     out["signals"] |= dataclasses.asdict(senses_of(config))
@@ -69,17 +72,17 @@ def effective(config: Config) -> dict[str, Any]:
 
 
 def as_toml(config: Config) -> str:
-    """`effective` as a commented TOML file."""
+    """Return `effective` as a commented TOML file."""
     values = effective(config)
     lines: list[str] = []
     section = ""
     for field in all_fields():
-        if field.section not in values:  # the fields of one API key: shown with it
+        if field.section not in values:  # the fields of an API key are shown with the key
             continue
         if field.section != section:
             section = field.section
             lines += ["", f"[{section}]"]
-        lines += textwrap.wrap(field.meaning, 110, initial_indent="# ", subsequent_indent="# ")
+        lines += textwrap.wrap(field.meaning, WIDTH, initial_indent="# ", subsequent_indent="# ")
         value = values[section][field.name]
         if field.name == "api_keys":
             lines += [f"# API key {toml(key['name'])} (hash not shown), scopes = {toml(key['scopes'])}" for key in value] or [
@@ -87,7 +90,7 @@ def as_toml(config: Config) -> str:
             ]
         elif value is None:
             lines.append(f"# {field.name} = (not set)")
-        elif isinstance(value, dict) and value:  # as one line: a table of its own would take in the fields that follow
+        elif isinstance(value, dict) and value:  # inline, because a [table] would swallow the following fields
             lines.append(f"{field.name} = {{ {', '.join(f'{toml_key(k)} = {toml(v)}' for k, v in value.items())} }}")
         else:
             lines.append(f"{field.name} = {toml(value)}")
@@ -95,17 +98,17 @@ def as_toml(config: Config) -> str:
 
 
 def toml(value: Any) -> str:
-    """A value as TOML writes it.
+    """Return a value as TOML.
 
     >>> toml([True, 1, 2.5, 'a"b', {}])
     '[true, 1, 2.5, "a\\\\"b", {}]'
     """
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml, value))}]"
-    # JSON's texts, numbers and truth values are TOML's, but for DEL
+    # TOML writes strings, numbers and booleans as JSON does, except for DEL
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def toml_key(name: str) -> str:
-    """A key, in quotes where it needs them."""
+    """Return a key, quoted if necessary."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml(name)

@@ -1,4 +1,4 @@
-"""`swerve demo`: intent shifts, and the ranking follows; on a page, in the terminal, or in a summary."""
+"""`swerve demo`: simulated intent shifts and the rankings that follow them, on a page, in the terminal, or as a summary."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from swerve.cli.common import console, figures, json_option, need_service, number, write_json
+from swerve.cli.common import LARGEST_PORT, console, figures, json_option, need_service, number, write_json
 from swerve.core.errors import SwerveError
 
 if TYPE_CHECKING:
     from swerve.demo.server import Demo
 
-#: The policies in the order of the tables, and what they are.
+#: The policies in the order of the tables, with their descriptions.
 POLICIES = {
     "swerve": "Swerve, live",
     "oracle": "told of every shift",
@@ -25,31 +25,35 @@ POLICIES = {
     "ucb1": "UCB1, notices nothing",
     "fixed": "the search engine's own order",
 }
-LOOK = 0.5  # seconds between looks in a terminal
-LINES = 5.0  # seconds between lines where there is none
+LOOK = 0.5  # seconds between updates in a terminal: often enough to look alive
+LINES = 5.0  # seconds between lines if standard output is no terminal
+RECENT = 3  # events shown below the live table
+SLOW_START = 3.0  # seconds after which a start is probably compiling, and the terminal says so
+HEADLESS_SECONDS = 20.0  # of playing: a scenario at a pace that the service keeps up with
+DEFAULT_SPEED = 200.0  # simulated minutes per second: a day takes seven seconds
 
 
 def standings(state: dict[str, Any], demo: Demo) -> RenderableType:
-    """The simulation as it stands."""
+    """Return the present state of the simulation as a table."""
     table = figures(f"{state['title']}, {state['day']}", "ranking by", "CTR", "clicks lost to the best")
     for name, words in POLICIES.items():
         table.add_row(f"{name}: {words}", f"{state['ctr'][name]:.1%}", number(state["regret"][name]))
     pace = "paused" if state["paused"] else "over" if state["ended"] else f"×{state['reached']:,.0f}"
     below = [f"{state['impressions']:,} impressions, {pace}"]
-    for event, adapted in list(zip(state["events"], state["adapt"], strict=True))[-3:]:
+    for event, adapted in list(zip(state["events"], state["adapt"], strict=True))[-RECENT:]:
         how = "not followed yet" if adapted["impressions"] is None else f"followed after {adapted['impressions']} impressions"
         below.append(f"“{event['query']}”: now {event['to']}; {how}")
     return Group(Text(f"{demo.address}  (Ctrl-C ends)", style="bold cyan"), table, Text("\n".join(below), style="dim"))
 
 
 def line(state: dict[str, Any]) -> str:
-    """The same in one line."""
+    """Return the present state of the simulation as one line."""
     ctr = ", ".join(f"{name} {state['ctr'][name]:.1%}" for name in POLICIES)
     return f"{state['day']}: {state['impressions']:,} impressions; CTR {ctr}"
 
 
 def counted(count: int, what: str) -> str:
-    """A number of things.
+    """Return a count with its noun.
 
     >>> counted(1, "false alarm"), counted(0, "false alarm")
     ('1 false alarm', '0 false alarms')
@@ -58,7 +62,7 @@ def counted(count: int, what: str) -> str:
 
 
 def summary(found: dict[str, Any]) -> RenderableType:
-    """What it came to."""
+    """Return the summary of a finished simulation."""
     title = (
         f"{found['scenario']}: {found['impressions']:,} impressions, {found['days']:.1f} simulated days in {found['seconds']:.0f} s"
     )
@@ -81,29 +85,31 @@ def summary(found: dict[str, Any]) -> RenderableType:
 
 
 def watch(demo: Demo, stop: threading.Event, quiet: bool) -> None:
-    """Show how it goes until `stop`: a live table in a terminal, a line now and then elsewhere, nothing when `quiet`."""
+    """Show the simulation until `stop`: a live table in a terminal, occasional lines elsewhere, nothing if `quiet`."""
     began = time.monotonic()
-    told = False
+    announced = False
     if quiet or not console.is_terminal or console.is_dumb_terminal:
-        while not stop.wait(LINES if told else LOOK):
+        while not stop.wait(LINES if announced else LOOK):
             if demo.state is not None and not quiet:
-                if not told:
+                if not announced:
                     console.print(f"the page: {demo.address}", highlight=False, soft_wrap=True)
-                    told = True
+                    announced = True
                 console.print(line(demo.state), highlight=False, soft_wrap=True)
         return
     with Live(console=console, transient=True, refresh_per_second=2, redirect_stdout=False, redirect_stderr=False) as live:
         while not stop.wait(LOOK):
             if demo.state is None:
                 waited = time.monotonic() - began
-                waiting = f"starting, {waited:.0f} s" + (" (the first start compiles for a minute or two)" if waited > 3 else "")
+                waiting = f"starting, {waited:.0f} s"
+                if waited > SLOW_START:
+                    waiting += " (the first start compiles for a minute or two)"
                 live.update(Text(f"{demo.address}  {waiting}" if demo.address else waiting, style="cyan"))
             else:
                 live.update(standings(demo.state, demo))
 
 
 def checked_scenario(ctx: click.Context, _: click.Parameter, name: str) -> str:
-    """Refuse a scenario that there is none of, at once."""
+    """Refuse an unknown scenario before anything starts."""
     need_demo()
     from swerve.demo import scenarios
 
@@ -111,7 +117,7 @@ def checked_scenario(ctx: click.Context, _: click.Parameter, name: str) -> str:
 
 
 def need_demo() -> None:
-    """Refuse the demo where its packages are not installed."""
+    """Refuse the demo if the packages of its extra are missing."""
     need_service("the demo")
     try:
         import httpx  # noqa: F401
@@ -123,22 +129,26 @@ def need_demo() -> None:
 @click.command("demo")
 @click.option(
     "--scenario", default="hurricane", show_default=True, callback=checked_scenario,
-    help="What happens: hurricane, independence-day, tomato, storm (many at once) or quiet (nothing).",
+    help="The scenario: hurricane, independence-day, tomato, storm (many shifts at once) or quiet (none).",
 )  # fmt: skip
 @click.option(
     "--speed", type=click.FloatRange(1, 1000), default=None,
-    help="Simulated minutes in a second, 1 to 1000.  [default: 200; headless: the whole scenario in --seconds]",
+    help="Simulated minutes per second, 1 to 1000.  [default: 200; headless: the whole scenario in --seconds]",
 )  # fmt: skip
-@click.option("--port", type=click.IntRange(0, 65535), default=None, help="Port; 0 takes any free one.  [default: 8350 if free]")
-@click.option("--store", metavar="URL", help="Keep the state, such as sqlite:///PATH.  [default: a folder that goes away]")
-@click.option("--headless", is_flag=True, help="No table: play for --seconds, then say what it came to.")
-@click.option("--seconds", type=click.FloatRange(1), default=None, help="End after so many seconds of playing.  [headless: 20]")
+@click.option(
+    "--port", type=click.IntRange(0, LARGEST_PORT), default=None, help="Port; 0 takes any free one.  [default: 8350 if free]"
+)
+@click.option(
+    "--store", metavar="STORE", help="Keep the state here: an address (sqlite:///PATH) or a file.  [default: a temporary folder]"
+)
+@click.option("--headless", is_flag=True, help="No table: play for --seconds, then print a summary.")
+@click.option("--seconds", type=click.FloatRange(1), default=None, help="End after this many seconds of playing.  [headless: 20]")
 @click.option(
     "--seed",
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Who asks, wants and clicks what; what the live service does with it also depends on the pace.",
+    help="Seed of the simulated users; the live service's rankings also depend on the pace.",
 )
 @json_option
 def command(
@@ -147,22 +157,23 @@ def command(
 ) -> None:  # fmt: skip
     """See it swerve: a service with its page, a search engine behind it, and simulated users whose intent shifts.
 
-    Open the address that it prints. The users search a small corpus of ambiguous queries; what they want changes as the scenario
-    says, and the service, which is told nothing of that, finds out. BWC, UCB1, an oracle and the search engine's own order meet
-    the same users.
+    Open the printed address. The users search a small corpus of ambiguous queries, and the scenario changes which results they
+    want. The service is not told of the changes and must detect them. BWC, UCB1, an oracle and the search engine's own order rank
+    for the same users.
     """
     from swerve.demo import scenarios
     from swerve.demo.clock import PACE
     from swerve.demo.server import FASTEST, PORT, SLOWEST, Demo, Options, free_port
+    from swerve.store.urls import store_url
 
     if headless and seconds is None:
-        seconds = 20.0
+        seconds = HEADLESS_SECONDS
     if speed is None:
-        fitting = scenarios.load(scenario).length / PACE / seconds if headless and seconds else 200.0
+        fitting = scenarios.load(scenario).length / PACE / seconds if headless and seconds else DEFAULT_SPEED
         speed = min(max(fitting, SLOWEST), FASTEST)
-    demo = Demo(Options(scenario, speed, seed, port, store, seconds))
+    demo = Demo(Options(scenario, speed, seed, port, None if store is None else store_url(store), seconds))
     if port is None and free_port(None) != PORT and json_to != "-":
-        console.print(f"port {PORT} is taken: any free one will do", highlight=False)
+        console.print(f"port {PORT} is taken: using another free port", highlight=False)
     stop = threading.Event()
     watching = threading.Thread(target=watch, args=(demo, stop, headless and json_to == "-"), name="swerve-terminal", daemon=True)
     watching.start()
@@ -172,7 +183,7 @@ def command(
         stop.set()
         watching.join()
     if demo.summary is None:
-        raise SwerveError("it was ended before anything could be summed up")
+        raise SwerveError("the demo ended before there was anything to summarise")
     try:
         if write_json(json_to, demo.summary):
             return

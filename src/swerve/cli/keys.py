@@ -1,4 +1,4 @@
-"""`swerve keys`: API keys for callers, and new keys for the service's own tokens."""
+"""`swerve keys`: makes API keys for callers, and new keys for the service's own tokens."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ import click
 
 from swerve.cli.common import json_option, need_service, write_json
 from swerve.core.errors import SwerveError, nearest
+from swerve.store.urls import named_store, store_url
 
 need_service("`swerve keys`")
 
 from swerve.service.config.sections import NAME, NAMED, SCOPES, Scope  # noqa: E402
 from swerve.service.secrets import beside, new_key, rotate  # noqa: E402
+
+#: How the name of a file of secrets ends; `beside` appends this to the name of the store.
+SUFFIX = ".secrets"
+#: The first bytes of every SQLite database.
+SQLITE_MAGIC = b"SQLite format 3\0"
 
 
 @click.group("keys")
@@ -23,7 +29,7 @@ def command() -> None:
 
 
 def read_scopes(ctx: click.Context, _: click.Parameter, text: str) -> tuple[Scope, ...]:
-    """`rank,read` as scopes."""
+    """Parse scopes such as `rank,read`."""
     words = [word.strip() for word in text.split(",")]
     for word in words:
         if word not in get_args(Scope):
@@ -36,11 +42,11 @@ def read_scopes(ctx: click.Context, _: click.Parameter, text: str) -> tuple[Scop
 @command.command("new")
 @click.argument("name")
 @click.option(
-    "--scopes", default=",".join(SCOPES), show_default=True, callback=read_scopes, help="What it is good for, separated by commas."
+    "--scopes", default=",".join(SCOPES), show_default=True, callback=read_scopes, help="What the key allows, separated by commas."
 )
 @json_option
 def new(name: str, scopes: tuple[Scope, ...], json_to: str | None) -> None:
-    """Make an API key for NAME and print it, once; the configuration keeps its hash."""
+    """Make an API key for NAME and print it once; the configuration stores its hash."""
     if not re.search(NAME, name):
         raise SwerveError(f"NAME = {name!r} is not allowed; it must be {NAMED}")
     key = new_key(name, scopes)
@@ -48,19 +54,52 @@ def new(name: str, scopes: tuple[Scope, ...], json_to: str | None) -> None:
         return
     listed = ", ".join(f'"{scope}"' for scope in scopes)
     click.echo(f"The key, shown this once; callers send it as `Authorization: Bearer KEY`:\n\n    {key.text}\n")
-    click.echo("For the end of the configuration file; the service reads it when it starts:\n")
+    click.echo("Append this to the configuration file; the service reads it when it starts:\n")
     click.echo(f'    [[security.api_keys]]\n    name = "{name}"\n    hash = "{key.entry.hash}"\n    scopes = [{listed}]')
 
 
 @command.command("rotate")
 @click.argument("store_or_file")
 def rotate_command(store_or_file: str) -> None:
-    """Make a new key for the tokens of decisions; the one before it stays valid, an older one does not.
+    """Make a new key that signs decisions; the previous key stays valid, an older one is dropped.
 
-    STORE_OR_FILE is the store's address (its secrets lie beside it) or the file of secrets itself. The service takes the new key
-    when it starts next. Rotate again only when the feedback window has passed: tokens of the dropped key are refused.
-    The query key stays as it is, because the state of every query is found under it.
+    STORE_OR_FILE is the store, an address or a file (its secrets lie beside it), or the file of secrets itself. The service uses
+    the new key from its next start on. Rotate again only after the feedback window: tokens of the dropped key are refused.
+    The query key does not change, because every query's state is stored under it.
     """
-    path = beside(store_or_file) if "://" in store_or_file else Path(store_or_file)
+    path, store = secrets_of(store_or_file)
+    if not path.exists() and store is not None and store.exists():
+        raise SwerveError(lost(path, store))
     rotate(path)
-    click.echo(f"{path}: a new token key is in place, the one before it stays valid; restart the service to use it.")
+    click.echo(f"{path}: a new token key is in place, the previous one stays valid; restart the service to use it.")
+
+
+def secrets_of(text: str) -> tuple[Path, Path | None]:
+    """Return the file of secrets that `text` names, directly or through its store, and the store if known.
+
+    A plain path names a store if it is an SQLite database, or if there is no such file and the name does not end in `.secrets`.
+    """
+    if "://" not in text:
+        path = Path(text)
+        if path.suffix == SUFFIX:
+            return path, path.with_suffix("")
+        if path.exists() and not is_database(path):
+            return path, None
+    return beside(store_url(text)), named_store(text)
+
+
+def is_database(path: Path) -> bool:
+    """Return whether a file begins like an SQLite database."""
+    with path.open("rb") as file:
+        return file.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
+
+
+def lost(path: Path, store: Path) -> str:
+    """Say what to do about a store whose file of secrets is missing."""
+    return (
+        f"there are no secrets {path} to rotate, but the store {store} is there, and without its query key none of its queries can "
+        f"be found. Bring {path} back from a backup (mode 0600). If there is no copy, the store's queries are lost: move the store "
+        "away and start the service with --new-store, which makes a new store and new secrets. If the keys are in the variables "
+        "SWERVE_TOKEN_KEY and SWERVE_QUERY_KEY, rotate there: move the present token key to SWERVE_TOKEN_KEY_OLD and put a new "
+        "one into SWERVE_TOKEN_KEY"
+    )

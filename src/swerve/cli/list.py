@@ -1,4 +1,4 @@
-"""`swerve list`: what there is to play with."""
+"""`swerve list`: lists policies, environments and building blocks."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from swerve.core.spec import Spec, base_of, field_types
 from swerve.environments import RECORDED, WORKLOADS, environments
 from swerve.policies import POLICIES
 
-#: Below this many columns three columns of text cannot be read side by side.
+#: Terminals with fewer columns than this get a list: three columns of text would be unreadable.
 NARROW = 70
 
 
 def summary(thing: Any) -> str:
-    """The first line of a docstring."""
+    """Return the first line of a docstring."""
     return (inspect.getdoc(thing) or "").partition("\n")[0]
 
 
 def parameters(cls: type[Spec]) -> dict[str, dict[str, Any]]:
-    """A class's fields: default and what is allowed."""
+    """Return a class's fields with defaults and allowed values."""
     out: dict[str, dict[str, Any]] = {}
     signature = inspect.signature(cls).parameters
     for name, annotation in field_types(cls).items():
@@ -39,7 +39,7 @@ def parameters(cls: type[Spec]) -> dict[str, dict[str, Any]]:
 
 
 def catalog() -> list[dict[str, Any]]:
-    """Everything that can be named, kind by kind."""
+    """Return everything that has a name, by kind."""
     rows: list[dict[str, Any]] = []
     for name, maker in POLICIES.items():
         defaults = {key: p.default for key, p in list(inspect.signature(maker).parameters.items())[1:]}
@@ -60,12 +60,12 @@ def catalog() -> list[dict[str, Any]]:
 
 @click.command("list")
 @click.option(
-    "--all", "everything", is_flag=True, help="Building blocks, classifiers and detectors too, for compositions of your own."
+    "--all", "everything", is_flag=True, help="Also list building blocks, classifiers and detectors, for your own compositions."
 )
 @load_option
 @json_option
 def command(everything: bool, json_to: str | None) -> None:
-    """Policies, environments and workloads by name, with their parameters and defaults."""
+    """List policies, environments and workloads with their parameters and defaults."""
     rows = catalog()
     if write_json(json_to, [{**row, "parameters": {k: _shown(v) for k, v in row["parameters"].items()}} for row in rows]):
         return
@@ -95,7 +95,7 @@ def command(everything: bool, json_to: str | None) -> None:
 
 
 def listed(parameters: dict[str, Any]) -> str:
-    """Parameters with their defaults, in a line."""
+    """Return parameters with their defaults as one line."""
     return ", ".join(k if v is None else f"{k}={_shown(v)}" for k, v in parameters.items()) or "–"
 
 

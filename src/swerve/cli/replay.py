@@ -1,4 +1,4 @@
-"""`swerve replay`: a recording of requests through the ranker, again."""
+"""`swerve replay`: plays a recording of requests through the ranker again."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import click
 
 from swerve.cli.common import console, json_option, need_service, write_json
 
+#: With a configured policy.seed rankings do not depend on the key, so any key will do.
+NO_KEY = bytes(32)
+
 
 @click.command()
 @click.argument("recording", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -16,14 +19,14 @@ from swerve.cli.common import console, json_option, need_service, write_json
     "--secrets",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="The service's file of secrets; needed unless policy.seed was set or SWERVE_QUERY_KEY is.",
+    help="The service's file of secrets; needed unless policy.seed or SWERVE_QUERY_KEY is set.",
 )
 @json_option
 def command(recording: Path, secrets: Path | None, json_to: str | None) -> None:
-    """Replay a RECORDING (log.record in the configuration) and compare every ranking with the one that was shown.
+    """Replay a RECORDING (log.record in the configuration) and compare every ranking with the one shown.
 
-    The recording must have begun with an empty store. With the service's secrets, or a configured policy.seed, every ranking and
-    every record's bytes come out the same.
+    The recording must begin with an empty store. With the service's secrets, or a configured policy.seed, every ranking and
+    every record's bytes are reproduced.
     """
     need_service("a replay")
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -34,7 +37,7 @@ def command(recording: Path, secrets: Path | None, json_to: str | None) -> None:
     from swerve.serving.replay import Replay
 
     named = os.environ.get("SWERVE_QUERY_KEY")
-    key = read_file(secrets).query_key if secrets else decode_key("SWERVE_QUERY_KEY", named) if named else bytes(32)
+    key = read_file(secrets).query_key if secrets else decode_key("SWERVE_QUERY_KEY", named) if named else NO_KEY
     replay = Replay(recording, key, lambda tables: settings_in(str(recording), tables))
     with Progress(
         TextColumn("replaying"), BarColumn(), DownloadColumn(), TimeRemainingColumn(),

@@ -1,4 +1,4 @@
-"""`swerve reproduce`: the paper's experiments, our figures beside theirs."""
+"""`swerve reproduce`: runs the paper's experiments and shows our figures beside the printed ones."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from swerve.cli import INTERRUPTED
 from swerve.cli.common import (
     console,
     errors,
@@ -35,19 +36,25 @@ GROUPS = {
     "features": ["features"],
     "lower-bounds": [],
 }
-#: What `--quick` plays: a fifth of the queries, each as long as ever, and shorter horizons.
+#: `--quick` plays a fifth of the queries, each at full length, and shorter horizons half a decade apart.
 QUICK_QUERIES, QUICK_RUNS, QUICK_HORIZONS = 20, 2, (10_000, 31_623, 100_000)
+#: Runs per setting, as in the paper.
+RUNS = 10
+#: Fewer impressions leave queries without a round.
+FEWEST_IMPRESSIONS = 1000
+THOUSAND = 1e3
 
 
 @click.command("reproduce")
 @click.argument("what", type=click.Choice([*GROUPS, "all"]), default="all")
-@click.option("--runs", type=click.IntRange(1), default=None, help="Number of runs  [default: 10; 2 with --quick]")
+@click.option("--runs", type=click.IntRange(1), default=None, help=f"Number of runs  [default: {RUNS}; {QUICK_RUNS} with --quick]")
 @seed_option
 @click.option(
-    "--impressions", type=click.IntRange(1000), default=None, help="Impressions in all  [default: 3,000,000 as in the paper]"
-)
-@click.option("--quick", is_flag=True, help="A small version that keeps the shape, in seconds.")
-@click.option("--exp3s", "with_exp3s", is_flag=True, help="EXP3.S in figure (a) too: the paper leaves it out, it is far above.")
+    "--impressions", type=click.IntRange(FEWEST_IMPRESSIONS), default=None,
+    help="Impressions in all  [default: 3,000,000 as in the paper]",
+)  # fmt: skip
+@click.option("--quick", is_flag=True, help="A small version with the same shape, in seconds.")
+@click.option("--exp3s", "with_exp3s", is_flag=True, help="Also play EXP3.S in figure (a); the paper omits it, far above.")
 @threads_option
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("runs"), show_default=True,
@@ -67,18 +74,18 @@ def command(
     report: Path | None,
     json_to: str | None,
 ) -> None:
-    """Play the paper's experiments and put our figures beside the printed ones.
+    """Run the paper's experiments and show our figures beside the printed ones.
 
     figure-a: cumulative regret over time. fractions: table (b). features: table (c). lower-bounds: regret over T on the families of
-    Theorems 5 and 6. all: everything. Runs are kept in --out as they end: interrupt it and call again.
+    Theorems 5 and 6. all: everything. Each finished run is stored in --out: after an interruption, repeat the command to continue.
     """
     if report is not None:
         need_plots("--report")
     if impressions is not None and what == "lower-bounds":
-        raise SwerveError("--impressions is not allowed with lower-bounds; its settings are horizons of their own")
+        raise SwerveError("--impressions is not allowed with lower-bounds; it has its own horizons")
     start = time.perf_counter()
     wanted = [name for group, names in GROUPS.items() for name in names if what in (group, "all")]
-    count = runs or (QUICK_RUNS if quick else 10)
+    count = runs or (QUICK_RUNS if quick else RUNS)
     experiments = [tuned(EXPERIMENTS[name], with_exp3s) for name in wanted]
     if quick and impressions is None:
         experiments = [experiment.thinned(QUICK_QUERIES) for experiment in experiments]
@@ -97,8 +104,8 @@ def command(
             if families:
                 growths = lower_bounds.run(runs=count, seed=seed, horizons=horizons, threads=threads, out=out, progress=tick)
     except Interrupted:
-        errors.print(f"swerve: interrupted; finished runs are in {out}, the same command goes on from there")
-        raise click.exceptions.Exit(130) from None
+        errors.print(f"swerve: interrupted; finished runs are in {out}, repeat the command to continue")
+        raise click.exceptions.Exit(INTERRUPTED) from None
     seconds = time.perf_counter() - start
     rows = [cell.as_row() for cell in cells] + [row for growth in growths for row in growth.as_rows()]
     if not write_json(json_to, rows):
@@ -112,14 +119,14 @@ def command(
 
 
 def tuned(experiment: Experiment, with_exp3s: bool) -> Experiment:
-    """Figure (a) with EXP3.S when that is asked for."""
+    """Add EXP3.S to figure (a) if requested."""
     if with_exp3s and "curve" in experiment.tags:
         return dataclasses.replace(experiment, policies={**experiment.policies, "exp3s": "exp3s"})
     return experiment
 
 
 def show(experiments: list[Experiment], cells: list[Cell], growths: list[lower_bounds.Growth]) -> None:
-    """The tables, in the terminal."""
+    """Print the tables in the terminal."""
     for experiment in experiments:
         own = [cell for cell in cells if cell.experiment == experiment.name]
         table = figures(experiment.title, experiment.axis, "policy", "regret ± sd", "se", "paper", "ratio")
@@ -136,8 +143,8 @@ def show(experiments: list[Experiment], cells: list[Cell], growths: list[lower_b
                 "where BWC's regret comes from (thousands)", experiment.axis, "regret", *[c.replace("_", " ") for c in CAUSES]
             )
             for row in rows:
-                parts: list[Any] = [f"{row.causes[cause] / 1e3:.1f}" for cause in CAUSES]
-                table.add_row(f"{row.setting:g}", f"{row.regret / 1e3:.1f}", *parts)
+                parts: list[Any] = [f"{row.causes[cause] / THOUSAND:.1f}" for cause in CAUSES]
+                table.add_row(f"{row.setting:g}", f"{row.regret / THOUSAND:.1f}", *parts)
             console.print(table)
     claims = agreements(cells)
     for claim in claims:

@@ -1,4 +1,4 @@
-"""`swerve restore`: a backup in the place of a store."""
+"""`swerve restore`: puts a backup in place of a store."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import click
 from swerve.cli.common import console, errors, json_option, late_progress, need_service, write_json
 from swerve.core.errors import SwerveError
 from swerve.store.restore import restore
-from swerve.store.urls import named_store
+from swerve.store.urls import named_store, store_url
 from swerve.store.verify import Report
 
 need_service("`swerve restore`")
 
+from swerve.service.secrets import beside  # noqa: E402
 from swerve.service.verify import MEANING, check_secrets  # noqa: E402
 
 
@@ -23,25 +24,27 @@ from swerve.service.verify import MEANING, check_secrets  # noqa: E402
 @click.argument("copy", type=click.Path(path_type=Path))
 @click.argument("store")
 @click.option(
-    "--live", is_flag=True, help="Under a running service, which forgets what it has in memory and goes on with the copy."
+    "--live", is_flag=True, help="Allow this while a service runs; the service drops its memory and continues with the copy."
 )
-@click.option("--discard", is_flag=True, help="Do not keep what is replaced.")
+@click.option("--discard", is_flag=True, help="Do not keep the replaced store.")
 @json_option
 def command(copy: Path, store: str, live: bool, discard: bool, json_to: str | None) -> None:
-    """Check the backup COPY and put it in the place of STORE, an address or a file.
+    """Check the backup COPY and put it in place of STORE, an address or a file.
 
-    What is replaced stays beside it, with its log, under a name with the time; COPY stays where it is. While a service runs on the
-    store this is refused, unless --live is given. The secrets are not touched: the store needs those of the time of the backup.
+    The replaced store is kept beside it, with its log, under a name with the time; COPY is not moved. While a service runs on the
+    store the command is refused, unless --live is given. The secrets are not changed: the store needs those it had at the backup.
     """
     started = time.perf_counter()
     path = named_store(store)
-    secrets = path.with_name(f"{path.name}.secrets")
+    secrets = beside(store_url(store))
 
     def approve(report: Report) -> None:
         check_secrets(report, secrets)
         trouble = [one for one in report.errors if one.name == "secrets"]
-        if live and trouble and secrets.exists():  # the service would refuse a store that it has no key for, and serve nothing
-            raise SwerveError(f"{trouble[0]}; nothing was restored: stop the service and put those of the backup in place first")
+        if live and trouble and secrets.exists():  # the service would refuse the store, for lack of its key
+            raise SwerveError(
+                f"{trouble[0]}; nothing was restored: stop the service and put the secrets of the backup in place first"
+            )
 
     with late_progress() as progress:
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -58,11 +61,11 @@ def command(copy: Path, store: str, live: bool, discard: bool, json_to: str | No
         return
     console.print(f"{path}: {report.rows:,} queries, as {copy} has them", soft_wrap=True, highlight=False, markup=False)
     if done.kept:
-        console.print(f"what was there before is {done.kept}", soft_wrap=True, highlight=False, markup=False)
+        console.print(f"the replaced store is {done.kept}", soft_wrap=True, highlight=False, markup=False)
     for one in report.findings:
         errors.print(f"{'warning' if one.warning else 'wrong'}: {one}", soft_wrap=True, highlight=False, markup=False)
     if not data["secrets"]:
         words = f"put the secrets that belong to the backup in place before the service starts: {secrets}, mode 0600"
         errors.print(words, soft_wrap=True, highlight=False, markup=False)
     elif done.live:
-        console.print("the service takes it up with its next write")
+        console.print("the service uses it from its next write on")

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from swerve.cli.common import need_service
+from swerve.cli.common import LARGEST_PORT, need_service
 
 
 @click.command()
 @click.option("--host", help="Address to listen on; anything but the loopback needs an API key.  [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port; 0 takes any free one.  [default: 8350]")
-@click.option("--store", metavar="URL", help="The store, such as sqlite:///PATH.  [default: sqlite:///swerve.db]")
+@click.option("--port", type=click.IntRange(0, LARGEST_PORT), help="Port; 0 takes any free one.  [default: 8350]")
+@click.option("--store", metavar="STORE", help="The store: an address (sqlite:///PATH) or a file.  [default: sqlite:///swerve.db]")
 @click.option(
     "--config",
     "config_file",
@@ -20,18 +20,19 @@ from swerve.cli.common import need_service
     type=click.Path(path_type=Path),
     help="Configuration in TOML (docs/configuration.md); SWERVE_CONFIG names a default.",
 )
-@click.option("--new-store", is_flag=True, help="Begin a new store where one has been and is missing; without it that is refused.")
+@click.option("--new-store", is_flag=True, help="Begin a new store although an earlier one is missing; refused otherwise.")
 def command(host: str | None, port: int | None, store: str | None, config_file: Path | None, new_store: bool) -> None:
-    """Serve `rank` and `feedback` over HTTP, with durable state, and a page that shows what happens.
+    """Serve `rank` and `feedback` over HTTP, with durable state and a dashboard.
 
-    Options win over the environment, the environment over the file. Ctrl-C or SIGTERM ends in order: requests under way are
+    Options override the environment, which overrides the file. Ctrl-C or SIGTERM shuts down cleanly: requests in progress are
     answered and everything is written.
     """
     need_service()
     from swerve.dashboard import extend
     from swerve.service.config.load import load
     from swerve.service.http.server import serve
+    from swerve.store.urls import store_url
 
-    given = {"server.host": host, "server.port": port, "store.url": store}
+    given = {"server.host": host, "server.port": port, "store.url": None if store is None else store_url(store)}
     config = load(config_file, {name: value for name, value in given.items() if value is not None})
     serve(config, click.echo, extend=extend, new_store=new_store)

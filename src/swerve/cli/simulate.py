@@ -1,4 +1,4 @@
-"""`swerve simulate`: play policies in an environment and report their regret."""
+"""`swerve simulate`: plays policies in an environment and reports their regret."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from swerve.cli import INTERRUPTED
 from swerve.cli.common import (
     console,
     errors,
@@ -28,6 +29,9 @@ from swerve.environments import environment, world
 from swerve.policies import policy
 from swerve.simulate import Interrupted, Results, simulate
 
+#: Characters of a plot in the terminal: wider ones are hard to read.
+PLOT_WIDTH, PLOT_HEIGHT = 110, 24
+
 
 @click.command("simulate", no_args_is_help=True)
 @click.argument("policies", nargs=-1, required=True, metavar="POLICY…")
@@ -36,7 +40,12 @@ from swerve.simulate import Interrupted, Results, simulate
 )
 @runs_option
 @seed_option
-@click.option("--pooling", default="shared", show_default=True, help="Who learns together: shared, query, or a number of groups.")
+@click.option(
+    "--pooling",
+    default="shared",
+    show_default=True,
+    help="Which queries share what they learn: shared, query, or a number of groups.",
+)
 @click.option("--points", type=click.IntRange(1), default=100, show_default=True, help="Checkpoints of the regret curve.")
 @click.option(
     "--spacing", type=click.Choice(["linear", "log"]), default="linear", show_default=True, help="Spacing of the checkpoints."
@@ -65,8 +74,8 @@ def command(
 ) -> None:
     """Play each POLICY in RUNS instances of the environment, drawn with the seeds SEED, SEED + 1, …
 
-    A policy is a name (see `swerve list`), with parameters in brackets if you like: bwc, 'bwc(length=500)',
-    'Oracle(Thompson())'. Clicks, contexts and events are the same for every policy.
+    A policy is a name (see `swerve list`), optionally with parameters in brackets: bwc, 'bwc(length=500)',
+    'Oracle(Thompson())'. Every policy meets the same clicks, contexts and events.
     """
     if curves and json_to is None:
         raise SwerveError("--curves is not allowed without --json: the curves go into the JSON")
@@ -102,11 +111,11 @@ def command(
     if stopped:
         kept = f"; finished runs are in {out}" if out else ""
         errors.print(f"swerve: interrupted after {sum(len(r.runs) for r, _ in done.values())} finished runs{kept}")
-        raise click.exceptions.Exit(130)
+        raise click.exceptions.Exit(INTERRUPTED)
 
 
 def row(name: str, results: Results, seconds: float, curves: bool) -> dict[str, Any]:
-    """One policy's figures."""
+    """Return one policy's figures."""
     out = {"name": name, **results.summary(), "seconds": seconds}
     if curves:
         out["rounds"] = results.rounds.tolist()
@@ -115,7 +124,7 @@ def row(name: str, results: Results, seconds: float, curves: bool) -> dict[str, 
 
 
 def spans(seeds: list[int]) -> str:
-    """Seeds in words.
+    """Describe seeds in words.
 
     >>> spans([3]), spans([0, 1, 2, 5])
     ('1 run, seed 3', 'mean of 4 runs, seeds 0–2, 5')
@@ -131,7 +140,7 @@ def spans(seeds: list[int]) -> str:
 
 
 def title(rows: list[dict[str, Any]], where: str, runs: int) -> str:
-    """What the figures are means over: the runs that have finished, policy by policy where these differ."""
+    """Return the table's title with the finished runs, by policy if they differ."""
     said = {line["name"]: spans(line["seeds"]) for line in rows}
     if all(len(line["seeds"]) == runs for line in rows):
         return f"{where}: {next(iter(said.values()))}"
@@ -139,7 +148,7 @@ def title(rows: list[dict[str, Any]], where: str, runs: int) -> str:
 
 
 def table(rows: list[dict[str, Any]], where: str, runs: int) -> Table:
-    """The figures as a table: mean ± standard deviation, the counters as means over runs."""
+    """Return the figures as a table: mean ± standard deviation, and counters as means over runs."""
     out = figures(
         title(rows, where, runs),
         "policy", "regret ± sd", "clicks\n/round", "events", "alarms\ntrue/false", "missed", "wrong\nlabels", "restarts", "s",
@@ -157,23 +166,23 @@ def table(rows: list[dict[str, Any]], where: str, runs: int) -> Table:
 
 
 def need_plotext(what: str) -> None:
-    """Refuse a plot at once where none can be drawn."""
+    """Refuse a plot if plotext is missing."""
     if importlib.util.find_spec("plotext") is None:
         raise SwerveError(f"{what} needs the package plotext; install Swerve with its extra `demo`")
 
 
 def draw(results: dict[str, Results]) -> None:
-    """Mean regret over rounds, in the terminal."""
+    """Draw the mean regret over rounds in the terminal."""
     import plotext
 
     plotext.clear_figure()
-    colours = ["green", "blue", "red", "magenta", "cyan", "orange"]
-    for place, (name, result) in enumerate(results.items()):
+    colours = ["green", "blue", "red", "magenta", "cyan", "orange"]  # repeated beyond six policies
+    for index, (name, result) in enumerate(results.items()):
         curve = [0.0, *result.curves.mean(axis=0).tolist()]
-        plotext.plot([0, *result.rounds.tolist()], curve, label=name, marker="braille", color=colours[place % len(colours)])
+        plotext.plot([0, *result.rounds.tolist()], curve, label=name, marker="braille", color=colours[index % len(colours)])
     plotext.title("cumulative regret")
     plotext.xlabel("round")
     plotext.theme("clear")
-    plotext.plotsize(min(console.width, 110), 24)
+    plotext.plotsize(min(console.width, PLOT_WIDTH), PLOT_HEIGHT)
     text = plotext.build()
     click.echo(text if console.is_terminal else plotext.uncolorize(text))

@@ -1,4 +1,4 @@
-"""`swerve verify`: is a store whole?"""
+"""`swerve verify`: checks a store."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 
 import click
 
-from swerve.cli.common import console, errors, json_option, late_progress, need_service, write_json
+from swerve.cli.common import MB, console, errors, json_option, late_progress, need_service, write_json
 from swerve.core.errors import SwerveError
 from swerve.store.protocol import InUse
-from swerve.store.urls import named_store
+from swerve.store.urls import named_store, store_url
 from swerve.store.verify import Report, verify
 
 need_service("`swerve verify`")
 
+from swerve.service.secrets import beside  # noqa: E402
 from swerve.service.verify import MEANING, check_secrets  # noqa: E402
 
 
@@ -25,14 +26,14 @@ from swerve.service.verify import MEANING, check_secrets  # noqa: E402
     "--secrets",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="The secrets of the store.  [default: those beside it]",
+    help="The store's file of secrets.  [default: the file beside the store]",
 )
 @json_option
 def command(store: str, secrets: Path | None, json_to: str | None) -> None:
-    """Check STORE, an address or a file, and say what is wrong with it; nothing is changed.
+    """Check STORE, an address or a file, and report its defects; nothing is changed.
 
-    Structure, log, checksums, whose each record is, whether its counts can be, names, used decisions, secrets. The exit status is 1
-    when anything is wrong, and 0 with warnings only. While a service runs on the store it is refused: check a backup.
+    Checks structure, log, checksums, owners of records, plausibility of counts, names, used decisions and secrets. The exit status
+    is 1 for any defect, and 0 with warnings only. While a service runs on the store the command is refused: check a backup.
     """
     started = time.perf_counter()
     path = named_store(store)
@@ -40,15 +41,15 @@ def command(store: str, secrets: Path | None, json_to: str | None) -> None:
         with late_progress() as progress:
             report = verify(path, MEANING, progress)
     except InUse as error:
-        raise SwerveError(f"{str(error).partition(';')[0]}; stop it, or check a backup of the store") from None
-    check_secrets(report, secrets or path.with_name(f"{path.name}.secrets"))
+        raise SwerveError(f"{str(error).partition(';')[0]}; stop that process, or check a backup of the store") from None
+    check_secrets(report, secrets or beside(store_url(store)), "name the right file with --secrets")
     if not write_json(json_to, as_json(report) | {"seconds": time.perf_counter() - started}):
         tell(report, time.perf_counter() - started)
     raise click.exceptions.Exit(0 if report.ok else 1)
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """A report as figures."""
+    """Return a report as figures."""
     found = [
         [{"name": one.name, "message": one.message, "count": one.count, "examples": one.examples} for one in some]
         for some in (report.errors, report.warnings)
@@ -61,14 +62,14 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def tell(report: Report, seconds: float) -> None:
-    """A report in words."""
-    log = f", a log of {report.log.bytes / 1e6:,.1f} MB with {report.log.commits:,} commits" if report.log.bytes else ""
+    """Print a report."""
+    log = f", a log of {report.log.bytes / MB:,.1f} MB with {report.log.commits:,} commits" if report.log.bytes else ""
     console.print(
-        f"{report.path}: {report.rows:,} queries, {report.size / 1e6:,.1f} MB{log}, checked in {seconds:.1f} s",
+        f"{report.path}: {report.rows:,} queries, {report.size / MB:,.1f} MB{log}, checked in {seconds:.1f} s",
         soft_wrap=True, highlight=False, markup=False,
     )  # fmt: skip
     if report.older:
-        console.print(f"{report.older:,} records of an older layout, which do not say whose they are", soft_wrap=True)
+        console.print(f"{report.older:,} records of an older layout, which does not name the owner", soft_wrap=True)
     for one in report.errors:
         errors.print(f"wrong: {one}", soft_wrap=True, highlight=False, markup=False)
     for one in report.warnings:

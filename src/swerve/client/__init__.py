@@ -1,4 +1,4 @@
-"""The client of the service, sync and async; it needs httpx and msgspec, and nothing of the service."""
+"""The client of the service, sync and async; it needs httpx and msgspec, but none of the service's other packages."""
 
 from swerve.client.client import AsyncClient, Client
 from swerve.client.exchange import CandidateLike, RankArguments, Ranking, ServiceAway, SwerveClientError

@@ -1,8 +1,8 @@
-"""Client of the service: `Client` and `AsyncClient`. Search goes on when the service does not.
+"""The clients of the service, `Client` and `AsyncClient`, which keep search working when the service does not.
 
-`rank` gives the given order, marked degraded and with a reason, when the service is away, slow or broken. `feedback` tries again,
-which is safe because the service counts a decision once. What is said and what it means is in `exchange`; here is only what
-differs: sending and waiting.
+`rank` returns the given order, marked degraded and with a reason, if the service is away, slow or broken. `feedback` retries,
+which is safe because the service counts a decision once. `exchange` defines requests and the meaning of answers; this module only
+sends and waits.
 """
 
 from __future__ import annotations
@@ -37,36 +37,41 @@ __all__ = ["AsyncClient", "CandidateLike", "Client", "RankArguments", "Ranking",
 
 T = TypeVar("T")
 
+RANK_SECONDS = 0.1  # a search page waits for the ranking: users do not notice a tenth of a second
+FEEDBACK_SECONDS = 2.0  # feedback is answered when it is durable, and nobody waits for it on a page
+RETRIES = 3  # with growing waits; after them the caller keeps the feedback and sends it later
+BREAKER_FAILURES, BREAKER_SECONDS = 5, 1.0  # a dead service costs five timeouts, then one per second
+LISTED = 20  # queries of a list
+
 
 class _Base(ABC):
-    """What a client is made with.
+    """The arguments that both clients share.
 
-    base_url, api_key: where the service is, and a key of `swerve keys new` when it asks for one. timeout: the seconds that a
-    `rank` may take in all. feedback_timeout: the seconds that one try of anything else may take. retries: further tries of
-    feedback. breaker_failures: after so many failed ranks in a row, `rank` is degraded at once. breaker_seconds: until it asks
-    again.
+    base_url, api_key: the address of the service, and a key of `swerve keys new` if the service requires one. timeout: seconds for
+    a whole `rank`. feedback_timeout: seconds for one try of any other call. retries: further tries of feedback. breaker_failures:
+    failed ranks in a row after which `rank` is degraded without a request. breaker_seconds: how long, until it tries again.
     """
 
     def __init__(
         self,
         base_url: str = ADDRESS,
         api_key: str | None = None,
-        timeout: float = 0.1,
-        feedback_timeout: float = 2.0,
-        retries: int = 3,
-        breaker_failures: int = 5,
-        breaker_seconds: float = 1.0,
+        timeout: float = RANK_SECONDS,
+        feedback_timeout: float = FEEDBACK_SECONDS,
+        retries: int = RETRIES,
+        breaker_failures: int = BREAKER_FAILURES,
+        breaker_seconds: float = BREAKER_SECONDS,
     ) -> None:
         self._exchange = Exchange(base_url, api_key, timeout, feedback_timeout, retries, breaker_failures, breaker_seconds)
         self._open()
 
     @abstractmethod
     def _open(self) -> None:
-        """Make the pool of connections."""
+        """Create the pool of connections."""
 
 
 class Client(_Base):
-    """The service, from threads. One instance serves all of them and keeps its connections; make one per process."""
+    """The service for threads. One instance serves all threads and keeps its connections; make one per process."""
 
     _http: httpx.Client
 
@@ -80,35 +85,40 @@ class Client(_Base):
         signals: Mapping[str, float] | None = None,
         session: str | None = None,
     ) -> Ranking:
-        """The order to show; the given one, degraded, when the service does not answer in time."""
+        """Return the order to show; the given order, degraded, if the service does not answer in time."""
         return self._run(self._exchange.rank({"query": query, "candidates": candidates, "signals": signals, "session": session}))
 
     def rank_many(self, requests: Iterable[RankArguments]) -> list[Ranking]:
-        """The orders of several queries, in one request. An entry that is refused keeps its order, with the reason."""
+        """Return the orders of several queries, in one request. A refused entry keeps its order, with the reason."""
         return self._run(self._exchange.rank_many(requests))
 
     def feedback(self, decision: str | None, clicked: str | None = None) -> bool:
-        """Say what was clicked, None for nothing. True when it counts; False when it was too late, or there is no decision."""
+        """Report the click, None for no click. Return True if it counts; False if it came too late or there is no decision."""
         return self._run(self._exchange.feedback(decision, clicked))
 
     def feedback_many(self, decisions: Iterable[tuple[str | None, str | None]]) -> list[bool]:
-        """Say what was clicked, (decision, clicked) each, in one request."""
+        """Report several (decision, clicked) pairs in one request; return for each whether it counts.
+
+        Raises `SwerveClientError` for the first refused pair; every pair that is not refused was taken. Raises `ServiceAway` if
+        some pair could not be taken; others may have been. A pair counts once, however often it is sent: docs/client.md shows how
+        to retry.
+        """
         return self._run(self._exchange.feedback_many(decisions))
 
     def state(self, query: str) -> QueryState:
-        """What the service knows of a query."""
+        """Return what the service has learnt about a query."""
         return self._run(self._exchange.state(query))
 
-    def queries(self, order: Literal["traffic", "shifted"] = "traffic", limit: int = 20) -> list[QuerySummary]:
-        """The queries with the most traffic, or those that shifted last."""
+    def queries(self, order: Literal["traffic", "shifted"] = "traffic", limit: int = LISTED) -> list[QuerySummary]:
+        """Return the queries with the most traffic, or those that shifted last."""
         return self._run(self._exchange.queries(order, limit))
 
     def shift(self, query: str) -> int:
-        """Say that a query's intent has shifted; the phase that begins."""
+        """Tell the service that a query's intent has shifted; return the phase that begins."""
         return self._run(self._exchange.shift(query))
 
     def health(self) -> bool:
-        """Whether the service can serve now."""
+        """Return whether the service can serve now."""
         return self._run(self._exchange.health())
 
     def close(self) -> None:
@@ -140,7 +150,7 @@ class Client(_Base):
             with self._http.stream(**self._exchange.request(step, deadline)) as response:
                 for chunk in response.iter_bytes():
                     body += chunk
-                    if deadline.over:  # it trickles: each wait was short enough, all together are not
+                    if deadline.over:  # the answer trickles in: each wait was short, their sum is too long
                         return self._exchange.failure(step)
             return Reply(response.status_code, bytes(body), response.headers.get("retry-after"))
         except self._exchange.httpx.HTTPError as trouble:
@@ -148,7 +158,7 @@ class Client(_Base):
 
 
 class AsyncClient(_Base):
-    """The service, from coroutines: the methods of `Client`, awaited. One instance belongs to one event loop."""
+    """The service for coroutines: the methods of `Client`, awaited. An instance belongs to one event loop."""
 
     _http: httpx.AsyncClient
 
@@ -162,37 +172,37 @@ class AsyncClient(_Base):
         signals: Mapping[str, float] | None = None,
         session: str | None = None,
     ) -> Ranking:
-        """The order to show; the given one, degraded, when the service does not answer in time."""
+        """Return the order to show; the given order, degraded, if the service does not answer in time."""
         return await self._run(
             self._exchange.rank({"query": query, "candidates": candidates, "signals": signals, "session": session})
         )
 
     async def rank_many(self, requests: Iterable[RankArguments]) -> list[Ranking]:
-        """The orders of several queries, in one request. An entry that is refused keeps its order, with the reason."""
+        """Return the orders of several queries, in one request. A refused entry keeps its order, with the reason."""
         return await self._run(self._exchange.rank_many(requests))
 
     async def feedback(self, decision: str | None, clicked: str | None = None) -> bool:
-        """Say what was clicked, None for nothing. True when it counts; False when it was too late, or there is no decision."""
+        """Report the click, None for no click. Return True if it counts; False if it came too late or there is no decision."""
         return await self._run(self._exchange.feedback(decision, clicked))
 
     async def feedback_many(self, decisions: Iterable[tuple[str | None, str | None]]) -> list[bool]:
-        """Say what was clicked, (decision, clicked) each, in one request."""
+        """Report several (decision, clicked) pairs in one request; see `Client.feedback_many` for errors."""
         return await self._run(self._exchange.feedback_many(decisions))
 
     async def state(self, query: str) -> QueryState:
-        """What the service knows of a query."""
+        """Return what the service has learnt about a query."""
         return await self._run(self._exchange.state(query))
 
-    async def queries(self, order: Literal["traffic", "shifted"] = "traffic", limit: int = 20) -> list[QuerySummary]:
-        """The queries with the most traffic, or those that shifted last."""
+    async def queries(self, order: Literal["traffic", "shifted"] = "traffic", limit: int = LISTED) -> list[QuerySummary]:
+        """Return the queries with the most traffic, or those that shifted last."""
         return await self._run(self._exchange.queries(order, limit))
 
     async def shift(self, query: str) -> int:
-        """Say that a query's intent has shifted; the phase that begins."""
+        """Tell the service that a query's intent has shifted; return the phase that begins."""
         return await self._run(self._exchange.shift(query))
 
     async def health(self) -> bool:
-        """Whether the service can serve now."""
+        """Return whether the service can serve now."""
         return await self._run(self._exchange.health())
 
     async def close(self) -> None:

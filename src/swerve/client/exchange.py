@@ -1,7 +1,7 @@
-"""What a call of the client says and what its answer means: all but sending and waiting.
+"""The requests of the client's calls and the meaning of their answers, without sending and waiting.
 
-A call is a generator of steps, run by `Client` or by `AsyncClient`. It yields a `Send` and is given a `Reply` or a `Failure`; or it
-yields a number, and is resumed so many seconds later.
+A call is a generator of steps, run by `Client` or by `AsyncClient`. It yields a `Send` and receives a `Reply` or a `Failure`; or it
+yields a number, and is resumed that many seconds later.
 """
 
 from __future__ import annotations
@@ -23,10 +23,18 @@ if TYPE_CHECKING:
     from swerve.serving.messages import Error, QueryState, QuerySummary
 
 ADDRESS = "http://127.0.0.1:8350"
-#: Waits between tries of feedback: doubling from the first, never longer than the last, whatever the service asks for.
+#: Seconds between tries of feedback: doubling from the first, at most the last, even if the service asks for more.
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
-#: Shorter than the 5 seconds after which common servers close an idle connection: else a request could run into the closing.
+#: Ranges of random factors of a wait, so that clients that failed together do not retry together: of our own wait, which may be
+#: shorter, and of the wait that the service asks for, which may only be longer.
+JITTER, ASKED_JITTER = (0.5, 1.0), (1.0, 1.25)
+#: Seconds that an idle connection is kept: less than the 5 seconds of common servers, so that no request meets a closing one.
 KEEP_ALIVE = 4.0
+#: Connections of one client: more threads than this wait for each other.
+MOST_CONNECTIONS = 100
+OK, CLIENT_ERRORS = 200, (400, 500)
+#: 4xx answers that a retry can mend: a timeout of the request, and too many requests.
+TEMPORARY = (408, 429)
 
 T = TypeVar("T")
 CandidateLike = str | Mapping[str, Any]
@@ -43,7 +51,7 @@ class RankArguments(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The order to show. Without a decision there is nothing to send feedback for; `reason` says why it is degraded."""
+    """The order to show. Without a decision there is nothing to send feedback for; `reason` says why the ranking is degraded."""
 
     decision: str | None
     ranking: list[str]
@@ -55,7 +63,7 @@ class Ranking:
 
 
 class SwerveClientError(SwerveError):
-    """The request is at fault, not the service: it would be refused again. `status` is None when it was not even sent."""
+    """The request is wrong and would be refused again. `status` is None if it was not sent."""
 
     def __init__(
         self,
@@ -69,12 +77,12 @@ class SwerveClientError(SwerveError):
         self.status, self.code, self.field, self.request_id = status, code, field, request_id
 
 
-class ServiceAway(SwerveError):  # noqa: N818 - it names what happened
-    """The service gave no usable answer, also not after the retries."""
+class ServiceAway(SwerveError):  # noqa: N818 - named after the event
+    """The service gave no usable answer, even after the retries."""
 
 
 class Send(NamedTuple):
-    """A step: send this, come back with a `Reply` or a `Failure`. A step that is a number: wait so many seconds."""
+    """A step: send this request and resume with a `Reply` or a `Failure`. A step that is a number is a wait in seconds."""
 
     method: str
     path: str
@@ -83,7 +91,7 @@ class Send(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What came back."""
+    """An answer of the service."""
 
     status: int
     body: bytes
@@ -91,7 +99,7 @@ class Reply(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why nothing came back, or nothing of use."""
+    """Why there is no usable answer."""
 
     reason: str
 
@@ -100,7 +108,7 @@ Steps = Generator[Send | float, Reply | Failure | None, T]
 
 
 class Exchange:
-    """What the calls of both clients do, as steps."""
+    """The calls of both clients, as steps."""
 
     def __init__(
         self,
@@ -124,7 +132,7 @@ class Exchange:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise SwerveClientError(f"base_url = {shown(base_url)} is not allowed; it must be like {ADDRESS}")
         if api_key is not None and not (api_key.isascii() and api_key.isprintable() and api_key.strip() == api_key != ""):
-            raise SwerveClientError("the API key has characters that no key has; it must be what `swerve keys new` printed")
+            raise SwerveClientError("the API key has characters that no key has; use the key as `swerve keys new` printed it")
         for name, value in (("timeout", timeout), ("feedback_timeout", feedback_timeout), ("breaker_seconds", breaker_seconds)):
             if not 0 < value < math.inf:
                 raise SwerveClientError(f"{name} = {shown(value)} is not allowed; {name} must be seconds > 0")
@@ -138,8 +146,8 @@ class Exchange:
         headers = {"User-Agent": f"swerve/{__version__}", "Accept": "application/json", "Accept-Encoding": "identity"}
         if api_key is not None:
             headers["Authorization"] = f"Bearer {api_key}"
-        limits = httpx.Limits(max_connections=100, keepalive_expiry=KEEP_ALIVE)
-        # proxies and certificates of the environment are for https only: a plain address is one near by, and needs neither
+        limits = httpx.Limits(max_connections=MOST_CONNECTIONS, keepalive_expiry=KEEP_ALIVE)
+        # proxies and certificates of the environment apply to https only: a plain http address is nearby and needs neither
         secure = parts.scheme == "https"
         self.options: dict[str, Any] = {
             "base_url": base_url,
@@ -175,25 +183,25 @@ class Exchange:
 
     def feedback_many(self, decisions: Iterable[tuple[str | None, str | None]]) -> Steps[list[bool]]:
         pairs = list(decisions)
-        places = [place for place, (decision, _) in enumerate(pairs) if decision is not None]
+        indices = [index for index, (decision, _) in enumerate(pairs) if decision is not None]
         counted = [False] * len(pairs)
-        if not places:
+        if not indices:
             return counted
-        asked = [{"decision": pairs[place][0], "clicked": pairs[place][1]} for place in places]
+        asked = [{"decision": pairs[index][0], "clicked": pairs[index][1]} for index in indices]
 
         def read(body: bytes) -> list[bool | Error] | Failure:
-            entries = zip(self._entries(body), places, strict=True)
+            entries = zip(self._entries(body), indices, strict=True)
             outcomes = [self._problem(entry) or self._counted(entry) for entry, _ in entries]
-            for outcome in outcomes:  # some could not be made durable: all again, those that were taken count once
+            for outcome in outcomes:  # a pair could not be made durable: send all again, because pairs that were taken count once
                 if not isinstance(outcome, bool) and outcome.code == "unavailable":
                     return Failure(outcome.message)
             return outcomes
 
-        for place, outcome in zip(places, (yield from self._insist("/v1/feedback/batch", asked, read)), strict=True):
+        for index, outcome in zip(indices, (yield from self._insist("/v1/feedback/batch", asked, read)), strict=True):
             if not isinstance(outcome, bool):
-                message = f"decision {place} of the list was refused: {outcome.message}; those that are not refused were taken"
-                raise SwerveClientError(message, 200, outcome.code, f"[{place}]", outcome.request_id)
-            counted[place] = outcome
+                message = f"decision {index} of the list was refused: {outcome.message}; those that are not refused were taken"
+                raise SwerveClientError(message, OK, outcome.code, f"[{index}]", outcome.request_id)
+            counted[index] = outcome
         return counted
 
     def state(self, query: str) -> Steps[QueryState]:
@@ -208,17 +216,17 @@ class Exchange:
 
     def health(self) -> Steps[bool]:
         reply = yield Send("GET", "/readyz", None, self._feedback_timeout)
-        return isinstance(reply, Reply) and reply.status == 200
+        return isinstance(reply, Reply) and reply.status == OK
 
-    # ways to send
+    # sending
 
     def _guarded(self, path: str, body: Any, read: Callable[[bytes], T]) -> Steps[T | Failure]:
-        """Once, in time, or why not; not at all while the breaker is open."""
+        """Send once, within the timeout, or return the failure; send nothing while the breaker is open."""
         content = self._encoded(body)
         if not self._breaker.closed():
-            return Failure("the service failed several times in a row and is left alone for a moment")
+            return Failure("the service failed several times in a row and is not asked for a moment")
         reply = yield Send("POST", path, content, self._timeout)
-        good = True  # a refusal is a sign of life
+        good = True  # a refusal shows that the service works
         try:
             answer = self._answer(reply, read)
             good = not isinstance(answer, Failure)
@@ -227,7 +235,7 @@ class Exchange:
             self._breaker.record(good)
 
     def _insist(self, path: str, body: Any, read: Callable[[bytes], T | Failure]) -> Steps[T]:
-        """Until it is taken, as often as the retries allow."""
+        """Send until it is taken, as often as the retries allow."""
         content = self._encoded(body)
         reason = ""
         for attempt in range(self._retries + 1):
@@ -238,8 +246,7 @@ class Exchange:
             reason = answer.reason
             if attempt < self._retries:
                 asked = _seconds(reply.retry_after) if isinstance(reply, Reply) else 0.0
-                # jitter, so that callers who failed together do not come back together
-                wait = max(FIRST_WAIT * 2**attempt * self._random.uniform(0.5, 1.0), asked * self._random.uniform(1.0, 1.25))
+                wait = max(FIRST_WAIT * 2**attempt * self._random.uniform(*JITTER), asked * self._random.uniform(*ASKED_JITTER))
                 yield min(wait, LONGEST_WAIT)
         raise ServiceAway(f"feedback was not taken in {self._retries + 1} tries: {reason}; keep it and send it later")
 
@@ -256,25 +263,25 @@ class Exchange:
     # requests and answers
 
     def request(self, step: Send, deadline: Deadline) -> dict[str, Any]:
-        """A step as the arguments of httpx's `stream`."""
+        """Return a step as the arguments of httpx's `stream`."""
         headers = {"Content-Type": "application/json"} if step.content is not None else None
         arguments = {"method": step.method, "url": step.path, "content": step.content, "headers": headers}
         return {**arguments, "extensions": {"timeout": deadline}}
 
     def failure(self, step: Send, trouble: Exception | None = None) -> Failure:
-        """Why a step came to nothing, in words; without an error: its time was over."""
+        """Return why a step failed; without `trouble`, its time was over."""
         if trouble is None or isinstance(trouble, TimeoutError | self.httpx.TimeoutException):
             return Failure(f"no answer within {step.timeout:g} s")
         return Failure(f"no answer: {trouble or type(trouble).__name__}")
 
     def _asked(self, arguments: RankArguments) -> tuple[list[str], dict[str, Any]]:
-        """The ids as given, and the body to send."""
+        """Return the ids in the given order, and the body to send."""
         candidates = list(arguments["candidates"])
         ids: list[str] = []
-        for place, candidate in enumerate(candidates):
+        for index, candidate in enumerate(candidates):
             name = candidate.get("id") if isinstance(candidate, Mapping) else candidate
             if not isinstance(name, str):
-                field, allowed = f"candidates[{place}]", "it must be an id (text) or {'id': …, 'published_at': …}"
+                field, allowed = f"candidates[{index}]", "it must be an id (text) or {'id': …, 'published_at': …}"
                 raise SwerveClientError(f"{field} = {shown(candidate)} is not allowed; {allowed}", field=field)
             ids.append(name)
         body: dict[str, Any] = {
@@ -294,19 +301,19 @@ class Exchange:
             raise SwerveClientError(f"{shown(trouble.object)} is not text: it holds half of a surrogate pair") from None
 
     def _answer(self, reply: Reply | Failure | None, read: Callable[[bytes], T | Failure]) -> T | Failure:
-        """What a reply says; raises when the request was at fault. All else is the service's failure."""
+        """Return the content of a reply; raise if the request is at fault. Anything else is a failure of the service."""
         assert reply is not None
         if isinstance(reply, Failure):
             return reply
         status, body, _ = reply
-        if status == 200:
+        if status == OK:
             try:
                 return read(body)
             except (ValueError, RecursionError) as trouble:
                 return Failure(f"the answer is not one of the service's: {trouble}")
         problem = self._problem(body)
         message = problem.message if problem else "the answer is not one of the service's; is base_url right?"
-        if 400 <= status < 500 and status not in (408, 429):
+        if CLIENT_ERRORS[0] <= status < CLIENT_ERRORS[1] and status not in TEMPORARY:
             problem = problem or self._messages.Error("unknown", message)
             raise SwerveClientError(f"HTTP {status}: {message}", status, problem.code, problem.field, problem.request_id)
         return Failure(f"HTTP {status}: {message}")
@@ -321,7 +328,7 @@ class Exchange:
         return [bytes(entry) for entry in self._json.decode(body, type=self._raws)]
 
     def _entry(self, body: bytes, ids: list[str]) -> Ranking:
-        """One of a batch. A refused one does not take the others with it: it keeps its order, and the reason."""
+        """Return one ranking of a batch; a refused entry keeps its order, with the reason."""
         problem = self._problem(body)
         return self._ranking(body, ids) if problem is None else _given(ids, problem.message)
 
@@ -352,17 +359,17 @@ def _finite(name: str, value: Any) -> float:
 
 
 def _path(query: str) -> str:
-    # dots too: a query of two dots would be taken for the folder above
+    # dots are quoted too: a query of two dots would mean the parent folder
     return "/v1/queries/" + quote(query, safe="", errors="replace").replace(".", "%2E")
 
 
 def _seconds(header: str | None) -> float:
-    """What a Retry-After asks for: seconds or a date; 0 when it is neither."""
+    """Return the seconds of a Retry-After header, a number or a date; 0 if it is neither."""
     try:
         return max(float(header or 0), 0.0)
     except ValueError:
         pass
     try:
         return max((parsedate_to_datetime(header or "") - datetime.now(UTC)).total_seconds(), 0.0)
-    except (ValueError, TypeError):  # a date without a zone cannot be subtracted
+    except (ValueError, TypeError):  # a date without a time zone cannot be subtracted
         return 0.0

@@ -1,4 +1,4 @@
-"""How long a client waits: never longer than a deadline, and not at all for a service that has failed again and again."""
+"""The deadline of a request, and the breaker that stops requests to a failing service."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import threading
 import time
 from typing import Any
 
+SHORTEST = 0.001  # seconds: a timeout of 0 means "do not wait at all" to a socket
+
 
 class Breaker:
-    """After some failures in a row nothing is sent for a while; then one request at a time finds out."""
+    """Stops requests after several failures in a row; after each pause it lets one request through to test the service."""
 
     def __init__(self, failures: int, pause: float) -> None:
         self._most, self._pause = failures, pause
@@ -16,6 +18,7 @@ class Breaker:
         self._lock = threading.Lock()
 
     def closed(self) -> bool:
+        """Return whether a request may be sent now."""
         with self._lock:
             if self._failures < self._most:
                 return True
@@ -26,21 +29,24 @@ class Breaker:
             return True
 
     def record(self, good: bool) -> None:
+        """Count the outcome of a request."""
         with self._lock:
             self._failures = 0 if good else self._failures + 1
             self._until = time.monotonic() + self._pause
 
 
 class Deadline(dict[str, float]):
-    """Timeouts for httpx that together stay within one deadline: each phase is given what is left."""
+    """Timeouts for httpx that together keep one deadline: each phase gets the remaining time."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(pool=seconds)  # not empty: an empty one would mean no timeouts
+        super().__init__(pool=seconds)  # must not be empty: an empty mapping means no timeouts
         self._end = time.monotonic() + seconds
 
     def get(self, phase: str, default: Any = None) -> float:
-        return max(self._end - time.monotonic(), 0.001)  # 0 would mean "do not wait at all" to a socket
+        """Return the remaining seconds, whatever the phase."""
+        return max(self._end - time.monotonic(), SHORTEST)
 
     @property
     def over(self) -> bool:
+        """Whether the deadline has passed."""
         return time.monotonic() > self._end

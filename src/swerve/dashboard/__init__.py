@@ -1,4 +1,4 @@
-"""One page for a running service: what is asked, what is shown, what has shifted, as it happens."""
+"""The dashboard: one page that shows a running service live: requests, rankings, alarms and shifts."""
 
 from swerve.dashboard.hub import Hub
 from swerve.dashboard.routes import extend, routes

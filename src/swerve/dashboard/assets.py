@@ -1,4 +1,4 @@
-"""The page's files, and the charts' library out of its own package: compressed once, and sent again only when they have changed."""
+"""The files of the page, and the chart library from its own package: compressed once, sent again only after a change."""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ TYPES = {
     ".woff2": "font/woff2",
 }
 PACKED = {".html", ".css", ".js", ".svg", ".json"}
-#: Nothing from anywhere else. Plotly adds style rules and attributes while it draws, which no hash can allow.
+#: Allows nothing from other origins. Plotly adds style rules and attributes while it draws, which no hash can allow.
 POLICY = "; ".join(
     [
         "default-src 'none'", "script-src 'self'", "style-src 'self' 'unsafe-inline'", "connect-src 'self'", "font-src 'self'",
         "img-src 'self' data: blob:", "manifest-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'",
     ]
 )  # fmt: skip
+LEVEL = 6  # of gzip: its default; higher ones are much slower for little
+MARK = 20  # hexadecimal digits of an ETag: 80 bits, so that two files never share one
 
 
 class Asset(NamedTuple):
-    """A file as it is sent: its type, its mark, its bytes, and those bytes compressed where that pays."""
+    """A file as it is sent: media type, ETag, bytes, and compressed bytes if compression helps."""
 
     media: str
     mark: str
@@ -44,7 +46,7 @@ class Asset(NamedTuple):
 
 
 def plotly_file() -> Path:
-    """The JavaScript that the package plotly ships; the package itself is not imported."""
+    """Return the JavaScript file in the package plotly, without importing the package."""
     found = importlib.util.find_spec("plotly")
     for folder in (found.submodule_search_locations or ()) if found is not None else ():
         file = Path(folder) / "package_data" / "plotly.min.js"
@@ -56,8 +58,8 @@ def plotly_file() -> Path:
 def load(file: Path, media: str) -> Asset:
     """Read a file and compress it."""
     plain = file.read_bytes()
-    packed = gzip.compress(plain, 6, mtime=0) if file.suffix in PACKED else None
-    return Asset(media, hashlib.sha256(plain).hexdigest()[:20], plain, packed)
+    packed = gzip.compress(plain, LEVEL, mtime=0) if file.suffix in PACKED else None
+    return Asset(media, hashlib.sha256(plain).hexdigest()[:MARK], plain, packed)
 
 
 class Assets:
@@ -68,7 +70,7 @@ class Assets:
         self._kept: dict[str, tuple[tuple[int, int], asyncio.Task[Asset]]] = {}
 
     def file(self, name: str) -> Path | None:
-        """Where a file is; None for a name that is none of ours."""
+        """Return the path of a file; None for an unknown name."""
         if name == PLOTLY:
             return self.plotly
         if NAME.fullmatch(name) is None or Path(name).suffix not in TYPES:
@@ -76,7 +78,7 @@ class Assets:
         return self.folder / name
 
     async def get(self, name: str) -> Asset | None:
-        """A file. Reading and compressing is done in a thread, once for all who wait: the largest takes a quarter of a second."""
+        """Return a file. A thread reads and compresses it once for all callers: the largest takes a quarter of a second."""
         file = self.file(name)
         if file is None:
             return None

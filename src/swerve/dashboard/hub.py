@@ -1,7 +1,8 @@
-"""What happens in a service, told to everybody who listens: each message is made and encoded once, whatever the number of pages.
+"""The hub: sends the events of a service to all readers; each message is made and encoded once, for any number of pages.
 
-Everything here lives on the service's event loop. Messages are numbered over all kinds; whoever lost the connection says the last
-number he read and gets what came after it. A reader that does not keep up is cut off, and comes back the same way.
+Everything here runs on the service's event loop. Messages are numbered across all kinds. A reader that lost its connection names
+the last number it read and receives the messages after it. A reader that falls behind is disconnected, and resumes in the same
+way.
 """
 
 from __future__ import annotations
@@ -24,25 +25,29 @@ from swerve.version import __version__
 log = logging.getLogger("swerve.dashboard")
 
 SECOND = 1.0  # between samples
-ALIVE = 15  # samples between comments, which keep proxies awake
-LINGER = 120.0  # seconds that a query is watched after the last reader has gone
+ALIVE = 15  # samples between comments, which keep proxies from closing an idle connection
+LINGER = 120.0  # seconds that a query is watched after its last reader has gone
 QUEUE = 64  # messages that may wait for a reader
-MOST_READERS = 1000
-MOST_WATCHED = 64  # queries: each takes up to a megabyte
+MOST_READERS = 1000  # each costs a connection and one write per second
+MOST_WATCHED = 64  # queries; each takes up to a megabyte
+RETRY = b"retry: 1000\n\n"  # milliseconds after which a browser reconnects
+EPOCH_BYTES = 6  # random: no two starts of a service share them
+MILLISECONDS = 3  # decimals of a time in seconds
+#: Fields that the history contains only for the newest message of a kind.
 #: Fields of a message that history has for the newest one only.
 HEAVY = {"sample": ("top", "shifted"), "demo": ("events", "best", "adapt")}
 LAST = re.compile(r"([0-9a-f]{1,32})-([0-9]{1,18})")
 
 
 class Tally:
-    """What was shown for a query since the last sample; the service calls it with each ranking."""
+    """The results shown for a query since the last sample; the service calls it with each ranking."""
 
     __slots__ = ("ranking", "tops", "unknown")
 
     def __init__(self) -> None:
         self.ranking: list[str] = []
         self.tops: dict[str, int] = {}
-        self.unknown = False  # whether the store does not know the query either
+        self.unknown = False  # whether the query is in neither memory nor the store
 
     def __call__(self, ranking: list[str]) -> None:
         self.ranking = ranking
@@ -51,18 +56,18 @@ class Tally:
 
 
 class Watch:
-    """A query that somebody watches, as he wrote it."""
+    """A watched query, under the text that its reader used."""
 
     def __init__(self, text: str, key: bytes, number: int) -> None:
         self.text, self.key = text, key
         self.ring = Ring(lost=number)
         self.always = False
         self.readers: set[Reader] = set()
-        self.left = time.monotonic()  # when the last reader had gone
+        self.left = time.monotonic()  # when the last reader left
 
 
 class Reader:
-    """One page: what waits for it, and whether it is over."""
+    """One page: the messages that wait for it, and whether it has ended."""
 
     __slots__ = ("ended", "queue", "sending", "transport", "wake", "watch")
 
@@ -70,11 +75,11 @@ class Reader:
         self.watch, self.transport = watch, transport
         self.queue: list[bytes] = []
         self.wake = asyncio.Event()
-        self.sending = False  # whether it waits for the network
+        self.sending = False  # whether it is waiting for the network
         self.ended = False
 
     def put(self, message: bytes) -> None:
-        """One more message; too many of them, and it is over."""
+        """Add a message; end the reader if too many messages wait."""
         if self.ended:
             return
         if len(self.queue) >= QUEUE:
@@ -84,13 +89,13 @@ class Reader:
         self.wake.set()
 
     def take(self) -> bytes:
-        """All that waits, in one piece."""
+        """Return all waiting messages, joined."""
         data = b"".join(self.queue)
         self.queue.clear()
         return data
 
     def end(self) -> None:
-        """No more messages. A connection that takes nothing any more is cut: it would never come to its end."""
+        """End the reader. A connection that accepts no more data is aborted, because it would never end by itself."""
         self.ended = True
         self.wake.set()
         if self.sending and self.transport is not None:
@@ -98,12 +103,12 @@ class Reader:
 
 
 class Hub:
-    """Samples a service, watches queries, and passes on what others publish. `demo` is what the page is told of a simulation."""
+    """Samples a service, watches queries, and passes on published events. `demo` describes a simulation to the page."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
         self.demo: dict[str, Any] | None = None
-        self.epoch = os.urandom(6).hex()
+        self.epoch = os.urandom(EPOCH_BYTES).hex()
         self.number = 0  # of the last message
         self.readers: set[Reader] = set()
         self.closed = False
@@ -113,9 +118,9 @@ class Hub:
         self._tallies: dict[bytes, Tally] = {}
         service.ranking.watched = self._tallies
 
-    # ------------------------------------------------------------------ telling
+    # ------------------------------------------------------------------ sending
     def publish(self, event: str, data: dict[str, Any]) -> None:
-        """Tell everybody. To be called on the service's event loop."""
+        """Send an event to all readers. Must be called on the service's event loop."""
         ring = self._rings.setdefault(event, Ring())
         message = self._keep(ring, event, data, data)
         for reader in self.readers:
@@ -130,11 +135,11 @@ class Hub:
 
     # ------------------------------------------------------------------ watching
     def watch(self, text: str) -> None:
-        """Watch a query from now on, whether somebody reads it or not."""
+        """Watch a query from now on, with or without readers."""
         self._watched(text).always = True
 
     def admit(self, text: str | None) -> None:
-        """Refuse one reader more, or one watched query more, than there may be."""
+        """Refuse a reader or a watched query beyond the limits."""
         if self.closed:
             raise Refused(503, "stopping", "the service is stopping")
         if len(self.readers) >= MOST_READERS:
@@ -161,13 +166,13 @@ class Hub:
 
     # ------------------------------------------------------------------ reading
     def join(self, text: str | None = None, last: str = "", transport: asyncio.Transport | None = None) -> Reader:
-        """A reader of everything, and of one query; after `last`, the id of an event, if what came since is still there."""
+        """Return a reader of all events and of one query; it continues after the event id `last` if the messages since are kept."""
         watch = None if text is None else self._watched(text)
         if watch is not None and not watch.ring.newest:
-            self._tell(watch, self._state(watch.key))  # the first page need not wait for the next second
+            self._send(watch, self._state(watch.key))  # the first page need not wait for the next second
         missed = self._missed(watch, last)
         reader = Reader(watch, transport)
-        first = [b"retry: 1000\n\n", wire("hello", encode(self._hello(text, missed is not None)))]
+        first = [RETRY, wire("hello", encode(self._hello(text, missed is not None)))]
         reader.put(b"".join([*first, *missed]) if missed is not None else b"".join([*first, self._history(watch)]))
         self.readers.add(reader)
         if watch is not None:
@@ -179,14 +184,14 @@ class Hub:
         return reader
 
     def leave(self, reader: Reader) -> None:
-        """A reader has gone."""
+        """Remove a reader."""
         self.readers.discard(reader)
         if reader.watch is not None:
             reader.watch.readers.discard(reader)
             reader.watch.left = time.monotonic()
 
     def close(self) -> None:
-        """Let go of all readers, now and from now on."""
+        """End all readers, present and future."""
         self.closed = True
         for reader in self.readers:
             reader.end()
@@ -196,7 +201,7 @@ class Hub:
         return {"version": __version__, "policy": policy, "signals": names, "demo": self.demo, "query": text, "resumed": resumed}
 
     def _missed(self, watch: Watch | None, last: str) -> list[bytes] | None:
-        """What came after an event, in order; None when that cannot be told."""
+        """Return the messages after an event, in order; None if some are gone."""
         found = LAST.fullmatch(last)
         if found is None or found[1] != self.epoch or int(found[2]) > self.number:
             return None
@@ -209,7 +214,7 @@ class Hub:
         return [message for _, message in sorted(entries)]
 
     def _history(self, watch: Watch | None) -> bytes:
-        """The past in brief, with the newest of each kind whole; that of the query comes as a message of its own, for its state."""
+        """Return the history: brief messages, the newest of each kind in full; the query's newest state is a separate message."""
         parts = []
         for event, ring in self._rings.items():
             past = b",".join(part for part in (ring.past(), ring.newest) if part)
@@ -226,24 +231,24 @@ class Hub:
         looking: asyncio.Task[None] | None = None
         try:
             while True:
-                due = max(due + SECOND, loop.time())  # a second that was missed is not made up for
+                due = max(due + SECOND, loop.time())  # missed seconds are skipped
                 await asyncio.sleep(due - loop.time())
                 count += 1
                 try:
                     self.tick()
-                except Exception:  # one bad second is no reason to be silent from then on
+                except Exception:  # later samples may succeed
                     log.exception("a sample failed")
                 if count % ALIVE == 0:
                     for reader in self.readers:
                         reader.put(b":\n\n")
-                if looking is None or looking.done():  # the store may be slow; samples do not wait for it
+                if looking is None or looking.done():  # samples must not wait for a slow store
                     looking = loop.create_task(self.look(), name="swerve-dashboard")
         finally:
             if looking is not None:
                 looking.cancel()
 
     def tick(self) -> None:
-        """Tell how the service is doing, and what is known of each watched query."""
+        """Send a sample of the service, and the state of each watched query."""
         for reader in self.readers:
             if reader.transport is not None and reader.transport.is_closing():
                 reader.end()
@@ -255,22 +260,22 @@ class Hub:
                 continue
             if watch.key not in states:
                 states[watch.key] = self._state(watch.key)
-            self._tell(watch, states[watch.key])
+            self._send(watch, states[watch.key])
         for key, tally in self._tallies.items():
             if states.get(key) is not None:
-                tally.tops, tally.unknown = {}, False  # told, and there
+                tally.tops, tally.unknown = {}, False  # sent, and the query exists
 
     def _state(self, key: bytes) -> QueryState | None:
         place = self.service.ranker.rows.get(key)
         return None if place is None else state_of(place, self.service.names)
 
-    def _tell(self, watch: Watch, state: QueryState | None) -> None:
+    def _send(self, watch: Watch, state: QueryState | None) -> None:
         tally = self._tallies[watch.key]
-        if state is None:  # not in memory: read by now, or not there at all
+        if state is None:  # not in memory; `look` reads it, or finds that it does not exist
             for reader in watch.readers if tally.unknown else ():
                 reader.put(missing(watch.text))
             return
-        now = round(self.service.clock.now(), 3)
+        now = round(self.service.clock.now(), MILLISECONDS)
         data = {"query": watch.text, "now": now, "state": state, "ranking": tally.ranking, "tops": tally.tops}
         arms = {arm.id: (arm.plays, arm.clicks) for arm in state.arms}
         message = self._keep(watch.ring, "query", data, {"now": now, "tops": tally.tops, "arms": arms, "phase": state.phase})
@@ -278,17 +283,17 @@ class Hub:
             reader.put(message)
 
     async def look(self) -> None:
-        """Read what memory does not have: lists of queries, and watched queries."""
+        """Read lists of queries, and watched queries that are not in memory."""
         try:
             if self.readers:
                 await self._sampler.look()
             for key in list(self._tallies):
                 await self._find(key)
         except Exception:
-            log.exception("what is not in memory could not be read")
+            log.exception("reading the lists or a watched query failed")
 
     async def seek(self, text: str) -> None:
-        """Have a query in memory, or know that there is none, before somebody joins; as far as the store answers in time."""
+        """Load a query into memory, or find that it does not exist, before a reader joins; skipped if the store is slow."""
         await self._find(self._watched(text).key)
 
     async def _find(self, key: bytes) -> None:
@@ -305,5 +310,5 @@ class Hub:
 
 
 def missing(text: str) -> bytes:
-    """The message about a query that nobody has asked. It is no part of any history."""
+    """Return the message about a query that was never asked. It is part of no history."""
     return wire("query", encode({"query": text, "missing": True}))

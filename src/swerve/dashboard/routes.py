@@ -1,4 +1,4 @@
-"""The dashboard's routes: the page, its files, and the live events; and how a service gets them."""
+"""The routes of the dashboard: the page, its files and the live events; and the extension that adds them to a service."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from swerve.service.runtime import Service
 from swerve.service.secrets import ApiKeys
 
 INDEX = "index.html"
-#: What goes with each file: asked for again each time, sent again when it has changed.
+#: Headers of each file: browsers revalidate it every time, and receive it again only after a change.
 HEADERS = [
     (b"cache-control", b"no-cache"),
     (b"content-security-policy", POLICY.encode()),
@@ -30,7 +30,7 @@ HEADERS = [
 
 
 class Files:
-    """The page's files as an ASGI application. They hold no data: nobody needs a key for them."""
+    """The page's files as an ASGI application. They contain no data, so they need no key."""
 
     def __init__(self, service: Service, assets: Assets) -> None:
         self.service, self.assets = service, assets
@@ -61,7 +61,7 @@ class Files:
 
 
 def accepts_gzip(header: bytes) -> bool:
-    """Whether a caller takes compressed answers.
+    """Return whether a caller accepts gzip.
 
     >>> accepts_gzip(b"br, gzip;q=0.5"), accepts_gzip(b"gzip;q=0, br"), accepts_gzip(b"identity")
     (True, False, False)
@@ -74,7 +74,7 @@ def accepts_gzip(header: bytes) -> bool:
 
 
 def routes(hub: Hub) -> list[Route]:
-    """The page and the live events of a service."""
+    """Return the routes of the page and of the live events."""
     service, files = hub.service, Files(hub.service, Assets())
     (live,) = (route for route in openapi.ROUTES if route.name == "live")
     endpoint = Endpoint(service, ApiKeys(service.config.security.api_keys), live, Live(hub), None)
@@ -86,6 +86,6 @@ def routes(hub: Hub) -> list[Route]:
 
 
 def extend(service: Service, address: str = "") -> Extension:
-    """The dashboard of any service, for `swerve.service.http.server.serve`."""
+    """Return the dashboard as an extension for `swerve.service.http.server.serve`."""
     hub = Hub(service)
     return Extension(routes(hub), hub.run, hub.close)

@@ -1,4 +1,4 @@
-"""How a service is doing: its metrics as rates of the last second, and the queries that people look at first."""
+"""Samples of a service: its metrics as rates of the last second, and lists of its busiest and last shifted queries."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from swerve.service.runtime import Service
 from swerve.serving.messages import QuerySummary
 
 LISTED = 10  # queries with the most traffic, and as many that shifted last
+DECIMALS = 3  # of times in seconds and durations in milliseconds
+SHORTEST = 1e-3  # seconds between samples: avoids absurd rates
+MILLI = 1e3  # milliseconds per second
+QUANTILES = {"p50": 0.5, "p99": 0.99}
 
 
 class Sampler:
-    """Takes samples of a service; rates are over the time since the sample before."""
+    """Takes samples of a service; rates are over the time since the previous sample."""
 
     def __init__(self, service: Service) -> None:
         self.service, self.inspection = service, service.inspection
@@ -24,7 +28,7 @@ class Sampler:
         self._before = self._counts()
 
     async def look(self) -> None:
-        """Ask the store for the lists; they stay as they are while it does not answer."""
+        """Read the lists from the store; keep the present ones if it does not answer."""
         try:
             self.top = (await self.inspection.queries("traffic", LISTED)).queries
             self.shifted = (await self.inspection.queries("shifted", LISTED)).queries
@@ -32,9 +36,9 @@ class Sampler:
             pass
 
     def take(self) -> dict[str, Any]:
-        """One sample."""
+        """Return one sample."""
         service, metrics, at, now = self.service, self.service.metrics, time.monotonic(), self._counts()
-        seconds, before = max(at - self._at, 1e-3), self._before
+        seconds, before = max(at - self._at, SHORTEST), self._before
         self._at, self._before = at, now
 
         def rate(name: str) -> float:
@@ -42,8 +46,8 @@ class Sampler:
 
         commits, spent = now["commits"] - before["commits"], now["commit_seconds"] - before["commit_seconds"]
         return {
-            "at": round(time.time(), 3),
-            "now": round(service.clock.now(), 3),
+            "at": round(time.time(), DECIMALS),
+            "now": round(service.clock.now(), DECIMALS),
             "rank_per_s": round(rate("decisions") + rate("degraded"), 2),
             "feedback_per_s": rate("feedback"),
             "decisions": now["decisions"],
@@ -59,7 +63,7 @@ class Sampler:
                 "pending": len(service.ranker.unwritten),
                 "rows": int(metrics.stored_rows.value),
                 "commits_per_s": rate("commits"),
-                "commit_ms": round(spent / commits * 1e3, 3) if commits else None,
+                "commit_ms": round(spent / commits * MILLI, DECIMALS) if commits else None,
                 "errors": now["errors"],
             },
             "top": self.top,
@@ -67,7 +71,7 @@ class Sampler:
         }
 
     def state(self) -> str:
-        """`ok`, `starting`, `stopping`, or the kind of trouble that the store has."""
+        """Return `ok`, `starting`, `stopping`, or the kind of the store's trouble."""
         if self.service.availability.stopping:
             return "stopping"
         trouble = self.service.availability.trouble()
@@ -92,15 +96,15 @@ class Sampler:
 
 
 def total(family: Family[Any]) -> float:
-    """The sum over all labels."""
+    """Return the sum over all labels."""
     members: list[Number] = list(family.members.values())
     return sum(member.value for member in members)
 
 
 def quantiles(spread: Histogram, before: tuple[int, ...], now: tuple[int, ...]) -> dict[str, float] | None:
-    """The median and the 99th percentile between two looks at a histogram of seconds, in milliseconds; None: nothing came.
+    """Return median and 99th percentile, in milliseconds, between two states of a histogram of seconds; None without values.
 
-    Inside a bucket values are taken to lie evenly; what is above the last bound counts as that.
+    Values are assumed to be uniform inside a bucket; values above the last bound count as that bound.
 
     >>> quantiles(Histogram((0.001, 0.002)), (5, 0, 0), (5, 4, 0))
     {'p50': 1.5, 'p99': 1.99}
@@ -109,7 +113,7 @@ def quantiles(spread: Histogram, before: tuple[int, ...], now: tuple[int, ...]) 
     every = sum(counts)
     if every <= 0:
         return None
-    return {name: round(_quantile(spread.bounds, counts, share * every) * 1e3, 3) for name, share in (("p50", 0.5), ("p99", 0.99))}
+    return {name: round(_quantile(spread.bounds, counts, share * every) * MILLI, DECIMALS) for name, share in QUANTILES.items()}
 
 
 def _quantile(bounds: tuple[float, ...], counts: list[int], rank: float) -> float:

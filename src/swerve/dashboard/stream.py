@@ -1,4 +1,4 @@
-"""`GET /v1/live`: the hub's messages as server-sent events, for as long as somebody listens."""
+"""`GET /v1/live`: the hub's messages as server-sent events."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from swerve.serving.checks import check_query
 from swerve.serving.messages import Refused
 
 EVENTS = b"text/event-stream"
+SHOWN = 100  # characters of unknown parameters that a refusal shows
 
 
 class Live:
-    """The handler of the route: checks what is asked, and gives a body without an end."""
+    """The handler of the route: checks the request and returns an endless body."""
 
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
@@ -24,7 +25,7 @@ class Live:
         asked = parameters(scope["query_string"])
         text = asked.pop("query", None)
         if asked:
-            raise Refused(422, "shape", f"unknown parameter: {', '.join(sorted(asked))[:100]}; there is `query`")
+            raise Refused(422, "shape", f"unknown parameter: {', '.join(sorted(asked))[:SHOWN]}; there is `query`")
         if text is not None:
             check_query(text, self.hub.service.config.limits)
         last = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"last-event-id"), "")
@@ -46,7 +47,7 @@ class Live:
 
 
 async def pump(reader: Reader, send: Any) -> None:
-    """Send what comes for a reader, until that is over."""
+    """Send a reader's messages until it ends."""
     while not reader.ended:
         if reader.queue:
             reader.sending = True
@@ -59,7 +60,7 @@ async def pump(reader: Reader, send: Any) -> None:
 
 
 async def listen(receive: Any, reader: Reader) -> None:
-    """End a reader when its connection is gone."""
+    """End a reader when its connection closes."""
     while (await receive())["type"] != "http.disconnect":
         pass
     reader.end()

@@ -1,1 +1,1 @@
-"""Demonstrations: see it swerve."""
+"""The demo: a service, a search engine and simulated users whose intent shifts."""

@@ -1,11 +1,11 @@
-"""The click model: what simulated users do with a page of results.
+"""The click model: the behaviour of simulated users in front of a page of results.
 
-A user wants one meaning, drawn from the shares of the hour. They look at the results from the top; after each one they go on to
-the next with probability 0.7. A result of the meaning they want is clicked with probability 0.65 × its quality, any other with
-0.03. There is at most one click, and it ends the visit. Who clicks nothing asks again, and says what they mean ("hurricane irma"),
-with probability 0.35.
+A user wants one meaning, drawn from the shares of the hour. The user looks at the results from the top, and goes on to the next one
+with probability 0.7. A result of the wanted meaning is clicked with probability 0.65 × its quality, any other result with 0.03.
+There is at most one click, and it ends the visit. A user without a click asks again with probability 0.35, and then says the
+meaning ("hurricane irma").
 
-These figures are ours, not measured: high enough that a ranking matters, low enough that a click says little by itself.
+These figures are invented, not measured: high enough that a ranking matters, low enough that a single click says little.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import NamedTuple
 
 from swerve.demo.corpus import Document
 
-LOOK_ON = 0.7  # the chance that a user looks at one result more
-RIGHT = 0.65  # the chance of a click on a perfect result of the meaning that is wanted
-WRONG = 0.03  # and on a result of another meaning
-AGAIN = 0.35  # the chance that who clicked nothing says what they mean
+LOOK_ON = 0.7  # probability that a user looks at one more result
+RIGHT = 0.65  # probability of a click on a perfect result of the wanted meaning
+WRONG = 0.03  # probability of a click on a result of another meaning
+AGAIN = 0.35  # probability that a user without a click asks again with the meaning
 
-#: Numbers in [0, 1) that a user is made of, besides one for each result.
+#: Draws from [0, 1) that define a user, besides one for each result: meaning, patience, second question.
 TRAITS = 3
 
 
 class User(NamedTuple):
-    """Somebody who asks a query: what they mean, how many results they look at, their luck at each, whether they ask again."""
+    """A user of a query: the wanted meaning, how many results they look at, their luck at each, whether they ask again."""
 
     query: str
     meaning: str
@@ -36,7 +36,7 @@ class User(NamedTuple):
 
 
 def user(query: str, shares: Mapping[str, float], draws: Sequence[float]) -> User:
-    """The user that these draws from [0, 1) make: the meaning, the patience, the second question, then one for each result."""
+    """Return the user defined by these draws from [0, 1): meaning, patience, second question, then one per result."""
     rest = draws[0]
     wanted = ""
     for meaning, share in shares.items():
@@ -50,20 +50,20 @@ def user(query: str, shares: Mapping[str, float], draws: Sequence[float]) -> Use
 
 
 def likes(one: User, document: Document) -> float:
-    """The chance that the user clicks the document when they look at it; two queries may have meanings of the same name."""
+    """Return the probability that the user clicks the document when looking at it; two queries may share names of meanings."""
     return RIGHT * document.quality if document.meaning == one.meaning and document.query == one.query else WRONG
 
 
 def clicked(one: User, ranking: Sequence[Document]) -> int:
-    """The place of the result that the user clicks, −1 for none."""
-    for place in range(min(one.looks, len(ranking), len(one.luck))):
-        if one.luck[place] < likes(one, ranking[place]):
-            return place
+    """Return the index in the ranking of the result that the user clicks, −1 for none."""
+    for index in range(min(one.looks, len(ranking), len(one.luck))):
+        if one.luck[index] < likes(one, ranking[index]):
+            return index
     return -1
 
 
 def chance(document: Document, query: str, shares: Mapping[str, float]) -> float:
-    """The chance that the document is clicked when it is on top of a query with these shares: everybody looks at the top.
+    """Return the probability that the document is clicked on top of a query with these shares: everybody looks at the top.
 
     >>> irma = Document("irma", "hurricane", "Irma", "", "irma", 1.0, None)
     >>> round(chance(irma, "hurricane", {"irma": 0.5, "jose": 0.5}), 3)

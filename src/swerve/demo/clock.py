@@ -1,4 +1,4 @@
-"""Simulated time: one number that the users' process writes and the service reads."""
+"""Simulated time: one number in shared memory, written by the users' process and read by the service."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 from swerve.service.clock import Clock
 
-#: Simulated seconds in a real one at speed 1: a day takes 24 minutes, at ×1000 a second and a half.
+#: Simulated seconds per real second at speed 1: a day takes 24 minutes, and a second and a half at ×1000.
 PACE = 60.0
 
 
@@ -17,7 +17,7 @@ class Shared(Protocol):
 
 
 class SimulatedClock(Clock):
-    """The time of the simulated users. It stands while they pause, and never goes back.
+    """The time of the simulated users. It stops while they pause, and never goes back.
 
     >>> class Number:
     ...     value = 100.0
@@ -41,4 +41,4 @@ class SimulatedClock(Clock):
         return self._latest
 
     def check(self) -> None:
-        """There is no wall clock to compare it with."""
+        """Do nothing: there is no wall clock to compare with."""

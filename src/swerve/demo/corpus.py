@@ -1,7 +1,7 @@
-"""The documents that the demo searches: short, of our own writing, several meanings for each ambiguous query.
+"""The documents that the demo searches: short texts of our own, with several meanings for each ambiguous query.
 
-One TOML file per query lies in `documents/`. A document with the key `published` exists only once a scenario has published
-that key: nobody can find the track of a storm that has no name yet.
+Each query has one TOML file in `documents/`. A document with the key `published` exists only after a scenario has published that
+key: the track of a storm cannot be found before the storm has a name.
 
 >>> [document.id for document in documents() if document.meaning == "jose"]
 ['hurricane-jose', 'hurricane-jose-beaches']
@@ -24,19 +24,19 @@ WORDS = ("id", "title", "meaning", "text")
 
 
 class Document(NamedTuple):
-    """One page of the demo's small web."""
+    """One document of the demo's corpus."""
 
     id: str
-    query: str  # the ambiguous query that it is about
+    query: str  # the ambiguous query of its file
     title: str
     text: str
-    meaning: str  # what a user who is glad to find it had in mind; two queries may share a word here ("film", "team")
-    quality: float  # in (0, 1]: how well it serves who wants that meaning
-    published: str | None  # the key that must be published before the document exists; None: it was always there
+    meaning: str  # the meaning that it serves; two queries may share a name ("film", "team")
+    quality: float  # in (0, 1]: how well it serves a user who wants that meaning
+    published: str | None  # the key that must be published before the document exists; None: it always exists
 
 
 def read(source: str, name: str = "<text>") -> tuple[Document, ...]:
-    """The documents of one TOML file, checked; `name` is what errors call the file."""
+    """Parse and check the documents of one TOML file; `name` is the file's name in errors."""
     try:
         table = tomllib.loads(source)
     except tomllib.TOMLDecodeError as error:
@@ -47,7 +47,7 @@ def read(source: str, name: str = "<text>") -> tuple[Document, ...]:
     entries = table.get("document")
     if not isinstance(entries, list) or not entries:
         raise SwerveError(f"{name}: needs at least one [[document]]")
-    return tuple(_document(entry, query, f"{name}: document {place}") for place, entry in enumerate(entries, 1))
+    return tuple(_document(entry, query, f"{name}: document {number}") for number, entry in enumerate(entries, 1))
 
 
 def _document(entry: dict[str, Any], query: str, where: str) -> Document:
@@ -69,25 +69,25 @@ def _document(entry: dict[str, Any], query: str, where: str) -> Document:
 
 @functools.cache
 def documents() -> tuple[Document, ...]:
-    """All documents, file by file in the order of the files' names."""
+    """Return all documents, in the order of the files' names."""
     folder = importlib.resources.files("swerve.demo").joinpath("documents")
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
     found = tuple(document for file in files for document in read(file.read_text(encoding="utf-8"), file.name))
     seen: set[str] = set()
     for document in found:
-        if document.id in seen:  # a document's id is its name in the service: two would share their clicks
+        if document.id in seen:  # the service knows a document by its id: two would share their clicks
             raise SwerveError(f"the id {document.id!r} is used by two documents")
         seen.add(document.id)
     return found
 
 
 def queries() -> tuple[str, ...]:
-    """The ambiguous queries that the documents are about."""
+    """Return the ambiguous queries of the documents."""
     return tuple(dict.fromkeys(document.query for document in documents()))
 
 
 def meanings(query: str) -> tuple[str, ...]:
-    """What people may mean by `query`, in the order of its file."""
+    """Return the possible meanings of `query`, in the order of its file."""
     found = tuple(dict.fromkeys(document.meaning for document in documents() if document.query == query))
     if not found:
         raise SwerveError(f"the demo has no documents about {query!r}; it has {', '.join(queries())}")

@@ -1,4 +1,4 @@
-"""Who wants what when: a scenario as the simulated users live it, with what the search engine has on offer for them."""
+"""Intents over time: the wanted meanings of a scenario and the results that the search engine offers."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from swerve.demo.scenarios import Point, Scenario, Story
 from swerve.demo.search import Search
 
 HOUR = 3600.0
-#: Seconds that things stay as they are at least: shares, rates and events are looked at so often.
+#: Seconds for which shares, rates and leaders are constant; they are computed for each slice.
 SLICE = 300.0
-#: Results that the search engine gives.
+#: Results that the search engine returns.
 RESULTS = 10
-#: A shift by hand: the share that its meaning takes, how many times as many ask, for how long, and as long again to calm down.
+#: A shift by hand: the share of its meaning, the factor of requests, and the seconds that it holds; it fades over as many.
 TAKEN, BURST, HOLD = 0.75, 4.0, 12.0 * HOUR
-#: And the stories about it: so many times as many, and so many more.
+#: News about a shift by hand: the factor of stories, and additional stories per hour.
 STORIES, MORE_STORIES = 6.0, 12.0
+#: The daily rhythm: its amplitude, and the hour (UTC) at which traffic rises above its average.
+AMPLITUDE, MORNING, DAY_HOURS = 0.5, 9.0, 24.0
 
 
 class View(NamedTuple):
-    """A query at one time: what its users want, what is on offer for them in the search engine's order, each document's chance
-    of a click on top by its id, and the document with the best one."""
+    """A query at one time: shares of its meanings, the offer in the search engine's order, each document's probability of a click
+    on top by its id, and the document with the highest probability."""
 
     shares: dict[str, float]
     offer: tuple[Document, ...]
@@ -35,7 +37,7 @@ class View(NamedTuple):
 
 
 class Event(NamedTuple):
-    """Another document is best from this time on: seconds since the scenario's beginning here, unix time in the world."""
+    """A change of the best document: in seconds since the scenario's beginning here, in unix time in the world."""
 
     query: str
     at: float
@@ -44,7 +46,7 @@ class Event(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """A shift by hand: what takes the lead, since when, and which meaning leads in the scenario itself."""
+    """A shift by hand: the meaning that takes the lead, the time of the shift, and the meaning that leads in the scenario."""
 
     meaning: str
     since: float
@@ -52,8 +54,8 @@ class Wish(NamedTuple):
 
 
 def rhythm(now: float) -> float:
-    """How busy an hour of the day is, 1 on average: three times as much in the afternoon (UTC) as in the middle of the night."""
-    return 1.0 + 0.5 * math.sin(2.0 * math.pi * (now / HOUR - 9.0) / 24.0)
+    """Return the factor of an hour's traffic, 1 on average: three times as much in the afternoon (UTC) as at night."""
+    return 1.0 + AMPLITUDE * math.sin(2.0 * math.pi * (now / HOUR - MORNING) / DAY_HOURS)
 
 
 class Intents:
@@ -71,11 +73,11 @@ class Intents:
         self._wishes: dict[str, Wish] = {}
 
     def known(self, since: float) -> frozenset[str]:
-        """What is published."""
+        """Return the published keys at a time."""
         return self._known[max(bisect.bisect_right(self._published, since) - 1, 0)]
 
     def find(self, text: str, since: float) -> tuple[Document, ...]:
-        """What the search engine has for a text; asked once for each set of published keys."""
+        """Return the search engine's results for a text; the engine is asked once per set of published keys."""
         known = self.known(since)
         found = self._found.get((text, known))
         if found is None:
@@ -83,74 +85,75 @@ class Intents:
         return found
 
     def view(self, query: str, since: float) -> View:
-        """What users want and what is on offer."""
-        told = self._told(query, since)
-        wish = self._wish(query, told)
+        """Return the shares and the offer of a query at a time."""
+        scripted = self._script(query, since)
+        wish = self._wish(query, scripted)
         if wish is None:
-            return told
-        key = (wish, told)
+            return scripted
+        key = (wish, scripted)
         made = self._wished.get(query)
         if made is None or made[0] != key:
-            made = self._wished[query] = key, _view(query, _taken(told.shares, wish.meaning), told.offer)
+            made = self._wished[query] = key, _view(query, _taken(scripted.shares, wish.meaning), scripted.offer)
         return made[1]
 
     def _level(self, query: str, since: float, of: Callable[[Point], float]) -> float:
-        """A number of the query's points at a time, between two of them in a straight line where the story says so."""
+        """Return a number of the query's points at a time, interpolated if the story is linear."""
         story = self.stories[query]
-        k, part = self._place(story, since)
+        k, part = self._segment(story, since)
         level = of(story.points[k])
         return level + part * (of(story.points[k + 1]) - level) if part else level
 
     def rate(self, query: str, since: float) -> float:
-        """Requests an hour, before the rhythm of the day."""
+        """Return the requests per hour, before the daily rhythm."""
         volume = self._level(query, since, lambda point: point.volume)
         return self.stories[query].per_hour * (volume + self._burst(query, since, BURST) - 1.0)
 
     def news(self, query: str, since: float) -> float:
-        """Stories an hour to expect."""
+        """Return the expected stories per hour."""
         news = self._level(query, since, lambda point: point.news)
         return news * self._burst(query, since, STORIES) + MORE_STORIES * (self._burst(query, since, 2.0) - 1.0)
 
     def events(self, query: str) -> list[Event]:
-        """The moments at which another document becomes best, as the scenario has them."""
+        """Return the changes of the best document that the scenario contains."""
         out: list[Event] = []
-        before = self._told(self._checked(query), 0.0).leader
+        before = self._script(self._checked(query), 0.0).leader
         for k in range(1, math.ceil(self.scenario.length / SLICE)):
-            leader = self._told(query, k * SLICE).leader
+            leader = self._script(query, k * SLICE).leader
             if leader.id != before.id:
                 out.append(Event(query, k * SLICE, before, leader))
             before = leader
         return out
 
     def others(self, query: str, since: float) -> list[str]:
-        """The meanings that could take the lead: something on offer has them, and they do not lead now."""
+        """Return the meanings that could take the lead: those on offer that do not lead now."""
         view = self.view(self._checked(query), since)
         return [meaning for meaning in dict.fromkeys(one.meaning for one in view.offer) if meaning != view.leader.meaning]
 
     def shift(self, query: str, meaning: str, since: float) -> None:
-        """Let a meaning take the lead now, until the scenario itself has another leader or there is another shift."""
+        """Give a meaning the lead now, until the scenario's own leader changes or there is another shift."""
         if meaning not in self.others(query, since):
             raise SwerveError(f"{meaning!r} cannot take the lead of {query!r}; these can: {', '.join(self.others(query, since))}")
-        self._wishes[query] = Wish(meaning, since, self._told(query, since).leader.meaning)
+        self._wishes[query] = Wish(meaning, since, self._script(query, since).leader.meaning)
 
-    # ------------------------------------------------------------------ what the scenario says
+    # ------------------------------------------------------------------ the scenario
     def _checked(self, query: str) -> str:
         if query not in self.stories:
             known = ", ".join(self.stories)
             raise SwerveError(f"nobody asks {shown(query)} in {self.scenario.name}; they ask {known}{nearest(query, self.stories)}")
         return query
 
-    def _place(self, story: Story, since: float) -> tuple[int, float]:
-        """The last point, and how far on the way to the next one it is, where that matters."""
+    def _segment(self, story: Story, since: float) -> tuple[int, float]:
+        """Return the index of the last point, and the fraction of the way to the next one if the story is linear."""
         k = max(bisect.bisect_right(self._times[story.query], since) - 1, 0)
         if not story.linear or k + 1 == len(story.points):
             return k, 0.0
         here, there = story.points[k].at, story.points[k + 1].at
         return k, (since - here) / (there - here)
 
-    def _told(self, query: str, since: float) -> View:
+    def _script(self, query: str, since: float) -> View:
+        """Return the view of the scenario itself, without shifts by hand."""
         story = self.stories[query]
-        k, part = self._place(story, since)
+        k, part = self._segment(story, since)
         offer = self.find(query, since)
         key = (k, part, offer)
         made = self._scripted.get(query)
@@ -162,16 +165,17 @@ class Intents:
             made = self._scripted[query] = key, _view(query, shares, offer)
         return made[1]
 
-    # ------------------------------------------------------------------ what somebody wished for
-    def _wish(self, query: str, told: View) -> Wish | None:
+    # ------------------------------------------------------------------ shifts by hand
+    def _wish(self, query: str, scripted: View) -> Wish | None:
+        """Return the query's shift by hand; drop it once the scenario's own leader has changed."""
         wish = self._wishes.get(query)
-        if wish is not None and told.leader.meaning != wish.instead:
-            del self._wishes[query]  # the story goes on
+        if wish is not None and scripted.leader.meaning != wish.instead:
+            del self._wishes[query]
             return None
         return wish
 
     def _burst(self, query: str, since: float, factor: float) -> float:
-        """What a shift by hand multiplies by: so much while it is new, then less and less."""
+        """Return the factor of a shift by hand: `factor` while it is new, then falling to 1."""
         wish = self._wishes.get(query)
         if wish is None:
             return 1.0
@@ -187,7 +191,7 @@ def _view(query: str, shares: dict[str, float], offer: tuple[Document, ...]) -> 
 
 
 def _taken(shares: dict[str, float], meaning: str) -> dict[str, float]:
-    """The shares when one meaning takes most of them; the others keep their proportions."""
+    """Return the shares after one meaning takes most of them; the others keep their proportions."""
     rest = 1.0 - shares[meaning]
     scale = (1.0 - TAKEN) / rest if rest > 0.0 else 0.0
     return {one: TAKEN if one == meaning else share * scale for one, share in shares.items()}

@@ -1,6 +1,6 @@
-"""The users' process: plays a scenario in front of the service, at the speed that is wanted, and says how it goes.
+"""The users' process: plays a scenario in front of the service at the wanted speed, and reports its state.
 
-It hears orders and gives reports over a pipe, as plain dictionaries. The real work is `World`'s; here is only its pace.
+It receives orders and sends reports over a pipe, as plain dictionaries. `World` does the work; this module sets the pace.
 """
 
 from __future__ import annotations
@@ -19,12 +19,17 @@ from swerve.demo import scenarios
 from swerve.demo.clock import PACE, Shared
 from swerve.demo.world import World
 
-REPORTS = 0.25  # seconds between reports
-STEP = 0.05  # seconds of real time in a step
+REPORTS = 0.25  # seconds between reports: often enough for a page that moves
+STEP = 0.05  # seconds of real time per step
+CATCH_UP = 4  # steps of delay that are caught up with; a longer delay is skipped
+MARKS = 3.0  # seconds over which the reached speed is measured
+SHORTEST = 1e-6  # seconds: avoids a division by zero
+RANK_SECONDS, FEEDBACK_SECONDS = 5.0, 10.0  # timeouts: a batch of a hundred on a busy machine
+MINUTES = 1440.0  # of a day
 
 
 class Orders(NamedTuple):
-    """How to begin."""
+    """The settings of the users' process."""
 
     address: str
     scenario: str
@@ -37,8 +42,8 @@ class Player:
 
     def __init__(self, world: World, speed: float) -> None:
         self.world, self.speed, self.paused = world, speed, False
-        self.problem: str | None = None  # why the last order was not followed
-        self._marks: list[tuple[float, float]] = []  # real and simulated time, of the last seconds
+        self.problem: str | None = None  # why the last order failed
+        self._marks: list[tuple[float, float]] = []  # real and simulated times of the last seconds
         self._due = time.perf_counter()
         self._played = 0.0  # seconds of real time in which something was played
 
@@ -48,28 +53,28 @@ class Player:
         return self.paused or self.world.ended
 
     def play(self, now: float) -> float:
-        """Play what is due at this real time; the seconds until the next step. Time that could not be kept up with is left out."""
+        """Play the part that is due at this real time; return the seconds until the next step. Long delays are skipped."""
         gone = now - self._due
         self._due = now
         if self.idle:
             self._marks.clear()
             return STEP
         self._played += gone
-        self.world.step(self.world.now + min(gone, STEP * 4) * self.speed * PACE)
+        self.world.step(self.world.now + min(gone, STEP * CATCH_UP) * self.speed * PACE)
         self._marks.append((time.perf_counter(), self.world.now))
-        while self._marks[-1][0] - self._marks[0][0] > 3.0:
+        while self._marks[-1][0] - self._marks[0][0] > MARKS:
             self._marks.pop(0)
         return max(0.0, STEP - (time.perf_counter() - now))
 
     def reached(self) -> float:
-        """The speed of the last seconds."""
+        """Return the speed of the last seconds."""
         if len(self._marks) < 2:
             return 0.0
         (began, then), (ended, now) = self._marks[0], self._marks[-1]
-        return (now - then) / PACE / max(ended - began, 1e-6)
+        return (now - then) / PACE / max(ended - began, SHORTEST)
 
     def order(self, order: dict[str, Any]) -> None:
-        """Do what a person wants."""
+        """Carry out a person's order."""
         self.problem, value = None, order.get("value")
         try:
             match order["do"]:
@@ -89,21 +94,22 @@ class Player:
         self._due = time.perf_counter()
 
     def report(self) -> dict[str, Any]:
-        """How it goes, for the page."""
+        """Return the state, for the page."""
         state = {"speed": self.speed, "reached": round(self.reached(), 1), "paused": self.paused, "ended": self.world.ended}
         return {**self.world.report(), **state, "problem": self.problem}
 
     def summary(self) -> dict[str, Any]:
-        """What it all came to, and in how many seconds of real time."""
+        """Return the totals, and the seconds of real time that they took."""
         summary = self.world.summary()
-        return {**summary, "seconds": round(self._played, 1), "speed": round(summary["days"] * 1440.0 / max(self._played, 1e-6), 1)}
+        speed = round(summary["days"] * MINUTES / max(self._played, SHORTEST), 1)
+        return {**summary, "seconds": round(self._played, 1), "speed": speed}
 
 
 def main(orders: Orders, shared: Shared, pipe: Connection) -> None:
-    """Run until the other end of the pipe is gone or says so."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process hears it, and ends this one
+    """Run until the pipe closes or an order ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server's process receives it and ends this one
     try:
-        with Client(orders.address, timeout=5.0, feedback_timeout=10.0) as client:
+        with Client(orders.address, timeout=RANK_SECONDS, feedback_timeout=FEEDBACK_SECONDS) as client:
             scenario = scenarios.load(orders.scenario)
 
             def advance(now: float) -> None:
@@ -116,14 +122,14 @@ def main(orders: Orders, shared: Shared, pipe: Connection) -> None:
         with contextlib.suppress(OSError):
             pipe.send({"failed": str(error)})
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass  # whoever started this is gone
+        pass  # the server's process is gone
     sys.stdout.flush()
-    os._exit(0)  # compiled code is of no use to anybody any more
+    os._exit(0)  # skips the slow release of compiled code
 
 
 def play(player: Player, pipe: Connection) -> None:
-    """Play, listen and report, until the order to end."""
-    told, wait = 0.0, 0.0
+    """Play, receive orders and report, until the order to end."""
+    reported, wait = 0.0, 0.0
     while True:
         while pipe.poll(wait):
             order = pipe.recv()
@@ -131,9 +137,9 @@ def play(player: Player, pipe: Connection) -> None:
                 pipe.send({"summary": player.summary()})
                 return
             player.order(order)
-            told, wait = 0.0, 0.0
+            reported, wait = 0.0, 0.0
         now = time.perf_counter()
         wait = player.play(now)
-        if now - told >= REPORTS:
-            told = now
+        if now - reported >= REPORTS:
+            reported = now
             pipe.send({"report": player.report()})

@@ -1,7 +1,7 @@
 """Rivals of the live service on the same traffic: the paper's BWC, UCB1, an oracle, and the search engine's own order.
 
 They meet the same users with the same luck, in the order of time, and learn of each click at once; the service learns of a click
-when its batch of requests is answered. Each rival chooses the result on top, as the service does; the rest follows in the search
+when its batch of requests is answered. Like the service, each rival chooses the first result; the others follow in the search
 engine's order.
 """
 
@@ -33,15 +33,17 @@ from swerve.signals import (
     set_up,
 )
 
-#: Documents that may be found for one query in the course of time: a place in the rivals' tables for each.
+#: Arms of the rivals' tables: more than the documents that a query finds in the course of a scenario.
 ARMS = 32
-#: What BWC hears: the same as the service with its default signals and a count of news.
+#: Signals that BWC hears: those of the service's default configuration, and a count of news.
 PLAN = (VOLUME, ABANDONMENT, REFORMULATION, COUNT)
+#: A number's signal has its kind in the low byte and the number's index above it.
+INDEX_SHIFT = 8
 
 
 class Ask(NamedTuple):
-    """A request as a rival sees it: which query, the arms on offer in the search engine's order, the same as a mask, the time,
-    the stories of the last hour; and what only the oracle reads: whether something has changed since the last request."""
+    """A request as a rival sees it: the query, the arms on offer in the search engine's order and as a mask, the time, and the
+    stories of the last hour. Only the oracle reads `told`: whether an event has happened since the last request."""
 
     query: int
     arms: tuple[int, ...]
@@ -52,13 +54,13 @@ class Ask(NamedTuple):
 
 
 class Rival(Protocol):
-    """Chooses the arm for the top, and is told at once what came of it."""
+    """Chooses the first result, and learns of the outcome at once."""
 
     def choose(self, ask: Ask) -> int:
-        """The arm to show on top."""
+        """Return the arm to show first."""
 
     def learn(self, ask: Ask, top: bool, any_click: bool, again: bool) -> None:
-        """What came of it: a click on the top, a click at all, another question."""
+        """Learn the outcome: a click on the first result, a click at all, another question."""
 
 
 class Fixed:
@@ -68,11 +70,11 @@ class Fixed:
         return ask.arms[0]
 
     def learn(self, ask: Ask, top: bool, any_click: bool, again: bool) -> None:
-        """Nothing is learnt."""
+        """Learn nothing."""
 
 
 class Told:
-    """A policy that needs no signals: UCB1, and the oracle that is told of every event."""
+    """A policy without signals: UCB1, and the oracle that is told of every event."""
 
     def __init__(self, spec: str, queries: int, seed: int) -> None:
         self.fleet = Fleet(policy(spec, arms=ARMS), queries=queries, arms=ARMS, seed=seed)
@@ -88,7 +90,7 @@ class Told:
 
 
 class Hearing:
-    """A policy that reads contexts, with senses of its own: they hear what came of its own rankings."""
+    """A policy with contexts and its own senses, which hear the outcomes of its own rankings."""
 
     def __init__(self, spec: str, queries: int, seed: int, now: float) -> None:
         self.fleet = Fleet(policy(spec, arms=ARMS), queries=queries, arms=ARMS, features=len(PLAN), seed=seed)
@@ -98,7 +100,7 @@ class Hearing:
         self._seasons = np.zeros(1, nested(season_layout()))
         set_up.fitting(queries, self.spec)(self._params, self._table, self._seasons, now)
         self._hear, self._tell = hear.bind(self.spec), tell.bind(self.spec)
-        self._plan = np.array([*PLAN[:-1], COUNT | 0 << 8], np.int64)
+        self._plan = np.array([*PLAN[:-1], COUNT | 0 << INDEX_SHIFT], np.int64)
         self._numbers, self.x = np.zeros(1), np.zeros(len(PLAN))
         self._last = Decision(0, 0)
 
@@ -117,27 +119,27 @@ class Hearing:
 
 @Entry
 def hear(params: Any, table: Any, i: Any, seasons: Any, plan: Any, numbers: Any, now: Any, x: Any) -> None:
-    """A request of row i through the senses."""
+    """Run a request of row i through the senses."""
     sense(params[0], table[i], seasons[0], plan, numbers, math.nan, math.nan, 1, now, x)
 
 
 @Entry
 def tell(params: Any, table: Any, i: Any, clicked: Any, again: Any, now: Any) -> None:
-    """What came of the request just heard."""
+    """Report the outcome of the request just heard."""
     if clicked:
         answered(params[0], table[i], now, 1, now)
     if again:
         reformulated(params[0], table[i], now, now)
 
 
-class Places:
-    """Which arm each document of a query has. A document keeps its arm for good."""
+class Arms:
+    """The arm of each document of a query. A document keeps its arm for good."""
 
     def __init__(self) -> None:
         self._arms: dict[str, dict[str, int]] = {}
 
     def arm(self, query: str, document: str) -> int:
-        """The document's arm; the next free one if it is new."""
+        """Return the document's arm; the next free one if it is new."""
         taken = self._arms.setdefault(query, {})
         arm = taken.setdefault(document, len(taken))
         if arm >= ARMS:
@@ -146,7 +148,7 @@ class Places:
 
 
 def rivals(queries: int, seed: int, now: float) -> dict[str, Rival]:
-    """The rivals by name, fresh, for so many queries, from the time `now` on."""
+    """Return fresh rivals by name, for this many queries, from the time `now` on."""
     return {
         "bwc": Hearing("bwc", queries, split(seed, "bwc") >> 1, now),
         "ucb1": Told("ucb1", queries, split(seed, "ucb1") >> 1),
@@ -156,7 +158,7 @@ def rivals(queries: int, seed: int, now: float) -> dict[str, Rival]:
 
 
 def warm() -> None:
-    """Compile what the rivals run, or load it from the cache, so that no simulated user waits for it."""
+    """Compile the rivals' kernels, or load them from the cache, so that no simulated user waits."""
     for rival in rivals(1, 0, 0.0).values():
         ask = Ask(0, (0, 1), 0b11, 0.0, 0.0, False)
         rival.choose(ask)

@@ -1,7 +1,7 @@
-"""Scenarios: what a season of searching was like, as data. Who wants what, how many ask, how much is written about it, day by day.
+"""Scenarios as data: the wanted meanings, the number of requests and the news about each query, day by day.
 
-A file of `scenarios/` is one scenario. Its points say what holds from a time on; what a point leaves out stays as it was. Between
-points things stay as they are (`between = "step"`) or go on in a straight line to the next point ("linear").
+Each file of `scenarios/` is one scenario. A point states the values from a time on; omitted values stay as they were. Between
+points values are constant (`between = "step"`) or interpolated to the next point ("linear").
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from swerve.core.errors import SwerveError, nearest, shown
 from swerve.demo.corpus import documents, meanings, queries
 
 DAY = 86_400.0
-#: Shares of a query that the scenario says nothing about, and that never change: of its leader, of the next, all others alike.
+#: Shares of a background query, which never change: the leader's and the second's; the other meanings share the rest equally.
 LEADER, SECOND = 0.5, 0.2
-#: Stories an hour about a query at rest.
+#: Stories per hour about a query at rest.
 STORIES = 1.0
+#: Shares in a file may be rounded: their sum may differ from 1 (or 100 %) by this much of it.
+ROUNDING = 0.02
+PERCENT = 100.0
 
 
 class Step(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A point as a file has it."""
+    """A point in a file."""
 
     at: Any  # a date or a time
     shares: dict[str, Annotated[float, Meta(ge=0)]] | None = None
@@ -38,7 +41,7 @@ class Step(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Asked(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A query as a file has it."""
+    """A query in a file."""
 
     text: str
     per_hour: Annotated[float, Meta(gt=0)]
@@ -47,7 +50,7 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class File(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """A scenario as a file has it."""
+    """A scenario in a file."""
 
     name: str
     title: str
@@ -59,7 +62,7 @@ class File(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Point(NamedTuple):
-    """What holds `at` so many seconds after the beginning: shares of the meanings, volume as a factor, stories an hour."""
+    """The values from `at` seconds after the beginning on: shares of the meanings, factor of requests, stories per hour."""
 
     at: float
     shares: dict[str, float]
@@ -68,7 +71,7 @@ class Point(NamedTuple):
 
 
 class Story(NamedTuple):
-    """One query of a scenario: requests an hour at rest, its points in time, and when which key is published."""
+    """One query of a scenario: requests per hour at rest, its points in time, and the times at which keys are published."""
 
     query: str
     per_hour: float
@@ -78,7 +81,7 @@ class Story(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """Some days in the life of a search engine. Times inside it are seconds since `begins` (unix seconds, UTC)."""
+    """Several days of searching. Times inside are seconds since `begins` (unix seconds, UTC)."""
 
     name: str
     title: str
@@ -93,12 +96,12 @@ class Scenario(NamedTuple):
         return self.days * DAY
 
     def known(self, since: float) -> frozenset[str]:
-        """The keys that are published so many seconds after the beginning."""
+        """Return the keys published up to `since` seconds after the beginning."""
         return frozenset(key for story in self.queries for at, key in story.published if at <= since)
 
 
 def names() -> tuple[str, ...]:
-    """The scenarios there are, in the order in which they are offered."""
+    """Return the names of the scenarios, in the order in which the page offers them."""
     found = {entry.name.removesuffix(".toml") for entry in _folder().iterdir() if entry.name.endswith(".toml")}
     first = [name for name in ("hurricane", "independence-day", "tomato", "storm", "quiet") if name in found]
     return (*first, *sorted(found - set(first)))
@@ -106,7 +109,7 @@ def names() -> tuple[str, ...]:
 
 @functools.lru_cache
 def load(name: str) -> Scenario:
-    """A scenario by its name.
+    """Return a scenario by its name.
 
     >>> load("hurricane").title
     'The hurricanes of 2017'
@@ -117,7 +120,7 @@ def load(name: str) -> Scenario:
 
 
 def read(text: str, name: str) -> Scenario:
-    """A scenario from the text of its file; `name` is the file's, for errors."""
+    """Parse a scenario; `name` is the file's name, for errors."""
     try:
         file = msgspec.convert(tomllib.loads(text), File)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
@@ -126,10 +129,10 @@ def read(text: str, name: str) -> Scenario:
         raise SwerveError(f"{name}: name = {shown(file.name)} is not allowed; it must be that of the file")
     begins = _unix(file.begins, name)
     stories = [_story(asked, begins, file.days * DAY, f"{name}: query {asked.text!r}") for asked in file.query]
-    told = [story.query for story in stories]
-    if len(set(told)) < len(told):
-        raise SwerveError(f"{name}: {', '.join(told)}: each query may be there once")
-    others = [query for query in queries() if query not in told]
+    asked = [story.query for story in stories]
+    if len(set(asked)) < len(asked):
+        raise SwerveError(f"{name}: {', '.join(asked)}: each query may be there once")
+    others = [query for query in queries() if query not in asked]
     stories += [_at_rest(query, file.background / len(others)) for query in others if file.background]
     if not stories:
         raise SwerveError(f"{name}: nobody asks for anything; background must be > 0 or there must be a [[query]]")
@@ -161,19 +164,19 @@ def _story(asked: Asked, begins: float, length: float, where: str) -> Story:
 
 
 def _shares(query: str, given: dict[str, float], where: str) -> dict[str, float]:
-    """Shares that sum to 1, of every meaning of the query; a file may have them rounded, or in percent."""
+    """Return the shares of every meaning of the query, summing to 1; a file may have them rounded, or in percent."""
     known = meanings(query)
     for meaning in given:
         if meaning not in known:
             raise SwerveError(f"{where}: nothing in the corpus means {shown(meaning)}; there is {', '.join(known)}")
     total = sum(given.values())
-    if not (abs(total - 1.0) <= 0.02 or abs(total - 100.0) <= 2.0):
+    if not (abs(total - 1.0) <= ROUNDING or abs(total - PERCENT) <= ROUNDING * PERCENT):
         raise SwerveError(f"{where}: shares sum to {total:g}; they must sum to 1, or to 100")
     return {meaning: given.get(meaning, 0.0) / total for meaning in known}
 
 
 def _at_rest(query: str, per_hour: float) -> Story:
-    """A query of the background, with steady shares of what is always there.
+    """Return a background query, with constant shares of the meanings that always exist.
 
     The first meaning of its file leads for every other query, the second one for the rest: a search engine's own order is right for
     some queries and wrong for others.
@@ -190,7 +193,7 @@ def _at_rest(query: str, per_hour: float) -> Story:
 
 
 def _unix(when: Any, where: str) -> float:
-    """A date or time of a file as unix seconds; without a zone it is UTC."""
+    """Return a date or time of a file as unix seconds; without a time zone it is UTC."""
     if isinstance(when, datetime.date) and not isinstance(when, datetime.datetime):
         when = datetime.datetime(when.year, when.month, when.day)
     if not isinstance(when, datetime.datetime):

@@ -1,6 +1,6 @@
 """The demo's search engine: tantivy over the demo's documents, in memory.
 
-Its order is the "fixed ranking" of the demo: it knows the words of a document and nothing of what people want this hour.
+Its order is the "fixed ranking" of the demo: it knows the words of a document, but not the intent of the hour.
 
 >>> search = Search()
 >>> [document.meaning for document in search.find("hurricane cocktail", limit=2)]
@@ -23,18 +23,20 @@ if TYPE_CHECKING:
     import tantivy
 
 TITLE_WEIGHT = 3.0  # a word in the title says more about a document than one in its text
-COMPLETE = 1_000.0  # far above the BM25 of a real query: who holds every word comes first ("independence day" is not any other day)
-LENGTH = 1_000  # characters of a query that are read, and
-TERMS = 32  # how many different words of them: a longer text costs time and finds nothing better
-REMEMBERED = 1_024  # texts whose ranking is kept: the same few queries come all the time
-HEAP = 15_000_000  # bytes for the writer; the least that tantivy accepts
+COMPLETE = 1_000.0  # far above any BM25 score: documents with every word come first ("independence day" is not any other day)
+LENGTH = 1_000  # characters of a query that are read
+TERMS = 32  # different words of a query that are used: more cost time and improve nothing
+REMEMBERED = 1_024  # texts whose ranking is cached: the same few queries recur
+HEAP = 15_000_000  # bytes for the writer: the minimum that tantivy accepts
+LONGEST_WORD = 40  # characters: longer tokens are not words
+LIMIT = 10  # results by default
 ANALYZER = "demo_english"
 
 
 class Search:
-    """Find documents by words, best first: those with every word before those with some, then by BM25 with the title weighing more.
+    """Finds documents by words: those with every word before those with some, then by BM25 with a higher weight for the title.
 
-    The user's text is taken apart into words and never read as a query language, so that no text is a syntax error.
+    The user's text is split into words and never parsed as a query language, so no text is a syntax error.
     """
 
     def __init__(self, documents: Iterable[Document] | None = None) -> None:
@@ -50,16 +52,16 @@ class Search:
         builder = tantivy.SchemaBuilder()
         builder.add_text_field("title", tokenizer_name=ANALYZER)
         builder.add_text_field("text", tokenizer_name=ANALYZER)
-        builder.add_unsigned_field("place", fast=True)
+        builder.add_unsigned_field("number", fast=True)
         self._schema = builder.build()
         index = tantivy.Index(self._schema)
         index.register_tokenizer(ANALYZER, self._analyzer)
         writer = index.writer(heap_size=HEAP, num_threads=1)
-        for place, document in enumerate(self._documents):
+        for number, document in enumerate(self._documents):
             entry = tantivy.Document()
             entry.add_text("title", document.title)
             entry.add_text("text", document.text)
-            entry.add_unsigned("place", place)
+            entry.add_unsigned("number", number)
             writer.add_document(entry)
         writer.commit()
         writer.wait_merging_threads()
@@ -67,8 +69,8 @@ class Search:
         self._searcher = index.searcher()
         self._ranked = functools.lru_cache(maxsize=REMEMBERED)(self._rank)
 
-    def find(self, text: str, limit: int = 10, known: Container[str] | None = None) -> list[Document]:
-        """The `limit` best documents for `text`, without those whose `published` key is not in `known` (None: all are there)."""
+    def find(self, text: str, limit: int = LIMIT, known: Container[str] | None = None) -> list[Document]:
+        """Return the `limit` best documents for `text`, without those whose `published` key is not in `known` (None: all)."""
         if limit < 1:
             raise SwerveError(f"limit must be at least 1, got {limit}")
         found: list[Document] = []
@@ -80,8 +82,8 @@ class Search:
         return found
 
     def _rank(self, text: str) -> tuple[Document, ...]:
-        """All documents with a word of `text`, best first; equally good ones in the order of the corpus."""
-        # half a surrogate pair, as a broken client may send it, cannot be written as UTF-8
+        """Return all documents with a word of `text`, best first; ties in the order of the corpus."""
+        # a broken client may send half a surrogate pair, which UTF-8 cannot encode
         words = self._analyzer.analyze(text.encode("utf-8", "replace").decode("utf-8"))
         terms = list(dict.fromkeys(words))[:TERMS]
         if not terms or not self._documents:
@@ -99,18 +101,18 @@ class Search:
         complete = query.const_score_query(query.boolean_query([(occur.Must, part) for part in anywhere]), COMPLETE)
         wanted = query.boolean_query([(occur.Should, part) for part in [*anywhere, complete]])
         hits = self._searcher.search(wanted, limit=len(self._documents), count=False).hits
-        places = self._searcher.fast_field_values("place", [address for _, address in hits])
-        order = sorted((-score, int(place or 0)) for (score, _), place in zip(hits, places, strict=True))
-        return tuple(self._documents[place] for _, place in order)
+        numbers = self._searcher.fast_field_values("number", [address for _, address in hits])
+        order = sorted((-score, int(number or 0)) for (score, _), number in zip(hits, numbers, strict=True))
+        return tuple(self._documents[number] for _, number in order)
 
 
 def _analyzer() -> tantivy.TextAnalyzer:
-    """Text to words: small letters without accents, no "the" or "of", plural and singular alike."""
+    """Return the analyzer: lower case without accents, without stop words, plural reduced to singular."""
     from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
 
     builder = TextAnalyzerBuilder(Tokenizer.simple())
     for step in (
-        Filter.remove_long(40),
+        Filter.remove_long(LONGEST_WORD),
         Filter.lowercase(),
         Filter.ascii_fold(),
         Filter.stopword("english"),

@@ -1,4 +1,4 @@
-"""The demo: a real service with its page, a small search engine behind it, and simulated users in a process of their own."""
+"""The demo's server: a real service with its page, a small search engine behind it, and simulated users in a separate process."""
 
 from __future__ import annotations
 
@@ -37,31 +37,37 @@ from swerve.service.secrets import ApiKeys
 from swerve.serving.checks import check_query
 from swerve.serving.messages import Asked, Refused, encode
 
-PORT = 8350
-SLOWEST, FASTEST = 1.0, 1000.0
-#: Seconds that the users have to say what it came to.
+PORT = 8350  # the service's default
+SLOWEST, FASTEST = 1.0, 1000.0  # simulated minutes per second; beyond, a machine does not keep up
+#: Seconds that the users' process has to send its summary.
 FAREWELL = 5.0
+LOOK = 0.05  # seconds between looks at the users' process
+DEADLINE_MS = 500.0  # the users keep the machine busy, and no person waits for these searches
+CACHE_MB = 64  # more than the demo's few queries need
+ARMS = 16  # results per query, with room for documents that are published later
+WINDOW = 86_400.0  # seconds for feedback: a person who clicks takes real seconds, which are simulated hours
+LONGEST = 100  # characters of an order's value
 
 
 class Options(NamedTuple):
-    """What `swerve demo` was called with."""
+    """The options of `swerve demo`."""
 
     scenario: str = "hurricane"
-    speed: float = 200.0
+    speed: float = 200.0  # simulated minutes per second
     seed: int = 0
     port: int | None = None
     store: str | None = None
-    seconds: float | None = None  # end by itself after so much playing
+    seconds: float | None = None  # seconds of playing after which the demo ends by itself
 
 
 class Order(Struct, forbid_unknown_fields=True):
-    """What a person wants of the simulation."""
+    """A person's order to the simulation."""
 
     do: Literal["pause", "resume", "speed", "scenario", "shift"]
-    value: Annotated[float, Meta(ge=SLOWEST, le=FASTEST)] | Annotated[str, Meta(max_length=100)] | None = None
+    value: Annotated[float, Meta(ge=SLOWEST, le=FASTEST)] | Annotated[str, Meta(max_length=LONGEST)] | None = None
 
     def check(self) -> None:
-        """Raise `Refused` when the value does not fit the order."""
+        """Raise `Refused` if the value does not fit the order."""
         if self.do == "speed" and not isinstance(self.value, float):
             raise Refused(422, "invalid", f"value must be a number from {SLOWEST:g} to {FASTEST:g}", "value")
         if self.do == "scenario" and self.value not in scenarios.names():
@@ -75,13 +81,12 @@ _order = msgspec.json.Decoder(Order)
 
 
 def config_of(options: Options, folder: Path, port: int) -> Config:
-    """The service's configuration: the defaults, but for what a demonstration needs."""
+    """Return the service's configuration: the defaults, except where a demonstration needs other values."""
     tables: dict[str, Any] = {
-        "server": {"port": port, "deadline_ms": 500.0},  # the users keep this machine busy, and nobody waits for a search box
-        "store": {"url": options.store or f"sqlite:///{folder}/demo.db", "store_queries": True, "cache_mb": 64},
-        "policy": {"arms": 16, "seed": options.seed},
-        # a person who clicks on the page takes seconds, which are hours there
-        "feedback": {"window_seconds": 86_400.0},
+        "server": {"port": port, "deadline_ms": DEADLINE_MS},
+        "store": {"url": options.store or f"sqlite:///{folder}/demo.db", "store_queries": True, "cache_mb": CACHE_MB},
+        "policy": {"arms": ARMS, "seed": options.seed},
+        "feedback": {"window_seconds": WINDOW},
         "signals": {"numbers": {"news": "count"}},
         "log": {"level": "warning"},
     }
@@ -89,11 +94,11 @@ def config_of(options: Options, folder: Path, port: int) -> Config:
 
 
 def free_port(wanted: int | None) -> int:
-    """The port to listen on: the one that is wanted; else the usual one, or any when that is taken."""
+    """Return the port to listen on: `wanted` if given, else the default one, else 0 for any free one."""
     if wanted is not None:
         return wanted
     with contextlib.closing(socket.socket()) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of a run before do not take it
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closing connections of an earlier run do not block the port
         try:
             probe.bind(("127.0.0.1", PORT))
         except OSError as error:
@@ -105,18 +110,18 @@ def free_port(wanted: int | None) -> int:
 
 @contextlib.contextmanager
 def folder_for(options: Options) -> Iterator[Path]:
-    """A folder for the store, gone afterwards unless a store was named."""
+    """Yield a temporary folder for the store."""
     try:
         made = tempfile.TemporaryDirectory(prefix="swerve-demo-")
     except OSError as error:
-        message = f"cannot make a folder for the store: {error.strerror or error}; TMPDIR names another place"
+        message = f"cannot make a folder for the store: {error.strerror or error}; name another folder in TMPDIR"
         raise SwerveError(message) from None
     with made as name:
         yield Path(name)
 
 
 class Demo:
-    """The demo around a service: its users, what they report, and what a person can do. `state` is the last report."""
+    """The demo around a service: its users, their reports, and the controls. `state` is the last report."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -135,9 +140,9 @@ class Demo:
         self._ending = False
         self._bye = asyncio.Event()
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ start and end
     def run(self) -> None:
-        """Serve until it is over."""
+        """Serve until the demo ends."""
         with folder_for(self.options) as folder:
             config = config_of(self.options, folder, free_port(self.options.port))
             serve(config, lambda line: None, extend=self.extend, clock=SimulatedClock(self.time))
@@ -145,7 +150,7 @@ class Demo:
             raise SwerveError(self.failed)
 
     def extend(self, service: Service, address: str) -> Extension:
-        """The dashboard, and what only a simulation has."""
+        """Return the dashboard with the routes of the simulation."""
         self.service, self.address = service, address
         self.hub = hub = Hub(service)
         hub.demo = {
@@ -165,7 +170,7 @@ class Demo:
             hub.watch(story.query)
         keys = ApiKeys(service.config.security.api_keys)
         own = (
-            (openapi.Route("get", "/demo/search", "demo_search", "Search, and rank what was found", "rank"), self._search),
+            (openapi.Route("get", "/demo/search", "demo_search", "Search, and rank the results", "rank"), self._search),
             (openapi.Route("post", "/demo/control", "demo_control", "Direct the users", "feedback", Order), self._control),
         )
         made = [
@@ -175,14 +180,14 @@ class Demo:
         return Extension([*routes(hub), *made], self._beside, self._close)
 
     def _close(self) -> None:
-        """It is over: the users go first, while they are still answered."""
+        """End the users' process first, while the service still answers it."""
         assert self.hub is not None
         self.hub.close()
         self._ending = True
         self._send({"do": "end"})
 
     def _send(self, order: dict[str, Any]) -> bool:
-        """Tell the users; whether they are there."""
+        """Send an order to the users' process; return whether it is there."""
         if self._pipe is None:
             return False
         try:
@@ -212,10 +217,10 @@ class Demo:
         return users
 
     async def _users(self, users: Any) -> None:
-        """Wait until it is over: by the clock, or because the users are gone."""
+        """Wait until the demo is over: the time is up, or the users' process has ended."""
         seconds, waiting = self.options.seconds, True
         while self.failed is None and not self._ending:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(LOOK)
             if waiting and self.service is not None and self.service.ranker.rows.ready and self.service.availability.compiled:
                 waiting = not self._send({"do": "begin"})
             if not users.is_alive() and not self._ending and self._pipe is not None and not self._pipe.poll():
@@ -225,10 +230,10 @@ class Demo:
                 break
         if not self._ending:
             await self._farewell(users)
-            signal.raise_signal(signal.SIGINT)  # as a person would
+            signal.raise_signal(signal.SIGINT)  # the same way out as Ctrl-C
 
     async def _farewell(self, users: Any) -> None:
-        """Ask what it came to, and let the users go."""
+        """Ask for the summary, and end the users' process."""
         if self._pipe is None:
             return
         pipe = self._pipe
@@ -263,7 +268,7 @@ class Demo:
 
     # ------------------------------------------------------------------ routes
     async def _search(self, scope: Scope, body: bytes) -> Answer:
-        """What a person searches: found by the engine, ranked by the service, counted as an impression."""
+        """Search for a person: the engine finds, the service ranks, and the ranking counts as an impression."""
         asked = parameters(scope["query_string"])
         text = asked.get("q", "")
         assert self.service is not None
@@ -282,7 +287,7 @@ class Demo:
         return 200, encode({**answer, "results": results}), JSON
 
     def _published(self) -> frozenset[str]:
-        """What has been published by now."""
+        """Return the keys published by now."""
         if self.state is None:
             return scenarios.load(self.options.scenario).known(0.0)
         return scenarios.load(self.state["scenario"]).known(self.state["now"] - self.state["began"])

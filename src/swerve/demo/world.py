@@ -1,9 +1,9 @@
 """The simulated world: users who ask, look and click by the scenario's intents, in front of a live service and its rivals.
 
-Requests are made up slice by slice of simulated time, from the seed alone: how far a step goes changes nothing about who asks what
-and when. They go to the service in batches over its real interface; clicks follow some seconds later, and those who found nothing
-ask again and say what they mean. Rivals meet the same users. The questions that are asked again are real traffic for the
-service, but in no sum: whether they are asked depends on the ranking.
+Requests are generated in slices of simulated time, from the seed alone: the length of a step does not change who asks what and
+when. They go to the service in batches over its HTTP interface. Clicks follow some seconds later, and users without a click ask
+again with the meaning. Rivals meet the same users. Repeated questions are real traffic for the service but are not counted,
+because they depend on the ranking.
 """
 
 from __future__ import annotations
@@ -23,32 +23,35 @@ from swerve.core.rng import Stream, split
 from swerve.demo.clicks import TRAITS, User, clicked, user
 from swerve.demo.corpus import Document, documents, queries
 from swerve.demo.intents import HOUR, RESULTS, SLICE, Event, Intents, View, rhythm
-from swerve.demo.rivals import Ask, Places, rivals, warm
+from swerve.demo.rivals import Arms, Ask, rivals, warm
 from swerve.demo.scenarios import Scenario
 from swerve.demo.search import Search
 from swerve.demo.tallies import Tallies
 
-#: Impressions that go to the service in one batch at most, and the simulated seconds that it may span: within it nothing is learnt.
+#: Most impressions of one batch, and the simulated seconds that it may span: the service learns nothing within a batch.
 BATCH, SPAN = 100, 3600.0
 #: Seconds that a user takes to click, or to ask again.
 THINK = 5.0
-#: Events that a report holds.
+#: Events in a report.
 SHOWN = 50
 LIVE = "swerve"
+MINUTE, DAY, PERCENT = 60.0, 86_400.0, 100.0
+#: Decimals in reports: of totals, of click rates, of shares.
+DECIMALS, RATE_DECIMALS, SHARE_DECIMALS = 3, 5, 4
 
 
 class Client(Protocol):
-    """What is needed of `swerve.Client`."""
+    """The methods of `swerve.Client` that the world uses."""
 
     def rank_many(self, requests: Iterable[RankArguments]) -> list[Ranking]:
-        """The orders of several queries."""
+        """Return the orders of several queries."""
 
     def feedback_many(self, decisions: Iterable[tuple[str | None, str | None]]) -> list[bool]:
-        """What was clicked."""
+        """Report clicks."""
 
 
 class Scene(NamedTuple):
-    """A query as long as nothing about it changes: its view, its number and the arms on offer for rivals, and their rankings."""
+    """A query while nothing about it changes: its view, its number and arms for the rivals, and the rankings by first arm."""
 
     query: str
     view: View
@@ -70,7 +73,7 @@ class Impression(NamedTuple):
 
 
 class World:
-    """Simulated users of one live service. `now` is simulated unix time, and what `advance` is told is the service's.
+    """Simulated users of one live service. `now` is simulated unix time; `advance` passes it to the service.
 
     client: the service. began: its time when the scenario begins. advance: called with the time before the service is asked.
     """
@@ -89,34 +92,34 @@ class World:
         self._publish, self._search = advance, search or Search()
         self._documents = {document.id: document for document in documents()}
         self._numbers = {query: number for number, query in enumerate(queries())}
-        self._places = Places()
+        self._arms = Arms()
         warm()
         self._rivals = rivals(len(self._numbers), seed, began)
-        self._clock = -math.inf  # the latest time that was told
-        self._best: dict[str, Document] = {}  # the best document of each query, for all impressions made so far
+        self._clock = -math.inf  # the latest time passed to `advance`
+        self._best: dict[str, Document] = {}  # the best document of each query at the end of the generated impressions
         self._run = self._sessions = self._shifts = 0
-        self._told: set[str] = set()  # queries whose event the oracle is to hear of
+        self._told: set[str] = set()  # queries with an event that the oracle has not been told of yet
         self._begin(scenario)
 
     def _begin(self, scenario: Scenario) -> None:
         self.scenario, self.intents = scenario, Intents(scenario, self._search)
         self.began = self.now
         self.ends = self.began + scenario.length
-        self.seconds = 0.0  # of real time that playing took
+        self.seconds = 0.0  # of real time spent playing
         self.tallies = Tallies([LIVE, *self._rivals])
-        self._waiting: deque[Impression | Event] = deque()  # made, not played yet
-        self._made, self._slices = 0.0, 0  # how far impressions are made, in seconds since the beginning; and in how many slices
+        self._waiting: deque[Impression | Event] = deque()  # generated, not played yet
+        self._made, self._slices = 0.0, 0  # end of the generated impressions in seconds, and slices so far
         self._scenes: dict[str, Scene] = {}
-        self._stories: tuple[int, list[int]] = -1, []  # the hour, and the stories about each query in it
+        self._stories: tuple[int, list[int]] = -1, []  # the hour, and the stories about each query in that hour
 
     @property
     def ended(self) -> bool:
         """Whether the scenario is over."""
         return self.now >= self.ends
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ playing
     def step(self, until: float) -> int:
-        """Play everything up to the simulated time `until`, or the scenario's end; how many impressions that were."""
+        """Play everything up to the simulated time `until`, or to the scenario's end; return the number of impressions."""
         started, until = time.perf_counter(), min(until, self.ends)
         played = 0
         while batch := self._batch(until):
@@ -127,7 +130,7 @@ class World:
         return played
 
     def shift(self, query: str | None = None) -> str:
-        """Let another meaning take the lead of a query (None: of the scenario's first one) now; which one it is."""
+        """Give another meaning the lead of a query (None: of the scenario's first query) now; return the meaning."""
         query = self.scenario.queries[0].query if query is None else query
         if self.ended:
             raise SwerveError(f"{self.scenario.name} is over: nobody asks any more; begin a scenario first")
@@ -138,20 +141,20 @@ class World:
         self._shifts += 1
         meaning = others[Stream(split(self.seed, "shift", self._shifts)).integer(0, len(others) - 1)]
         self.intents.shift(query, meaning, since)
-        self._waiting.clear()  # who was to come meant something else
+        self._waiting.clear()  # these users were drawn with the old shares
         self._made, self._stories = since, (-1, [])
         return meaning
 
     def switch(self, scenario: Scenario) -> None:
-        """Begin another scenario now. Sums start anew; what the service and its rivals have learnt stays."""
+        """Begin another scenario now. Totals start over; the service and its rivals keep what they have learnt."""
         phases = self.tallies.phases()
         self._run += 1
         self._begin(scenario)
         self.tallies.carry(phases)
 
-    # ------------------------------------------------------------------ who asks
+    # ------------------------------------------------------------------ generating users
     def _batch(self, until: float) -> list[Impression | Event]:
-        """The next things to happen, up to a time."""
+        """Return the next impressions and events, up to a time."""
         out: list[Impression | Event] = []
         while len(out) < BATCH:
             if not self._waiting:
@@ -165,7 +168,7 @@ class World:
         return out
 
     def _fill(self) -> None:
-        """Make up the next slice: events first, then who asks, in the order of time."""
+        """Generate the next slice: events first, then impressions in the order of time."""
         since = self._made
         self._made = min((math.floor(since / SLICE) + 1) * SLICE, self.scenario.length)
         start, seconds = self.began + since, self._made - since
@@ -193,7 +196,7 @@ class World:
         view = self.intents.view(query, since)
         scene = self._scenes.get(query)
         if scene is None or scene.view is not view:
-            arms = tuple(self._places.arm(query, document.id) for document in view.offer)
+            arms = tuple(self._arms.arm(query, document.id) for document in view.offer)
             rankings = {
                 arm: (document, *(other for other in view.offer if other is not document))
                 for arm, document in zip(arms, view.offer, strict=True)
@@ -204,7 +207,7 @@ class World:
         return scene
 
     def _news(self, since: float) -> list[int]:
-        """The stories of the last hour about each query: a feed that counts at random around what the scenario says."""
+        """Return the stories of the last hour about each query: Poisson around the scenario's numbers."""
         hour = int(since // HOUR)
         if self._stories[0] != hour:
             random = np.random.default_rng(split(self.seed, "news", self._run, hour, self._shifts))
@@ -212,9 +215,9 @@ class World:
             self._stories = hour, random.poisson(expected).tolist()
         return self._stories[1]
 
-    # ------------------------------------------------------------------ what they do
+    # ------------------------------------------------------------------ asking and clicking
     def _play(self, batch: list[Impression | Event]) -> int:
-        """Play what happens up to the batch's last moment; how many impressions that were."""
+        """Play a batch up to its last moment; return the number of impressions."""
         asked = [one for one in batch if isinstance(one, Impression)]
         self._advance(batch[-1].at)
         answers = iter(self.client.rank_many([_request(one.scene.query, one.scene.ids, one) for one in asked]) if asked else [])
@@ -226,33 +229,33 @@ class World:
                 self._told.add(one.query)
                 continue
             answer = next(answers)
-            place = clicked(one.user, self._seen(answer.ranking, one.user))
-            if place >= 0:
-                clicks.append((answer.decision, answer.ranking[place]))
+            index = clicked(one.user, self._seen(answer.ranking, one.user))
+            if index >= 0:
+                clicks.append((answer.decision, answer.ranking[index]))
             elif one.user.again:
                 again.append(one)
             chances, best = one.scene.view.chances, one.scene.view.chances[one.scene.view.leader.id]
             top = chances[answer.ranking[0]]
             self.tallies.served(one.scene.query, one.at, answer.phase, top / best, one.scene.view.shares)
-            self.tallies.count(LIVE, place, best - top)
+            self.tallies.count(LIVE, index, best - top)
             self._compete(one, best)
         self._advance(batch[-1].at + THINK)
         self.client.feedback_many(clicks + self._ask_again(again))
         return len(asked)
 
     def _compete(self, one: Impression, best: float) -> None:
-        """The same user in front of the rivals' rankings."""
+        """Show the rivals' rankings to the same user."""
         scene, who = one.scene, one.user
         ask = Ask(scene.number, scene.arms, scene.mask, one.at, float(one.news), scene.query in self._told)
         self._told.discard(scene.query)
         for name, rival in self._rivals.items():
             ranking = scene.rankings[rival.choose(ask)]
-            place = clicked(who, ranking)
-            rival.learn(ask, place == 0, place >= 0, place < 0 and who.again)
-            self.tallies.count(name, place, best - scene.view.chances[ranking[0].id])
+            index = clicked(who, ranking)
+            rival.learn(ask, index == 0, index >= 0, index < 0 and who.again)
+            self.tallies.count(name, index, best - scene.view.chances[ranking[0].id])
 
     def _ask_again(self, again: list[Impression]) -> list[tuple[str | None, str | None]]:
-        """Those who clicked nothing say what they mean, in the same session; their clicks."""
+        """Let users without a click ask again with the meaning, in the same session; return their clicks."""
         requests: list[RankArguments] = []
         users: list[User] = []
         for one in again:
@@ -263,23 +266,23 @@ class World:
                 users.append(one.user._replace(luck=one.user.luck[RESULTS:]))
         clicks: list[tuple[str | None, str | None]] = []
         for answer, who in zip(self.client.rank_many(requests) if requests else [], users, strict=True):
-            place = clicked(who, self._seen(answer.ranking, who))
-            if place >= 0:
-                clicks.append((answer.decision, answer.ranking[place]))
+            index = clicked(who, self._seen(answer.ranking, who))
+            if index >= 0:
+                clicks.append((answer.decision, answer.ranking[index]))
         return clicks
 
     def _seen(self, ranking: Sequence[str], who: User) -> list[Document]:
         return [self._documents[name] for name in ranking[: who.looks]]
 
     def _advance(self, now: float) -> None:
-        """Tell the time; it never goes back, though a click may come after the next request."""
+        """Pass the time on; it never goes back, although a click may come after the next request."""
         if now > self._clock:
             self._clock = now
             self._publish(now)
 
-    # ------------------------------------------------------------------ what it came to
+    # ------------------------------------------------------------------ results
     def report(self) -> dict[str, Any]:
-        """Where things stand, as the page shows it."""
+        """Return the state of the scenario, for the page."""
         since = min(self.now - self.began, self.scenario.length - 1.0)
         day = datetime.datetime.fromtimestamp(self.scenario.begins + since, datetime.UTC)
         views = {story.query: self.intents.view(story.query, since) for story in self.scenario.queries}
@@ -293,16 +296,18 @@ class World:
             "day": f"{day.day} {day:%b %Y}",
             "ended": self.ended,
             "impressions": self.tallies.impressions,
-            "regret": {name: round(line.regret, 3) for name, line in self.tallies.lines.items()},
-            "ctr": {name: round(self._rate(line.clicks), 5) for name, line in self.tallies.lines.items()},
+            "regret": {name: round(line.regret, DECIMALS) for name, line in self.tallies.lines.items()},
+            "ctr": {name: round(self._rate(line.clicks), RATE_DECIMALS) for name, line in self.tallies.lines.items()},
             "events": [shift.as_dict() for shift in shifts],
-            "intent": {query: {name: round(share, 4) for name, share in view.shares.items()} for query, view in views.items()},
+            "intent": {
+                query: {name: round(share, SHARE_DECIMALS) for name, share in view.shares.items()} for query, view in views.items()
+            },
             "best": {query: view.leader.id for query, view in views.items()},
             "adapt": [{"query": one.event.query, "at": one.event.at, "impressions": one.impressions} for one in shifts],
         }
 
     def summary(self) -> dict[str, Any]:
-        """What it all came to."""
+        """Return the totals."""
         tallies = self.tallies
         ctr = {name: self._rate(line.clicks) for name, line in tallies.lines.items()}
         gained = ctr[LIVE] - ctr["fixed"]
@@ -311,21 +316,21 @@ class World:
             "scenario": self.scenario.name,
             "seed": self.seed,
             "impressions": tallies.impressions,
-            "ctr": {name: round(rate, 5) for name, rate in ctr.items()},
-            "ctr_top": {name: round(self._rate(line.tops), 5) for name, line in tallies.lines.items()},
+            "ctr": {name: round(rate, RATE_DECIMALS) for name, rate in ctr.items()},
+            "ctr_top": {name: round(self._rate(line.tops), RATE_DECIMALS) for name, line in tallies.lines.items()},
             "ctr_gained": {
-                "points": round(100.0 * gained, 3),
-                "percent": round(100.0 * gained / ctr["fixed"], 2) if ctr["fixed"] else None,
+                "points": round(PERCENT * gained, DECIMALS),
+                "percent": round(PERCENT * gained / ctr["fixed"], 2) if ctr["fixed"] else None,
             },
-            "regret": {name: round(line.regret, 3) for name, line in tallies.lines.items()},
+            "regret": {name: round(line.regret, DECIMALS) for name, line in tallies.lines.items()},
             "events": [{**shift.as_dict(), "impressions": shift.impressions} for shift in tallies.shifts],
             "alarms": tallies.alarms,
             "alarms_off_events": tallies.off_events,
             "false_alarms": tallies.false_alarms,
             "degraded": tallies.degraded,
-            "days": round(simulated / 86_400.0, 3),
-            "seconds": round(self.seconds, 3),
-            "speed": round(simulated / 60.0 / self.seconds, 1) if self.seconds else None,
+            "days": round(simulated / DAY, DECIMALS),
+            "seconds": round(self.seconds, DECIMALS),
+            "speed": round(simulated / MINUTE / self.seconds, 1) if self.seconds else None,
         }
 
     def _rate(self, clicks: int) -> float:

@@ -1,9 +1,9 @@
-"""Experiments: the paper's, as data, and what is read off them."""
+"""The paper's experiments as data, and the analyses of their results."""
 
-from swerve.experiments.contract import Cell, Experiment, Setting, run, total_rounds
+from swerve.experiments.definition import Cell, Experiment, Setting, run, total_rounds
 from swerve.experiments.tables import FEATURE_TABLE, FIGURE_A, FRACTION_TABLE, interleaved
 
-#: The paper's experiments by name, the second order of arrival beside each that has one.
+#: The paper's experiments by name; those with a second order of arrival are followed by it.
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (

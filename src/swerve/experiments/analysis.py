@@ -1,4 +1,4 @@
-"""What is read off the paper's experiments: agreement with the printed figures, and where regret comes from."""
+"""Analysis of the paper's experiments: agreement with the printed figures, and the causes of regret."""
 
 from __future__ import annotations
 
@@ -7,18 +7,24 @@ import itertools
 
 import numpy as np
 
-from swerve.experiments.contract import Cell
+from swerve.experiments.definition import Cell
 from swerve.simulate.loop import CAUSES
 
-#: How near each row must come to the printed one: the allowed ratios, and how many columns may stay outside them.
+#: The ratios to the printed figures that each row may have. BWC has no lower limit: less regret than printed is no disagreement.
 WITHIN = {"ora": (0.85, 1.15), "ucb1": (0.70, 1.30), "exp3s": (0.75, 1.25), "bwc": (0.0, 1.25)}
 #: Regret of UCB1 is linear in the fraction; the printed 114.9k at 1/4 lies above both neighbours and cannot fit them.
 OUTLIERS = {("fractions", 0.25, "ucb1")}
+#: BWC must come near in most cells of both tables: at most this ratio, in this many of all nine cells.
+NEAR, NEAR_CELLS, ALL_CELLS = 1.15, 6, 9
+#: A line fits two points exactly, so linearity needs a third.
+FEWEST_POINTS = 3
+#: The fraction whose printed figure cannot fit the line.
+QUARTER = 0.25
 
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """One claim about our figures beside the paper's, and whether it holds."""
+    """One claim about our figures compared with the paper's, and whether it holds."""
 
     claim: str
     holds: bool
@@ -26,12 +32,12 @@ class Agreement:
 
 
 def by_key(cells: list[Cell]) -> dict[tuple[str, float, str], Cell]:
-    """Cells by (experiment, setting, policy)."""
+    """Return the cells by (experiment, setting, policy)."""
     return {(cell.experiment, cell.setting, cell.policy): cell for cell in cells}
 
 
 def agreements(cells: list[Cell]) -> list[Agreement]:
-    """Each row against the printed one, and the order of the algorithms wherever the paper has it."""
+    """Compare each row with the printed one, and the order of the algorithms with the paper's."""
     out = []
     compared = [cell for cell in cells if cell.ratio is not None and cell.experiment in ("fractions", "features")]
     for name, (low, high) in WITHIN.items():
@@ -48,9 +54,9 @@ def agreements(cells: list[Cell]) -> list[Agreement]:
                 )
             )
     bwc = [c for c in compared if c.policy == "bwc"]
-    if len(bwc) >= 9:
-        near = sum((c.ratio or 9.0) <= 1.15 for c in bwc)
-        out.append(Agreement("bwc: at most 1.15 × in six of nine", near >= 6, f"{near} of {len(bwc)}"))
+    if len(bwc) >= ALL_CELLS:
+        near = sum(c.ratio is not None and c.ratio <= NEAR for c in bwc)
+        out.append(Agreement("bwc: at most 1.15 × in six of nine", near >= NEAR_CELLS, f"{near} of {len(bwc)}"))
     if compared:
         wrong = disorders(compared)
         out.append(
@@ -60,7 +66,7 @@ def agreements(cells: list[Cell]) -> list[Agreement]:
 
 
 def disorders(cells: list[Cell]) -> list[str]:
-    """Where two neighbours in the paper's order come out the other way with us."""
+    """Return where two neighbours in the paper's order are reversed in our figures."""
     table, out = by_key(cells), []
     order = ("ora", "bwc", "ucb1", "exp3s")
     for experiment, setting in sorted({(c.experiment, c.setting) for c in cells}):
@@ -84,7 +90,7 @@ class Breakdown:
 
 
 def breakdown(cells: list[Cell], policy: str = "bwc") -> list[Breakdown]:
-    """Where a policy's regret comes from, setting by setting."""
+    """Return the causes of a policy's regret, by setting."""
     out = []
     for cell in cells:
         if cell.policy == policy:
@@ -96,11 +102,11 @@ def breakdown(cells: list[Cell], policy: str = "bwc") -> list[Breakdown]:
 
 
 def linearity(cells: list[Cell], policy: str = "ucb1") -> tuple[float, float] | None:
-    """How straight our regret is over the fraction (R²), and where the line puts a quarter; None with under three points."""
+    """Return R² of our regret as a line over the fraction, and the line's value at a quarter; None with under three points."""
     row = sorted((c.setting, c.mean) for c in cells if c.policy == policy and c.experiment == "fractions")
-    if len(row) < 3:
+    if len(row) < FEWEST_POINTS:
         return None
     x, y = np.array(row).T
     slope, start = np.polyfit(x, y, 1)
     residual = y - (start + slope * x)
-    return float(1.0 - (residual**2).sum() / ((y - y.mean()) ** 2).sum()), float(start + slope * 0.25)
+    return float(1.0 - (residual**2).sum() / ((y - y.mean()) ** 2).sum()), float(start + slope * QUARTER)

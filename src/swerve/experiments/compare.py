@@ -1,8 +1,8 @@
-"""Any policies on any workloads, with the same luck for all of them: ratios, paired differences and ranks.
+"""Paired comparisons of policies on workloads: ratios, differences and ranks.
 
-A cell is a workload at a fraction of shifting queries, or without one (None) where what shifts was recorded. Every policy plays the
-same seeds there, and a seed is the same clicks, contexts and events to all of them, so that differences are taken run by run:
-most of the spread between runs is the instance's, and it cancels. Intervals are Student's, at 95 %.
+A cell is a workload at a fraction of shifting queries, or without a fraction (None) if the shifts were recorded. Every policy plays
+the same seeds in a cell, and a seed gives the same clicks, contexts and events to all of them. Differences are taken run by run, so
+that the spread between instances, which is most of the spread between runs, cancels. Intervals are Student's, at 95 %.
 """
 
 from __future__ import annotations
@@ -23,11 +23,15 @@ from swerve.environments import RECORDED, workload, world
 from swerve.policies import policy
 from swerve.simulate import Interrupted, Tick, simulate
 
-#: The policy that ratios are taken to: it is told of every event, and its bandit is the best of ours without contexts.
+#: The policy that ratios refer to: it is told of every event, and its bandit is the best of ours without contexts.
 ORACLE = "oracle-ts"
-CONFIDENCE = 0.95
+CONFIDENCE = 0.95  # of all intervals: the usual level
+FRACTIONS = (0.0, 0.1, 0.5)  # nothing shifts, the paper's fraction, half of the queries
+RUNS = 20  # per cell: enough for intervals that decide most cells
+FIRST_SEED = 100  # apart from the seeds 0 to 9, on which the parameters of the policies were chosen
+HALVINGS = 100  # of an interval of angles: more than a float resolves
 
-#: What one default setting of a policy has to reach: the largest allowed ratio to the oracle, by workload and fraction.
+#: The bars for one default setting of a policy: the largest allowed ratio to the oracle, by workload and fraction.
 BARS: dict[tuple[str, float], float] = {
     (name, fraction): bar
     for name, bars in {
@@ -38,9 +42,9 @@ BARS: dict[tuple[str, float], float] = {
         "low": (1.05, 1.1, 1.3),
         "uniform": (1.05, 1.1, 1.3),
     }.items()
-    for fraction, bar in zip((0.0, 0.1, 0.5), bars, strict=True)
+    for fraction, bar in zip(FRACTIONS, bars, strict=True)
 }
-#: Policies that read no contexts, which it must not lose to where anything shifts: no paired interval above 0.
+#: Policies without contexts, to which the judged policy must not lose if anything shifts: no paired interval above 0.
 RIVALS = ("glr-ts", "cusum-klucb", "ts")
 
 Cell = tuple[str, float | None]
@@ -50,10 +54,11 @@ Regrets = NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One policy in one cell. What one run cannot tell (`sd`, intervals) is None.
+    """One policy in one cell. Figures that a single run cannot give (`sd`, intervals) are None.
 
-    `ratio` is its mean regret ÷ the oracle's. `difference` is the mean regret of the policy `against` − its own: below 0 when the
-    policy `against` does better; None in that policy's own row. `rank` counts from 1, the least regret; equal means share one.
+    `ratio` is the policy's mean regret ÷ the oracle's. `difference` is the mean regret of the policy `against` − its own: negative
+    if the policy `against` does better, None in that policy's own row. `rank` counts from 1, the least regret; equal means share
+    a rank.
     """
 
     workload: str
@@ -75,19 +80,19 @@ class Row:
 
     @property
     def decided(self) -> int:
-        """−1 when the whole interval of the difference lies below 0, 1 when it lies above, else 0."""
+        """−1 if the whole interval of the difference lies below 0, 1 if it lies above, otherwise 0."""
         if self.difference_low is not None and self.difference_low > 0.0:
             return 1
         return -1 if self.difference_high is not None and self.difference_high < 0.0 else 0
 
     def as_dict(self) -> dict[str, Any]:
-        """The row as JSON has it."""
+        """Return the row for JSON."""
         return dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    """A policy over all cells. `better`, `worse`: in how many cells the policy `against` was so for certain."""
+    """A policy over all cells. `better` and `worse` count the cells in which the policy `against` is certainly so."""
 
     policy: str
     ratio: float | None  # geometric mean: a ratio of 2 and one of 1/2 balance
@@ -100,7 +105,7 @@ class Standing:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Who did how well where. `regrets` holds every run's final regret, the oracle's too, for whoever wants other figures."""
+    """The result of a comparison. `regrets` holds every run's final regret, the oracle's too, for further analyses."""
 
     policies: tuple[str, ...]
     against: str
@@ -111,18 +116,18 @@ class Comparison:
 
     @property
     def cells(self) -> list[Cell]:
-        """Workload and fraction of every cell, in the order of play."""
+        """The workload and fraction of every cell, in the order of play."""
         return list(dict.fromkeys((row.workload, row.fraction) for row in self.rows))
 
     def row(self, name: str, fraction: float | None, text: str) -> Row:
-        """The row of a policy in a cell."""
+        """Return the row of a policy in a cell."""
         for row in self.rows:
             if (row.workload, row.fraction, row.policy) == (name, fraction, text):
                 return row
         raise SwerveError(f"{text} did not play {named(name, fraction, ' at ')}")
 
     def standings(self) -> list[Standing]:
-        """Each policy over all cells, the best mean rank first."""
+        """Return each policy's standing over all cells, the best mean rank first."""
         out = []
         for name in self.policies:
             own = [row for row in self.rows if row.policy == name]
@@ -137,12 +142,12 @@ class Comparison:
 
 
 def named(name: str, fraction: float | None, between: str = " ") -> str:
-    """A cell in words."""
+    """Return a cell's name."""
     return name if fraction is None else f"{name}{between}{fraction:g}"
 
 
-class Stopped(Exception):  # noqa: N818 - what happened, not what went wrong
-    """A comparison was stopped by hand; `comparison` holds the cells that every policy had finished."""
+class Stopped(Exception):  # noqa: N818 - an event, not an error
+    """The user stopped a comparison; `comparison` holds the cells that every policy had finished."""
 
     def __init__(self, comparison: Comparison) -> None:
         super().__init__(f"stopped after {len(comparison.cells)} finished cells")
@@ -150,9 +155,9 @@ class Stopped(Exception):  # noqa: N818 - what happened, not what went wrong
 
 
 def student_quantile(confidence: float, freedom: int) -> float:
-    """How far from 0, both ways, Student's t with this many degrees of freedom stays with probability `confidence`.
+    """Return the t that Student's distribution with `freedom` degrees stays within, both ways, with probability `confidence`.
 
-    For whole numbers of degrees the probability is a finite sum over θ = arctan(t/√ν) (Abramowitz and Stegun, Handbook of
+    For integer degrees of freedom the probability is a finite sum over θ = arctan(t/√ν) (Abramowitz and Stegun, Handbook of
     Mathematical Functions, 1964, 26.7.3 and 26.7.4); θ is found by bisection.
 
     >>> round(student_quantile(0.95, 19), 4)
@@ -171,14 +176,14 @@ def student_quantile(confidence: float, freedom: int) -> float:
         return math.sin(theta) * total
 
     low, high = 0.0, math.pi / 2.0
-    for _ in range(100):
+    for _ in range(HALVINGS):
         middle = (low + high) / 2.0
         low, high = (middle, high) if inside(middle) < confidence else (low, middle)
     return math.sqrt(freedom) * math.tan(low)
 
 
 def interval(values: Regrets) -> tuple[float, float | None, float | None]:
-    """Mean, and the ends of its confidence interval; one value has none."""
+    """Return the mean and the ends of its confidence interval; a single value has no interval."""
     mean = float(values.mean())
     if len(values) < 2:
         return mean, None, None
@@ -187,7 +192,7 @@ def interval(values: Regrets) -> tuple[float, float | None, float | None]:
 
 
 def ratio_of(own: Regrets, reference: Regrets) -> tuple[float | None, float | None, float | None]:
-    """The ratio of two paired means and its interval, to first order: that of the mean of (own − ratio · reference), scaled."""
+    """Return the ratio of two paired means and its interval, to first order: that of mean(own − ratio · reference), scaled."""
     base = float(reference.mean())
     if base <= 0.0:
         return None, None, None
@@ -197,7 +202,7 @@ def ratio_of(own: Regrets, reference: Regrets) -> tuple[float | None, float | No
 
 
 def sized(name: str, fraction: float | None, queries: int | None, impressions: int | None) -> Spec:
-    """A workload by name, perhaps smaller. Fewer queries alone are each as long as before; a workload of one query stays one."""
+    """Return a workload, resized. Fewer queries alone keep their full length; a workload of one query keeps that query."""
     problem = workload(name, fraction)
     if queries is not None and impressions is None:
         whole_size, count = getattr(problem, "impressions", None), getattr(problem, "queries", None)
@@ -212,7 +217,7 @@ def sized(name: str, fraction: float | None, queries: int | None, impressions: i
 def cells_of(
     workloads: Sequence[str], fractions: Sequence[float], queries: int | None = None, impressions: int | None = None
 ) -> Cells:
-    """The environment of every cell, in the order of play; what is wrong with any of them is said here."""
+    """Return the environment of every cell, in the order of play; raise if one of them is invalid."""
     for kind, given in (("workloads", workloads), ("fractions", fractions)):
         if not given:
             raise SwerveError(f"{kind} = {given!r} is not allowed; there must be at least one")
@@ -226,33 +231,33 @@ def cells_of(
 
 
 def players(policies: Sequence[str]) -> list[str]:
-    """Who plays: the policies, each once, and the oracle, which the ratios need."""
+    """Return the players: the policies, each once, and the oracle, which ratios need."""
     if not policies:
         raise SwerveError("policies = [] is not allowed; there must be at least one")
     for text in policies:
-        policy(text)  # a name that nobody knows is refused before anything is played
+        policy(text)  # an unknown name raises before anything is played
     return list(dict.fromkeys([*policies, ORACLE]))
 
 
 def chosen(policies: Sequence[str], against: str | None) -> str:
-    """Whose differences are taken: the first policy unless another is named."""
+    """Return the policy whose differences are taken: the first unless `against` names another."""
     if against is not None and against not in (*policies, ORACLE):
         raise SwerveError(f"against = {against!r} is not allowed; it must be one of the policies: {', '.join(policies)}")
     return against or policies[0]
 
 
 def total_rounds(cells: Cells, policies: Sequence[str], runs: int) -> int:
-    """How many rounds a comparison plays, for a progress bar."""
+    """Return the number of rounds that a comparison plays, for a progress bar."""
     return runs * len(players(policies)) * sum(int(getattr(problem, "impressions", 0)) for problem in cells.values())
 
 
 def compare(
     policies: Sequence[str],
     workloads: Sequence[str],
-    fractions: Sequence[float] = (0.0, 0.1, 0.5),
+    fractions: Sequence[float] = FRACTIONS,
     *,
-    runs: int = 20,
-    seed: int = 100,
+    runs: int = RUNS,
+    seed: int = FIRST_SEED,
     against: str | None = None,
     queries: int | None = None,
     impressions: int | None = None,
@@ -260,11 +265,11 @@ def compare(
     out: str | Path | None = None,
     progress: Callable[[Tick], None] | None = None,
 ) -> Comparison:
-    """Play every policy in every cell on the seeds `seed`, `seed + 1`, …; the oracle plays too, to take ratios to.
+    """Play every policy in every cell on the seeds `seed`, `seed + 1`, …; the oracle always plays, because ratios refer to it.
 
     `against` names the policy whose differences are taken (default: the first). `queries` and `impressions` make all workloads
-    smaller. With `out`, finished runs are kept in that folder and read by the next call. Ctrl-C raises `Stopped`, which
-    carries the cells that were done.
+    smaller. With `out`, finished runs are stored in that folder and reused by the next call. Ctrl-C raises `Stopped` with the
+    finished cells.
 
     >>> found = compare(["ts", "ucb1"], ["clear"], [0.5], runs=2, queries=2, impressions=4000, threads=1)
     >>> [(row.policy, row.runs, row.seed) for row in found.rows]
@@ -293,7 +298,7 @@ def compare(
 
 
 def tuning(problem: Spec, seed: int) -> dict[str, int]:
-    """What a policy may be tuned to. The first instance is drawn for it, and drawn early: one that cannot be is said at once."""
+    """Return the parameters that policies are tuned to. Draws the first instance of every cell, so that errors surface early."""
     first = world(problem, seed)
     return {"arms": first.arms, "horizon": int(first.rounds.max())}
 
@@ -307,7 +312,7 @@ def rows_of(
     regrets: dict[str, Regrets],
     seconds: dict[str, float],
 ) -> list[Row]:
-    """The rows of one cell, from every player's regrets in the order of the seeds."""
+    """Return the rows of one cell, from every player's regrets in the order of the seeds."""
     out = []
     for text in asked:
         own = regrets[text]
@@ -326,7 +331,7 @@ def rows_of(
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """Whether the policy `against` reaches its bar in a cell (None: there is none), and the rivals that it loses to for certain."""
+    """Whether the policy `against` reaches its bar in a cell (None: no bar), and the rivals to which it certainly loses."""
 
     workload: str
     fraction: float | None
@@ -346,13 +351,13 @@ class Verdict:
 
 
 def verdicts(comparison: Comparison) -> list[Verdict]:
-    """The bars, cell by cell, for the policy `against`. Where nothing shifts, losing to a rival is allowed."""
+    """Return the verdict of each cell for the policy `against`. If nothing shifts, losing to a rival is allowed."""
     subject = comparison.against
     missing = [name for name in (subject, *RIVALS) if name not in comparison.policies]
     if missing:
-        raise SwerveError(f"the bars need the policies {', '.join(missing)} too")
+        raise SwerveError(f"the bars also need the policies {', '.join(missing)}")
     if comparison.runs < 2:
-        raise SwerveError(f"runs = {comparison.runs} is not allowed; the bars need intervals, and these at least 2 runs")
+        raise SwerveError(f"runs = {comparison.runs} is not allowed; the bars need intervals, which need at least 2 runs")
     out = []
     for name, fraction in comparison.cells:
         rivals = [comparison.row(name, fraction, rival) for rival in RIVALS if rival != subject]

@@ -1,4 +1,4 @@
-"""Theorems 5 and 6 as experiments: how regret grows with T on the families that nobody can do well on."""
+"""Theorems 5 and 6 as experiments: the growth of regret with T on families of instances that are hard for every policy."""
 
 from __future__ import annotations
 
@@ -17,13 +17,20 @@ from swerve.policies import BWC, Oracle
 from swerve.simulate import Tick, simulate
 from swerve.theory import test_length
 
-HORIZONS = (10_000, 31_623, 100_000, 316_228, 1_000_000)
-SPREAD = 5  #: how many instances with an event are tried, evenly spaced, beside the one without
+HORIZONS = (10_000, 31_623, 100_000, 316_228, 1_000_000)  # half a decade apart, for a slope over two decades
+RUNS = 10  # per instance, as in the paper's experiments
+SPREAD = 5  # instances with an event that are tried, evenly spaced, beside the one without
+SINGLE_SHIFT = 0.4  # ε of Theorem 5's family
+MANY_PHASES, MANY_ARMS, MANY_SHIFT = 5, 5, 0.2  # of Theorem 6 (i)'s family; arms differ by twice the shift
+FALSE_FEATURES, FALSE_MARGIN = 1, 0.25  # of Theorem 6 (ii)'s family: d_F = 8
+FALSE_SHIFT = 0.08  # the shift that tests of Theorem 6 (ii)'s family must detect
+MARGIN = 0.1  # of the rectangles on the families without contexts of their own
+SMALLEST = 1e-9  # regret below this counts as this: log 0 is undefined
 
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """A lower-bound family: what it shows, the instances of a horizon, and what shift tests must be able to see."""
+    """A lower-bound family: its claim, the instances of a horizon, and the shift that tests must be able to detect."""
 
     name: str
     title: str
@@ -34,46 +41,50 @@ class Family:
     phases: Callable[[int], int]
 
     def instances(self, horizon: int) -> list[Spec]:
-        """Instance 0 and a few others, evenly spaced; instance 1 has no event and is left out."""
+        """Return instance 0 and a few others, evenly spaced; instance 1 has no event and is left out."""
         last = self.phases(horizon)
         numbers = sorted({0, *np.linspace(2, last, SPREAD).round().astype(int).tolist()}) if last >= 2 else [0]
         return [self.make(horizon, number) for number in numbers]
 
     def policies(self, horizon: int, arms: int) -> dict[str, Spec]:
-        """UCB1, BWC with L = 4·n/ε²·ln T, and ORA."""
+        """Return UCB1, BWC with L = 4·n/ε²·ln T, and ORA."""
         length = min(test_length(arms, self.shift, horizon), horizon // 2)
         bwc = BWC(Testable(UCB1(), length=length, epsilon=self.shift), Rectangle(margin=self.margin))
         return {"ucb1": UCB1(), "bwc": bwc, "ora": Oracle(UCB1())}
 
 
 def _single(horizon: int, instance: int) -> Spec:
-    return SingleEvent(horizon=horizon, epsilon=0.4, instance=instance)
+    return SingleEvent(horizon=horizon, epsilon=SINGLE_SHIFT, instance=instance)
 
 
 def _many(horizon: int, instance: int) -> Spec:
-    return ManyPhases(horizon=horizon, arms=5, phases=5, epsilon=0.2)
+    return ManyPhases(horizon=horizon, arms=MANY_ARMS, phases=MANY_PHASES, epsilon=MANY_SHIFT)
 
 
 def _false(horizon: int, instance: int) -> Spec:
-    return FalsePositives(horizon=horizon, features=1, margin=0.25, instance=instance)
+    return FalsePositives(horizon=horizon, features=FALSE_FEATURES, margin=FALSE_MARGIN, instance=instance)
 
 
 FAMILIES = (
     Family(
-        "single-event", "Theorem 5: one event, two arms, ε = 0.4", "Ω(ε√T) without contexts", 0.4, 0.1, _single,
-        lambda horizon: SingleEvent(horizon=horizon, epsilon=0.4, instance=0).phases,
+        "single-event", "Theorem 5: one event, two arms, ε = 0.4", "Ω(ε√T) without contexts", SINGLE_SHIFT, MARGIN, _single,
+        lambda horizon: SingleEvent(horizon=horizon, epsilon=SINGLE_SHIFT, instance=0).phases,
     ),
-    Family("many-phases", "Theorem 6 (i): 5 phases, 5 arms, gaps 0.4", "Ω(k·n/ε·ln(T/k))", 0.4, 0.1, _many, lambda horizon: 0),
     Family(
-        "false-positives", "Theorem 6 (ii): d_F = 8 contexts that may be events", "Ω(T^(1/3)) or Ω(d_F·ln T)", 0.08, 0.25, _false,
-        lambda horizon: FalsePositives(horizon=horizon, features=1, margin=0.25, instance=0).phases,
+        "many-phases", "Theorem 6 (i): 5 phases, 5 arms, gaps 0.4", "Ω(k·n/ε·ln(T/k))", 2 * MANY_SHIFT, MARGIN, _many,
+        lambda horizon: 0,
+    ),
+    Family(
+        "false-positives", "Theorem 6 (ii): d_F = 8 contexts that may be events", "Ω(T^(1/3)) or Ω(d_F·ln T)", FALSE_SHIFT,
+        FALSE_MARGIN, _false,
+        lambda horizon: FalsePositives(horizon=horizon, features=FALSE_FEATURES, margin=FALSE_MARGIN, instance=0).phases,
     ),
 )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
 class Growth:
-    """A policy's worst instance at each horizon, and the exponent of the line through them in log-log."""
+    """A policy's regret on its worst instance at each horizon, and the exponent of its growth."""
 
     family: str
     policy: str
@@ -87,10 +98,10 @@ class Growth:
         """The slope of log regret over log T."""
         if len(self.horizons) < 2:
             return float("nan")
-        return float(np.polyfit(np.log(self.horizons), np.log(np.maximum(self.means, 1e-9)), 1)[0])
+        return float(np.polyfit(np.log(self.horizons), np.log(np.maximum(self.means, SMALLEST)), 1)[0])
 
     def as_rows(self) -> Iterator[dict[str, Any]]:
-        """The points as JSON has them."""
+        """Yield the points for JSON."""
         for horizon, mean, sd in zip(self.horizons, self.means, self.sds, strict=True):
             yield {
                 "experiment": f"lower-bounds/{self.family}",
@@ -105,7 +116,7 @@ class Growth:
 
 
 def jobs(horizons: tuple[int, ...]) -> list[tuple[Family, int, str, Spec, Spec]]:
-    """Everything to play: family, horizon, policy's name and spec, instance."""
+    """Return everything to play: family, horizon, policy's name and spec, instance."""
     out = []
     for family in FAMILIES:
         for horizon in horizons:
@@ -117,14 +128,14 @@ def jobs(horizons: tuple[int, ...]) -> list[tuple[Family, int, str, Spec, Spec]]
 
 def run(
     *,
-    runs: int = 10,
+    runs: int = RUNS,
     seed: int = 0,
     horizons: tuple[int, ...] = HORIZONS,
     threads: int | None = None,
     out: Path | None = None,
     progress: Callable[[Tick], None] | None = None,
 ) -> list[Growth]:
-    """Play all families at all horizons, and keep each policy's worst instance."""
+    """Play all families at all horizons; return each policy's regret on its worst instance."""
     worst: dict[tuple[str, str, int], tuple[float, float]] = {}
     for family, horizon, name, spec, instance in jobs(horizons):
         results = simulate(spec, instance, runs=runs, seed=seed, points=1, threads=threads, out=out, progress=progress)

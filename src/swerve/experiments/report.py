@@ -1,4 +1,4 @@
-"""The report: one self-contained page with the plots, the tables side by side, and how to make it again."""
+"""The report: one self-contained page with plots, tables beside the printed figures, and the command that makes it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from swerve.experiments import EXPERIMENTS, plots
 from swerve.experiments.analysis import agreements, breakdown, linearity
-from swerve.experiments.contract import Cell
+from swerve.experiments.definition import Cell
 from swerve.experiments.lower_bounds import FAMILIES, Growth
 from swerve.experiments.tables import POLICIES
 from swerve.version import __version__
@@ -46,33 +46,34 @@ pre { overflow-x: auto; padding: .8rem; border: 1px solid var(--line); border-ra
 
 WHY = (
     "The paper does not print its click probabilities, L, δ, the distribution of contexts, the order of the queries or the number "
-    "of events. We chose click probabilities and events so that the row of ORA fits. L = 10 and L = 20 fit BWC about equally where "
-    "nothing shifts; 20 was taken. How many features table (b) has cannot be seen from either: 10 and 20 were tried first and put "
-    "BWC at 3/8 above 1.25 ×, then 25 was taken. So its row is a prediction only up to these two choices; see docs/paper.md.",
+    "of events. We chose click probabilities and events so that the row of ORA fits. L = 10 and L = 20 fit BWC about equally when "
+    "nothing shifts; we took 20. Neither row determines the number of features of table (b): 10 and 20 were tried first and put "
+    "BWC at 3/8 above 1.25 ×, then 25 was taken. BWC's row is therefore a prediction only up to these two choices; see "
+    "docs/paper.md.",
     "The regret of UCB1 and EXP3.S is linear in the fraction of shifting queries, because a query's regret does not depend on the "
     "other queries. The printed 114.9k of UCB1 at a quarter lies above the 84.2k at three eighths, so no workload fits both.",
-    "With few shifts BWC is near ORA; with many, a few wrong `false` labels teach the rectangle that events are harmless, and from "
-    "then on it misses them; the fewer features, the earlier. The paper gives no cause for the jump of its own row from 46.7k to "
-    "99.4k, and this is a likely one.",
-    "With the queries interleaved, nearly all of them raise an alarm before the first label is back. What they learn afterwards "
-    "they would have had to learn anyway, but it is booked under false alarms, because that is how their bandits began.",
+    "With few shifts BWC is near ORA. With many, a few wrong `false` labels teach the rectangle that events are harmless, and from "
+    "then on it misses them; the fewer the features, the earlier. The paper gives no cause for the jump of its own row from 46.7k "
+    "to 99.4k; this is a likely one.",
+    "With interleaved queries, nearly all of them raise an alarm before the first label arrives. They would have had to learn "
+    "anyway, but their learning counts as caused by false alarms, because a false alarm started their bandits.",
 )
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "numbers") -> str:
-    """An HTML table of numbers or of words; cells are HTML already."""
+    """Return an HTML table of numbers or of words; cells are HTML already."""
     top = "".join(f"<th>{cell}</th>" for cell in head)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table class='{kind}'><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def prose(text: str) -> str:
-    """Plain text as HTML, with `code` set as code."""
+    """Return plain text as HTML, with `code` in code elements."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 def played(cells: list[Cell]) -> list[list[str]]:
-    """The settings of what was played, name and value; a setting that differs from table to table has several."""
+    """Return the names and values of the environments' settings; a setting that differs between tables has several values."""
     values: dict[str, set[Any]] = {}
     for cell in cells:
         environment: Any = cell.results.plan.environment
@@ -85,19 +86,19 @@ def played(cells: list[Cell]) -> list[list[str]]:
 
 
 def image(path: Path, alt: str) -> str:
-    """A plot inside the page itself."""
+    """Return a plot as an inline image."""
     data = base64.b64encode(path.read_bytes()).decode()
     text = html.escape(alt, quote=True)
     return f"<figure><img alt='{text}' src='data:image/svg+xml;base64,{data}'><figcaption>{text}</figcaption></figure>"
 
 
 def thousands(value: float | None) -> str:
-    """A regret in thousands, or a dash."""
-    return "–" if value is None else f"{value / 1e3:.1f}"
+    """Return a regret in thousands, or a dash."""
+    return "–" if value is None else f"{value / plots.THOUSAND:.1f}"
 
 
 def comparison(cells: list[Cell]) -> str:
-    """Ours ± sd, the paper's figure and the ratio, one column per setting."""
+    """Return a table of our regret ± sd, the paper's figure and the ratio, one column per setting."""
     settings = sorted({cell.setting for cell in cells})
     rows = []
     for name in POLICIES:
@@ -107,14 +108,14 @@ def comparison(cells: list[Cell]) -> str:
             for setting in settings:
                 cell = row[setting]
                 beside = "" if cell.ratio is None else f"<br><small>paper {thousands(cell.paper)} · {cell.ratio:.2f} ×</small>"
-                spread = f"<small>± {thousands(cell.sd)}</small><br><small>se {cell.error / 1e3:.2f}</small>"
+                spread = f"<small>± {thousands(cell.sd)}</small><br><small>se {cell.error / plots.THOUSAND:.2f}</small>"
                 entries.append(f"{thousands(cell.mean)} {spread}{beside}")
             rows.append(entries)
     return table(["regret ± sd (thousands)", *[f"{s:g}" for s in settings]], rows)
 
 
 def paper_sections(cells: list[Cell], folder: Path) -> list[str]:
-    """A section for each of the paper's experiments that was run."""
+    """Return a section for each of the paper's experiments that was run."""
     out = []
     for name, experiment in EXPERIMENTS.items():
         own = [cell for cell in cells if cell.experiment == name]
@@ -158,7 +159,7 @@ def paper_sections(cells: list[Cell], folder: Path) -> list[str]:
 
 
 def growth_section(rows: list[Growth], folder: Path) -> list[str]:
-    """Theorems 5 and 6."""
+    """Return the section on Theorems 5 and 6."""
     title = "Theorems 5 and 6: regret of the worst instance over T"
     out = [f"<h2 id='lower-bounds'>{title}</h2>", image(plots.save(plots.growth(rows), folder, "lower-bounds"), title)]
     for family in FAMILIES:
@@ -170,13 +171,13 @@ def growth_section(rows: list[Growth], folder: Path) -> list[str]:
 
 
 def write(folder: Path, cells: list[Cell], growths: list[Growth], *, command: str, seed: int, runs: int, seconds: float) -> Path:
-    """Write the page and its plots; returns the page."""
+    """Write the page and its plots; return the path of the page."""
     folder.mkdir(parents=True, exist_ok=True)
     claims = agreements(cells)
     parts = [
         "<h1>Adapting to the shifting intent of search queries, reproduced</h1>",
-        "<p>Syed, Slivkins and Mishra (NIPS 2009) restart a bandit when a classifier that trains itself says that a query's intent "
-        "has shifted. This page plays their experiments again and puts the figures beside theirs.</p>",
+        "<p>Syed, Slivkins and Mishra (NIPS 2009) restart a bandit when a self-training classifier predicts that a query's intent "
+        "has shifted. This page repeats their experiments and shows our figures beside theirs.</p>",
     ]
     if claims:
         mark = {True: "<span class='verdict good'>holds</span>", False: "<span class='verdict bad'>does not hold</span>"}

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Mapping
 
 from swerve.environments import Traffic
-from swerve.experiments.contract import Experiment, Setting
+from swerve.experiments.definition import Experiment, Setting
 
-#: The settings that the paper leaves open, the same for every column. Click probabilities and events are the workload that fits the
-#: row of ORA. L = 20 and L = 10 fit BWC about equally where nothing shifts (the paper's costs 1.035 × ORA there), and L = 20 was
-#: taken. The features of table (b) cannot be seen from either: 25 is the mean of table (c), taken after 10 and 20 had been tried
-#: and had put the entry of BWC at 3/8 above the bar. `docs/paper.md` shows what other choices give.
+#: Settings that the paper leaves open, equal in every column. Click probabilities and events are those that fit the row of ORA.
+#: L = 20 and L = 10 fit BWC about equally when nothing shifts (the paper's BWC costs 1.035 × ORA there); L = 20 was taken. Neither
+#: row determines the features of table (b): 25 is the mean of table (c), taken after 10 and 20 had been tried and had put BWC at
+#: 3/8 above the bar. `docs/paper.md` shows the results of other choices.
 BASE = Traffic(
     queries=100,
     impressions=3_000_000,
@@ -33,6 +33,7 @@ POLICIES = {"ora": "ora", "bwc": "bwc(length=20, epsilon=0.3, margin=0.1)", "ucb
 FRACTIONS = (0.0, 0.125, 0.25, 0.375, 0.5)
 FEATURES = (10, 20, 30, 40)
 
+THOUSAND = 1000.0
 #: Final regret as printed, in thousands.
 PRINTED_FRACTIONS = {
     "ora": (17.2, 22.8, 30.4, 33.8, 39.5),
@@ -49,12 +50,12 @@ PRINTED_FEATURES = {
 
 
 def published(values: tuple[float, ...], printed: Mapping[str, tuple[float, ...]]) -> dict[tuple[float, str], float]:
-    """The printed table as (setting, policy) → plain regret."""
-    return {(float(v), name): 1000.0 * row[i] for name, row in printed.items() for i, v in enumerate(values)}
+    """Return the printed table as (setting, policy) → regret."""
+    return {(float(v), name): THOUSAND * row[i] for name, row in printed.items() for i, v in enumerate(values)}
 
 
 def interleaved(experiment: Experiment) -> Experiment:
-    """The same with the queries arriving in random order instead of one after the other."""
+    """Return the experiment with queries arriving in random order instead of one after the other."""
     settings = tuple(
         Setting(s.value, dataclasses.replace(s.environment, order="uniform"))
         for s in experiment.settings

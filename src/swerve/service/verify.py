@@ -89,8 +89,9 @@ def named(row: Row, arms: int) -> bool:
 MEANING = Meaning(records, NUMBER_BITS)
 
 
-def check_secrets(report: Report, path: Path) -> None:
-    """Check that the secrets of a store exist, are private, and belong to it. Secrets of the environment count."""
+def check_secrets(report: Report, path: Path, remedy: str = "") -> None:
+    """Report secrets that are missing, unsafe or of another store; the environment counts. `remedy` says what to do when they are
+    missing, in terms of the calling command."""
     if not report.rows and not report.owner:
         return
     try:
@@ -98,7 +99,8 @@ def check_secrets(report: Report, path: Path) -> None:
     except SecretsError as error:
         if path.exists():
             return report.wrong("secrets", str(error))
-        words = f"the secrets {path} are not there: no query can be found without them; name their file with --secrets"
+        words = f"the secrets {path} are not there: no query can be found without them"
+        words += f"; {remedy}" if remedy else ""
         return report.wrong("secrets", words)
     if not report.owner:
         words = "the store does not name its secrets yet: the next start adds their fingerprint"

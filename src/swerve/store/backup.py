@@ -1,4 +1,4 @@
-"""A copy of a store while another process writes to it."""
+"""Copying a store while another process writes to it."""
 
 from __future__ import annotations
 
@@ -9,34 +9,37 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from swerve.core.errors import SwerveError
-from swerve.store.lock import left_alone
+from swerve.store.lock import OWNER_ONLY, left_alone
 from swerve.store.protocol import InUse, StoreError
 from swerve.store.schema import APPLICATION, translated
 from swerve.store.verify import Meaning, Progress, Report, verify
 from swerve.store.wal import read_log
 
-#: Pages copied between two reports: 8 MiB.
+#: Pages copied between two progress reports: 8 MiB, often enough for a progress bar.
 PAGES = 1024
+#: Seconds that a statement waits for another program's lock: a backup has no deadline, unlike a request.
+BUSY_SECONDS = 5.0
 
 
 def backup(source: Path, target: Path, meaning: Meaning | None = None, progress: Progress | None = None) -> Report:
-    """Copy the store at `source` as it is at this moment to the new file `target`, and check the copy; what was found in it.
+    """Copy the store at `source`, as it is at this moment, to the new file `target`; check the copy and return the report.
 
-    The copy is one transaction's view, however much is written meanwhile. It appears under its name only when it is whole, checked
-    and on the disk; an existing file is never overwritten. Records that were damaged in the store are so in the copy. `progress`
-    gets what is done ("copying", and the steps of `verify`), how much of it, and of how much.
+    The copy is one transaction's view, independent of concurrent writes. `target` appears only when the copy is complete, checked
+    and synchronised to disk; an existing file is never overwritten. Records that are damaged in the store stay damaged in the copy.
+    `progress` receives the step ("copying", and the steps of `verify`), the amount done and the total.
     """
     if not source.is_file():
         raise SwerveError(f"there is no store {source}; name the one that the service uses")
     if os.path.lexists(target):
         raise SwerveError(f"{target} exists already; a backup never overwrites: name a new file")
     if not target.parent.is_dir():
-        raise SwerveError(f"there is no folder {target.parent}; make it, or name another place")
+        raise SwerveError(f"there is no folder {target.parent}; make it, or name another folder")
     unfinished = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with contextlib.suppress(InUse), left_alone(source.resolve()):  # nobody serves it: to open it would end its log
+        # without an owner: check the log before SQLite opens it, because opening discards unreadable commits
+        with contextlib.suppress(InUse), left_alone(source.resolve()):
             read_log(source.resolve()).refuse(source)
-        os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_RDWR, OWNER_ONLY))
         rows = _copy(source, unfinished, progress)
         report = verify(unfinished, meaning, progress)
         if report.broken:
@@ -45,10 +48,10 @@ def backup(source: Path, target: Path, meaning: Meaning | None = None, progress:
             raise StoreError("corrupt", f"the copy has {report.rows} rows where the store has {rows}; no backup was made")
         _name(unfinished, target)
     except sqlite3.Error as error:
-        told = translated(error, source)
-        if told.kind == "corrupt":
+        failure = translated(error, source)
+        if failure.kind == "corrupt":
             raise StoreError("corrupt", f"{source} is damaged, and no backup was made of it: {error}") from error
-        raise told from error
+        raise failure from error
     finally:
         for suffix in ("", "-wal", "-shm", "-journal"):
             with contextlib.suppress(FileNotFoundError):
@@ -59,8 +62,9 @@ def backup(source: Path, target: Path, meaning: Meaning | None = None, progress:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection to a file that is there; it waits its turn, for a backup has time."""
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=5.0, isolation_level=None)
+    """Yield a connection to an existing file; it waits up to `BUSY_SECONDS` for locks."""
+    address = f"{path.absolute().as_uri()}?mode=rw"
+    connection = sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
     try:
         yield connection
     finally:
@@ -68,32 +72,33 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _copy(source: Path, unfinished: Path, progress: Progress | None) -> int:
-    """Copy page by page out of one read transaction; how many rows that transaction sees."""
+    """Copy page by page inside one read transaction; return how many rows that transaction sees."""
     with _opened(source) as store, _opened(unfinished) as copy:
         if store.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
             raise SwerveError(f"{source} is not a store of Swerve")
-        # an open read transaction keeps its view of the log: without it, the copy would begin again after every commit
+        # the read transaction pins a snapshot; without it, SQLite restarts the copy after every commit
         store.execute("BEGIN")
         rows: int = store.execute("SELECT count(*) FROM rows").fetchone()[0]
         copy.execute("PRAGMA synchronous = FULL")
         report = None if progress is None else lambda _, left, total: progress("copying", total - left, total)
         store.backup(copy, pages=PAGES, progress=report)
         store.execute("ROLLBACK")
-        copy.execute("UPDATE meta SET value = x'' WHERE key = 'opened'")  # put in place of the store, it is another one
-        # one file without a log: whoever moves it away moves all of it
+        # the copy is another store: a service must notice when it replaces the running one
+        copy.execute("UPDATE meta SET value = x'' WHERE key = 'opened'")
+        # a single file without a log can be moved without losing anything
         copy.execute("PRAGMA journal_mode = DELETE")
     return rows
 
 
 def _name(unfinished: Path, target: Path) -> None:
-    """Put the finished file under its name, durably, and never in place of another."""
+    """Rename the finished file to `target`, durably; never replace an existing file."""
     file = os.open(unfinished, os.O_RDWR)
     try:
         os.fsync(file)
     finally:
         os.close(file)
     try:
-        os.link(unfinished, target)  # unlike a rename, refuses where somebody else made that file meanwhile
+        os.link(unfinished, target)  # unlike a rename, fails if another process has created the file meanwhile
     except FileExistsError:
         raise SwerveError(f"{target} exists already; a backup never overwrites: name a new file") from None
     except OSError:  # a file system without links

@@ -1,12 +1,12 @@
-"""Layouts of records: their descriptions and ids, and the way from an older layout to a newer one.
+"""Layouts of records: their descriptions, their ids, and the conversion from one layout to another.
 
-A record is kept as its bytes, so the store must know their layout. Each layout is described by a text (fields by name, type,
-shape and offset) and has an id in the store. A record of another layout is brought over by its field names: fields that both
-have are copied, arrays by their common prefix in every dimension, and what is new stays as it is in a blank record. That is also
-how a query's record grows from 8 arms to 16.
+A record is stored as bytes, so the store must know their layout. A text describes each layout (fields by name, type, shape and
+offset), and the store gives each layout an id. A record of another layout is converted by field names: fields that exist in both
+layouts are copied, arrays by their common prefix in every dimension, and new fields keep their value of a blank record. A query's
+record grows from 8 arms to 16 in the same way.
 
-Where a field keeps its name and changes its meaning, names are not enough. Then the layout's `form` is raised by one, and a
-`step` that was registered for the old form rewrites the record first.
+If a field keeps its name and changes its meaning, names are not enough. Then the layout's `form` is raised by one, and a `step`
+that is registered for the old form rewrites the record first.
 """
 
 from __future__ import annotations
@@ -25,12 +25,17 @@ from swerve.store.protocol import Store
 
 Step = Callable[[NDArray[Any]], NDArray[Any]]
 
-#: form → what makes a record of the next form out of one of this form.
+#: Layouts that stay parsed: more than one process uses, with a layout per policy and capacity.
+CACHED_LAYOUTS = 256
+#: Characters of an unreadable description that an error shows.
+SHOWN = 200
+
+#: By form: the function that turns a record of this form into one of the next form.
 STEPS: dict[int, Step] = {}
 
 
 def describe(record: np.dtype[Any], form: int = 1) -> str:
-    """The canonical text of a record type: the same text for the same layout, in every process.
+    """Return the canonical text of a record type: equal layouts have equal texts, in every process.
 
     >>> describe(np.dtype([("plays", "i8", 2), ("rate", "f8")]))
     '{"form":1,"bytes":24,"fields":[["plays","<i8",[2],0],["rate","<f8",[],16]]}'
@@ -47,14 +52,14 @@ def _fields(record: np.dtype[Any]) -> list[Any]:
     return out
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=CACHED_LAYOUTS)
 def layout_of(description: str) -> tuple[np.dtype[Any], int]:
-    """The record type of a description, and its form."""
+    """Return the record type of a description, and its form."""
     try:
         found = json.loads(description)
         return _record(found["bytes"], found["fields"]), int(found["form"])
     except (KeyError, TypeError, ValueError) as error:
-        raise SwerveError(f"a layout in the store cannot be read: {error}: {description[:200]}") from error
+        raise SwerveError(f"a layout in the store cannot be read: {error}: {description[:SHOWN]}") from error
 
 
 def _record(size: int, fields: list[Any]) -> np.dtype[Any]:
@@ -69,7 +74,7 @@ def _record(size: int, fields: list[Any]) -> np.dtype[Any]:
 
 
 def layout_id(store: Store, description: str) -> int:
-    """The store's id of a layout; a new one gets its id now."""
+    """Return the store's id of a layout; give it one if it has none."""
     for known, text in store.layouts().items():
         if text == description:
             return known
@@ -77,7 +82,7 @@ def layout_id(store: Store, description: str) -> int:
 
 
 def step(form: int) -> Callable[[Step], Step]:
-    """Register the function that takes a record (an array of one) of `form` and returns it in the next form."""
+    """Register the function that takes a record (an array of one) of `form` and returns the record in the next form."""
 
     def register(function: Step) -> Step:
         if form in STEPS:
@@ -89,9 +94,9 @@ def step(form: int) -> Callable[[Step], Step]:
 
 
 def convert(record: bytes, source: str, target: str, blank: bytes) -> bytes:
-    """The record of layout `source` in layout `target`; `blank` is a record of `target` as it is for a new query.
+    """Convert a record from layout `source` to layout `target`; `blank` is a new query's record in `target`.
 
-    Forms are taken one after the other, each by its registered step; then fields are copied by name.
+    The registered steps run in the order of their forms; then fields are copied by name.
     """
     (old, form), (new, wanted) = layout_of(source), layout_of(target)
     if len(record) != old.itemsize or len(blank) != new.itemsize:
@@ -111,38 +116,38 @@ def convert(record: bytes, source: str, target: str, blank: bytes) -> bytes:
 
 
 def copy_fields(source: Any, target: Any) -> None:
-    """Copy one record into another by field names: nested records likewise, arrays by their common prefix in every dimension.
+    """Copy one record into another by field names: nested records too, arrays by their common prefix in every dimension.
 
-    Both are records, or arrays of one record; `target` must be writable. What `source` lacks stays as it is in `target`. A field
-    that has another type, or another number of dimensions, is refused: names alone do not say how to bring it over.
+    Both are records, or arrays of one record; `target` must be writable. Fields that `source` lacks keep their value in `target`. A
+    field whose type or number of dimensions differs is refused: names alone do not define the conversion.
 
     >>> small, large = np.ones(1, [("plays", "i8", 2), ("old", "f8")]), np.zeros(1, [("new", "u1"), ("plays", "i8", 3)])
     >>> copy_fields(small, large)
     >>> large
     array([(0, [1, 1, 0])], dtype=[('new', 'u1'), ('plays', '<i8', (3,))])
     """
-    # a record scalar is a view into its table, but its own buffer cannot be written; the array made of it can
+    # a record scalar's own buffer is read-only; the array made from it writes through to the table
     left, right = np.asarray(source).reshape(1), np.asarray(target).reshape(1)
     runs = _runs(left.dtype, right.dtype)
     given, taken = left.view(np.uint8).data, right.view(np.uint8).data
-    for start, place, size in runs:
-        taken[place : place + size] = given[start : start + size]
+    for start, offset, size in runs:
+        taken[offset : offset + size] = given[start : start + size]
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=CACHED_LAYOUTS)
 def _runs(source: np.dtype[Any], target: np.dtype[Any]) -> tuple[tuple[int, int, int], ...]:
-    """(place in the source, place in the target, bytes), joined where both go on without a gap."""
+    """Return runs of bytes to copy: (offset in the source, offset in the target, bytes), adjacent runs joined."""
     joined: list[tuple[int, int, int]] = []
-    for start, place, size in sorted(_pieces(source, target, "", 0, 0), key=lambda run: run[1]):
-        if joined and joined[-1][0] + joined[-1][2] == start and joined[-1][1] + joined[-1][2] == place:
+    for start, offset, size in sorted(_pieces(source, target, "", 0, 0), key=lambda run: run[1]):
+        if joined and joined[-1][0] + joined[-1][2] == start and joined[-1][1] + joined[-1][2] == offset:
             joined[-1] = (joined[-1][0], joined[-1][1], joined[-1][2] + size)
         else:
-            joined.append((start, place, size))
+            joined.append((start, offset, size))
     return tuple(joined)
 
 
-def _pieces(source: np.dtype[Any], target: np.dtype[Any], path: str, start: int, place: int) -> Iterator[tuple[int, int, int]]:
-    """The runs of one pair of types, at these places."""
+def _pieces(source: np.dtype[Any], target: np.dtype[Any], path: str, start: int, to: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the runs of one pair of types, which begin at the offsets `start` and `to`."""
     old, new = source.base, target.base
     if len(source.shape) != len(target.shape) or bool(old.fields) != bool(new.fields) or (not old.fields and old != new):
         raise SwerveError(f"field {path or 'record'} was {source} and is {target}: that needs a step of its own (docs/store.md)")
@@ -150,19 +155,19 @@ def _pieces(source: np.dtype[Any], target: np.dtype[Any], path: str, start: int,
         common = [min(a, b) for a, b in zip(source.shape, target.shape, strict=True)]
         for index in product(*map(range, common)):
             yield from _pieces(
-                old, new, path, start + _flat(index, source.shape) * old.itemsize, place + _flat(index, target.shape) * new.itemsize
+                old, new, path, start + _flat(index, source.shape) * old.itemsize, to + _flat(index, target.shape) * new.itemsize
             )
     elif old.fields and new.fields:
         for name, (field, offset, *_) in new.fields.items():
             if name in old.fields:
                 theirs = old.fields[name]
-                yield from _pieces(theirs[0], field, f"{path}.{name}".lstrip("."), start + theirs[1], place + offset)
+                yield from _pieces(theirs[0], field, f"{path}.{name}".lstrip("."), start + theirs[1], to + offset)
     else:
-        yield start, place, old.itemsize
+        yield start, to, old.itemsize
 
 
 def _flat(index: tuple[int, ...], shape: tuple[int, ...]) -> int:
-    """Where an element lies in an array, in the order of C."""
+    """Return the index of an element in the flattened array, in C order."""
     flat = 0
     for i, n in zip(index, shape, strict=True):
         flat = flat * n + i

@@ -1,8 +1,9 @@
-"""One process owns a store: an advisory lock on a file beside it, which says who."""
+"""Ownership of a store by one process: an advisory lock on a file beside the store, which names the owner."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -11,13 +12,18 @@ from pathlib import Path
 
 from swerve.store.protocol import InUse, StoreError
 
+#: Bytes read of a lock file: a process id and 16 hexadecimal digits, with room to spare.
+LOCK_BYTES = 256
+#: Permissions of the files: records and keys of users are for their owner only.
+OWNER_ONLY = 0o600
+
 
 class Lock:
-    """The lock on `path`, held from here until `release`, or until the process ends in whatever way.
+    """The lock on `path`, held from construction until `release`, or until the process ends for any reason.
 
-    The file is never removed: a process that waited on a removed file would own a lock that nobody else sees. Its first line is
-    the owner's process id, and it changes when an owner takes it. Its second line names the store that it belongs to, and stays
-    when that store is gone: `guarded` then says that there has been one.
+    The file is never removed: a process that waits on a removed file would own a lock that no other process sees. The first line is
+    the owner's process id and is rewritten by each owner. The second line names the store and remains when the store is gone, so
+    `guarded` tells that a store existed here.
     """
 
     def __init__(self, path: Path) -> None:
@@ -27,24 +33,24 @@ class Lock:
 
     @property
     def guarded(self) -> str:
-        """The store that the lock was made for, in hexadecimal; empty before `guard`."""
+        """The id of the store that the lock was made for, in hexadecimal; empty before `guard`."""
         return _lines(self._file)[1]
 
     def guard(self, store: int) -> None:
-        """Note which store the lock belongs to."""
+        """Write the id of the store into the lock file."""
         if self.guarded != f"{store:016x}":
-            with contextlib.suppress(OSError):  # a full disk: the next start notes it
+            with contextlib.suppress(OSError):  # a full disk; the next start writes it
                 os.pwrite(self._file, f"{os.getpid()}\n{store:016x}\n".encode(), 0)
 
     def in_place(self) -> bool:
-        """Whether the file that is locked is the one that another process would find."""
+        """Return whether the locked file is still the one at `path`, which another process would open."""
         try:
             return self._identity == _identity(os.stat(self.path))
         except OSError:
             return False
 
     def retake(self) -> None:
-        """Own the file that lies there now; when this fails, the lock that was held is still held."""
+        """Lock the file that is at `path` now; if that fails, the present lock is kept."""
         if self.in_place():
             return
         file = _taken(self.path)
@@ -52,20 +58,21 @@ class Lock:
         self._file, self._identity = file, _identity(os.fstat(file))
 
     def release(self) -> None:
-        """Let the next owner in."""
+        """Release the lock."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
 
 def lock_path(database: Path) -> Path:
-    """Where the lock of a database lies."""
+    """Return the path of a database's lock file."""
     return database.with_name(f"{database.name}.lock")
 
 
 @contextlib.contextmanager
 def left_alone(database: Path) -> Iterator[None]:
-    """Nobody owns the store while this lasts; raises `InUse`. Where there is no lock nobody has owned it, and none is made."""
+    """Hold the store's lock inside the block; raise `InUse` if a process owns it. Without a lock file nobody has owned the store,
+    and none is created."""
     path = lock_path(database)
     if not path.exists() or not os.access(path, os.W_OK):
         yield
@@ -78,8 +85,8 @@ def left_alone(database: Path) -> Iterator[None]:
 
 
 def _lines(file: int) -> tuple[str, str]:
-    """The two lines of a lock file: the owner's process id, and the store."""
-    owner, store, *_ = [*os.pread(file, 256, 0).decode("ascii", "replace").split("\n"), "", ""]
+    """Return the two lines of a lock file: the owner's process id, and the id of the store."""
+    owner, store, *_ = [*os.pread(file, LOCK_BYTES, 0).decode("ascii", "replace").split("\n"), "", ""]
     return owner.strip(), store.strip()
 
 
@@ -88,16 +95,16 @@ def _identity(found: os.stat_result) -> tuple[int, int]:
 
 
 def no_folder(folder: Path) -> str:
-    """Why nothing could be made in a folder, in words."""
-    if folder.is_dir():  # of a kind that takes no files
+    """Say why no file could be created in a folder."""
+    if folder.is_dir():  # a file system that takes no files, such as /proc
         return f"no file can be made in {folder}; name a store elsewhere"
     return f"there is no folder {folder}; make it, or name a store elsewhere"
 
 
 def _taken(path: Path) -> int:
-    """An open and locked file at `path`; `InUse` when another process has it."""
+    """Open and lock the file at `path`; raise `InUse` if another process holds it."""
     try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
     except FileNotFoundError:
         raise StoreError("gone", no_folder(path.parent)) from None
     except OSError as error:
@@ -117,6 +124,6 @@ def _taken(path: Path) -> int:
         ) from None
     except OSError as error:
         os.close(file)
-        full = error.errno in {28, 122}  # ENOSPC, EDQUOT
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
         raise StoreError("full" if full else "io", f"{path} cannot be locked: {error.strerror}") from error
     return file

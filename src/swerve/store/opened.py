@@ -1,4 +1,4 @@
-"""The files of the embedded engine: opened, closed, opened anew, and looked at before and after every commit."""
+"""The files of the SQLite engine: opening, closing, reopening, and the identity checks around every commit."""
 
 from __future__ import annotations
 
@@ -18,25 +18,33 @@ from swerve.store.wal import Log, index_path, log_path, read_log
 
 log = logging.getLogger("swerve.store")
 
-#: How long a statement waits for another program's lock: less than what a request has, the caller tries again.
+#: Milliseconds that a statement waits for another program's lock: less than a request's deadline, because the caller retries.
 WRITER_BUSY_MS, READER_BUSY_MS = 50, 10
+#: Page caches: the writer's holds the pages of a large batch with its indexes; the reader loads few rows at a time.
 WRITER_CACHE_KIB, READER_CACHE_KIB = 16384, 8192
-MASK = (1 << 63) - 1  # random numbers that SQLite keeps as integers
+#: Random numbers have 63 bits, because SQLite's integers are signed.
+MASK = (1 << 63) - 1
+#: Bytes that no store reaches: the default bound.
+UNBOUNDED = 1 << 62
+#: The log takes at most this fraction of a small bound before it is copied into the file, so that data has most of the bound.
+LOG_FRACTION = 16
+#: Random bytes that mark an opening: no two openings of any store share them.
+MARK_BYTES = 16
 
 
 class Opened:
-    """One SQLite file in WAL mode, owned by this process. A reader and a writer; any thread may use either, one at a time.
+    """One SQLite file in WAL mode, owned by this process, with one reading and one writing connection.
 
-    A new file is made where none lies and nothing says that there has been one, or where the operator wants a `new` one. `most` is
-    the size in bytes that the file and its log are to stay below.
+    Any thread may use either connection, one thread at a time. A new file is created if none exists and no trace (log or lock)
+    shows that a store was there before, or if the operator asks for a `new` one. `most` bounds file and log together, in bytes.
     """
 
-    def __init__(self, path: Path, worker: str = "0", *, new: bool = False, most: int = 1 << 62) -> None:
+    def __init__(self, path: Path, worker: str = "0", *, new: bool = False, most: int = UNBOUNDED) -> None:
         self.given, self.worker, self.most = path.absolute(), worker, most
-        self._checkpoint = min(CHECKPOINT_PAGES, most // 16 // PAGE_BYTES)
-        self.path = self.given.resolve()  # of a symbolic link the file itself: its log and its lock lie beside that
+        self._checkpoint = min(CHECKPOINT_PAGES, most // LOG_FRACTION // PAGE_BYTES)
+        self.path = self.given.resolve()  # log and lock lie beside the file itself, not beside a symbolic link to it
         self._writing_now, self._reading_now = threading.RLock(), threading.RLock()
-        self._marks: set[bytes] = set()  # that this process has put into the file, or tried to
+        self._marks: set[bytes] = set()  # marks that this process has written into the file, or tried to write
         self._lock = Lock(lock_path(self.path))
         try:
             self._open(self._may_begin(new))
@@ -44,10 +52,10 @@ class Opened:
             self._lock.release()
             raise
 
-    # --- open, close, and being sure of the file ---
+    # --- open, close, check the file's identity ---
 
     def _may_begin(self, new: bool) -> bool:
-        """Whether a file is to be made; raises where one is missing that should be there, and where one is that should not."""
+        """Return whether to create a file; raise if an expected store is missing, or if `new` finds a store."""
         empty = not self.path.exists() or self.path.stat().st_size == 0
         if new and not empty:
             raise SwerveError(f"a new store was asked for, and {self.given} is one already; move it away first")
@@ -61,7 +69,7 @@ class Opened:
         return empty
 
     def _set_log_aside(self) -> None:
-        """Keep the log of the store that was here, for when that is put back: a new store would begin by removing it."""
+        """Rename the log of the store that was here before, so that the store can be put back: a new store removes the log."""
         for path in (self._log(), index_path(self.path)):
             if path.exists():
                 number = 1
@@ -71,11 +79,11 @@ class Opened:
                 log.warning("%s belongs to the store that was here; it is kept as %s", path, kept.name)
 
     def _open(self, new: bool = False) -> bytes:
-        """Open both connections on what lies at the path, and remember which files those are; the mark of the opening before."""
+        """Open both connections and remember the identity of the files; return the mark of the previous opening."""
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._holes: list[int] = []
-        self._damaged = False  # whether a damaged page was met
+        self._damaged = False  # whether a damaged page was found
         try:
             if new:
                 create(self.path)
@@ -83,13 +91,13 @@ class Opened:
             pages = self._checkpoint
             self._writer = connect(self.path, busy_ms=WRITER_BUSY_MS, cache_kib=WRITER_CACHE_KIB, checkpoint=pages, new=new)
             self._reader = connect(self.path, busy_ms=READER_BUSY_MS, cache_kib=READER_CACHE_KIB, checkpoint=pages)
-            if left.tail:  # whoever looks at the log after the next crash must not take it for commits
+            if left.tail:  # remove the unreadable end of the log: after the next crash it could be mistaken for commits
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            # counted over the smallest index: milliseconds for a million rows
+            # counts over the smallest index: milliseconds for a million rows
             self._count: int = self._reader.execute("SELECT count(*) FROM rows").fetchone()[0]
             meta = dict(self._reader.execute("SELECT key, value FROM meta WHERE key IN ('opened', 'store')").fetchall())
-            mark = os.urandom(16)
-            self._marks.add(mark)  # before it is written: an error does not say that it is not
+            mark = os.urandom(MARK_BYTES)
+            self._marks.add(mark)  # before the write: an error does not prove that nothing was written
             self._writer.execute("UPDATE meta SET value = ? WHERE key = 'opened'", (mark,))
             self.store = int(meta["store"]) & MASK
             self._files = (self._identity(self.given), self._identity(self._log()))
@@ -107,7 +115,7 @@ class Opened:
         return before
 
     def _left(self) -> Log:
-        """The log that a crash has left, before SQLite makes of it what it can; raises where that would lose commits."""
+        """Read the log that a crash has left, before SQLite does; raise if SQLite would lose commits of it."""
         left = read_log(self.path)
         left.refuse(self.path)
         if left.doubtful:
@@ -122,14 +130,14 @@ class Opened:
         self._reader = self._writer = None
 
     def close(self) -> None:
-        """Copy the log into the file and let go of the store; closing twice is no error."""
+        """Copy the log into the file and release the store; closing twice is no error."""
         with self._writing_now, self._reading_now:
             self._close()
             self._lock.release()
 
     def reopen(self) -> bool:
-        """Open what lies at the path now; whether it is the same store. Where nothing lies the store is gone, and nothing is made:
-        the open file may come back, and its log with it."""
+        """Open the file that is at the path now; return whether it is the same store. If there is no file, raise "gone" and create
+        nothing: the open file may come back, and its log with it."""
         with self._writing_now, self._reading_now:
             files = self._files
             if not self.given.exists():
@@ -144,14 +152,14 @@ class Opened:
                 raise StoreError("locked", str(error)) from error
             except StoreError:
                 raise
-            except SwerveError as error:  # a file that is not ours, or too new: readable, and not to be used
+            except SwerveError as error:  # another program's file, or a newer schema: readable, but not usable
                 raise StoreError("corrupt", str(error)) from error
-            # the number of a removed file may be given to the next one, so a mark in the file must agree too
+            # a new file can get the inode number of a removed one, so the mark in the file must agree too
             return self._files[0] == files[0] and found in self._marks
 
     def _empty_log(self) -> None:
-        """Copy the log into the file. After a failed `fsync` the system may hold pages of the log for written that are not:
-        whatever is read from them must reach the file before anything is built on it."""
+        """Copy the log into the file. After a failed `fsync` the system may report pages of the log as written that are not: their
+        contents must reach the file before further writes depend on them."""
         assert self._writer is not None
         try:
             busy, _, _ = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -161,10 +169,10 @@ class Opened:
             raise translated(error, self.path) from error
         if busy:
             self._close()
-            raise StoreError("locked", f"{self.path}: another program reads it, and its log cannot be emptied; end that program")
+            raise StoreError("locked", f"{self.path}: another program reads it, and its log cannot be emptied; stop that program")
 
     def _drop_old_log(self, before: tuple[tuple[int, int], tuple[int, int]]) -> None:
-        """Remove the log of a file that was replaced: SQLite would play it into the new one and ruin it."""
+        """Remove the log of a file that was replaced: SQLite would replay it into the new file and corrupt it."""
         with contextlib.suppress(OSError):
             if self._identity(self._log()) == before[1] and self._identity(self.given) != before[0]:
                 self._log().unlink()
@@ -179,16 +187,16 @@ class Opened:
         return found.st_dev, found.st_ino
 
     def _in_place(self) -> None:
-        """Raise "gone" when the open files are no longer those at the path: SQLite would go on writing into nowhere."""
+        """Raise "gone" if the open files are no longer those at the path: SQLite would keep writing to a file without a name."""
         for path, before in zip((self.given, self._log()), self._files, strict=True):
             try:
                 same = self._identity(path) == before
             except OSError:
                 same = False
             if not same:
-                raise StoreError("gone", f"{path} was moved, removed or replaced while it was open; it is taken up when it is back")
+                raise StoreError("gone", f"{path} was moved, removed or replaced while it was open; put it back to use it again")
         if not self._lock.in_place():
-            raise StoreError("gone", f"the lock of {self.path} was moved, removed or replaced while it was held; it is taken anew")
+            raise StoreError("gone", f"the lock of {self.path} was moved, removed or replaced while it was held; it is taken again")
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -202,7 +210,7 @@ class Opened:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, durable and in the right file when this ends; rolled back when anything is wrong."""
+        """Run one transaction: durable and in the right file when the block ends, rolled back on any error."""
         with self._writing_now:
             writer = self._writer
             if writer is None:

@@ -1,4 +1,4 @@
-"""What every store keeps and promises: rows, batches, the protocol, and what can go wrong."""
+"""The protocol that every store implements: rows, batches, methods and errors."""
 
 from __future__ import annotations
 
@@ -10,23 +10,27 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from swerve.core.errors import SwerveError
 
-#: Who could not do its work: somebody else holds the store; no room left; bytes that cannot be read; the place is no longer
-#: there; no answer in time; anything else that the system refused; and, of the store's own, rows that are not as expected.
+#: Why the store failed: "locked", another program holds it; "full", no room left; "corrupt", unreadable bytes; "gone", the file is
+#: no longer at its path; "slow", no answer in time; "io", the system refused otherwise; "conflict", rows are not as expected.
 Kind = Literal["locked", "full", "corrupt", "gone", "slow", "io", "conflict"]
 Order = Literal["traffic", "shifted"]
 
-DAY = 86_400.0  # seconds: rows know the day on which they were last seen
+DAY = 86_400.0  # seconds; a row stores the day on which its query was last asked
+EXPIRED_AT_ONCE = 1000  # rows or ids that one call of `expire` removes at most, so that commits get their turn
+#: Rows and ids that the message of a `Conflict` names.
+NAMED = 3
 
+#: The numbers of a row as its checksum covers them: version, layout, day, level, shifted.
 HEADER = struct.Struct("<qqqqd")
 
 
 @dataclass(slots=True)
 class Row:
-    """One query's record, and what the store must know of it.
+    """One query's record, with the fields that the store indexes.
 
-    `version` is the version that the row will have: the stored one must be `version - 1`, and 1 means that there is no such
-    row yet. `day` is the day it was last seen on (unix seconds // 86400), `level` is floor(log2(requests + 1)), `shifted` the
-    time of the last shift, or 0.
+    `version` is the version that the row will have: the stored version must be `version - 1`, and 1 means that no such row is
+    stored yet. `day` is the day on which the query was last asked (unix seconds // 86400), `level` is floor(log2(requests + 1)),
+    `shifted` is the time of the last shift, or 0.
     """
 
     key: bytes
@@ -39,16 +43,16 @@ class Row:
     names: bytes
 
     def checksum(self) -> int:
-        """CRC-32 over everything in the row: what is read is what was written, for this key and this version."""
+        """Return the CRC-32 of all fields, which proves that the bytes are those written for this key and this version."""
         head = HEADER.pack(self.version, self.layout, self.day, self.level, self.shifted)
         return zlib.crc32(self.names, zlib.crc32(self.record, zlib.crc32(head, zlib.crc32(self.key))))
 
 
 class Life(NamedTuple):
-    """One time that a store is served, from its opening to its end.
+    """One life of a store: one time that it is served, from opening to closing.
 
-    `store` and `mark` are random numbers of 63 bits: together they name this life among all lives of all stores, whatever was
-    restored, copied or deleted in between. `id` is the store's own short number for the mark: its used decisions begin with it.
+    `store` and `mark` are random numbers of 63 bits. Together they identify this life among all lives of all stores, even after
+    restores, copies and deletions. `id` is the store's own short number for the mark; ids of used decisions begin with it.
     """
 
     store: int
@@ -57,9 +61,11 @@ class Life(NamedTuple):
 
 
 class Size(NamedTuple):
-    """How large a store is, in bytes of its data and of its log, and what is to be done about that next: so many rows are to go, so
-    many are to be moved together. `over`: that cannot wait. `held`: the log is longer than it should be, because another program
-    reads and does not end."""
+    """The bytes of a store's data and log, and the maintenance that is due.
+
+    `surplus`: rows to remove. `scattered`: rows to move together. `over`: maintenance cannot wait. `held`: the log is too long,
+    because another program keeps a read transaction open.
+    """
 
     data: int = 0
     log: int = 0
@@ -71,7 +77,7 @@ class Size(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """What becomes durable together: rows (one for a key), used decision ids with their outcomes, this worker's groups."""
+    """Changes that become durable together: rows (one per key), used decision ids with outcomes, this worker's pooled records."""
 
     rows: list[Row] = field(default_factory=list)
     used: list[tuple[int, int]] = field(default_factory=list)
@@ -79,11 +85,11 @@ class Batch:
 
 
 class StoreError(SwerveError):
-    """The store could not do what it was asked.
+    """The store could not carry out a call.
 
-    `keys` are the rows that are to blame, where that is known: the other rows of a batch can be committed without them.
-    `uncertain` is True when the commit may or may not have happened: the same batch, tried again, then ends in a `Conflict` that
-    shows its own versions and outcomes as stored.
+    `keys` names the rows at fault, if known: the other rows of a batch can be committed without them. `uncertain` is True if the
+    commit may or may not have happened: the same batch, tried again, then raises a `Conflict` that shows the batch's own versions
+    and outcomes as stored.
     """
 
     def __init__(self, kind: Kind, message: str, *, keys: Iterable[bytes] = (), uncertain: bool = False) -> None:
@@ -91,99 +97,99 @@ class StoreError(SwerveError):
         self.kind, self.keys, self.uncertain = kind, tuple(keys), uncertain
 
 
-class Conflict(StoreError):  # noqa: N818 - what happened to the caller
-    """Rows or decision ids are not in the store as the batch expects; nothing of the batch was written.
+class Conflict(StoreError):  # noqa: N818 - named after the event
+    """Stored rows or decision ids differ from those that the batch expects; nothing of the batch was written.
 
-    `versions` has the stored version of every such row (0: there is none), `used` the outcome of every id used before.
+    `versions` has the stored version of each such row (0: no such row), `used` the outcome of each id that was used before.
     """
 
     def __init__(self, versions: Mapping[bytes, int], used: Mapping[int, int]) -> None:
         said = [f"row {key.hex()} is stored at version {version}" for key, version in versions.items()]
         said += [f"decision {number} was used before, with outcome {outcome}" for number, outcome in used.items()]
-        more = f" and {len(said) - 3} more" if len(said) > 3 else ""
-        super().__init__("conflict", f"nothing was committed: {'; '.join(said[:3])}{more}; load again and retry", keys=versions)
+        more = f" and {len(said) - NAMED} more" if len(said) > NAMED else ""
+        super().__init__("conflict", f"nothing was committed: {'; '.join(said[:NAMED])}{more}; load again and retry", keys=versions)
         self.versions, self.used = dict(versions), dict(used)
 
 
-class Damaged(StoreError):  # noqa: N818 - what happened to the caller
-    """One record cannot be read. `version` is its stored version, or 0 where even that is lost."""
+class Damaged(StoreError):  # noqa: N818 - named after the event
+    """One record cannot be read. `version` is its stored version, or 0 if that is lost too."""
 
     def __init__(self, key: bytes, version: int, message: str) -> None:
         super().__init__("corrupt", message, keys=[key])
         self.key, self.version = key, version
 
 
-class InUse(SwerveError):  # noqa: N818 - what happened to the caller
+class InUse(SwerveError):  # noqa: N818 - named after the event
     """Another process owns the store."""
 
 
 @runtime_checkable
 class Store(Protocol):
-    """Rows by key, used decision ids, and pooled records, in a place that outlives the process.
+    """Rows by key, used decision ids, and pooled records, in storage that outlives the process.
 
-    Any thread may call any method. `load`, `outcomes`, `scan`, `groups`, `layouts` and `count` never wait for a
-    commit that another thread is in.
+    Any thread may call any method. `load`, `outcomes`, `scan`, `groups`, `layouts` and `count` never wait for another thread's
+    commit.
     """
 
     def load(self, keys: Sequence[bytes]) -> list[Row | Damaged | None]:
-        """The rows in the order of the keys; None where there is none, `Damaged` in place of one that cannot be read."""
+        """Return the rows in the order of the keys: None for a missing row, `Damaged` for an unreadable one."""
 
     def outcomes(self, ids: Sequence[int]) -> dict[int, int]:
-        """Which of these decision ids were used, with what outcome."""
+        """Return the outcomes of those of these decision ids that were used."""
 
     def commit(self, batch: Batch) -> None:
-        """Write all of the batch or nothing of it; durable when this returns. Raises `Conflict`, or another `StoreError`."""
+        """Write the whole batch or nothing; durable on return. Raises `Conflict`, or another `StoreError`."""
 
     def groups(self) -> dict[tuple[str, str], bytes]:
-        """Every pooled record by (name, worker). Raises `Damaged` when one cannot be read."""
+        """Return every pooled record by (name, worker). Raises `Damaged` if one cannot be read."""
 
     def scan(self, order: Order, limit: int) -> list[Row]:
-        """The rows with most traffic, or those that shifted last. Damaged ones are left out."""
+        """Return the rows with the most traffic, or those that shifted last. Damaged rows are left out."""
 
-    def expire(self, before_day: int, ids_below: int, limit: int = 1000) -> tuple[int, int]:
-        """Remove rows last seen before that day and used ids below that one, at most `limit` of each; how many went."""
+    def expire(self, before_day: int, ids_below: int, limit: int = EXPIRED_AT_ONCE) -> tuple[int, int]:
+        """Remove rows last seen before that day and used ids below that one, at most `limit` of each; return both counts."""
 
     def size(self) -> Size:
-        """How large the store is, and what is to be done about it."""
+        """Return the size of the store and the maintenance that is due."""
 
     def least(self, limit: int) -> list[bytes]:
-        """The keys of the rows that are worth least, at most `limit`: those asked seldom, and not for long, first."""
+        """Return the keys of at most `limit` rows that are worth least: rarely asked ones that were not asked for long."""
 
     def forget(self, keys: Sequence[bytes]) -> int:
-        """Remove these rows; how many went."""
+        """Remove these rows; return how many were removed."""
 
     def gather(self, limit: int) -> int:
-        """Move at most so many rows into places that have become free, so that pages become free; how many were moved."""
+        """Move at most `limit` rows into free row ids, so that pages become free; return how many were moved."""
 
     def begin_life(self) -> Life:
-        """A life that nothing was decided in before; durable."""
+        """Begin a new life, without decisions yet; durable on return."""
 
     def life_id(self, mark: int) -> int:
-        """The store's number for a life of its own, given now if it has none: a restored store does not know those that came after
-        its backup; durable."""
+        """Return the store's number for a life of its own; give it one if it has none, because a restored store does not know the
+        lives after its backup. Durable on return."""
 
     def claim(self, owner: bytes) -> bool:
-        """Note whose secrets the rows are kept under, by a fingerprint; False when they are kept under others."""
+        """Record the fingerprint of the secrets that the rows are stored under; return False if they are stored under others."""
 
     def layouts(self) -> dict[int, str]:
-        """The descriptions of all record layouts by their ids."""
+        """Return the descriptions of all record layouts by id."""
 
     def add_layout(self, description: str) -> int:
-        """The id of this layout, given now if it has none."""
+        """Return the id of this layout; give it one if it has none."""
 
     def count(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
 
     def probe(self) -> None:
-        """Raise `StoreError` when the store cannot be written now."""
+        """Raise `StoreError` if the store cannot be written now."""
 
     def reopen(self) -> bool:
-        """Let go of what is open and open what lies there now; whether it is the same store as before. Never makes a new one:
-        where nothing lies, the store is "gone", and what is open stays open.
+        """Close the open files and open those at the path now; return whether it is the same store as before. Never creates a
+        store: if the path is empty, raise "gone" and keep the open files open.
 
-        When it is not the same, whatever the caller remembers of rows is about another store and must be dropped. On an error the
-        store stays closed, and `reopen` can be called again.
+        If it is another store, the caller must drop every row that it remembers. After an error the store stays closed, and
+        `reopen` can be called again.
         """
 
     def close(self) -> None:
-        """Finish and let go of the store."""
+        """Finish pending work and release the store."""

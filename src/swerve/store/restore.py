@@ -1,4 +1,4 @@
-"""Putting a backup in the place of a store, whole or not at all; what was there stays, under another name."""
+"""Restoring: replaces a store by a backup, entirely or not at all, and keeps the replaced store under another name."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from swerve.core.errors import SwerveError
-from swerve.store.lock import Lock, lock_path
+from swerve.store.lock import OWNER_ONLY, Lock, lock_path
 from swerve.store.protocol import InUse, StoreError
 from swerve.store.verify import Meaning, Progress, Report, verify
 from swerve.store.wal import index_path, log_path
 
+#: Bytes per read while the backup is copied.
+CHUNK = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a restore has done: what was found in the copy, and where what was replaced lies now, if it was kept."""
+    """The result of a restore: the report on the copy, and the path of the replaced store if it was kept."""
 
     report: Report
     kept: Path | None
-    live: bool  # whether a service was running on it
+    live: bool  # whether a service was running on the store
 
 
 def restore(
@@ -36,15 +39,15 @@ def restore(
     progress: Progress | None = None,
     approve: Callable[[Report], None] = lambda report: None,
 ) -> Restored:
-    """Put the backup `copy`, checked, in the place of the store in the file `store`; the copy itself stays where it is.
+    """Check the backup `copy` and put it in place of the store in the file `store`; the copy itself is not moved.
 
-    What was there is kept, with its log, as `store` and `stamp`, unless it is to be discarded. While a service runs on the store
-    this is refused unless `live`: then the service notices that another file lies there, and goes on with that. `approve` gets what
-    was found in the copy before anything is done, and may raise.
+    The replaced store is kept, with its log, as `store` plus `stamp`, unless `discard` is set. While a service runs on the store
+    the call is refused unless `live`: then the service notices the new file and continues with it. `approve` receives the report on
+    the copy before anything is changed, and may raise.
     """
     target = store.absolute().resolve()
     if not target.parent.is_dir():
-        raise SwerveError(f"there is no folder {target.parent}; make it, or name another place")
+        raise SwerveError(f"there is no folder {target.parent}; make it, or name another folder")
     if target.exists() and copy.exists() and os.path.samefile(copy, target):
         raise SwerveError(f"{copy} is the store itself; name a backup of it")
     if log_path(copy).exists() and log_path(copy).stat().st_size:
@@ -58,8 +61,8 @@ def restore(
         kept = None if discard or not target.exists() else target.with_name(f"{target.name}.{stamp}")
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
-            with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as out, copy.open("rb") as file:
-                shutil.copyfileobj(file, out, 1 << 20)
+            with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY), "wb") as out, copy.open("rb") as file:
+                shutil.copyfileobj(file, out, CHUNK)
                 out.flush()
                 os.fsync(out.fileno())
             _put(part, target, kept, running=lock is None)
@@ -72,27 +75,27 @@ def restore(
 
 
 def _owned(target: Path, live: bool) -> Lock | None:
-    """The lock of the store; None where a service has it, and that is all right."""
+    """Return the store's lock; None if a service holds it and `live` allows that."""
     try:
         return Lock(lock_path(target))
     except InUse as error:
         if live:
             return None
-        who = str(error).partition(";")[0]
-        raise InUse(f"{who}; stop it, or restore under the running service with --live") from None
+        owner = str(error).partition(";")[0]
+        raise InUse(f"{owner}; stop it, or restore under the running service with --live") from None
 
 
 def _put(part: Path, target: Path, kept: Path | None, *, running: bool) -> None:
-    """Rename the file into its place. The log of the file before must never lie beside the new one: SQLite would play it in."""
+    """Rename the file to `target`. The old log must never lie beside the new file: SQLite would replay it."""
     before = {path: _identity(path) for path in (log_path(target), index_path(target))}
     if kept is not None:
         os.link(target, kept)
         with contextlib.suppress(FileNotFoundError):
             os.link(log_path(target), log_path(kept))
     if running:
-        os.replace(part, target)  # from here on the service finds that its file is not there any more, and acknowledges nothing
+        os.replace(part, target)  # from here on the service finds its file gone and acknowledges nothing
         for path, was in before.items():
-            if was is not None and _identity(path) == was:  # else the service was quicker
+            if was is not None and _identity(path) == was:  # otherwise the service has already replaced it
                 path.unlink(missing_ok=True)
     else:
         for path in before:

@@ -1,4 +1,4 @@
-"""The tables of the SQLite store, how a connection to them is made, and what its errors mean."""
+"""The tables of the SQLite store, the settings of a connection, and the translation of SQLite's errors."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import sqlite3
 from pathlib import Path
 
 from swerve.core.errors import SwerveError
-from swerve.store.lock import no_folder
+from swerve.store.lock import OWNER_ONLY, no_folder
 from swerve.store.protocol import Kind, StoreError
 
-#: In the file's header, so that another program's database is not taken for ours: "SWRV".
+#: Application id in the file's header, "SWRV", which tells a store from another program's database.
 APPLICATION = 0x53575256
 
-#: How much a row is worth keeping: a doubling of its requests is worth eight days since it was last asked.
+#: How much a row is worth keeping: each doubling of its requests outweighs eight days without a request.
 WORTH = "day + 8 * level"
 
-#: What leads from schema i to schema i + 1. The schema of a file is its `user_version`; never edit one of these, add one.
+#: Statements that lead from schema i to schema i + 1. A file's schema is its `user_version`. Never edit an entry; add one.
 MIGRATIONS = (
     """
     CREATE TABLE rows(
@@ -35,7 +35,7 @@ MIGRATIONS = (
     CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID;
     INSERT INTO meta VALUES ('epoch', 0), ('opened', x''), ('probe', 0);
     """,
-    # Decision ids begin with the id of a life, see `Life`; the starts that a store of schema 1 has seen keep theirs.
+    # Decision ids begin with the id of a life, see `Life`; the starts that a store of schema 1 has recorded keep their ids.
     f"""
     CREATE TABLE lives(id INTEGER PRIMARY KEY, mark INTEGER NOT NULL UNIQUE);
     INSERT INTO lives(id, mark) SELECT value, 0 FROM meta WHERE key = 'epoch' AND value > 0;
@@ -47,21 +47,30 @@ MIGRATIONS = (
 
 #: 8192 bytes hold three records of 8 arms with little left over (file ÷ records 1.2), and a commit writes whole pages.
 PAGE_BYTES = 8192
-#: The log is copied into the file when it has this many pages (32 MiB); the file is cut back to this after a burst.
+#: The log is copied into the file when it has this many pages (32 MiB), and is truncated to this size after a burst.
 CHECKPOINT_PAGES = 4000
+#: Oldest SQLite that the store is used with; its commits need `UPDATE ... FROM (VALUES ...)`.
+OLDEST_SQLITE = (3, 35)
+#: Seconds to wait for locks while opening: recovery after a crash may hold the lock for a moment, and opening has no deadline.
+OPEN_SECONDS = 5.0
+#: Prepared statements per connection: batches of each size up to `statements.AT_ONCE` have statements of their own.
+STATEMENTS = 512
 
 
 def connect(
     path: Path, *, busy_ms: int, cache_kib: int, checkpoint: int = CHECKPOINT_PAGES, new: bool = False
 ) -> sqlite3.Connection:
-    """A connection to the file at `path`, made ready: an old one is brought up to date, and an empty one gets tables if it is
-    `new`. An empty file where a store has been is trouble, and is left as it is. `checkpoint` pages make a full log."""
-    if sqlite3.sqlite_version_info < (3, 35):
-        raise SwerveError(f"SQLite {sqlite3.sqlite_version} is too old; the store needs 3.35 or newer")
-    # a recovery after a crash may take the lock for a moment: at the start there is time to wait for it
-    address = f"{path.as_uri()}?mode=rw"  # a file that is not there is not made
+    """Return a connection to the file at `path`, configured and migrated to the current schema.
+
+    An empty file gets tables only if `new`; otherwise it is refused: a store was there before. `checkpoint` is the number of
+    pages at which the log is copied into the file.
+    """
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        oldest = ".".join(map(str, OLDEST_SQLITE))
+        raise SwerveError(f"SQLite {sqlite3.sqlite_version} is too old; the store needs {oldest} or newer")
+    address = f"{path.as_uri()}?mode=rw"  # never creates a file
     connection = sqlite3.connect(
-        address, uri=True, timeout=5.0, isolation_level=None, check_same_thread=False, cached_statements=512
+        address, uri=True, timeout=OPEN_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
     )
     try:
         _refuse_foreign(connection, path, new)
@@ -70,9 +79,9 @@ def connect(
         if mode != "wal":
             raise StoreError("io", f"{path} cannot be opened with a write-ahead log: this file system keeps it in mode {mode!r}")
         connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA cell_size_check = ON")  # a damaged page is noticed before it is used
-        connection.execute("PRAGMA secure_delete = ON")  # what has expired is gone from the file too
-        connection.execute("PRAGMA temp_store = MEMORY")  # a commit must not need another disk
+        connection.execute("PRAGMA cell_size_check = ON")  # detect a damaged page before using it
+        connection.execute("PRAGMA secure_delete = ON")  # expired records must not remain readable in the file
+        connection.execute("PRAGMA temp_store = MEMORY")  # a commit must not depend on another disk
         connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint}")
         connection.execute(f"PRAGMA journal_size_limit = {checkpoint * PAGE_BYTES}")
         connection.execute(f"PRAGMA cache_size = -{cache_kib}")
@@ -85,9 +94,9 @@ def connect(
 
 
 def create(path: Path) -> None:
-    """Make the file if there is none, readable by its owner only; SQLite gives its log the same rights."""
+    """Create the file if it does not exist, readable by its owner only; SQLite gives the log the same permissions."""
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY))
     except FileNotFoundError:
         raise StoreError("gone", no_folder(path.parent)) from None
     except OSError as error:
@@ -109,11 +118,14 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path, new: bool) -> No
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    """Take the steps that are missing, each whole or not at all."""
+    """Run the missing migrations, each in one transaction."""
     for step in range(connection.execute("PRAGMA user_version").fetchone()[0], len(MIGRATIONS)):
         number = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {step + 1}"
         connection.executescript(f"BEGIN IMMEDIATE; {MIGRATIONS[step]}; {number}; COMMIT")
 
+
+#: SQLite keeps the primary code of an error in its lowest byte; the rest of an extended code is detail.
+PRIMARY = 0xFF
 
 KINDS: dict[int, Kind] = {
     sqlite3.SQLITE_BUSY: "locked",
@@ -121,19 +133,19 @@ KINDS: dict[int, Kind] = {
     sqlite3.SQLITE_FULL: "full",
     sqlite3.SQLITE_CORRUPT: "corrupt",
     sqlite3.SQLITE_NOTADB: "corrupt",
-    sqlite3.SQLITE_ERROR: "corrupt",  # our statements are right: a table or a column is missing in the file
+    sqlite3.SQLITE_ERROR: "corrupt",  # our statements are valid, so the file lacks a table or a column
     sqlite3.SQLITE_INTERRUPT: "slow",
 }
 
 
 def kind_of(error: sqlite3.Error) -> Kind:
-    """What an error of SQLite means for the caller."""
+    """Return the kind of an SQLite error, as the caller sees it."""
     code = getattr(error, "sqlite_errorcode", None)
-    if code is None:  # the interpreter's own: a damaged page can turn bytes into what is no text
+    if code is None:  # raised by Python: a damaged page can yield invalid text
         return "corrupt" if "decode" in str(error) else "io"
     if code == sqlite3.SQLITE_READONLY_DBMOVED:
         return "gone"
-    return KINDS.get(code & 0xFF, "io")
+    return KINDS.get(code & PRIMARY, "io")
 
 
 WAY_OUT: dict[Kind, str] = {
@@ -144,7 +156,7 @@ WAY_OUT: dict[Kind, str] = {
 
 
 def translated(error: sqlite3.Error, path: Path, *, uncertain: bool = False) -> StoreError:
-    """An error of SQLite as one of ours, with the file and what would help."""
+    """Return an SQLite error as a `StoreError` that names the file and a remedy."""
     kind = kind_of(error)
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     hint = f"; {WAY_OUT[kind]}" if kind in WAY_OUT else ""

@@ -1,4 +1,4 @@
-"""The embedded engine: one SQLite file in WAL mode, owned by one process."""
+"""The SQLite engine: a `Store` in one SQLite file in WAL mode, owned by one process."""
 
 from __future__ import annotations
 
@@ -13,25 +13,33 @@ import numpy as np
 
 from swerve.core.errors import SwerveError, whole
 from swerve.store.opened import MASK, Opened
-from swerve.store.protocol import Batch, Conflict, Damaged, Life, Order, Row, Size, StoreError
+from swerve.store.protocol import EXPIRED_AT_ONCE, Batch, Conflict, Damaged, Life, Order, Row, Size, StoreError
 from swerve.store.schema import PAGE_BYTES, WORTH, kind_of, translated
 from swerve.store.statements import AT_ONCE, COLUMNS, insert, outcomes, update, use
 
 ORDERS = {"traffic": "ORDER BY level DESC, id DESC", "shifted": "WHERE shifted > 0 ORDER BY shifted DESC, id DESC"}
 
-#: What `probe` writes and removes again: some pages, so that a store with room for one page only is called full.
+#: Bytes that `probe` writes and removes again: several pages, so that a store with room for a single page counts as full.
 PROBE_BYTES = 65536
-#: Places of expired rows that are kept in mind for new ones, so that pages stay full.
+#: Free row ids, of removed rows, that are remembered for new rows, so that pages stay full.
 HOLES = 100_000
-#: A store is full a little below its bound. Then so many of its rows, and at most so many, make room for new ones: to remove rows
-#: here and there makes no page free, but their places are given to new rows, which then need no page.
+#: A store counts as full a little below its bound. Then this share of its rows, `MOST_RESERVE` at most, is removed for new ones.
+#: Removing scattered rows frees no page, but new rows reuse their row ids and then need no new page.
 RESERVE, MOST_RESERVE = 0.05, HOLES // 2
-#: A log of so many bytes, or of half of all that the store may take, is longer than it should be.
+#: A log of this many bytes, or of half the store's bound, counts as too long.
 LONG_LOG = 256 << 20
+#: Checkpoints' worth of pages that the bound reserves for the log and a batch: at times a log is twice as long as one checkpoint,
+#: and a batch needs room before an older one makes room.
+LOG_CHECKPOINTS = 4
+#: Row ids are searched for gaps only if the largest id exceeds the count of rows by this factor: the search reads every id.
+SPARSE = 1.001
+#: Bytes of a life's random mark, before `MASK` cuts the sign bit.
+MARK_BYTES = 8
+MB = 1e6
 
 
-class _Mismatch(Exception):  # noqa: N818 - what was found, handled here
-    """The batch does not fit what is stored."""
+class _Mismatch(Exception):  # noqa: N818 - named after the finding; never leaves this module
+    """The batch does not fit the stored rows and ids."""
 
 
 class SQLiteStore(Opened):
@@ -40,19 +48,19 @@ class SQLiteStore(Opened):
     # --- reading ---
 
     def load(self, keys: Sequence[bytes]) -> list[Row | Damaged | None]:
-        """The rows in the order of the keys; see `Store`."""
+        """Return the rows in the order of the keys; see `Store`."""
         found: dict[bytes, Row | Damaged] = {}
         for start in range(0, len(keys), AT_ONCE):
             some = keys[start : start + AT_ONCE]
             try:
                 rows = {row.key: row for row in self._load(some)}
-                if not rows.keys() <= set(some):  # found by the index, under another key in the record
+                if not rows.keys() <= set(some):  # the index found a record that holds another key
                     raise StoreError("corrupt", f"{self.path}: a row does not fit its key")
                 found |= rows
             except StoreError as error:
                 if error.kind != "corrupt":
                     raise
-                for key in some:  # say whose it is, and give the others
+                for key in some:  # one by one, to name the damaged rows and return the others
                     found |= self._load_one(key)
         return [found.get(key) for key in keys]
 
@@ -79,13 +87,13 @@ class SQLiteStore(Opened):
         try:
             if row.checksum() == crc:
                 return row
-        except (TypeError, struct.error):  # a damaged page can turn bytes into text, and a number into nothing
+        except (TypeError, struct.error):  # a damaged page can turn bytes into text, and a number into NULL
             pass
         version = row.version if isinstance(row.version, int) else 0
         return Damaged(row.key, version, f"{self.path}: the record of a row is not what was written: {row.key!r}")
 
     def outcomes(self, ids: Sequence[int]) -> dict[int, int]:
-        """Which of these decision ids were used, with what outcome."""
+        """Return the outcomes of those of these decision ids that were used."""
         found: dict[int, int] = {}
         with self._reading() as reader:
             for start in range(0, len(ids), AT_ONCE):
@@ -93,7 +101,7 @@ class SQLiteStore(Opened):
         return found
 
     def groups(self) -> dict[tuple[str, str], bytes]:
-        """Every pooled record by (name, worker)."""
+        """Return every pooled record by (name, worker)."""
         with self._reading() as reader:
             rows = reader.execute("SELECT name, worker, record, crc FROM groups").fetchall()
         for name, worker, record, crc in rows:
@@ -102,34 +110,34 @@ class SQLiteStore(Opened):
         return {(name, worker): record for name, worker, record, _ in rows}
 
     def scan(self, order: Order, limit: int) -> list[Row]:
-        """The first `limit` rows by traffic or by the time of their last shift; damaged ones are left out."""
+        """Return the first `limit` rows by traffic or by the time of their last shift; damaged rows are left out."""
         if order not in ORDERS:
             raise SwerveError(f"order = {order!r} is not allowed; order must be one of {', '.join(ORDERS)}")
         rows: list[tuple[Any, ...]] = []
         with self._reading() as reader:
-            # the index alone first: it can be read where a page of records cannot
+            # read the index first: it can be intact when a page of records is not
             ids = reader.execute(f"SELECT id FROM rows {ORDERS[order]} LIMIT ?", (whole("limit", limit, 0),)).fetchall()
-            for place in ids:
+            for row_id in ids:
                 try:
-                    rows += reader.execute(f"SELECT {COLUMNS} FROM rows WHERE id = ?", place)
+                    rows += reader.execute(f"SELECT {COLUMNS} FROM rows WHERE id = ?", row_id)
                 except sqlite3.DatabaseError as error:
                     if kind_of(error) != "corrupt":
                         raise
         return [row for row in map(self._checked, rows) if isinstance(row, Row)]
 
     def layouts(self) -> dict[int, str]:
-        """The descriptions of all record layouts by their ids."""
+        """Return the descriptions of all record layouts by id."""
         with self._reading() as reader:
             return dict(reader.execute("SELECT id, description FROM layouts").fetchall())
 
     def count(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return self._count
 
     # --- writing ---
 
     def commit(self, batch: Batch) -> None:
-        """Write all of the batch or nothing of it; durable when this returns."""
+        """Write the whole batch or nothing; durable on return."""
         self._within()
         new = [row for row in batch.rows if row.version == 1]
         old = [row for row in batch.rows if row.version != 1]
@@ -148,13 +156,13 @@ class SQLiteStore(Opened):
                 raise self._conflict(batch) from None
             except StoreError as error:
                 if error.kind == "corrupt":
-                    self._holes, self._damaged = [], True  # perhaps it was one of these, beside a damaged page
+                    self._holes, self._damaged = [], True  # a free row id beside a damaged page may have caused it
                     error.keys = self._to_blame(batch.rows)
                 raise
             self._count += len(new)
 
     def _conflict(self, batch: Batch) -> SwerveError:
-        """Which rows and ids are in the way, now that nothing of the batch is there any more."""
+        """Return an error that names the conflicting rows and ids, after the batch was rolled back."""
         stored: dict[bytes, int] = {}
         used: dict[int, int] = {}
         writer = self._writer
@@ -173,7 +181,7 @@ class SQLiteStore(Opened):
         return Conflict(stored, used)
 
     def _to_blame(self, rows: Sequence[Row]) -> tuple[bytes, ...]:
-        """The rows of a failed batch that cannot be read either; if all can, the new ones, which have no place to go to."""
+        """Return the rows of a failed batch that cannot be read; if all can, the new rows, which have no page to go to."""
         assert self._writer is not None
         bad = []
         for row in rows:
@@ -183,8 +191,8 @@ class SQLiteStore(Opened):
                 bad.append(row.key)
         return tuple(bad or [row.key for row in rows if row.version == 1])
 
-    def expire(self, before_day: int, ids_below: int, limit: int = 1000) -> tuple[int, int]:
-        """Remove at most `limit` rows last seen before that day, and at most `limit` used ids below that one."""
+    def expire(self, before_day: int, ids_below: int, limit: int = EXPIRED_AT_ONCE) -> tuple[int, int]:
+        """Remove at most `limit` rows last seen before that day and `limit` used ids below that one; return both counts."""
         with self._writing_now:
             with self._writing() as writer:
                 chosen = "SELECT id FROM used WHERE id < ? ORDER BY id LIMIT ?"
@@ -192,38 +200,37 @@ class SQLiteStore(Opened):
                 old = writer.execute("SELECT id FROM rows WHERE day < ? ORDER BY day LIMIT ?", (before_day, limit)).fetchall()
             return self._remove_all(old), ids
 
-    def _remove_all(self, places: list[tuple[int]]) -> int:
-        """Remove the rows in these places as far as that can be done; how many went."""
-        gone = self._remove(places)
-        if len(gone) == len(places):
-            self._holes += [place for (place,) in gone[: HOLES - len(self._holes)]]
-        else:  # a damaged page keeps its rows, and those beside it that would be merged with it; new rows go elsewhere
-            gone = [place for one in places for place in self._remove([one])]
+    def _remove_all(self, row_ids: list[tuple[int]]) -> int:
+        """Remove as many of these rows as possible; return how many were removed."""
+        gone = self._remove(row_ids)
+        if len(gone) == len(row_ids):
+            self._holes += [row_id for (row_id,) in gone[: HOLES - len(self._holes)]]
+        else:  # a damaged page blocks the removal of its rows and of neighbours that would merge with it; reuse no row id then
+            gone = [row_id for one in row_ids for row_id in self._remove([one])]
             self._holes, self._damaged = [], True
         self._count -= len(gone)
         return len(gone)
 
-    def _remove(self, places: list[tuple[int]]) -> list[tuple[int]]:
-        """Remove the rows in these places, in one transaction; none of them where a page of theirs is damaged."""
+    def _remove(self, row_ids: list[tuple[int]]) -> list[tuple[int]]:
+        """Remove these rows in one transaction; remove none if one of their pages is damaged. Return the removed ids."""
         try:
             with self._writing() as writer:
-                writer.executemany("DELETE FROM rows WHERE id = ?", places)
+                writer.executemany("DELETE FROM rows WHERE id = ?", row_ids)
         except StoreError as error:
             if error.kind != "corrupt":
                 raise
             return []
-        return places
+        return row_ids
 
     # --- staying within bounds ---
 
     def size(self) -> Size:
-        """How large the store is, and what is to be done about it; see `Size`.
+        """Return the size of the store and the maintenance that is due; see `Size`.
 
-        With a damaged page nothing is: the places of rows beside it cannot be used again, and removing more would help nobody.
+        With a damaged page no maintenance is due: row ids beside the page cannot be reused, so removing more rows gains nothing.
         """
         log, pages = self._log_bytes(), self._pages()
-        # a log is twice as long as it should be at times, and a batch needs its place before another makes room
-        room = self.most // PAGE_BYTES - 4 * self._checkpoint
+        room = self.most // PAGE_BYTES - LOG_CHECKPOINTS * self._checkpoint
         surplus = scattered = 0
         if pages > room * (1.0 - RESERVE) and not self._damaged:
             with self._writing_now:
@@ -233,18 +240,18 @@ class SQLiteStore(Opened):
                 surplus = max(wanted - len(self._holes), 0)
                 if pages > room and 2 * len(self._holes) > wanted:
                     surplus, scattered = 0, len(self._holes)
-        at_once = min(self._checkpoint, AT_ONCE)  # each may be a page of the log
+        at_once = min(self._checkpoint, AT_ONCE)  # each row may write a page of the log
         over, surplus, scattered = pages > room, min(surplus, at_once), min(scattered, at_once)
         return Size(pages * PAGE_BYTES, log, surplus, scattered, over, log > min(LONG_LOG, self.most // 2))
 
     def _log_bytes(self) -> int:
         try:
             return self._log().stat().st_size
-        except OSError:  # whoever writes will notice
+        except OSError:  # the next write reports the missing log
             return 0
 
     def _pages(self) -> int:
-        """Pages of the file that are in use."""
+        """Return the number of pages of the file that are in use."""
         with self._writing_now:
             if self._writer is None:
                 raise StoreError("gone", f"{self.path} is closed")
@@ -255,44 +262,44 @@ class SQLiteStore(Opened):
         return int(pages - free)
 
     def _find_holes(self) -> None:
-        """Places without a row, of those that were not noted as they became free: of a start before, or too many."""
+        """Collect free row ids that were not recorded when they became free: those of an earlier start, or more than `HOLES`."""
         assert self._writer is not None
         try:
             last = self._writer.execute("SELECT coalesce(max(id), 0) FROM rows").fetchone()[0]
-            if last > 1.001 * self._count:
+            if last > SPARSE * self._count:
                 taken = np.zeros(last + 1, np.bool_)
-                taken[np.fromiter((place for (place,) in self._writer.execute("SELECT id FROM rows")), np.int64)] = True
-                taken[0] = True
+                taken[np.fromiter((row_id for (row_id,) in self._writer.execute("SELECT id FROM rows")), np.int64)] = True
+                taken[0] = True  # row ids begin at 1
                 self._holes = np.flatnonzero(~taken)[:HOLES].tolist()
         except sqlite3.Error as error:
             raise translated(error, self.path) from error
 
     def _within(self) -> None:
-        """Raise "full" where a log that cannot be copied into the file has taken all the room that there is."""
+        """Raise "full" if a log that cannot be copied into the file has used up the bound."""
         log = self._log_bytes()
         if log <= 2 * self._checkpoint * PAGE_BYTES or log + self._pages() * PAGE_BYTES <= self.most:
             return
         with self._writing_now:
             assert self._writer is not None
             try:
-                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # nobody reads it: the log gives its room back
+                self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # succeeds if no other program reads: the log is then empty
             except sqlite3.Error as error:
                 raise translated(error, self.path) from error
         if self._log_bytes() >= log:
             raise StoreError(
                 "full",
-                f"{self.path}: its log has {log / 1e6:,.0f} MB, and with it the store has reached store.max_mb; another "
-                "program reads it and does not end: end that program",
+                f"{self.path}: its log has {log / MB:,.0f} MB, and with it the store has reached store.max_mb; another "
+                "program reads it and does not end: stop that program",
             )
 
     def least(self, limit: int) -> list[bytes]:
-        """The keys of the rows that are worth least."""
+        """Return the keys of the rows that are worth least."""
         keys: list[bytes] = []
         with self._reading() as reader:
-            # the index alone first: it can be read where a page of records cannot
-            for place in reader.execute(f"SELECT id FROM rows ORDER BY {WORTH} LIMIT ?", (limit,)).fetchall():
+            # read the index first: it can be intact when a page of records is not
+            for row_id in reader.execute(f"SELECT id FROM rows ORDER BY {WORTH} LIMIT ?", (limit,)).fetchall():
                 try:
-                    keys += reader.execute("SELECT key FROM rows WHERE id = ?", place).fetchone()
+                    keys += reader.execute("SELECT key FROM rows WHERE id = ?", row_id).fetchone()
                 except sqlite3.DatabaseError as error:
                     if kind_of(error) != "corrupt":
                         raise
@@ -300,34 +307,34 @@ class SQLiteStore(Opened):
         return keys
 
     def forget(self, keys: Sequence[bytes]) -> int:
-        """Remove these rows; how many went."""
+        """Remove these rows; return how many were removed."""
         with self._writing_now:
-            places: list[tuple[int]] = []
+            row_ids: list[tuple[int]] = []
             with self._reading() as reader:
                 for start in range(0, len(keys), AT_ONCE):
                     some = keys[start : start + AT_ONCE]
-                    places += reader.execute(f"SELECT id FROM rows WHERE key IN ({', '.join('?' * len(some))})", some).fetchall()
-            return self._remove_all(places)
+                    row_ids += reader.execute(f"SELECT id FROM rows WHERE key IN ({', '.join('?' * len(some))})", some).fetchall()
+            return self._remove_all(row_ids)
 
     def gather(self, limit: int) -> int:
-        """Move rows from the end of the file into holes; how many were moved."""
+        """Move rows from the end of the file into free row ids; return how many were moved."""
         with self._writing_now:
             with self._writing() as writer:
-                last = [place for (place,) in writer.execute("SELECT id FROM rows ORDER BY id DESC LIMIT ?", (limit,))]
+                last = [row_id for (row_id,) in writer.execute("SELECT id FROM rows ORDER BY id DESC LIMIT ?", (limit,))]
                 holes = sorted(self._holes)[: len(last)]
-                moves = [(hole, place) for hole, place in zip(holes, last, strict=False) if hole < place]
+                moves = [(hole, row_id) for hole, row_id in zip(holes, last, strict=False) if hole < row_id]
                 writer.executemany("UPDATE rows SET id = ? WHERE id = ?", moves)
             moved, end = {hole for hole, _ in moves}, last[len(moves) - 1] if moves else 0
             self._holes = [hole for hole in self._holes if hole not in moved and hole < end]
         return len(moves)
 
     def begin_life(self) -> Life:
-        """A life that nothing was decided in before; durable."""
-        mark = int.from_bytes(os.urandom(8), "little") & MASK
+        """Begin a new life, without decisions yet; durable on return."""
+        mark = int.from_bytes(os.urandom(MARK_BYTES), "little") & MASK
         return Life(self.store, mark, self.life_id(mark))
 
     def life_id(self, mark: int) -> int:
-        """The store's number for a life, given now if it has none; durable."""
+        """Return the store's number for a life; give it one if it has none. Durable on return."""
         with self._reading() as reader:
             found = reader.execute("SELECT id FROM lives WHERE mark = ?", (mark,)).fetchone()
         if found is None:
@@ -337,7 +344,7 @@ class SQLiteStore(Opened):
         return int(found[0])
 
     def claim(self, owner: bytes) -> bool:
-        """Note whose secrets the rows are kept under; False when they are kept under others."""
+        """Record the fingerprint of the rows' secrets; return False if the rows are stored under other secrets."""
         with self._reading() as reader:
             (known,) = reader.execute("SELECT value FROM meta WHERE key = 'owner'").fetchone()
         if known == owner:
@@ -349,13 +356,13 @@ class SQLiteStore(Opened):
         return True
 
     def add_layout(self, description: str) -> int:
-        """The id of this layout, given now if it has none."""
+        """Return the id of this layout; give it one if it has none."""
         with self._writing() as writer:
             writer.execute("INSERT INTO layouts(description) VALUES (?) ON CONFLICT DO NOTHING", (description,))
             return int(writer.execute("SELECT id FROM layouts WHERE description = ?", (description,)).fetchone()[0])
 
     def probe(self) -> None:
-        """Raise `StoreError` when the store cannot be written now: take some room, give it back, and commit."""
+        """Raise `StoreError` if the store cannot be written now: write some bytes, remove them, and commit."""
         self._within()
         with self._writing() as writer:
             writer.execute("INSERT INTO meta VALUES ('room', zeroblob(?))", (PROBE_BYTES,))

@@ -1,6 +1,6 @@
-"""Checking a store that nobody has open, without changing anything: structure, log, checksums, layouts.
+"""Verification of a store that no process has open, without changing it: structure, log, checksums, layouts.
 
-What the bytes of a record mean is known above the store: `Meaning` brings those checks along.
+The store does not know what a record's bytes mean: `Meaning` adds the checks of the packages above.
 """
 
 from __future__ import annotations
@@ -25,32 +25,36 @@ from swerve.store.schema import APPLICATION, MIGRATIONS, kind_of
 from swerve.store.statements import COLUMNS
 from swerve.store.wal import Log, log_path, read_log, way_out
 
-AT_ONCE = 512  # rows that are checked together
-TICK = 2_000_000  # of SQLite's steps between two reports of one long statement
-EXAMPLES = 3
+AT_ONCE = 512  # rows checked together: enough for NumPy to pay off, few enough for memory
+TICK = 2_000_000  # SQLite's virtual machine steps between two progress reports of one long statement
+EXAMPLES = 3  # keys that a finding names
+BUSY_SECONDS = 5.0  # a check has no deadline, so it waits for a lock
+#: Below every row id of SQLite.
+BEFORE_ALL = -(1 << 63)
+#: The schema that introduced owners and lives.
+OWNER_SCHEMA = 2
 
-#: What is done, how much of it, and of how much; 0 where that is not known.
+#: Receives the name of a step, the amount done and the total; 0 if the total is not known.
 Progress = Callable[[str, int, int], None]
 
 
 class Problem(NamedTuple):
-    """What can be wrong with a record: a short name, and words that go on from "3 records: "."""
+    """A possible defect of a record: a short name, and words that complete "3 records: …"."""
 
     name: str
     words: str
 
 
-CHECKSUM = Problem("checksum", "what is read is not what was written (checksum)")
-LAYOUT = Problem("layout", "the layout is not known, or cannot be read")
+CHECKSUM = Problem("checksum", "the bytes read differ from those written (checksum)")
+LAYOUT = Problem("layout", "the layout is unknown or unreadable")
 SIZE = Problem("size", "the size is not that of the layout")
 UNREADABLE = Problem("unreadable", "their page cannot be read")
 
 
 class Meaning(NamedTuple):
-    """What is known above the store: what is wrong with records of a layout, and the bits of a used id below its life's.
+    """Checks of the packages above the store: defects of records of a layout, and how many bits of a used id lie below its life's.
 
-    `records` yields a problem and the row that has it; None in the place of the problem: the record is of an older layout, which
-    cannot be checked in full.
+    `records` yields each defect with its row. It yields None with a row of an older layout, which cannot be checked in full.
     """
 
     records: Callable[[str, list[Row]], Iterable[tuple[Problem | None, Row]]]
@@ -59,7 +63,7 @@ class Meaning(NamedTuple):
 
 @dataclass(slots=True)
 class Finding:
-    """Something that is wrong or, with `warning`, in doubt; `whole` when it concerns the store as a whole."""
+    """A defect or, with `warning`, a doubt; `whole` if it concerns the store as a whole."""
 
     name: str
     message: str
@@ -75,49 +79,49 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """What a check has found."""
+    """The result of a check."""
 
     path: Path
     rows: int = 0
     size: int = 0  # bytes of the file
-    older: int = 0  # records of layouts that say less about themselves
+    older: int = 0  # records of older layouts, which cannot be checked in full
     schema: int = 0
-    owner: bytes = b""  # fingerprint of the secrets that the store is kept under
+    owner: bytes = b""  # fingerprint of the secrets that the rows are stored under
     log: Log = field(default_factory=Log)
     findings: list[Finding] = field(default_factory=list)
 
     def wrong(self, name: str, message: str, **more: Any) -> None:
-        """Note that something is wrong."""
+        """Add a finding."""
         self.findings.append(Finding(name, message, **more))
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong; warnings may be there."""
+        """Whether nothing is wrong; there may be warnings."""
         return not self.errors
 
     @property
     def errors(self) -> list[Finding]:
-        """What is wrong."""
+        """The findings that are defects."""
         return [one for one in self.findings if not one.warning]
 
     @property
     def warnings(self) -> list[Finding]:
-        """What is in doubt."""
+        """The findings that are doubts."""
         return [one for one in self.findings if one.warning]
 
     @property
     def broken(self) -> list[Finding]:
-        """What is wrong with the store as a whole."""
+        """The defects of the store as a whole."""
         return [one for one in self.errors if one.whole]
 
     @property
     def damaged(self) -> int:
-        """How many troubles single records have."""
+        """The number of defects of single records."""
         return sum(one.count for one in self.errors if not one.whole)
 
 
 class _Records:
-    """Troubles of records, counted, with a few examples each."""
+    """Collects defects of records: counts, with a few examples each."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
@@ -135,13 +139,13 @@ class _Records:
 
 
 def verify(database: Path, meaning: Meaning | None = None, progress: Progress | None = None) -> Report:
-    """Check the store in the file `database`; raises `InUse` while a process owns it, and changes nothing.
+    """Check the store in the file `database` without changing it; raise `InUse` while a process owns the store.
 
-    A log that a crash has left counts, as SQLite would read it, and stays as it is: it is read from a copy of itself.
+    The log that a crash has left is included, as SQLite would read it; the check reads a copy, so the log itself stays as it is.
     """
     path = database.absolute().resolve()
     if not path.is_file():
-        raise SwerveError(f"there is no store {database}; name the one to be checked")
+        raise SwerveError(f"there is no store {database}; name the store to check")
     with left_alone(path):
         report = Report(path, size=path.stat().st_size, log=read_log(path))
         if report.log.lost:
@@ -160,22 +164,23 @@ def verify(database: Path, meaning: Meaning | None = None, progress: Progress | 
 
 @contextlib.contextmanager
 def _opened(path: Path, log: Log) -> Iterator[sqlite3.Connection]:
-    """A connection that changes neither the file nor its log nor the index of that.
+    """Yield a connection that changes neither the file nor its log nor the log's index.
 
-    A file without a log is opened as one that nobody changes. Else the log is copied into a folder of its own, with a link to the
-    file beside it: SQLite makes its index there, and, with no right to write, copies nothing into the file. Where no link can be
-    made, the file is copied too.
+    A file without a log is opened as immutable. Otherwise the log is copied into a temporary folder beside a hard link to the file:
+    SQLite builds its index there and, without write permission, copies nothing into the file. If no link can be made, the file is
+    copied too.
     """
     with contextlib.ExitStack() as undo:
         address = f"{_beside(path, undo).as_uri()}?mode=ro" if log.bytes else f"{path.as_uri()}?mode=ro&immutable=1"
-        connection = undo.enter_context(contextlib.closing(sqlite3.connect(address, uri=True, timeout=5.0, isolation_level=None)))
-        connection.text_factory = bytes  # what is no text any more must not stop the check
+        connection = sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+        undo.enter_context(contextlib.closing(connection))
+        connection.text_factory = bytes  # invalid text in a damaged page must not stop the check
         connection.execute("PRAGMA cell_size_check = ON")
         yield connection
 
 
 def _beside(path: Path, undo: contextlib.ExitStack) -> Path:
-    """The file under another name, with a copy of its log."""
+    """Return the path of a link to the file, or of a copy, with a copy of its log beside it."""
     try:
         folder = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix=f".{path.name}.verify-", dir=path.parent)))
         os.link(path, folder / path.name)
@@ -200,19 +205,19 @@ def _check(connection: sqlite3.Connection, report: Report, meaning: Meaning | No
     for name, worker, record, crc in connection.execute("SELECT name, worker, record, crc FROM groups"):
         if not isinstance(record, bytes) or zlib.crc32(record) != crc:
             whose = f"{name.decode(errors='replace')!r} of worker {worker.decode(errors='replace')!r}"
-            report.wrong("shared", f"what all queries have learnt together is damaged, and would be learnt again: {whose}")
-    if report.schema < 2:
+            report.wrong("shared", f"the record that all queries share is damaged, and would be learnt again: {whose}")
+    if report.schema < OWNER_SCHEMA:
         return None
     report.owner = connection.execute("SELECT value FROM meta WHERE key = 'owner'").fetchone()[0]
     if meaning is not None:
-        # the lives of schema 1 are those up to the one with the mark 0
+        # schema 1 numbered its lives from 1; the migration recorded the last of them, with the mark 0
         strange = connection.execute(
             "WITH known AS (SELECT coalesce(max(id), 0) AS old FROM lives WHERE mark = 0) SELECT count(*) FROM used, known "
             "WHERE id >> ? NOT IN (SELECT id FROM lives) AND NOT id >> ? BETWEEN 1 AND old",
             (meaning.life_bits, meaning.life_bits),
         ).fetchone()[0]
         if strange:
-            report.wrong("lives", f"{strange:,} used decisions belong to no start that the store knows", count=strange)
+            report.wrong("lives", f"{strange:,} used decisions belong to no life that the store knows", count=strange)
     return None
 
 
@@ -221,7 +226,7 @@ def _check_structure(connection: sqlite3.Connection, report: Report, progress: P
     connection.set_progress_handler(lambda: progress("structure", 0, 0), TICK)
     try:
         found = [line.decode(errors="replace") for (line,) in connection.execute(f"PRAGMA integrity_check({EXAMPLES})")]
-    except sqlite3.DatabaseError as error:  # what can be read is looked at all the same
+    except sqlite3.DatabaseError as error:  # check the readable rest nevertheless
         if kind_of(error) != "corrupt":
             raise
         found = [str(error)]
@@ -239,12 +244,12 @@ def _check_rows(connection: sqlite3.Connection, report: Report, meaning: Meaning
             sizes[number] = layout_of(text)[0].itemsize
     total = connection.execute("SELECT count(*) FROM rows").fetchone()[0]
     chunk: dict[int, list[Row]] = {}
-    for place, found in _rows(connection):
+    for row_id, found in _rows(connection):
         report.rows += 1
         if report.rows % AT_ONCE == 0:
             progress("records", report.rows, total)
         if found is None:
-            troubles.add(UNREADABLE, f"row {place}")
+            troubles.add(UNREADABLE, f"row {row_id}")
             continue
         *parts, crc = found
         row = Row(*parts)
@@ -270,7 +275,7 @@ def _check_rows(connection: sqlite3.Connection, report: Report, meaning: Meaning
 def _as_written(row: Row, crc: object) -> bool:
     try:
         return row.checksum() == crc
-    except (TypeError, struct.error):  # a damaged page can turn bytes into text, and a number into nothing
+    except (TypeError, struct.error):  # a damaged page can turn bytes into text, and a number into NULL
         return False
 
 
@@ -284,22 +289,22 @@ def _understood(report: Report, troubles: _Records, meaning: Meaning, descriptio
 
 
 def _rows(connection: sqlite3.Connection) -> Iterator[tuple[int, tuple[Any, ...] | None]]:
-    """Every row with its place; None for one whose page cannot be read."""
-    seen = -(1 << 63)
+    """Yield every row with its row id; None for a row whose page cannot be read."""
+    seen = BEFORE_ALL
     try:
-        for place, *values in connection.execute(f"SELECT id, {COLUMNS} FROM rows NOT INDEXED ORDER BY id"):
-            seen = place
-            yield place, tuple(values)
+        for row_id, *values in connection.execute(f"SELECT id, {COLUMNS} FROM rows NOT INDEXED ORDER BY id"):
+            seen = row_id
+            yield row_id, tuple(values)
         return
     except sqlite3.DatabaseError as error:
         if kind_of(error) != "corrupt":
             raise
-    # an index can be read where a page of records cannot
-    places = [place for (place,) in connection.execute("SELECT id FROM rows INDEXED BY rows_day WHERE id > ?", (seen,))]
-    for place in sorted(places):
+    # the index can be intact when a page of records is not
+    row_ids = [row_id for (row_id,) in connection.execute("SELECT id FROM rows INDEXED BY rows_day WHERE id > ?", (seen,))]
+    for row_id in sorted(row_ids):
         try:
-            yield place, connection.execute(f"SELECT {COLUMNS} FROM rows WHERE id = ?", (place,)).fetchone()
+            yield row_id, connection.execute(f"SELECT {COLUMNS} FROM rows WHERE id = ?", (row_id,)).fetchone()
         except sqlite3.DatabaseError as error:
             if kind_of(error) != "corrupt":
                 raise
-            yield place, None
+            yield row_id, None

@@ -1,12 +1,11 @@
-"""The log beside a database, read as SQLite's file format has it: what SQLite will take of it, and what it would lose.
+"""Reads SQLite's write-ahead log: which commits SQLite will recover from it, and which it would silently lose.
 
-SQLite reads a log up to the first frame whose checksum is wrong, and takes what follows for the rest of an unfinished write. So a
-byte that goes bad in the middle of a log silently takes every later commit with it. Checksums run through the whole log, but each
-frame also carries the sum up to itself: frame i can be checked against the sum that frame i - 1 carries, and what lies behind a
-damaged frame is recognised as what was committed.
+SQLite reads a log up to the first frame with a wrong checksum and treats the rest as an unfinished write. A single bad byte in
+the middle therefore loses every later commit without notice. The checksum runs through the whole log, and each frame stores the sum
+up to itself: frame i can be checked against the sum stored in frame i - 1, so commits behind a damaged frame are recognised.
 
-With `synchronous = FULL` a commit is on the disk before the next one begins: only the last transaction of a log can be torn by a
-crash. The index of the log (`-shm`) is written when a commit is on the disk: where it is about this very log, what it names was.
+With `synchronous = FULL` a commit is on disk before the next one begins, so a crash can tear only the last transaction. The index
+of the log (`-shm`) is written after a commit is on disk: if the index belongs to this log, every commit that it names was on disk.
 """
 
 from __future__ import annotations
@@ -23,19 +22,36 @@ from numpy.typing import NDArray
 
 from swerve.store.protocol import StoreError
 
-MAGIC = 0x377F0682  # its last bit: checksums over big-endian words
+MAGIC = 0x377F0682  # first word of a log; with the last bit set, checksums are over big-endian words
+VERSION = 3007000  # of the log's format, the only one that SQLite has
 HEADER, FRAME = struct.Struct(">8I"), struct.Struct(">6I")
-PAGES = {1 << power for power in range(9, 17)}  # sizes that a page may have
-AT_ONCE = 128  # frames that are summed up together: they stay in the processor's cache
-INDEX = struct.Struct("=III BBH II 2I 8s 2I")  # of the `-shm` file, in the machine's own order; two copies, then what is copied
+SUMMED = 6  # words of the header that its checksum covers
+SALTS = slice(16, 24)  # bytes of the header with the two salts, which name the log
+PAGES = {1 << power for power in range(9, 17)}  # page sizes that SQLite allows: 512 to 65536 bytes
+AT_ONCE = 128  # frames summed together: they stay in the processor's cache
+INDEX = struct.Struct("=III BBH II 2I 8s 2I")  # header of the `-shm` file, in native byte order; stored twice
+INDEX_SUMS = 8  # bytes of the two checksums at the end of that header
+INITIALISED = 12  # offset in the header of the byte that is 1 once the index is in use
+COPIED = struct.Struct("=I")  # follows the two headers: frames that were copied into the database
+PAGE_SIZE = slice(16, 18)  # bytes of a database's header with its page size
+LARGEST_PAGE = 65536  # stored as 1, because it does not fit into two bytes
+WORD = 0xFFFFFFFF  # checksums are modulo 2**32
+WORD_BYTES = 4
+FRAME_WORDS = FRAME.size // WORD_BYTES
+#: Words of a frame's head: page number, size of the database after a commit (0: no commit), salts, sums.
+PAGE_NUMBER, COMMIT, SALT, OTHER_SALT, SUMS = 0, 1, 2, 3, slice(4, 6)
+#: The checksum covers the first two words of a head and skips the others.
+SKIPPED = FRAME_WORDS - 2
+SALT_BITS = 32
+WEIGHTS_KEPT = 8  # one entry per page size in use, and two for the headers
 
 Words = NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What a log holds: the commits that SQLite reads; those that it would lose, at least; whether the last transaction is in
-    doubt; and whether anything lies behind the last commit that is read."""
+    """The contents of a log: commits that SQLite reads, the least number that it would lose, whether the last transaction is in
+    doubt, and whether frames follow the last readable commit."""
 
     bytes: int = 0
     frames: int = 0
@@ -43,19 +59,19 @@ class Log:
     lost: int = 0
     doubtful: bool = False
     tail: bool = False
-    missing: bool = False  # whether there is none, or an empty one, although its index names commits
+    missing: bool = False  # the log is missing or empty although its index names commits
 
     def refuse(self, database: Path) -> None:
-        """Raise where commits would be lost."""
+        """Raise if commits would be lost."""
         if self.lost:
             raise StoreError("corrupt", f"{database}: {self.trouble()}; {way_out(database)}")
 
     def doubt(self) -> str:
-        """What may be lost, in words."""
+        """Say what may be lost."""
         return f"{self.trouble()}, as far as an index of before the machine's start can say" if self.missing else DOUBT
 
     def trouble(self) -> str:
-        """What is lost, in words."""
+        """Say what is lost."""
         if self.missing:
             return "its log is missing or empty, and the index of the log names commits that are not in the database"
         many = f"at least {self.lost:,} commits" if self.lost > 1 else "at least one commit"
@@ -66,7 +82,7 @@ DOUBT = "the end of the log cannot be read: a write that a crash cut short, or d
 
 
 def way_out(database: Path) -> str:
-    """What to do about a damaged log."""
+    """Say what to do about a damaged log."""
     return (
         f"restore a backup (`swerve restore`), or move {database.name}-wal and {database.name}-shm away to go on with what the "
         "database itself has, and check that with `swerve verify` (docs/store.md)"
@@ -74,17 +90,17 @@ def way_out(database: Path) -> str:
 
 
 def log_path(database: Path) -> Path:
-    """Where the log of a database lies."""
+    """Return the path of a database's log."""
     return database.with_name(f"{database.name}-wal")
 
 
 def index_path(database: Path) -> Path:
-    """Where the index of that log lies."""
+    """Return the path of the index of a database's log."""
     return database.with_name(f"{database.name}-shm")
 
 
 def read_log(database: Path) -> Log:
-    """What the log of a database holds; nobody may have it open for writing."""
+    """Return the contents of a database's log; no process may have it open for writing."""
     path = log_path(database)
     index = _index(index_path(database))
     try:
@@ -100,10 +116,10 @@ def read_log(database: Path) -> Log:
 
 
 def _missing(size: int, database: Path, index: _Index | None) -> Log:
-    """There is no log, or an empty one: commits are lost where its index names some that were not copied into the database.
+    """Return the contents of a missing or empty log: commits are lost if the index names some that the database does not have.
 
-    The index is not synchronised to the disk: one from before a power cut may be about a log that was emptied since. So it proves a
-    loss only if it was written since the machine started.
+    The index is not synchronised to disk: an index from before a power cut may describe a log that was emptied since. It therefore
+    proves a loss only if it was written since the machine started.
     """
     if index is None or index.committed <= index.copied:
         return Log(size)
@@ -112,7 +128,7 @@ def _missing(size: int, database: Path, index: _Index | None) -> Log:
 
 
 def _since_start(path: Path) -> bool:
-    """Whether a file was written since the machine started; False where nobody can say."""
+    """Return whether a file was written since the machine started; False if that is unknown."""
     try:
         lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
         started = next(float(line.split()[1]) for line in lines if line.startswith("btime "))
@@ -123,48 +139,48 @@ def _since_start(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    salts: bytes  # of the log that it is about
-    committed: int  # frames, all on the disk
-    copied: int  # of those, into the database
+    salts: bytes  # of the log that the index describes
+    committed: int  # frames, all on disk
+    copied: int  # frames of those that were copied into the database
 
 
 def _index(path: Path) -> _Index | None:
-    """The first page of the index, if it is whole."""
+    """Return the header of the index; None if it is missing or damaged."""
     try:
         with path.open("rb") as file:
-            data = file.read(2 * INDEX.size + 4)
+            data = file.read(2 * INDEX.size + COPIED.size)
     except OSError:
         return None
-    if len(data) < 2 * INDEX.size + 4 or data[: INDEX.size] != data[INDEX.size : 2 * INDEX.size]:
+    if len(data) < 2 * INDEX.size + COPIED.size or data[: INDEX.size] != data[INDEX.size : 2 * INDEX.size]:
         return None
     *_, frames, _, _, _, salts, first, second = INDEX.unpack_from(data)
-    words = np.frombuffer(data, np.uint32, (INDEX.size - 8) // 4)
-    if not data[12] or _sums(words[None, :], _weights(len(words), 0), (0, 0)).tolist() != [[first, second]]:
+    words = np.frombuffer(data, np.uint32, (INDEX.size - INDEX_SUMS) // WORD_BYTES)
+    if not data[INITIALISED] or _sums(words[None, :], _weights(len(words), 0), (0, 0)).tolist() != [[first, second]]:
         return None
-    return _Index(salts, frames, struct.unpack_from("=I", data, 2 * INDEX.size)[0])
+    return _Index(salts, frames, COPIED.unpack_from(data, 2 * INDEX.size)[0])
 
 
 def _page_size(database: Path) -> int:
-    """Of a database, by its header; 0 where that cannot be read."""
+    """Return the page size in a database's header; 0 if the header cannot be read."""
     try:
         with database.open("rb") as file:
-            head = file.read(18)
+            head = file.read(PAGE_SIZE.stop)
     except OSError:
         return 0
-    size = int.from_bytes(head[16:18], "big")
-    return 65536 if size == 1 else size
+    size = int.from_bytes(head[PAGE_SIZE], "big")
+    return LARGEST_PAGE if size == 1 else size
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=WEIGHTS_KEPT)
 def _weights(words: int, skip: int) -> tuple[Words, Words, tuple[int, int, int]]:
-    """How much each of so many words counts in the two sums, and the sums before; `skip` words from the third on do not count.
+    """Return the weight of each of `words` words in the two sums, and of the previous sums; `skip` words after the second weigh 0.
 
-    The checksum goes s0 += x[i] + s1; s1 += x[i + 1] + s0, modulo 2**32. That is linear, and its weights are Fibonacci's numbers:
-    the last word but j has F(j) in s0 and F(j + 1) in s1.
+    The checksum is s0 += x[i] + s1; s1 += x[i + 1] + s0, modulo 2**32. It is linear, and its weights are Fibonacci numbers: the
+    j-th word from the end has F(j) in s0 and F(j + 1) in s1.
     """
     fibonacci = [0, 1]
     while len(fibonacci) < words + 2:
-        fibonacci.append((fibonacci[-1] + fibonacci[-2]) & 0xFFFFFFFF)
+        fibonacci.append((fibonacci[-1] + fibonacci[-2]) & WORD)
     first = fibonacci[words - 1 :: -1] if words else []
     second = fibonacci[words:0:-1]
     gap = [0] * skip
@@ -174,7 +190,7 @@ def _weights(words: int, skip: int) -> tuple[Words, Words, tuple[int, int, int]]
 
 
 def _sums(rows: Words, weights: tuple[Words, Words, tuple[int, int, int]], before: Any) -> Words:
-    """The checksums of rows of words, each going on from the sums before it."""
+    """Return the checksums of rows of words, each continuing from the sums in `before`."""
     first, second, (low, middle, high) = weights
     s0, s1 = np.asarray(before, np.uint32).reshape(-1, 2).T
     out = np.empty((len(rows), 2), np.uint32)
@@ -186,9 +202,9 @@ def _sums(rows: Words, weights: tuple[Words, Words, tuple[int, int, int]], befor
 def _read(memory: mmap.mmap, page_size: int, index: _Index | None) -> Log:
     magic, version, page, _, *salts, first, second = HEADER.unpack_from(memory)
     order = ">u4" if magic == MAGIC | 1 else "<u4"
-    head = np.frombuffer(memory, order, 6).astype(np.uint32)
-    good = magic | 1 == MAGIC | 1 and version == 3007000 and page in PAGES
-    good = good and _sums(head[None, :], _weights(6, 0), (0, 0)).tolist() == [[first, second]]
+    head = np.frombuffer(memory, order, SUMMED).astype(np.uint32)
+    good = magic | 1 == MAGIC | 1 and version == VERSION and page in PAGES
+    good = good and _sums(head[None, :], _weights(SUMMED, 0), (0, 0)).tolist() == [[first, second]]
     page = page if good else page_size
     if page not in PAGES:
         return Log(len(memory), doubtful=True)
@@ -199,45 +215,45 @@ def _read(memory: mmap.mmap, page_size: int, index: _Index | None) -> Log:
     if not good:
         return _without_header(len(memory), heads, linked, salts, index)
 
-    ours = (heads[:, 2] == salts[0]) & (heads[:, 3] == salts[1])
-    commits = ours & (heads[:, 1] != 0)
-    broken = np.flatnonzero(~(ours & linked & (heads[:, 0] != 0)))
+    ours = (heads[:, SALT] == salts[0]) & (heads[:, OTHER_SALT] == salts[1])
+    commits = ours & (heads[:, COMMIT] != 0)
+    broken = np.flatnonzero(~(ours & linked & (heads[:, PAGE_NUMBER] != 0)))
     readable = int(broken[0]) if len(broken) else count
     read = np.flatnonzero(commits[:readable])
     frames = int(read[-1]) + 1 if len(read) else 0
     behind = readable + np.flatnonzero(commits[readable:])
     damaged = len(behind) > 1
     if len(behind) == 1:
-        # what was written behind a commit, and goes on from its sum, was written when that was on the disk
+        # a frame that follows a commit and continues its sum was written after that commit was on disk
         next_one = int(behind[0]) + 1
         damaged = next_one < count and bool(ours[next_one] and linked[next_one])
-    if index is not None and index.salts == memory[16:24]:
+    if index is not None and index.salts == memory[SALTS]:
         damaged |= index.committed > frames
-    # a damaged frame does not say whether it was a commit; those that go on from the frame before do
+    # a damaged frame does not show whether it was a commit; frames that continue the sum of the previous frame do
     lost = max(int(np.count_nonzero(linked[behind])), 1) if damaged else 0
     return Log(len(memory), frames, len(read), lost, bool(len(behind)) and not lost, bool(ours[frames:].any()))
 
 
 def _without_header(size: int, heads: Words, linked: NDArray[np.bool_], salts: list[int], index: _Index | None) -> Log:
-    """A log whose header is damaged: SQLite takes none of it. Its frames say by themselves what they are."""
-    pairs = heads[:, 2].astype(np.uint64) << np.uint64(32) | heads[:, 3]
-    named = [salts[0] << 32 | salts[1]] + ([int.from_bytes(index.salts, "big")] if index is not None else [])
+    """Return the contents of a log with a damaged header: SQLite reads none of it, but its frames identify themselves."""
+    pairs = heads[:, SALT].astype(np.uint64) << np.uint64(SALT_BITS) | heads[:, OTHER_SALT]
+    named = [salts[0] << SALT_BITS | salts[1]] + ([int.from_bytes(index.salts, "big")] if index is not None else [])
     values, counts = np.unique(pairs[pairs != 0], return_counts=True)
     found = [pair for pair in named if pair in values] + values[np.argsort(-counts)].tolist()
     ours = pairs == np.uint64(found[0]) if found else np.zeros(len(pairs), np.bool_)
     consistent = bool(found) and (found[0] in named or bool((linked & ours).any()))
-    commits = int(np.count_nonzero(ours & (heads[:, 1] != 0))) if consistent else 0
+    commits = int(np.count_nonzero(ours & (heads[:, COMMIT] != 0))) if consistent else 0
     return Log(size, lost=commits, doubtful=not commits, tail=True)
 
 
 def _frames(memory: mmap.mmap, count: int, page: int, order: str, before: tuple[int, int]) -> tuple[Words, NDArray[np.bool_]]:
-    """The heads of all frames as numbers, and whether each goes on from the sum of the one before."""
-    width = (FRAME.size + page) // 4
+    """Return the heads of all frames as numbers, and whether each frame continues the sum of the previous one."""
+    width = (FRAME.size + page) // WORD_BYTES
     words = np.frombuffer(memory, order, count * width, HEADER.size).reshape(count, width)
-    heads = np.frombuffer(memory, ">u4", count * width, HEADER.size).reshape(count, width)[:, :6].astype(np.uint32)
-    stored = heads[:, 4:6]
+    heads = np.frombuffer(memory, ">u4", count * width, HEADER.size).reshape(count, width)[:, :FRAME_WORDS].astype(np.uint32)
+    stored = heads[:, SUMS]
     sums = np.vstack([np.array([before], np.uint32), stored[:-1]])
-    weights = _weights(2 + page // 4, 4)
+    weights = _weights(FRAME_WORDS - SKIPPED + page // WORD_BYTES, SKIPPED)
     linked = np.empty(count, np.bool_)
     for start in range(0, count, AT_ONCE):
         part = slice(start, start + AT_ONCE)

@@ -1,4 +1,4 @@
-// Who gets the clicks: the chart, its key, and the same as a table.
+// The chart of click shares: the plot, its key, and a table of the figures.
 
 import { themed } from "./colours.js";
 import { byId, count, keyed, make, percent, show, words, write } from "./dom.js";
@@ -23,7 +23,7 @@ export class Charts {
     }
   }
 
-  /** Draw all; once a second is enough for the eye. */
+  /** Draw everything; once a second is often enough. */
   draw(query) {
     this.again = () => this.draw(query);
     const shares = this.state.clickShares();
@@ -45,7 +45,7 @@ export class Charts {
     return this.state.hello?.demo?.titles[id]?.meaning;
   }
 
-  /** Lanes from the top: what people want (in a simulation), who gets the clicks, alarms. */
+  /** Lanes from the top: shares of the meanings (in a simulation), shares of clicks, alarms. */
   share(query, { times, shares, window }) {
     const { state, colours } = this;
     const at = axis(state);
@@ -64,7 +64,7 @@ export class Charts {
       hoverinfo: "skip",
     });
     const x = times.map(at);
-    // the same meaning side by side, so that a shift is one edge that moves
+    // results of one meaning side by side, so that a shift is one moving edge
     for (const name of wanted.shares.keys()) colours.hue(name);
     const ids = [...shares.keys()].sort((a, b) => colours.place(a, this.meaning(a)) - colours.place(b, this.meaning(b)));
     const traces = ids.map((id) => area(this.brief(id), x, shares.get(id), colours.result(id, this.meaning(id)), "y"));
@@ -126,7 +126,7 @@ export class Charts {
     this.key(ids, wanted);
   }
 
-  /** One line for all: a list of every result, most of them with nothing, would hide the chart. */
+  /** One hover text for all: a list of every result, most of them empty, would hide the chart. */
   hover(x, ids, shares) {
     const text = x.map((_, j) => {
       const first = ids
@@ -147,7 +147,7 @@ export class Charts {
     };
   }
 
-  /** Where intent shifted, in words; those that would lie over one another are left out. */
+  /** Labels of shifts; labels that would overlap are left out. */
   labels(events, at, span) {
     const room = (span[1] - span[0]) * (LABEL / byId("share").clientWidth);
     let free = Infinity;
@@ -156,7 +156,7 @@ export class Charts {
       const x = at(event.at);
       if (free - x < room) continue;
       free = x;
-      // one at the edge would be cut off
+      // a label at the edge would be cut off
       const xanchor = span[1] - x < room / 2 ? "right" : x - span[0] < room / 2 ? "left" : "center";
       kept.push({
         x,
@@ -173,7 +173,7 @@ export class Charts {
     return kept;
   }
 
-  /** The key of the colours: meanings where there are any, else results. */
+  /** The key of the colours: meanings if they are known, otherwise results. */
   key(ids, wanted) {
     const meanings = this.state.simulated
       ? [...new Set([...wanted.shares.keys(), ...ids.map((id) => this.meaning(id) ?? id)])]
@@ -196,7 +196,7 @@ export class Charts {
 
   brief(id) {
     const title = this.state.hello?.demo?.titles[id]?.title ?? id;
-    // Plotly reads some markup in names; an id is a stranger's text
+    // Plotly interprets some markup in names, and ids come from outside
     const plain = title.replace(/[<>&]/g, " ");
     return plain.length > 40 ? `${plain.slice(0, 38)}…` : plain;
   }

@@ -1,7 +1,7 @@
-// One hue for a meaning (or, where meanings are not known, for a result), the same in the list and in the charts.
+// One hue per meaning (or per result if meanings are not known), equal in the list and in the charts.
 
 const HUES = 10;
-/** Results of the same meaning: how much of the card's colour is mixed in. */
+/** Results of the same meaning: the share of the card's colour that is mixed in. */
 const PALER = [0, 0.35, 0.55, 0.7];
 
 const probe = document.createElement("span");
@@ -9,7 +9,7 @@ probe.hidden = true;
 
 const seen = new Map();
 
-/** A custom property of the style sheet as numbers [r, g, b], in the theme of now. */
+/** A custom property of the style sheet as numbers [r, g, b], in the current theme. */
 function resolved(name) {
   if (!seen.has(name)) {
     if (!probe.isConnected) document.body.append(probe);
@@ -25,12 +25,12 @@ function resolved(name) {
   return seen.get(name);
 }
 
-/** The theme has changed. */
+/** Forget the colours after a change of the theme. */
 export const repaint = () => seen.clear();
 
 const text = (parts) => `rgb(${parts.map(Math.round).join(", ")})`;
 
-/** A colour of the theme, as charts need it. */
+/** A colour of the theme, in the form that charts need. */
 export const themed = (name) => text(resolved(name));
 
 export class Colours {
@@ -38,7 +38,7 @@ export class Colours {
     this.reset();
   }
 
-  /** For another query: hues are given anew. */
+  /** Assign hues again, for another query. */
   reset() {
     this.meanings = new Map();
     this.results = new Map();
@@ -53,7 +53,7 @@ export class Colours {
     return themed(`--hue-${this.hue(name).place}`);
   }
 
-  /** Where a result stands among the hues: those of one meaning lie together. */
+  /** The index of a result among the hues: results of one meaning are adjacent. */
   place(id, meaning = id) {
     const names = [...this.meanings.keys()];
     const at = names.indexOf(meaning);

@@ -1,14 +1,14 @@
-// What only a simulation has: its time, its buttons, and a search whose clicks count.
+// The controls of a simulation: its time, its buttons, and a search whose clicks count.
 
 import { byId, count, keyed, make, show, words, write } from "./dom.js";
 
 const SPEEDS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
-/** After a person moved the slider, what the server says of the speed is older than that. */
+/** Milliseconds after a person moves the slider in which the server's reports of the speed are outdated. */
 const SETTLE = 2000;
-/** How long the answer to a button stays. */
+/** Milliseconds for which the answer to a button is shown. */
 const SAID = 20000;
 
-/** Ask the same origin; the answer as JSON, or an error that a person can read. */
+/** Send a request to the same origin; return the JSON of the answer, or throw a readable error. */
 export async function ask(path, body, key) {
   const headers = body === undefined ? {} : { "Content-Type": "application/json" };
   if (key) headers.Authorization = `Bearer ${key}`;
@@ -26,7 +26,7 @@ export async function ask(path, body, key) {
 
 export class Demo {
   constructor(state, { query, watch, key }) {
-    // one person: a search after another may be the same wish in other words
+    // one session per page: a second search may be a reformulation of the first
     Object.assign(this, { state, query, watch, key, moved: 0, session: `page-${Math.random().toString(36).slice(2)}` });
     byId("shift").addEventListener("click", () => this.shift());
     byId("pause").addEventListener("click", () => this.control(this.state.demo?.paused ? "resume" : "pause"));
@@ -62,7 +62,7 @@ export class Demo {
     this.shifting = query === null ? best : { [query]: best[query] };
   }
 
-  /** What became of a shift, once the users have told: what is wanted now, of which query. */
+  /** Report a shift once the users have confirmed it: the query, and the meaning that leads now. */
   shifted({ best }) {
     const query = Object.keys(this.shifting ?? {}).find((one) => best?.[one] && best[one] !== this.shifting[one]);
     if (query === undefined) return;
@@ -72,7 +72,7 @@ export class Demo {
     this.watch(query);
   }
 
-  /** A line below the buttons, for a while. */
+  /** Show a line below the buttons, for a while. */
   say(text, kind = "good") {
     write(byId("demo-said"), text);
     byId("demo-said").dataset.kind = kind;
@@ -119,7 +119,7 @@ export class Demo {
     write(byId("reached"), `${reached} · ${count(demo.impressions)} searches`);
   }
 
-  /** Before the users are there: what they will play. */
+  /** Before the users have started: describe what they will play. */
   expected({ scenario, scenarios, speed }) {
     const one = scenarios.find(({ name }) => name === scenario);
     write(byId("demo-title"), one?.title ?? "");
@@ -129,7 +129,7 @@ export class Demo {
     if (speed) this.label(speed);
   }
 
-  /** The scenarios, and the queries of the one that is played, to choose from. */
+  /** Fill the choice of scenarios, and the queries of the current one. */
   offer(scenarios, queries) {
     const option = (one) => {
       const node = make("option", "", one.title);
@@ -217,7 +217,7 @@ export class Demo {
   }
 }
 
-/** Simulated time that passes in a second: at ×1 it is a minute. */
+/** Simulated time per second: at ×1 it is a minute. */
 function pace(speed) {
   if (speed < 60) return `${speed} min`;
   return `${(speed / 60).toFixed(1)} h`;

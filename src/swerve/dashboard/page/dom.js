@@ -1,8 +1,8 @@
-// Nodes and words. Queries and ids come from strangers: they are set as text, never as markup.
+// Nodes and texts. Queries and ids come from outside: they are set as text, never as markup.
 
 export const byId = (id) => document.getElementById(id);
 
-/** A node with a class, a text and children. */
+/** Create a node with a class, a text and children. */
 export function make(tag, name = "", text = "", ...children) {
   const node = document.createElement(tag);
   if (name) node.className = name;
@@ -11,18 +11,18 @@ export function make(tag, name = "", text = "", ...children) {
   return node;
 }
 
-/** Set a text only when it differs: a screen reader is not told the same thing twice. */
+/** Set a text only if it differs, so that a screen reader does not repeat it. */
 export function write(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/** Show or hide. */
+/** Show or hide a node. */
 export function show(node, yes) {
   if (node.hidden === yes) node.hidden = !yes;
 }
 
 /**
- * Make the children of `list` those of `items`, in order. A child is kept for its key: what has the focus keeps it.
+ * Make the children of `list` those of `items`, in order. A child is reused by its key, so that it keeps the focus.
  * Returns the children by key.
  */
 export function keyed(list, items, keyOf, create, update) {
@@ -53,14 +53,14 @@ export const count = (value) => (value < 100000 ? whole.format(value) : short.fo
 export const percent = (part) => (Number.isFinite(part) ? `${Math.round(part * 100)} %` : "–");
 export const places = (value, digits = 1) => (Number.isFinite(value) ? value.toFixed(digits) : "–");
 export const perSecond = (value) => (value < 10 && value > 0 ? places(value) : count(value));
-/** A meaning or a signal is a slug: people read words. */
+/** A meaning or a signal as words: its name is a slug. */
 export const words = (slug) => String(slug).replaceAll("-", " ").replaceAll("_", " ");
 
-/** A query as people read it: where its text is not stored, it is watched by its key. */
+/** A query as readers see it: a query without a stored text is watched by its key. */
 export const named = (query) => (/^key:[0-9a-f]{32}$/.test(query) ? `query ${query.slice(4, 16)}…` : `“${query}”`);
 
 const DAY = 86400;
-/** Times of a simulation are UTC; those of a real service are the reader's. */
+/** Times of a simulation are in UTC; those of a real service are in the reader's time zone. */
 export function clock(seconds, simulated, near = null) {
   const zone = simulated ? { timeZone: "UTC" } : {};
   const at = new Date(seconds * 1000);
@@ -72,7 +72,7 @@ export function clock(seconds, simulated, near = null) {
   return `${at.toLocaleDateString("en-GB", { day: "numeric", ...zone })} ${month}, ${at.toLocaleTimeString("en-GB", time)}`;
 }
 
-/** How long ago, in the largest unit that is not zero. */
+/** The time since a moment, in the largest unit that is not zero. */
 export function ago(seconds) {
   if (!(seconds >= 0)) return "now";
   const units = [

@@ -1,4 +1,4 @@
-// Lists beside the charts: alarms and shifts, queries, and how the service does.
+// Lists beside the charts: alarms and shifts, queries, and figures of the service.
 
 import { ago, byId, clock, count, keyed, make, perSecond, places, show, words, write } from "./dom.js";
 
@@ -10,7 +10,7 @@ const VERDICTS = {
 };
 const CAUSES = { operator: "a person said so", clicks: "seen in the clicks" };
 
-/** Alarms with cause and verdict; in a simulation also what really happened. Newest first. */
+/** Draw alarms with cause and verdict, newest first; in a simulation also the real shifts. */
 export function drawTimeline(state, query) {
   const began = state.demo?.began ?? 0;
   const alarms = (state.missing ? [] : (state.current?.state.alarms ?? [])).filter((alarm) => alarm.at >= began);
@@ -62,10 +62,10 @@ export function drawTimeline(state, query) {
   );
 }
 
-/** How a query of a list is asked for: by its text or, where that is not stored, by its key. */
+/** The text with which a listed query is watched: its own text or, if that is not stored, its key. */
 export const addressed = (one) => one.query ?? `key:${one.key}`;
 
-/** The most asked and the last shifted queries, to be watched at a click. */
+/** Draw the most asked and the last shifted queries; a click watches one. */
 export function drawQueries(state, query, watch) {
   const { sample } = state;
   drawList(byId("top"), (sample?.top ?? []).slice(0, 8), "No traffic yet.", query, watch, (one) => `${count(one.requests)} asked`);
@@ -98,7 +98,7 @@ function drawList(list, lines, none, query, watch, figure) {
   );
 }
 
-/** Throughput, latency, store: the figure of now and the last minutes as a line. */
+/** Draw throughput, latency and store: the current figure, and the last minutes as a line. */
 export function drawHealth(state) {
   const { sample, samples } = state;
   if (!sample) return;
@@ -167,7 +167,7 @@ export function drawHealth(state) {
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** A little line without axes; the figure beside it says what matters. */
+/** A small line without axes beside a figure. */
 function spark() {
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("viewBox", "0 0 120 24");

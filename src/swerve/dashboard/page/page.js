@@ -1,4 +1,4 @@
-// The page: one stream in, everything else drawn from what it said.
+// The page: reads one stream and draws everything from its messages.
 
 import { Charts } from "./charts.js";
 import { Colours, repaint } from "./colours.js";
@@ -32,16 +32,16 @@ function keep(storage, name, value) {
   try {
     window[storage].setItem(name, value);
   } catch {
-    // no storage: it is forgotten with the page
+    // without storage the key is forgotten with the page
   }
 }
 
-/** The watched query is behind the # of the address: it can be linked to, and never goes into a server's log. */
+/** The watched query is in the fragment of the address: it can be linked to, and never reaches a server's log. */
 function fromAddress() {
   return new URLSearchParams(location.hash.slice(1)).get("query");
 }
 
-/** Watch another query: a new stream, with the history of that query. */
+/** Watch another query: open a new stream, with the history of that query. */
 function watch(text) {
   if (text === query) return;
   history.pushState(null, "", `#${new URLSearchParams({ query: text })}`);
@@ -58,7 +58,7 @@ function turn(text) {
   draw();
 }
 
-/** The watched query in the box; but never over what a person is writing there. */
+/** Put the watched query into the search box, unless a person is typing there. */
 function fill() {
   const box = byId("text");
   if (document.activeElement !== box) box.value = query?.startsWith("key:") ? "" : (query ?? "");
@@ -73,15 +73,15 @@ function take(name, data) {
   const before = state.demo;
   state.take(name, data);
   if (query === null) choose();
-  // another scenario is about another query
+  // another scenario has another main query
   else if (name === "demo" && before && before.scenario !== data.scenario) watch(subject() ?? query);
-  // four reports a second and a sample: once per message would be too often
+  // four reports and one sample arrive per second: drawing at each would be too often
   if (name !== "demo") return schedule();
   demo.draw();
   banner();
 }
 
-/** The first query to watch: the one that the scenario is about, else the one that is asked most. */
+/** The first query to watch: the main query of the scenario, otherwise the most asked one. */
 function choose() {
   const [first] = state.sample?.top ?? [];
   const text = state.simulated ? subject() : first ? addressed(first) : null;
@@ -90,7 +90,7 @@ function choose() {
   turn(text);
 }
 
-/** The query that a scenario is about: that of its name, else the first one. */
+/** The main query of a scenario: the one with its name, otherwise the first. */
 function subject() {
   const queries = Object.keys(state.demo?.intent ?? {});
   return queries.find((one) => one === words(state.demo.scenario)) ?? queries[0] ?? null;
@@ -100,7 +100,7 @@ let waiting = false;
 function schedule() {
   if (waiting) return;
   waiting = true;
-  // a hidden page draws nothing; it catches up when it is looked at
+  // a hidden page draws nothing; it catches up when it is shown
   requestAnimationFrame(() => {
     waiting = false;
     draw();
@@ -115,7 +115,7 @@ function draw() {
     write(byId("text-label"), simulated ? "Search as a user would" : "Query to watch");
     write(byId("go"), simulated ? "Search" : "Watch");
   }
-  // in a fixed order, so that a meaning has the same colour whenever the page is opened
+  // in a fixed order, so that a meaning always has the same colour
   for (const name of state.hello?.demo?.meanings?.[query] ?? []) colours.hue(name);
   demo.draw();
   ranking.draw(query);
@@ -138,7 +138,7 @@ function status(name, more) {
   banner();
 }
 
-/** The one thing that a person must know now. */
+/** The most important message for the reader, if any. */
 function banner() {
   const [text, button, kind] = notice();
   const node = byId("banner");

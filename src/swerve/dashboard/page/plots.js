@@ -1,4 +1,4 @@
-// What all charts share: the library, the theme, the time axis.
+// Shared by all charts: the library, the theme, the time axis.
 
 import { themed } from "./colours.js";
 import { byId } from "./dom.js";
@@ -9,11 +9,11 @@ const TICKS = [
   { dtickrange: [60000, 86399999], value: "%H:%M\n%-d %b" },
   { dtickrange: [86400000, null], value: "%-d %b" },
 ];
-/** Pixels that the name of a meaning or a date takes. */
+/** Pixels that the name of a meaning or a date needs. */
 export const LABEL = 76;
 
 let loading;
-/** Plotly, from our own server; null when it cannot be had. It is large, and the page is of use without it: it is fetched last. */
+/** Load Plotly from the service; null if that fails. It is large, and the page works without it, so it is loaded last. */
 export function plotly() {
   loading ??= new Promise((done) => {
     const script = document.createElement("script");
@@ -25,13 +25,13 @@ export function plotly() {
   return loading;
 }
 
-/** Numbers on the time axis. It has no time zones: a real service's times are moved to the reader's. */
+/** Times for the time axis, which has no time zones: those of a real service are moved to the reader's zone. */
 export const axis = (state) => {
   const offset = state.simulated ? 0 : new Date().getTimezoneOffset() * 60000;
   return (seconds) => state.dated(seconds) * 1000 - offset;
 };
 
-/** The layout that a chart begins with. */
+/** The layout that every chart starts from. */
 export function base(id, simulated) {
   const line = themed("--line");
   return {

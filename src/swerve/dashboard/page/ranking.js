@@ -1,9 +1,9 @@
-// The ranking of the watched query, as most people see it now.
+// The present ranking of the watched query.
 
 import { byId, count, keyed, make, named, percent, show, words, write } from "./dom.js";
 
 const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
-/** A new top result is read out at most this often. */
+/** Milliseconds between two announcements of a new top result to screen readers. */
 const QUIET = 8000;
 
 export class Ranking {
@@ -12,7 +12,7 @@ export class Ranking {
     this.reset();
   }
 
-  /** For another query. */
+  /** Start over, for another query. */
   reset() {
     this.top = null;
     this.since = null;
@@ -74,7 +74,7 @@ export class Ranking {
     write(node.querySelector(".rate"), rate);
   }
 
-  /** From where each result was to where it is now. */
+  /** Animate each result from its old position to its new one. */
   glide(nodes, before) {
     if (calm.matches || document.hidden) return;
     for (const node of nodes) {
@@ -108,7 +108,7 @@ export class Ranking {
     pill.classList.toggle("busy", Boolean(state?.testing));
   }
 
-  /** In a simulation we know what people want: does the ranking follow? */
+  /** In a simulation, say whether the ranking follows the intent. */
   verdict(query, top, best) {
     const node = byId("verdict");
     show(node, Boolean(best && top));
@@ -127,7 +127,7 @@ export class Ranking {
     else write(node, `Intent has shifted: people want “${wanted}”. The service is finding out.`);
   }
 
-  /** A new top result, told to those who do not see it; not too often. */
+  /** Announce a new top result to screen readers, but not too often. */
   follow(query, top) {
     if (!top || top === this.top) return;
     const first = this.top === null;
@@ -145,7 +145,7 @@ export class Ranking {
   }
 }
 
-/** The surprises of the watched query. */
+/** The signals of the watched query. */
 export function drawSignals(state) {
   const signals = Object.entries(state.current?.state.signals ?? {});
   show(byId("signals-part"), signals.length > 0 && !state.missing);

@@ -1,4 +1,4 @@
-// The policies that play the same simulated people: clicks lost so far, as lines and as a table.
+// The policies on the same simulated users: clicks lost so far, as lines and as a table.
 
 import { themed } from "./colours.js";
 import { byId, count, keyed, make, places, show, write } from "./dom.js";
@@ -12,7 +12,7 @@ const POLICIES = {
   fixed: { name: "Fixed", about: "the search engine's order", colour: "--soft", dash: "dash" },
 };
 
-/** The chart; `plotly` is the library. */
+/** Draw the chart; `plotly` is the library. */
 export function drawRegret(state, plotly) {
   const { times, lines } = state.regrets();
   if (!state.simulated || times.length < 2) return;
@@ -37,7 +37,7 @@ export function drawRegret(state, plotly) {
   plotly.react("regret", traces, layout, CONFIG);
 }
 
-/** The table, best first. */
+/** Draw the table, best policy first. */
 export function drawPolicies(state) {
   const { demo } = state;
   show(byId("regret-part"), state.simulated);

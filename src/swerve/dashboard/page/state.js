@@ -1,18 +1,18 @@
-// What the page knows: the messages of the stream, kept and made into the figures that are shown.
+// The state of the page: the messages of the stream, and the figures computed from them.
 
-/** At most this many points of a series; the older half is thinned when there are more. */
+/** Largest number of points of a series; beyond it, the older half is thinned. */
 const MOST = 900;
 /** The ranking shows the last answers: whole samples, from the newest, until there are this many. */
 const LAST_ANSWERS = 50;
-/** A click share is taken over at least this many clicks. */
+/** Fewest clicks over which a click share is computed. */
 const LAST_CLICKS = 60;
 /** Points that a chart draws: more cannot be seen. */
 const DRAWN = 240;
-/** Two results swap places only when their shares differ by this much: chance alone must not make the list restless. */
+/** Two results swap positions only if their shares differ by this much, so that chance does not make the list restless. */
 const STEADY = 0.04;
 const DAY = 86400;
 
-/** Halve the older half of a series; `join(a, b)` puts two neighbours into one. */
+/** Halve the older half of a series; `join(a, b)` merges two neighbours. */
 export function thin(series, join) {
   if (series.length <= MOST) return series;
   const half = series.length >> 1;
@@ -28,12 +28,12 @@ function add(into, tops) {
   return into;
 }
 
-/** Of the clicks between two points, how many each result got. */
+/** The clicks of each result between two points. */
 function between(a, b) {
   const clicks = {};
   let all = 0;
   for (const [id, [, total]] of Object.entries(b.arms)) {
-    // a result that was evicted and came back begins at 0 again
+    // a result that was evicted and came back starts at 0 again
     const got = Math.max(0, total - (a.arms[id]?.[1] ?? 0));
     if (got) clicks[id] = got;
     all += got;
@@ -49,7 +49,7 @@ export class State {
     this.forget();
   }
 
-  /** What is known of the watched query. */
+  /** Reset the state of the watched query. */
   forget() {
     this.points = [];
     this.current = null;
@@ -70,8 +70,8 @@ export class State {
   }
 
   /**
-   * A time of the service as a date to show. A simulation's time only goes forward: a scenario that is played after another one has
-   * dates of its own.
+   * A time of the service as the date to show. The simulated clock only goes forward, so a later scenario has dates of its own that
+   * differ from the clock.
    */
   dated(seconds) {
     const { demo } = this;
@@ -80,7 +80,7 @@ export class State {
     return Math.round(seconds + Date.parse(`${demo.day} UTC`) / 1000 + (since % DAY) - (demo.began + since));
   }
 
-  /** One message of the stream. */
+  /** Handle one message of the stream. */
   take(name, data) {
     if (name === "hello") {
       if (!data.resumed) this.forget();
@@ -100,7 +100,7 @@ export class State {
     this.samples = thin(this.samples, later);
   }
 
-  /** The past of a simulation, in brief: what this page saw of the same one is more, and is kept. */
+  /** Take over the brief history of a simulation; points that this page has seen itself are more complete and are kept. */
   past(reports) {
     const seen = this.demo;
     const goesOn =
@@ -110,7 +110,7 @@ export class State {
   }
 
   reported(report) {
-    // another scenario, or the same one again: its tallies begin anew
+    // another scenario, or the same one again: its totals start over
     if (this.demo && (this.demo.scenario !== report.scenario || this.demo.began !== report.began)) {
       this.demos = [];
       this.points = this.points.slice(-1);
@@ -131,7 +131,7 @@ export class State {
   point(point) {
     const last = this.points.at(-1);
     if (last && point.now < last.now) this.points = [];
-    // while the time stands still the newest point is replaced
+    // while time stands still, the newest point is replaced
     else if (last && point.now === last.now) {
       this.points.pop();
       point = { ...point, tops: add({ ...last.tops }, point.tops) };
@@ -140,7 +140,7 @@ export class State {
     this.points = thin(this.points, (a, b) => ({ ...b, tops: add({ ...a.tops }, b.tops) }));
   }
 
-  /** How often each result was on top of the last answers: `{answers, share: {id: part}}`. */
+  /** How often each result was on top in the last answers: `{answers, share: {id: part}}`. */
   tops() {
     const sum = {};
     let answers = 0;
@@ -154,8 +154,8 @@ export class State {
   }
 
   /**
-   * The order that most people see: by how often a result was on top of the last answers, the others as in the last answer.
-   * Steady: what was above stays above while the shares are close.
+   * The order that most users see: by how often a result was on top in the last answers, the others as in the last answer.
+   * Results whose shares are close keep their order.
    */
   ranking() {
     if (!this.current) return { order: [], answers: 0, share: {} };
@@ -165,7 +165,7 @@ export class State {
     const order = this.order.filter((id) => offered.has(id));
     for (const id of given) if (!order.includes(id)) order.push(id);
     const part = (id) => share[id] ?? 0;
-    // insertion sort: a result passes another only when it is clearly ahead
+    // insertion sort: a result passes another only if it is clearly ahead
     for (let j = 1; j < order.length; j++) {
       for (let k = j; k > 0 && part(order[k]) > part(order[k - 1]) + STEADY; k--)
         [order[k - 1], order[k]] = [order[k], order[k - 1]];
@@ -174,7 +174,7 @@ export class State {
     return { order, answers, share };
   }
 
-  /** The share of the clicks that each result got, over time: `{times, shares: Map(id → parts), latest: {id: part}, window}`. */
+  /** Shares of clicks over time: `{times, shares: Map(id → parts), latest: {id: part}, window}`. */
   clickShares() {
     const { points } = this;
     const times = [];
@@ -199,7 +199,7 @@ export class State {
     return { times, shares, latest, window };
   }
 
-  /** What people want over time, by meaning: `{times, shares}`; only a simulation knows. */
+  /** Shares of the meanings over time: `{times, shares}`; known only in a simulation. */
   intents(query) {
     const reports = spread(this.demos.filter((report) => report.intent?.[query]));
     const names = new Set(reports.flatMap((report) => Object.keys(report.intent[query])));
@@ -216,12 +216,12 @@ export class State {
     return { times: reports.map((report) => report.now), lines };
   }
 
-  /** When a phase began, as far as the points say. */
+  /** The beginning of a phase, as far as the points show it. */
   phases() {
     return this.points.filter((point, j) => j && point.phase !== this.points[j - 1].phase).map((point) => point.now);
   }
 
-  /** Events of a query, with how many impressions it took to adapt to them (null: not yet, or not known). */
+  /** Events of a query, with the impressions until the service followed them (null: not yet, or unknown). */
   events(query) {
     const adapted = new Map((this.demo?.adapt ?? []).filter((one) => one.query === query).map((one) => [one.at, one.impressions]));
     return (this.demo?.events ?? [])
@@ -230,7 +230,7 @@ export class State {
   }
 }
 
-/** Of a long series, so many that a chart can show, the last one among them. */
+/** Thin a long series to the number of points that a chart shows, keeping the last one. */
 function spread(series) {
   const step = Math.max(1, Math.ceil(series.length / DRAWN));
   return series.filter((_, j) => (series.length - 1 - j) % step === 0);

@@ -2,10 +2,10 @@
 
 const FIRST_WAIT = 1000;
 const LONGEST_WAIT = 15000;
-// the service sends at least a comment every 15 s: after this long without a byte the connection is dead
+// the service sends at least a comment every 15 s: after this time without a byte the connection is dead
 const SILENCE = 40000;
 
-/** Lines of an event stream in, messages out: `{id, event, data}`. */
+/** Parses lines of an event stream into messages `{id, event, data}`. */
 export class Parser {
   constructor(message) {
     this.message = message;
@@ -42,8 +42,8 @@ export class Parser {
 }
 
 /**
- * Follow the stream of one query, and come back after every loss with the last id, so that nothing is missed.
- * `on(name, data)` gets the messages; `status(state, more)` gets one of
+ * Follow the stream of one query, and reconnect after every loss with the last id, so that no message is missed.
+ * `on(name, data)` receives the messages; `status(state, more)` receives one of
  * connecting, live, waiting {reason}, key {code}, refused {reason}.
  */
 export class Stream {
@@ -65,7 +65,7 @@ export class Stream {
     this.abort?.abort();
   }
 
-  /** Try again now, not after the wait. */
+  /** Try again now, without waiting. */
   retry() {
     if (this.closed || this.timer === undefined) return;
     this.open();
@@ -92,7 +92,7 @@ export class Stream {
       else {
         const said = await answer.json().catch(() => null);
         reason = said?.error?.message ?? `the service answered ${answer.status}`;
-        // another try would end the same way
+        // another try would have the same result
         if (answer.status === 422 && !this.closed) {
           this.status("refused", { reason });
           return this.close();
@@ -105,7 +105,7 @@ export class Stream {
       clearTimeout(this.guard);
     }
     if (this.closed) return;
-    // some jitter: fifty pages must not all come back in the same moment
+    // jitter: fifty pages must not reconnect at the same moment
     const wait = Math.min(LONGEST_WAIT, FIRST_WAIT * 2 ** this.tries) * (0.75 + Math.random() / 2);
     this.tries += 1;
     this.timer = setTimeout(() => this.open(), wait);

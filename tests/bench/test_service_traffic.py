@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from swerve.bench.traffic import BATCH, SIGNALS, Traffic
+from swerve.bench.service_traffic import BATCH, SIGNALS, Traffic
 
 schemas = pytest.importorskip("swerve.service.http.schemas", reason="the service's packages are not installed")
 messages = pytest.importorskip("swerve.serving.messages")

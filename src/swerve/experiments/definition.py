@@ -1,4 +1,4 @@
-"""An experiment is data: settings, policies, the paper's figures. Running it and reading it off are the same for all."""
+"""Definition of an experiment as data (settings, policies, the paper's figures), and the function that runs any of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PER_QUERY = 30_000
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One column of a table: the number that stands above it, and the environment behind it."""
+    """One column of a table: the number above it, and its environment."""
 
     value: float
     environment: Spec
@@ -37,23 +37,23 @@ class Experiment:
     policies: dict[str, str]
     tags: tuple[str, ...]
     paper: dict[tuple[float, str], float] = dataclasses.field(default_factory=dict)
-    runs: int = 10
-    points: int = 100
+    runs: int = 10  # as in the paper
+    points: int = 100  # of a regret curve: smooth at the size of a plot
     spacing: str = "linear"
 
     @property
     def ids(self) -> list[str]:
-        """The stable names of the settings: `fractions/3`."""
+        """The stable names of the settings, such as `fractions/3`."""
         return [f"{self.name}/{number}" for number in range(len(self.settings))]
 
     def scaled(self, impressions: int | None) -> Experiment:
-        """The same experiment with this many impressions in all (the published size when None)."""
+        """Return the experiment with this many impressions in all (None: the published size)."""
         if impressions is None:
             return self
-        return self._with(paper={}, impressions=impressions)  # shorter queries: the printed figures say nothing about them
+        return self._with(paper={}, impressions=impressions)  # the printed figures do not apply to shorter queries
 
     def thinned(self, queries: int) -> Experiment:
-        """The same with fewer queries, each as long as before; the printed figures shrink with them."""
+        """Return the experiment with fewer queries of full length; the printed figures shrink in proportion."""
         share = queries / min(getattr(s.environment, "queries", queries) for s in self.settings)
         paper = {key: share * value for key, value in self.paper.items()}
         return self._with(paper=paper, queries=queries, impressions=queries * PER_QUERY)
@@ -62,23 +62,23 @@ class Experiment:
         settings = []
         for setting in self.settings:
             if not isinstance(setting.environment, Traffic):
-                raise SwerveError(f"{self.name}: its size cannot be set; its settings are horizons")
+                raise SwerveError(f"{self.name}: its size cannot be set, because its settings are horizons")
             settings.append(Setting(setting.value, dataclasses.replace(setting.environment, **changes)))
         return dataclasses.replace(self, settings=tuple(settings), paper=paper)
 
     def cells(self) -> Iterator[tuple[Setting, str, Spec]]:
-        """Every setting with every policy, the policy tuned to the setting's problem."""
+        """Yield every setting with every policy, tuned to the setting's problem."""
         for setting in self.settings:
             environment = setting.environment
             arms = int(getattr(environment, "results", 0) or getattr(environment, "arms", 2))
-            horizon = int(getattr(environment, "rounds_per_query", 30_000))
+            horizon = int(getattr(environment, "rounds_per_query", PER_QUERY))
             for name, text in self.policies.items():
                 yield setting, name, policy(text, arms=arms, horizon=horizon)
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One setting and one policy, played."""
+    """The results of one policy at one setting."""
 
     experiment: str
     setting: float
@@ -107,7 +107,7 @@ class Cell:
         return None if self.paper is None else self.mean / self.paper
 
     def as_row(self) -> dict[str, Any]:
-        """The cell as JSON has it."""
+        """Return the cell for JSON."""
         return {
             "experiment": self.experiment,
             "setting": self.setting,
@@ -121,7 +121,7 @@ class Cell:
 
 
 def total_rounds(experiment: Experiment, runs: int) -> int:
-    """How many rounds an experiment plays, for a progress bar."""
+    """Return the number of rounds that an experiment plays, for a progress bar."""
     per_setting = sum(int(getattr(s.environment, "impressions", 0)) for s in experiment.settings)
     return runs * len(experiment.policies) * per_setting
 
@@ -135,7 +135,7 @@ def run(
     out: Path | None = None,
     progress: Callable[[Tick], None] | None = None,
 ) -> list[Cell]:
-    """Play an experiment, cell by cell. Runs that are on disk already are read."""
+    """Run an experiment, cell by cell; runs that are already on disk are read."""
     cells = []
     for setting, name, spec in experiment.cells():
         results = simulate(

@@ -1,6 +1,6 @@
-"""The traffic of the service's benchmark, and the process that sends it.
+"""The traffic of the service's benchmark, and the functions of the process that sends it.
 
-The functions at the end run in a process of the load's own, one after the other, over one `Traffic` that `begin` makes there.
+The functions at the end run in the load's process, one after the other, on one `Traffic` that `begin` makes there.
 """
 
 from __future__ import annotations
@@ -17,35 +17,41 @@ import numpy as np
 from swerve.bench.load import HEAD_END, HOST, Connection, Turn, drive
 from swerve.core.errors import SwerveError
 
-#: The numbers that go with each request; the server's configuration names them.
+#: The numbers in each request; the server's configuration names them.
 SIGNALS = ("news", "posts", "views", "errors")
+CANDIDATES = 10  # of a query: a page of results
+LARGEST = 100  # numbers are drawn below this
 RANK, RANK_BATCH, FEEDBACK = "/v1/rank", "/v1/rank/batch", "/v1/feedback"
-DRAWN = 200_000  # requests before the sequence of queries begins again
-LATER = 1001  # requests from the first query of a session to its second; odd, for the first one to be no second itself
-BATCH = 100
-TRIES = 1000
+DRAWN = 200_000  # requests before the sequence of queries repeats
+RETURNING = 4  # one request in this many belongs to an earlier session
+LATER = 1001  # requests between the two queries of a session; odd, so that a first query is never a second one
+SESSIONS = 0xFFFFFFFF  # session ids have 8 hexadecimal digits
+TAIL = 10  # bytes of a request from its session id to its end: 8 digits and '"}'
+BATCH = 100  # entries of a batch
+TRIES = 1000  # of a query until it is decided
+RETRY = 0.01  # seconds between two tries: rows are loaded, or written to make room
 
 
 def post(path: str, body: bytes) -> bytes:
-    """A request as it goes over the wire."""
+    """Return a request in the bytes that are sent."""
     head = f"POST {path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
 
 def batch_of(entries: Sequence[bytes]) -> bytes:
-    """Several requests as one."""
+    """Return several entries as one batch request."""
     return post(RANK_BATCH, b"[" + b",".join(entries) + b"]")
 
 
 def text_of(query: int) -> str:
-    """What a query asks, by its number; 0 is the most frequent."""
+    """Return the text of a query by its number; 0 is the most frequent."""
     return f"what is {query:06d}"
 
 
 class Traffic:
-    """Requests for `queries` queries, the k-th most frequent asked 1/k as often as the first.
+    """Requests for `queries` queries; the k-th most frequent is asked 1/k as often as the first.
 
-    One request in four is of a session that has asked before: where that was another query, it is a reformulation.
+    One request in four belongs to a session that has asked before; if the earlier query was another one, it is a reformulation.
 
     >>> traffic = Traffic(3, candidates=2)
     >>> sessions = [request[-10:-2] for request in itertools.islice(traffic.requests(), 1004)]
@@ -53,39 +59,39 @@ class Traffic:
     (b'00000002', b'00000002', 1003)
     """
 
-    def __init__(self, queries: int, candidates: int = 10, seed: int = 0) -> None:
+    def __init__(self, queries: int, candidates: int = CANDIDATES, seed: int = 0) -> None:
         self.queries, self.candidates = queries, candidates
         rng = np.random.default_rng(seed)
         weights = 1.0 / np.arange(1.0, queries + 1.0)
-        self.numbers = rng.integers(0, 100, (queries, len(SIGNALS)))
+        self.numbers = rng.integers(0, LARGEST, (queries, len(SIGNALS)))
         self.drawn = itertools.cycle(rng.choice(queries, DRAWN, p=weights / weights.sum()).tolist())
         self.sessions = itertools.count()
         self.heads: dict[int, bytes] = {}
 
     def entry(self, query: int, session: int) -> bytes:
-        """The JSON of one request."""
-        ids = ",".join(f'"doc-{query:06d}-{place:02d}"' for place in range(self.candidates))
+        """Return the JSON of one request."""
+        ids = ",".join(f'"doc-{query:06d}-{position:02d}"' for position in range(self.candidates))
         numbers = ",".join(f'"{name}":{value}.0' for name, value in zip(SIGNALS, self.numbers[query], strict=True))
         text = f'{{"query":"{text_of(query)}","candidates":[{ids}],"signals":{{{numbers}}},"session":"s{session:08x}"}}'
         return text.encode()
 
     def session(self) -> int:
-        """The session of the next request."""
-        count = next(self.sessions) & 0xFFFFFFFF
-        return count - LATER if count % 4 == 3 and count > LATER else count
+        """Return the session of the next request."""
+        count = next(self.sessions) & SESSIONS
+        return count - LATER if count % RETURNING == RETURNING - 1 and count > LATER else count
 
     def requests(self) -> Iterator[bytes]:
-        """The next requests on the wire, without end. All but the session is made once for each query."""
+        """Yield requests without end. Everything except the session is made once per query."""
         heads = self.heads
         while True:
             query = next(self.drawn)
             head = heads.get(query)
             if head is None:
-                head = heads[query] = post(RANK, self.entry(query, 0))[:-10]
+                head = heads[query] = post(RANK, self.entry(query, 0))[:-TAIL]
             yield head + b'%08x"}' % self.session()
 
     def batches(self) -> Iterator[bytes]:
-        """The next requests, so many at a time."""
+        """Yield batches of requests without end."""
         entries = (request.partition(HEAD_END)[2] for request in self.requests())
         while True:
             yield batch_of(list(itertools.islice(entries, BATCH)))
@@ -98,7 +104,7 @@ _feedback: list[bytes]
 
 
 def begin(queries: int, candidates: int) -> None:
-    """Make everything that requests have in common, so that no turn pays for it."""
+    """Make everything that requests share, so that no turn pays for it."""
     global _traffic, _feedback
     _traffic = Traffic(queries, candidates)
     _feedback = []
@@ -106,11 +112,11 @@ def begin(queries: int, candidates: int) -> None:
         pass
     gc.collect()
     gc.freeze()
-    gc.disable()  # what a turn makes has no cycles
+    gc.disable()  # turns create no reference cycles
 
 
 def fill(port: int, start: int, stop: int, batch: int = BATCH) -> int:
-    """Ask each query from `start` to `stop` once, and again until it was decided; how many had to be asked again."""
+    """Ask each query from `start` to `stop` until it is decided; return how many had to be asked again."""
     line, again = Connection(port), 0
     for first in range(start, stop, batch):
         wanted = list(range(first, min(first + batch, stop)))
@@ -121,7 +127,7 @@ def fill(port: int, start: int, stop: int, batch: int = BATCH) -> int:
             again += len(wanted)
             if not wanted:
                 break
-            time.sleep(0.01)  # for the rows to be loaded, or written to make room
+            time.sleep(RETRY)
         else:
             raise SwerveError(f"the service gave the given order {TRIES} times for {len(wanted)} queries of the load")
     line.socket.close()
@@ -129,17 +135,17 @@ def fill(port: int, start: int, stop: int, batch: int = BATCH) -> int:
 
 
 def rank_turn(port: int, connections: int, seconds: float, rate: float | None = None) -> Turn:
-    """`rank`, one query a request."""
+    """Run a turn of `rank`, one query per request."""
     return drive(port, _traffic.requests(), connections, seconds, rate)
 
 
 def batch_turn(port: int, connections: int, seconds: float) -> Turn:
-    """`rank` in batches: the answers of the turn are batches."""
+    """Run a turn of `rank` in batches; its answers are batches."""
     return drive(port, _traffic.batches(), connections, seconds)
 
 
 def decide(port: int, count: int) -> int:
-    """Have decisions made, and keep a feedback for each: every second one a click on what was on top."""
+    """Have decisions made and prepare a feedback for each, every second one with a click on the first result."""
     line = Connection(port)
     _feedback.clear()
     batches = _traffic.batches()
@@ -153,5 +159,5 @@ def decide(port: int, count: int) -> int:
 
 
 def feedback_turn(port: int, connections: int, seconds: float) -> Turn:
-    """The feedback that was kept, each once."""
+    """Run a turn of the prepared feedback, each sent once."""
     return drive(port, _feedback, connections, seconds)
