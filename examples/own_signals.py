@@ -17,8 +17,8 @@ arms = 8
 grace_seconds = 0.05   # clicks come at once here; a real one needs seconds
 
 [signals]
-warm = 0.0003          # hours of baseline before anything can be a surprise (24)
-latch = 0.0003         # hours without a crossing before the next one is heard (12)
+warmup_hours = 0.0003  # hours of baseline before anything can be a surprise (24)
+latch_hours = 0.0003   # hours without a crossing before the next one is heard (12)
 
 [signals.numbers]
 news = "count"         # `raw` would take the number as it is, cut to [0, 1]

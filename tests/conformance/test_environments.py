@@ -10,7 +10,7 @@ import swerve
 from swerve import UCB1, simulate
 from swerve.core.spec import pack
 from swerve.environments import world
-from swerve.environments.contract import advance, best, chance, click, context
+from swerve.environments.worlds import advance, best, chance, click, context
 from swerve.simulate import Session
 
 EVERY = pytest.mark.parametrize("environment", environments(), ids=label)
@@ -41,7 +41,7 @@ def walk(instance):
 
 def glides(environment):
     """Whether click probabilities also move between events."""
-    return type(environment).__name__ == "Hurricane" or getattr(environment, "glide", 0) > 0
+    return type(environment).__name__ == "Hurricane" or getattr(environment, "glide_rounds", 0) > 0
 
 
 def test_something_is_registered():

@@ -24,7 +24,7 @@ EVERY = pytest.mark.parametrize("policy", policies(), ids=label)
 
 @functools.cache
 def drawn():
-    return world(Traffic(queries=2, impressions=700, results=N, shifting=1.0, features=D, order="uniform"), 1)
+    return world(Traffic(queries=2, impressions=700, results=N, shifting_share=1.0, features=D, order="uniform"), 1)
 
 
 class Plain:

@@ -8,10 +8,10 @@ import numpy as np
 from swerve import Shifts
 from swerve.core.spec import pack
 from swerve.environments import world
-from swerve.environments.contract import advance, chance, context
+from swerve.environments.worlds import advance, chance, context
 
 #: Every query shifts, 2,000 rounds each. All tests keep to 9–16 features and at most 8 results: one compilation for all.
-SMALL = Shifts(queries=20, impressions=40_000, shifting=1.0)
+SMALL = Shifts(queries=20, impressions=40_000, shifting_share=1.0)
 
 
 @numba.njit
@@ -51,6 +51,7 @@ def rounds_of(spec, seed=0):
 
 #: All that can be wrong with signals at once.
 EVERYTHING = {
-    "silent": 0.3, "spurious": 0.05, "poison": 0.05, "poisoned": 2, "drift": 0.1, "season": 700, "correlation": 0.4, "relevant": 4,
-    "lead": 30, "lag": 30, "glide": 20, "bursting": 0.5, "shifting": 0.5, "burst_every": 100,
+    "silent_share": 0.3, "spurious_share": 0.05, "poison_share": 0.05, "poisoned_features": 2, "edge_drift": 0.1,
+    "season_rounds": 700, "feature_correlation": 0.4, "signal_features": 4,
+    "lead_rounds": 30, "lag_rounds": 30, "glide_rounds": 20, "bursting_share": 0.5, "shifting_share": 0.5, "burst_every": 100,
 }  # fmt: skip

@@ -16,7 +16,7 @@ from swerve import BWC, UCB1, Learner, Oracle, Rectangle, SpecError, SwerveError
 from swerve.core.spec import pack
 from swerve.core.verbs import MARKERS
 from swerve.environments import FalsePositives, ManyPhases, OutsideClass, SingleEvent, lower_bound, world
-from swerve.environments.contract import NEVER, advance, click, context
+from swerve.environments.worlds import NEVER, advance, click, context
 from swerve.theory import finite_diameter, play, test_length, theorem5
 
 GAP = math.tanh(1 / 6) / 2

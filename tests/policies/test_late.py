@@ -13,8 +13,8 @@ from swerve.core.contract import ALARM, RESTARTED, reads_context, starts
 from swerve.core.engine import Entry, credit, decide
 from swerve.core.spec import pack
 from swerve.environments import world
-from swerve.environments.contract import advance, best, chance, click, context
 from swerve.environments.workloads import workload
+from swerve.environments.worlds import advance, best, chance, click, context
 from swerve.policies.patient import Patient
 from swerve.simulate.runner import Session
 
@@ -141,5 +141,5 @@ def test_clicks_of_before_an_alarm_are_not_wasted():
 
 
 def test_thompson_sampling_needs_no_patience_and_bwc_has_its_own():
-    for policy in (Thompson(), BWC(Testable(UCB1(), length=200), Rectangle(margin=0.1), grace=20.0)):
+    for policy in (Thompson(), BWC(Testable(UCB1(), length=200), Rectangle(margin=0.1), click_wait=20.0)):
         assert regret(policy, "low", 20)[0] < 1.2 * regret(policy, "low", 0)[0]

@@ -20,7 +20,7 @@ from swerve.simulate import Session, loop
 from swerve.simulate.results import Plan
 from swerve.simulate.runner import play_run
 
-SPEC = Traffic(queries=3, impressions=1800, results=4, shifting=1.0, events_low=2, events_high=4, features=2, order="uniform")
+SPEC = Traffic(queries=3, impressions=1800, results=4, shifting_share=1.0, events_low=2, events_high=4, features=2, order="uniform")
 L = 40
 POLICIES = {
     "ucb1": (UCB1(), lambda shared: Plain(UCB1Twin(4))),

@@ -24,11 +24,11 @@ class Forced(Spec):
     """Play all arms at least at some rate, so that a change of an arm that is out of favour can be noticed at all.
 
     "cycle": in each block of ⌊K / rate⌋ rounds, counted from the last start, the first K go to the K arms on offer in turn;
-    "random": with probability `rate`, an arm on offer is drawn uniformly. With `growing`, the rate of the j-th start is rate · √j.
+    "random": with probability `rate`, an arm on offer is drawn uniformly. With `rate_grows`, the rate of the j-th start is rate · √j.
 
     The bandit is asked in a forced round too, so that what it keeps about the round is of this round.
 
-    Source: "cycle" is Cao, Wen, Kveton and Xie (AISTATS 2019), with `growing` Besson, Kaufmann, Maillard and Seznec (JMLR 23,
+    Source: "cycle" is Cao, Wen, Kveton and Xie (AISTATS 2019), with `rate_grows` Besson, Kaufmann, Maillard and Seznec (JMLR 23,
     2022); "random" is Liu, Lee and Shroff (AAAI 2018).
 
     >>> from swerve import Fleet, UCB1
@@ -44,7 +44,7 @@ class Forced(Spec):
     bandit: Spec
     rate: Annotated[float, Range(0.0, 1.0, open_low=True)] = 0.01
     order: Annotated[str, Choice(ORDERS)] = "cycle"
-    growing: bool = False
+    rate_grows: bool = False
 
     def check(self) -> None:
         if not select.knows(self.bandit):
@@ -87,7 +87,7 @@ def _(spec, row, pool, available, now):
     count = 0
     for arm in range(MOST):
         count += has(available, arm)
-    rate = min(1.0, spec.rate * math.sqrt(row.starts)) if spec.growing else spec.rate
+    rate = min(1.0, spec.rate * math.sqrt(row.starts)) if spec.rate_grows else spec.rate
     if spec.order == CYCLE:
         turn = row.t % max(count, np.int64(count / rate))
         return nth_on_offer(available, turn) if turn < count else chosen

@@ -29,12 +29,12 @@ class UCB1(Spec):
 
     alpha: Positive = 0.5
     t0: NonNegative = 0.0
-    offset: NonNegative = 0.0
+    plays_offset: NonNegative = 0.0
 
     @classmethod
     def of_the_proof(cls, horizon: int) -> UCB1:
         """The constants under which Theorems 2 and 3 are proved: far too cautious for practice."""
-        return cls(alpha=6.0, t0=float(horizon), offset=1.0)
+        return cls(alpha=6.0, t0=float(horizon), plays_offset=1.0)
 
 
 @layout.register(UCB1)
@@ -73,7 +73,7 @@ def _(spec, row, arm, now):
     row.t += 1
     row.plays[arm] += 1
     row.mu[arm] = row.total[arm] / row.plays[arm]
-    row.width[arm] = 1.0 / math.sqrt(row.plays[arm] + spec.offset)
+    row.width[arm] = 1.0 / math.sqrt(row.plays[arm] + spec.plays_offset)
 
 
 @reward.register(UCB1)
@@ -88,7 +88,7 @@ def _(spec, row, arm):
     row.plays[arm] = 0
     row.total[arm] = 0.0
     row.mu[arm] = 0.0
-    row.width[arm] = math.inf if spec.offset == 0.0 else 1.0 / math.sqrt(spec.offset)
+    row.width[arm] = math.inf if spec.plays_offset == 0.0 else 1.0 / math.sqrt(spec.plays_offset)
 
 
 @slots.register(UCB1)

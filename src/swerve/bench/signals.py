@@ -352,7 +352,7 @@ def measure(quick: bool = False, data: Path | None = None, progress: Callable[[s
     weeks = 3 if quick else 8
     shape = "28 times as busy by day as at night"
     lines.append(Line("season: alarms per query", "per week", ALONE, (fmean(through_seasons(spec, weeks)),), shape))
-    plain = through_seasons(replace(spec, season_requests=1e15), weeks)
+    plain = through_seasons(replace(spec, season_half_trust_requests=1e15), weeks)
     lines.append(Line("season: … without its clock", "per week", ALONE, (fmean(plain),)))
     progress("cost")
     lines.append(Line("cost of a request", "ns", ALONE, (cost(spec),), "all five signals"))

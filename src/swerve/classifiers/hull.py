@@ -21,7 +21,7 @@ class Hull(Spec):
     """Negative within twice the margin of the convex hull of the false-labelled contexts, positive beyond it.
 
     With N the false-labelled contexts, x is negative iff L2(x, conv N) ≤ 2δ: then, and only then, no hyperplane that keeps the
-    distance δ to both sides can part x from N. With N empty everything is positive. `margin` is δ, `points` the most contexts
+    distance δ to both sides can part x from N. With N empty everything is positive. `margin` is δ, `max_points` the most contexts
     kept.
 
     The state is a join semilattice: N only grows, by union. As long as the table has room, merges commute, associate and repeat
@@ -45,7 +45,7 @@ class Hull(Spec):
     """
 
     margin: Positive = 0.1
-    points: Natural = 512
+    max_points: Natural = 512
     radius: Positive = 1.0  # contexts lie in the L2 ball of this radius around the origin; others are refused
 
 
@@ -56,7 +56,7 @@ def _(spec: Any, features: int) -> list[tuple[Any, ...]]:
         ("count", "i8"),
         ("version", "i8"),  # a hash of the points: what a search remembers holds for one version, whichever group it was made for
         ("spilled", "i8"),
-        ("points", "f8", (spec.points, features)),
+        ("points", "f8", (spec.max_points, features)),
         ("work", record_dtype(work_layout(features))),
     ]
 

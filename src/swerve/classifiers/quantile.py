@@ -25,8 +25,8 @@ class QuantileBox(Spec):
 
     Each quantile q is followed by q ← q ± γ_n · s · (1[x_j beyond q] − τ), with s the feature's average distance from its average
     and γ_n = max(8 / n^0.9, 8 / 2048) after n contexts: constant state, and it follows a slow drift. No label is needed, scales may
-    differ, and a share of the contexts below `outer` cannot move the box far once it has settled, wherever they lie (up to about
-    a hundred ranges away: s is an average). Everything is negative until `warm` contexts were seen.
+    differ, and a share of the contexts below `outer_tail` cannot move the box far once it has settled, wherever they lie (up to about
+    a hundred ranges away: s is an average). Everything is negative until `warmup_contexts` contexts were seen.
 
     It is not safe in the paper's sense: a context is negative because many like it came, not because one like it was harmless.
     Nor is its state a join semilattice: deltas count contexts, so each must be folded in once; their order matters little.
@@ -35,22 +35,22 @@ class QuantileBox(Spec):
     the margin is our own.
 
     >>> from swerve.classifiers import Learner
-    >>> box = Learner(QuantileBox(warm=50), d=1)
+    >>> box = Learner(QuantileBox(warmup_contexts=50), d=1)
     >>> for i in range(1000):
     ...     box.absorb([0.5 + 0.01 * (i % 11)])
     >>> box.predict([0.55]), box.predict([0.7]), box.predict([0.3])
     (False, True, True)
     """
 
-    outer: Annotated[float, Range(0.0, 0.25, open_low=True)] = 0.02
-    inner: Annotated[float, Range(0.0, 0.5, open_low=True)] = 0.10
-    reach: NonNegative = 1.5
-    margin: NonNegative = 0.0
-    warm: Natural = 200
+    outer_tail: Annotated[float, Range(0.0, 0.25, open_low=True)] = 0.02
+    inner_tail: Annotated[float, Range(0.0, 0.5, open_low=True)] = 0.10
+    tail_factor: NonNegative = 1.5
+    min_margin: NonNegative = 0.0
+    warmup_contexts: Natural = 200
 
     def check(self) -> None:
-        if self.inner <= self.outer:
-            self.refuse("inner", f"> outer = {self.outer:g}")
+        if self.inner_tail <= self.outer_tail:
+            self.refuse("inner_tail", f"> outer_tail = {self.outer_tail:g}")
 
 
 @pool_layout.register(QuantileBox)
@@ -92,7 +92,7 @@ def _(spec, delta):
 
 @predict.register(QuantileBox)
 def _(spec, pool, delta, x, told):
-    if pool.seen < spec.warm:
+    if pool.seen < spec.warmup_contexts:
         return False
     far = False
     for j in range(pool.d):  # no early exit: quiet contexts need every feature anyway, and this way the loop is straight
@@ -136,8 +136,8 @@ def _(spec, pool, delta):
         for j in range(pool.d):
             first = delta.middle[j] / n
             pool.middle[j] = first
-            pool.low[j] = first - spec.margin
-            pool.high[j] = first + spec.margin
+            pool.low[j] = first - spec.min_margin
+            pool.high[j] = first + spec.min_margin
             pool.low_outer[j] = first
             pool.low_inner[j] = first
             pool.high_inner[j] = first
@@ -157,12 +157,12 @@ def _(spec, pool, delta):
             pool.high_outer[j] = pool.middle[j]
             continue
         step = steps * pool.spread[j]
-        pool.low_outer[j] -= step * (delta.low_outer[j] - spec.outer * n)
-        pool.low_inner[j] -= step * (delta.low_inner[j] - spec.inner * n)
-        pool.high_inner[j] += step * (delta.high_inner[j] - spec.inner * n)
-        pool.high_outer[j] += step * (delta.high_outer[j] - spec.outer * n)
-        pool.low[j] = pool.low_outer[j] - max(spec.margin, spec.reach * (pool.low_inner[j] - pool.low_outer[j]))
-        pool.high[j] = pool.high_outer[j] + max(spec.margin, spec.reach * (pool.high_outer[j] - pool.high_inner[j]))
+        pool.low_outer[j] -= step * (delta.low_outer[j] - spec.outer_tail * n)
+        pool.low_inner[j] -= step * (delta.low_inner[j] - spec.inner_tail * n)
+        pool.high_inner[j] += step * (delta.high_inner[j] - spec.inner_tail * n)
+        pool.high_outer[j] += step * (delta.high_outer[j] - spec.outer_tail * n)
+        pool.low[j] = pool.low_outer[j] - max(spec.min_margin, spec.tail_factor * (pool.low_inner[j] - pool.low_outer[j]))
+        pool.high[j] = pool.high_outer[j] + max(spec.min_margin, spec.tail_factor * (pool.high_outer[j] - pool.high_inner[j]))
     return 0
 
 

@@ -21,9 +21,9 @@ class BOCPD(Spec):
     some s > 1.
 
     The authors keep one forecaster per play. Their losses have a closed form, the Beta integral exp(−L̂) = c! (n − c)! / (n + 1)!,
-    so a weight follows from counts: here one start for each of `levels` geometric suffixes is tried, and the state does not
+    so a weight follows from counts: here one start for each of `suffix_levels` geometric suffixes is tried, and the state does not
     grow. Their prior η is a function of (s, t) that the proofs bound; ours is η = δ / n, with n the arm's plays. `tuned(T)` is
-    δ = 1/√T; the default is that for T = 30,000. `every` and `levels` as in `GLR`.
+    δ = 1/√T; the default is that for T = 30,000. `check_every` and `suffix_levels` as in `GLR`.
 
     Source: Alami, Maillard and Féraud, "Restarted Bayesian online change-point detector achieves optimal detection delay" (ICML
     2020), after Fearnhead and Liu (JRSS B 2007).
@@ -34,17 +34,17 @@ class BOCPD(Spec):
     """
 
     delta: Gap = 0.00577
-    every: Natural = 1
-    levels: Natural = 12
+    check_every: Natural = 1
+    suffix_levels: Natural = 12
 
     def check(self) -> None:
-        if self.levels > MOST_LEVELS:
-            self.refuse("levels", f"in [1, {MOST_LEVELS}]")
+        if self.suffix_levels > MOST_LEVELS:
+            self.refuse("suffix_levels", f"in [1, {MOST_LEVELS}]")
 
     @classmethod
-    def tuned(cls, horizon: int, every: int = 1) -> BOCPD:
+    def tuned(cls, horizon: int, check_every: int = 1) -> BOCPD:
         """δ = 1/√T, as for the GLR."""
-        return cls(delta=1.0 / math.sqrt(coerced("BOCPD.tuned", "horizon", Natural, horizon) + 1.0), every=every)
+        return cls(delta=1.0 / math.sqrt(coerced("BOCPD.tuned", "horizon", Natural, horizon) + 1.0), check_every=check_every)
 
 
 @kernel
@@ -56,15 +56,15 @@ def log_evidence(n, s):
 @watch.register(BOCPD)
 def _(spec, row, arm, value):
     n, s = take_in(row, arm, value)
-    if n % spec.every != 0:
+    if n % spec.check_every != 0:
         return False
     bar = math.log(n / spec.delta)
     # an integral is no more than its highest value, and that is at most n + 1 times the integral: a split whose likelihood ratio
     # stays ln(n + 1) below the bar cannot outweigh
     low = bar - math.log(n + 1.0)
-    for k in range(spec.levels):
+    for k in range(spec.suffix_levels):
         m, r = suffix(row, arm, k, n, s)
-        if m == n or not due(k, n, spec.every):
+        if m == n or not due(k, n, spec.check_every):
             break
         if not surely_below(n, s, m, r, low) and log_evidence(m, r) + log_evidence(n - m, s - r) - log_evidence(n, s) > bar:
             return True

@@ -34,7 +34,7 @@ def suffix_evict(spec, row, arm):
 
 def counts_and_suffixes(spec: Any, arms: int, features: int) -> list[tuple[Any, ...]]:
     """Plays, total reward and geometric suffixes of each arm."""
-    return [("plays", "i8", arms), ("total", "f8", arms), *suffix_layout(arms, spec.levels)]
+    return [("plays", "i8", arms), ("total", "f8", arms), *suffix_layout(arms, spec.suffix_levels)]
 
 
 def over_suffixes(cls: type) -> type:

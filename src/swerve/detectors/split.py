@@ -17,15 +17,15 @@ FEW = 4  # plays before a split that are needed to speak of a change
 
 @over_suffixes
 class Split(Spec):
-    """An alarm when the odds that an arm has changed lately come above `odds`.
+    """An alarm when the odds that an arm has changed lately come above `alarm_odds`.
 
     For a suffix of m plays that earned r, after n − m plays that earned s − r: prior odds hazard · m, and the Bayes factor of "the
     suffix is a fresh Beta(1, 1)-Bernoulli" against "it goes on as before",
     BF = B(1 + r, 1 + m − r) · B(1 + s − r, 1 + n − m − s + r) / B(1 + s, 1 + n − s);
     alarm ⇔ hazard · m · BF > odds for some suffix.
 
-    Suffixes have 2^k to 2^(k+1) − 1 plays, with at least 4 plays before them, one for each k in [2, `levels`); each is looked
-    at `often` times (a power of 2) while it doubles. `evidence` is the highest ln(hazard · m · BF / odds) + bonus if that is
+    Suffixes have 2^k to 2^(k+1) − 1 plays, with at least 4 plays before them, one for each k in [2, `suffix_levels`); each is looked
+    at `checks_per_doubling` times (a power of 2) while it doubles. `evidence` is the highest ln(hazard · m · BF / odds) + bonus if that is
     positive, and the suffix it belongs to; `onset` is the suffix of the highest m · BF, whatever its size.
 
     Source: the Bayes factor is that of Fearnhead and Liu (JRSS B 69, 2007), as in `BOCPD`; the constant hazard is that of Adams
@@ -37,15 +37,15 @@ class Split(Spec):
     """
 
     hazard: Gap = 1e-6
-    odds: Positive = 1.0
-    levels: Natural = 12
-    often: Natural = 4
+    alarm_odds: Positive = 1.0
+    suffix_levels: Natural = 12
+    checks_per_doubling: Natural = 4
 
     def check(self) -> None:
-        if not 3 <= self.levels <= MOST_LEVELS:
-            self.refuse("levels", f"in [3, {MOST_LEVELS}]")
-        if self.often & (self.often - 1):  # the sizes at which levels are looked at must nest
-            self.refuse("often", "a power of 2")
+        if not 3 <= self.suffix_levels <= MOST_LEVELS:
+            self.refuse("suffix_levels", f"in [3, {MOST_LEVELS}]")
+        if self.checks_per_doubling & (self.checks_per_doubling - 1):  # the sizes at which levels are looked at must nest
+            self.refuse("checks_per_doubling", "a power of 2")
 
 
 @kernel
@@ -77,13 +77,13 @@ def log_bayes(n, s, m, r):
 def _(spec, row, arm, bonus):
     n, s = row.plays[arm], row.total[arm]
     top, plays, total = 0.0, 0, 0.0
-    for k in range(2, spec.levels):
-        if n * spec.often & ((1 << k) - 1) != 0:
+    for k in range(2, spec.suffix_levels):
+        if n * spec.checks_per_doubling & ((1 << k) - 1) != 0:
             break  # neither does any longer suffix have enough new plays to be looked at
         m, r = suffix(row, arm, k, n, s)
         if n - m < FEW:  # a change right after the start is none: there was nothing before it
             break
-        bar = math.log(spec.odds / spec.hazard / m) - bonus
+        bar = math.log(spec.alarm_odds / spec.hazard / m) - bonus
         if bar > 0.0 and surely_below(n, s, m, r, bar):
             continue  # BF < exp(gain) at every split (tried: all records of up to 110 clicks), so this hides no alarm
         score = log_bayes(n, s, m, r) - bar
@@ -96,7 +96,7 @@ def _(spec, row, arm, bonus):
 def _(spec, row, arm):
     n, s = row.plays[arm], row.total[arm]
     top, plays, total = -math.inf, n, s
-    for k in range(2, spec.levels):
+    for k in range(2, spec.suffix_levels):
         m, r = suffix(row, arm, k, n, s)
         if m >= n:
             break

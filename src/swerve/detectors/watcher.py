@@ -31,7 +31,7 @@ class Watcher:
     """One detector and what it has seen.
 
     >>> from swerve.detectors import GLR
-    >>> watcher = Watcher(GLR(every=1))
+    >>> watcher = Watcher(GLR(check_every=1))
     >>> any(watcher.watch(1.0) for _ in range(50)), any(watcher.watch(0.0) for _ in range(50))
     (False, True)
     """

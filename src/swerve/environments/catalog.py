@@ -7,7 +7,7 @@ import re
 from swerve.core.errors import SwerveError
 from swerve.core.parse import parse, spec_classes
 from swerve.core.spec import Spec
-from swerve.environments.contract import world
+from swerve.environments.worlds import world
 
 
 def environments() -> dict[str, type[Spec]]:

@@ -24,7 +24,7 @@ from swerve.core.errors import SwerveError
 from swerve.core.rng import GOLDEN, at, mix, split, unit, wrap_add
 from swerve.core.spec import Natural, Positive, Probability, Spec
 from swerve.core.verbs import kernel
-from swerve.environments.contract import Line, World, assemble, context, world
+from swerve.environments.worlds import Line, World, assemble, context, world
 
 VARIABLE = "SWERVE_DATA"
 FOLDER = "hurricane_2017"
@@ -53,7 +53,7 @@ class Hurricane(Spec):
     daily, linear from noon to noon, in steps of an hour. Where nobody was interested in any storm the shares are equal. An event
     is the round in which another result becomes best; that a first one takes the lead where all were equal is none.
 
-    **Requests** arrive at random, at a rate in proportion to the interest in all four storms + `background`, on the scale of the
+    **Requests** arrive at random, at a rate in proportion to the interest in all four storms + `background_interest`, on the scale of the
     record (100: the busiest day of the busiest storm).
 
     **Contexts** are three signals in [0, 1]: the requests themselves, online stories, sentences on television. Each is the
@@ -73,13 +73,13 @@ class Hurricane(Spec):
     """
 
     impressions: Natural = 100_000
-    floor: Probability = 0.05
-    ceiling: Probability = 0.6
-    background: Positive = 1.0
+    click_floor: Probability = 0.05
+    click_ceiling: Probability = 0.6
+    background_interest: Positive = 1.0
 
     def check(self) -> None:
-        if self.floor >= self.ceiling:
-            self.refuse("floor", f"< ceiling = {self.ceiling:g}")
+        if self.click_floor >= self.click_ceiling:
+            self.refuse("click_floor", f"< click_ceiling = {self.click_ceiling:g}")
 
     @property
     def rounds_per_query(self) -> int:
@@ -279,8 +279,8 @@ def _(spec: Hurricane, seed: int) -> World:
     total = interest.sum(axis=1)
     shares = np.full(interest.shape, 1.0 / len(STORMS))
     np.divide(interest, total[:, None], out=shares, where=total[:, None] > 0.0)
-    chances = spec.floor + (spec.ceiling - spec.floor) * np.stack([hourly(share) for share in shares.T], axis=1)
-    rates = hourly(total) + spec.background
+    chances = spec.click_floor + (spec.click_ceiling - spec.click_floor) * np.stack([hourly(share) for share in shares.T], axis=1)
+    rates = hourly(total) + spec.background_interest
     mass = np.concatenate([[0.0], np.cumsum(rates / rates.sum())])
     known = np.array([np.max([alarms_of(counts) for counts in table.T], axis=0) for table in news])
     opened = np.zeros(len(rates), np.int64)

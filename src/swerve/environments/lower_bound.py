@@ -16,7 +16,7 @@ from swerve.core.rng import GOLDEN, Stream, at, mix, split, unit, wrap_add
 from swerve.core.spec import Count, Natural, Probability, Range, Spec
 from swerve.core.tables import CAPACITIES
 from swerve.core.verbs import kernel
-from swerve.environments.contract import World, assemble, context, world
+from swerve.environments.worlds import World, assemble, context, world
 from swerve.theory.bounds import cube_root
 
 RATIO = math.exp(1 / 3)  # Theorem 6 (ii): the odds of a click on arm z are 1 : RATIO before the event, RATIO : 1 after it

@@ -10,8 +10,8 @@ from swerve.core.rng import GOLDEN, Stream, at, mix, split, unit, wrap_add
 from swerve.core.spec import Choice, Count, Natural, NonNegative, Positive, Probability, Range, Spec
 from swerve.core.tables import CAPACITIES, capacity
 from swerve.core.verbs import kernel
-from swerve.environments.contract import World, assemble, context, world
 from swerve.environments.schedule import ORDERS, arrange, event_rounds, traffic_shares
+from swerve.environments.worlds import World, assemble, context, world
 
 ORACLES = ("rectangle", "hyperplane")
 HYPERPLANE = ORACLES.index("hyperplane")
@@ -22,8 +22,8 @@ class Traffic(Spec):
     """Queries whose best result may change, and signals that announce it.
 
     Each query has one relevant result with p ~ U[best_low, best_high] and others with p ~ U[other_low, other_high]. A fraction
-    `shifting` of the queries has k ~ U{events_low … events_high} events at uniform rounds; an event redraws all results until
-    another one is best, by more than `minimum_shift` over the former best when that is set. `minimum_distance` (the paper's 2L)
+    `shifting_share` of the queries has k ~ U{events_low … events_high} events at uniform rounds; an event redraws all results until
+    another one is best, by more than `minimum_shift` over the former best when that is set. `minimum_event_distance` (the paper's 2L)
     keeps events apart, and away from the start.
 
     With `oracle = "rectangle"` quiet contexts are uniform in a box [0, edge]^d and an event's context has one feature at
@@ -39,7 +39,7 @@ class Traffic(Spec):
     queries: Natural = 100
     impressions: Natural = 3_000_000
     results: Annotated[int, Range(2, CAPACITIES[-1])] = 5
-    shifting: Probability = 0.1
+    shifting_share: Probability = 0.1
     events_low: Count = 1
     events_high: Count = 10
     best_low: Probability = 0.4
@@ -47,14 +47,14 @@ class Traffic(Spec):
     other_low: Probability = 0.0
     other_high: Probability = 0.3
     minimum_shift: NonNegative = 0.0
-    minimum_distance: Count = 0
+    minimum_event_distance: Count = 0
     features: Annotated[int, Range(0, CAPACITIES[-1])] = 10
     oracle: Annotated[str, Choice(ORACLES)] = "rectangle"
     margin: Positive = 0.1
     edge_low: Probability = 0.8
     edge_high: Probability = 0.8
     order: Annotated[str, Choice(ORDERS)] = "sequential"
-    exponent: NonNegative = 1.0
+    zipf_exponent: NonNegative = 1.0
 
     def check(self) -> None:
         self.ordered("events", "best", "other", "edge")
@@ -67,7 +67,7 @@ class Traffic(Spec):
         reach = max(self.best_high - self.other_low, self.other_high - self.best_low)
         if self.results > 2:
             reach = max(reach, self.other_high - self.other_low)
-        if self.minimum_shift >= reach and self.events_high > 0 and round(self.shifting * self.queries) > 0:
+        if self.minimum_shift >= reach and self.events_high > 0 and round(self.shifting_share * self.queries) > 0:
             self.refuse("minimum_shift", f"< {reach:g}, the most that these click probabilities can shift")
         if self.impressions < self.queries:
             self.refuse("impressions", f"≥ queries = {self.queries}")
@@ -75,7 +75,7 @@ class Traffic(Spec):
     @property
     def rounds_per_query(self) -> int:
         """The rounds of the busiest query."""
-        return int(traffic_shares(self.queries, self.impressions, self.order, self.exponent).max())
+        return int(traffic_shares(self.queries, self.impressions, self.order, self.zipf_exponent).max())
 
 
 def draw_chances(spec: Traffic, stream: Stream, former: list[float] | None) -> list[float]:
@@ -104,11 +104,11 @@ def draw_chances(spec: Traffic, stream: Stream, former: list[float] | None) -> l
 
 def draw_history(spec: Traffic, stream: Stream, rounds: int, shifts: bool) -> list[tuple[int, list[float]]]:
     """When a query's click probabilities change, and to what."""
-    apart = max(1, spec.minimum_distance)
+    apart = max(1, spec.minimum_event_distance)
     starts: list[int] = []
     if shifts:
         starts = event_rounds(
-            "Traffic", "events_high or minimum_distance", stream, rounds, spec.events_low, spec.events_high, apart
+            "Traffic", "events_high or minimum_event_distance", stream, rounds, spec.events_low, spec.events_high, apart
         )
     history = [(1, draw_chances(spec, stream, None))]
     for start in starts:
@@ -118,9 +118,9 @@ def draw_history(spec: Traffic, stream: Stream, rounds: int, shifts: bool) -> li
 
 @world.register(Traffic)
 def _(spec: Traffic, seed: int) -> World:
-    shares = traffic_shares(spec.queries, spec.impressions, spec.order, spec.exponent)
+    shares = traffic_shares(spec.queries, spec.impressions, spec.order, spec.zipf_exponent)
     lottery = Stream(split(seed, "shifting"))
-    shifting = set(lottery.choose(spec.queries, round(spec.shifting * spec.queries)))
+    shifting = set(lottery.choose(spec.queries, round(spec.shifting_share * spec.queries)))
     histories = [
         draw_history(spec, Stream(split(seed, "query", query)), int(shares[query]), query in shifting)
         for query in range(spec.queries)

@@ -48,7 +48,7 @@ class BWC(Spec):
     positive, and that round is the first of the next test. After test j, with i the most recent full phase before it, l = false
     ⇔ G⁺_i ∩ G⁻_j = ∅, and then (x_{t_j}, false) is fed back. Every phase runs a fresh bandit.
 
-    `bandit` is any testable one (L and ε are its own), `classifier` any classifier. `grace` is how long after its L-th play a
+    `bandit` is any testable one (L and ε are its own), `classifier` any classifier. `click_wait` is how long after its L-th play a
     guess waits for clicks that are still on their way; with 0 and clicks that come at once this is Algorithm 1.
     A label needs an arm of G⁺_i that was played in phase j too: when none is left (arms come and go), there is no label.
 
@@ -64,7 +64,7 @@ class BWC(Spec):
 
     bandit: Spec
     classifier: Spec
-    grace: NonNegative = 0.0
+    click_wait: NonNegative = 0.0
 
     def check(self) -> None:
         if not guess.knows(self.bandit):
@@ -174,7 +174,7 @@ def _(spec, row, pool, delta, x, told, now):
 def _(spec, row, arm, now):
     show(spec.bandit, row.bandit, arm, now)
     if played(spec.bandit, row.bandit) == test_length(spec.bandit):
-        row.ripe = now + spec.grace
+        row.ripe = now + spec.click_wait
 
 
 @evict.register(BWC)

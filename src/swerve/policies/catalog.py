@@ -80,10 +80,10 @@ def bwc(problem: Problem, length: int = 200, epsilon: float = 0.3, margin: float
 
 
 def bwc_hull(
-    problem: Problem, length: int = 200, epsilon: float = 0.3, margin: float = 0.1, points: int = 512, radius: float = 1.0
+    problem: Problem, length: int = 200, epsilon: float = 0.3, margin: float = 0.1, max_points: int = 512, radius: float = 1.0
 ) -> Spec:
     """BWC with the safe classifier for hyperplanes: the convex hull of harmless contexts."""
-    return BWC(Testable(UCB1(), length=length, epsilon=epsilon), Hull(margin=margin, points=points, radius=radius))
+    return BWC(Testable(UCB1(), length=length, epsilon=epsilon), Hull(margin=margin, max_points=max_points, radius=radius))
 
 
 def bwc_klucb(problem: Problem, length: int = 200, epsilon: float = 0.3, margin: float = 0.1) -> Spec:
@@ -101,19 +101,19 @@ def bwc_explore_first(problem: Problem, length: int = 200, epsilon: float = 0.3,
     return BWC(ExploreFirst(UCB1(), length=length, epsilon=epsilon), Rectangle(margin=margin))
 
 
-def glr_ts(problem: Problem, every: int = 1, scope: str = "all") -> Spec:
+def glr_ts(problem: Problem, check_every: int = 1, scope: str = "all") -> Spec:
     """Thompson sampling started over when a GLR test says so."""
-    return Restarting(Thompson(), GLR.tuned(problem.horizon, every), scope)
+    return Restarting(Thompson(), GLR.tuned(problem.horizon, check_every), scope)
 
 
-def glr_klucb(problem: Problem, every: int = 1, scope: str = "all") -> Spec:
+def glr_klucb(problem: Problem, check_every: int = 1, scope: str = "all") -> Spec:
     """KL-UCB started over when a GLR test says so, without forced exploration."""
-    return Restarting(KLUCB(), GLR.tuned(problem.horizon, every), scope)
+    return Restarting(KLUCB(), GLR.tuned(problem.horizon, check_every), scope)
 
 
-def glr_ucb1(problem: Problem, every: int = 1, scope: str = "all") -> Spec:
+def glr_ucb1(problem: Problem, check_every: int = 1, scope: str = "all") -> Spec:
     """UCB1 started over when a GLR test says so, without forced exploration."""
-    return Restarting(UCB1(), GLR.tuned(problem.horizon, every), scope)
+    return Restarting(UCB1(), GLR.tuned(problem.horizon, check_every), scope)
 
 
 def cusum_klucb(problem: Problem, warmup: int = 100, drift: float = 0.1, threshold: float = 10.0, scope: str = "arm") -> Spec:
@@ -136,15 +136,15 @@ def mucb(problem: Problem, window: int = 200) -> Spec:
     return Restarting(UCB1(), MUCB.tuned(problem.arms, problem.horizon, window))
 
 
-def bocpd_ts(problem: Problem, every: int = 1) -> Spec:
+def bocpd_ts(problem: Problem, check_every: int = 1) -> Spec:
     """Thompson sampling started over when restarted BOCPD says so."""
-    return Restarting(Thompson(), BOCPD.tuned(problem.horizon, every))
+    return Restarting(Thompson(), BOCPD.tuned(problem.horizon, check_every))
 
 
 def glr_klucb_theory(problem: Problem) -> Spec:
     """GLR-klUCB as published: forced exploration that grows with each restart, rate √(K ln T / T)."""
     rate = math.sqrt(problem.arms * math.log(problem.horizon) / problem.horizon)
-    return Restarting(Forced(KLUCB(), min(1.0, rate), growing=True), GLR.tuned(problem.horizon))
+    return Restarting(Forced(KLUCB(), min(1.0, rate), rate_grows=True), GLR.tuned(problem.horizon))
 
 
 def cusum_ucb_theory(problem: Problem, shifts: int = 1) -> Spec:

@@ -36,25 +36,25 @@ MOST = 65535  # plays of one arm that a part can hold
 
 @wrapping(without=(guess, test_length, slots, played, mean_of))  # no bandit to test: what is waiting is not in its counts
 class Patient(Spec):
-    """Hold every play back for `grace`, then let the bandit have it with all that it has earned, as if it had been shown just then.
+    """Hold every play back for `click_wait`, then let the bandit have it with all that it has earned, as if it had been shown just then.
 
     Without it a play counts as a skip until its click comes. After a restart, when a test opens, or with many rounds in a few
     seconds, a policy that looks for changes takes those skips for a fall, starts over, and so makes the next ones.
 
-    Plays wait in four parts by time, per arm a number of plays and what they earned: a play is held back for `grace` to 4/3 of it.
+    Plays wait in four parts by time, per arm a number of plays and what they earned: a play is held back for `click_wait` to 4/3 of it.
     In the order of plays of one part, clicks are spread evenly. An alarm and a restart make void what is still waiting, plays and
     clicks together: half of their clicks have not come yet. A click that comes after the grace goes to the bandit at once, with
     the time of its show; also after an alarm, for the bandit has its play. After two alarms with plays handed over in between it is
     left: which plays were waiting at the first is not known any more.
 
     Put it outermost, around a policy that draws at random: one that chooses by fixed rules (UCB1) plays the same arm until it hears
-    of it, and is better off without. With `grace` = 0 and clicks that come at once this is the bandit, round for round.
+    of it, and is better off without. With `click_wait` = 0 and clicks that come at once this is the bandit, round for round.
 
     Source: this library; docs/policies.md has the measurements. Joulani, György and Szepesvári, "Online learning under delayed
     feedback" (ICML 2013), hand delayed feedback to any bandit in the same way.
 
     >>> from swerve import Fleet, Thompson
-    >>> fleet = Fleet(Patient(Thompson(), grace=5.0), queries=1, arms=3)
+    >>> fleet = Fleet(Patient(Thompson(), click_wait=5.0), queries=1, arms=3)
     >>> for t in range(12):
     ...     decision = fleet.select(0, now=t)
     >>> int(fleet.table[0].bandit.plays.sum()), int(fleet.table[0].plays.sum())
@@ -62,7 +62,7 @@ class Patient(Spec):
     """
 
     bandit: Spec = Swerve()
-    grace: NonNegative = 10.0  # of the same unit as `now`: seconds, in a service
+    click_wait: NonNegative = 10.0  # of the same unit as `now`: seconds, in a service
 
     def check(self) -> None:
         if not select.knows(self.bandit):
@@ -166,10 +166,10 @@ def move_on(row, now):
 @settle.register(Patient)
 def _(spec, row, pool, delta, now):
     report = 0
-    if now < row.newest - spec.grace:  # the clock was set back: nobody knows any more how old they are
+    if now < row.newest - spec.click_wait:  # the clock was set back: nobody knows any more how old they are
         drop_all(row, now)
-    all_ripe = now >= row.newest + spec.grace
-    if all_ripe or now >= row.opened[0] + spec.grace / (PARTS - 1):
+    all_ripe = now >= row.newest + spec.click_wait
+    if all_ripe or now >= row.opened[0] + spec.click_wait / (PARTS - 1):
         for part in range(PARTS - 1, -1 if all_ripe else PARTS - 2, -1):
             report |= hand_over(spec, row, pool, delta, part, now)
         move_on(row, now)

@@ -63,7 +63,7 @@ def factor_of(spec, season, hour):
         other = (h + DAY * day) % WEEK
         total += season.weeks[other] * season.levels[other]
         weeks += season.weeks[other]
-    need = spec.season_requests / season.typical  # weeks
+    need = spec.season_half_trust_requests / season.typical  # weeks
     level = (total + need * season.typical) / (weeks + need)
     level = (season.weeks[h] * season.levels[h] + need * level) / (season.weeks[h] + need)
     return min(max(level / season.typical, LOWEST), HIGHEST)

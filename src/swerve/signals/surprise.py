@@ -19,26 +19,26 @@ def surprise(spec, count, hours, past, past_hours, expected):
     if count <= hours * rate:
         return 0.0
     deviance = count * math.log(count / (hours * rate)) + past * math.log(past / (past_hours * rate))
-    return min(1.0, deviance / (1.0 + spec.spread * expected) / spec.scale)
+    return min(1.0, deviance / (1.0 + spec.overdispersion * expected) / spec.full_surprise_deviance)
 
 
 @kernel
 def volume(spec, row, du):
     """One more request, `du` hours of the season's clock after the last: its surprise, and its weight in the baseline."""
     rate = (row.slow + 0.5) / (row.span + 2.0)
-    window = min(max(spec.window_requests / rate, spec.window_low), spec.window_high)
+    window = min(max(spec.window_requests / rate, spec.window_hours_low), spec.window_hours_high)
     row.fast = row.fast * math.exp(-du / window) + 1.0
     level, weight = 0.0, 1.0
-    if row.span >= spec.warm:
+    if row.span >= spec.warmup_hours:
         # a sum that decays varies half as much as a count: twice the sum is close to Poisson
         past, past_hours = 2.0 * row.slow + 0.5, 2.0 * row.span + 2.0
         level = surprise(spec, 2.0 * row.fast - 1.0, 2.0 * window, past, past_hours, 2.0 * window * rate)
-    if row.span > spec.warm:
+    if row.span > spec.warmup_hours:
         # winsorised, never frozen: a burst would hide the next one, and a lasting rise must become normal
-        weight = min(1.0, spec.winsor * (rate + 1.0 / (row.span + 2.0)) * window / row.fast)
-    keep = math.exp(-du / spec.memory)
+        weight = min(1.0, spec.burst_cap * (rate + 1.0 / (row.span + 2.0)) * window / row.fast)
+    keep = math.exp(-du / spec.baseline_hours)
     row.slow = row.slow * keep + weight
-    row.span = row.span * keep + spec.memory * (1.0 - keep)
+    row.span = row.span * keep + spec.baseline_hours * (1.0 - keep)
     return level, weight
 
 
@@ -46,7 +46,7 @@ def volume(spec, row, du):
 def busyness(spec, row):
     """Requests an hour of late, on the season's clock."""
     rate = (row.slow + 0.5) / (row.span + 2.0)
-    return row.fast / min(max(spec.window_requests / rate, spec.window_low), spec.window_high)
+    return row.fast / min(max(spec.window_requests / rate, spec.window_hours_low), spec.window_hours_high)
 
 
 @kernel
@@ -61,15 +61,15 @@ def number(spec, row, i, value, du):
         value = before
     else:
         value = min(max(value, 0.0), LARGEST)
-        if row.number_span[i] >= spec.warm:
+        if row.number_span[i] >= spec.warmup_hours:
             past, past_hours = row.number_slow[i] + 0.5, row.number_span[i] + 2.0
             level = surprise(spec, value, 1.0, past, past_hours, past / past_hours)
     if not math.isnan(before):
         rate = (row.number_slow[i] + 0.5) / (row.number_span[i] + 2.0)
-        if row.number_span[i] > spec.warm:
-            before = min(before, spec.winsor * (rate + 1.0 / (row.number_span[i] + 2.0)))
-        keep = math.exp(-du / spec.memory)
-        row.number_slow[i] = row.number_slow[i] * keep + before * spec.memory * (1.0 - keep)
-        row.number_span[i] = row.number_span[i] * keep + spec.memory * (1.0 - keep)
+        if row.number_span[i] > spec.warmup_hours:
+            before = min(before, spec.burst_cap * (rate + 1.0 / (row.number_span[i] + 2.0)))
+        keep = math.exp(-du / spec.baseline_hours)
+        row.number_slow[i] = row.number_slow[i] * keep + before * spec.baseline_hours * (1.0 - keep)
+        row.number_span[i] = row.number_span[i] * keep + spec.baseline_hours * (1.0 - keep)
     row.number[i] = value
     return level

@@ -10,7 +10,7 @@ import numpy as np
 from swerve.core.engine import Entry
 from swerve.core.rng import at, unit, wrap_add
 from swerve.core.verbs import kernel
-from swerve.signals.rates import enter, rate_level, tell
+from swerve.signals.rates import count_answer, enter, rate_level
 from swerve.signals.season import DAY, advance, begin_season
 from swerve.signals.senses import ABANDONED, ABANDONMENT, AGE, COUNT, HOUR, OWN, RAW, REFORMULATED, REFORMULATION, VOLUME
 from swerve.signals.surprise import busyness, number, volume
@@ -36,8 +36,8 @@ def begin_senses(spec: Any, row: Any, word: Any, now: Any) -> None:
         row.past[k] = 0.0
         row.opened[k] = math.floor(now)
     for b in range(4):
-        row.asked[b] = 0
-        row.told[b] = 0
+        row.bucket_requests[b] = 0
+        row.bucket_answers[b] = 0
     for i in range(row.number.shape[0]):
         row.number[i] = math.nan
         row.number_slow[i] = 0.0
@@ -55,10 +55,10 @@ def set_up(params: Any, table: Any, seasons: Any, now: Any) -> None:
 
 @kernel
 def freshness(spec, since, now):
-    """1 for what is new, falling by e in `fresh` hours; 0 where nothing is known."""
+    """1 for what is new, falling by e in `freshness_hours` hours; 0 where nothing is known."""
     if math.isnan(since):
         return 0.0
-    return math.exp(-max(0.0, now - since) / (HOUR * spec.fresh))
+    return math.exp(-max(0.0, now - since) / (HOUR * spec.freshness_hours))
 
 
 @kernel
@@ -71,7 +71,7 @@ def noise(row, j, now):
 @kernel
 def latched(spec, crossed, now):
     """Whether the last crossing is too recent for another to be heard; time may have gone back since."""
-    return abs(now - crossed) <= HOUR * spec.latch
+    return abs(now - crossed) <= HOUR * spec.latch_hours
 
 
 @kernel
@@ -92,8 +92,8 @@ def sense(
 ) -> None:
     """One request: into the season and the row; then x[j] for each signal of the plan.
 
-    A signal that is loud, and was not of late, is heard: x[j] is its level, `loud` or more. Else x[j] is noise, uniform below
-    `quiet`: a classifier that learns where a feature usually lies needs it to lie somewhere, and no level below `loud` is worth
+    A signal that is loud, and was not of late, is heard: x[j] is its level, `crossing_level` or more. Else x[j] is noise, uniform below
+    `noise_ceiling`: a classifier that learns where a feature usually lies needs it to lie somewhere, and no level below `crossing_level` is worth
     an alarm. RAW numbers go through as they are, clipped to [0, 1].
     """
     advance(spec, season, now)
@@ -101,17 +101,17 @@ def sense(
     row.clock = season.clock
     row.requests += 1
     enter(spec, row, session, now)
-    known = row.span >= spec.warm
+    known = row.span >= spec.warmup_hours
     loudness, weight = volume(spec, row, du)
     if not known and season.known >= DAY:
-        weight = min(1.0, spec.season_share * season.typical / busyness(spec, row))
+        weight = min(1.0, spec.season_max_share * season.typical / busyness(spec, row))
     season.requests += weight
     heard = 0
     for kind in range(OWN):
         level = own_level(spec, row, kind, loudness, published, first, now)
         if row.muted[kind] > 0:
             row.muted[kind] -= 1
-        if level >= spec.loud:
+        if level >= spec.crossing_level:
             # a query that has not been known for a day has no "usual": it only shuts its latches
             if known and row.muted[kind] == 0 and not latched(spec, row.crossed[kind], now):
                 heard |= 1 << kind
@@ -125,24 +125,24 @@ def sense(
                 level = own_level(spec, row, kind, loudness, published, first, now)
         elif kind == COUNT:
             level = number(spec, row, i, numbers[i], du)
-            if level >= spec.loud:
+            if level >= spec.crossing_level:
                 shut = latched(spec, row.number_crossed[i], now)
                 row.number_crossed[i] = now
                 level = 0.0 if shut else level
         if kind == RAW:
             x[j] = 0.0 if math.isnan(numbers[i]) else min(max(numbers[i], 0.0), 1.0)
         else:
-            x[j] = level if level >= spec.loud else spec.quiet * noise(row, j, now)
+            x[j] = level if level >= spec.crossing_level else spec.noise_ceiling * noise(row, j, now)
 
 
 @kernel
 def answered(spec: Any, row: Any, shown: Any, clicked: Any, now: Any) -> None:
     """Feedback for a request shown at `shown`: 1 clicked, 0 abandoned. What nobody answers is abandoned in the end, too."""
     if clicked != 0:
-        tell(row, ABANDONED, shown)
+        count_answer(row, ABANDONED, shown)
 
 
 @kernel
 def reformulated(spec: Any, row: Any, shown: Any, now: Any) -> None:
     """The session of a request shown at `shown` went on to another query shortly after."""
-    tell(row, REFORMULATED, shown)
+    count_answer(row, REFORMULATED, shown)

@@ -6,7 +6,7 @@ from swerve.core.contract import ALARM, CONSULTED, LABEL_FALSE, LABEL_TRUE, REST
 from swerve.core.engine import Entry, admissible, decide
 from swerve.core.spec import record_dtype
 from swerve.core.verbs import kernel
-from swerve.environments.contract import advance, best, chance, click, context
+from swerve.environments.worlds import advance, best, chance, click, context
 
 #: What one run adds up to. An alarm is true when its very round is an event; a miss is an event whose context was called negative;
 #: an unseen event fell into a test, where the classifier is not asked (for a policy without one: all of them).

@@ -16,7 +16,7 @@ from swerve.core.contract import reads_context, select, test_length
 from swerve.core.errors import SwerveError, whole
 from swerve.core.fleet import Fleet
 from swerve.core.spec import Spec, pack, walk
-from swerve.environments.contract import World, context, world
+from swerve.environments.worlds import World, context, world
 from swerve.simulate import loop
 from swerve.simulate.results import Plan, Results, Run, read_run, write_run
 

@@ -30,7 +30,7 @@ def open_test(spec, row, pool, falls, rises, now, caught=-1):
     odds = 0.0
     if row.open != 0:
         odds, _ = event_odds(row.test)
-    dropped = begin_change(spec.test, row.test, row.open != 0, odds, falls, rises, spec.trust.most, caught)
+    dropped = begin_change(spec.test, row.test, row.open != 0, odds, falls, rises, spec.trust.max_leader_share, caught)
     for arm in range(row.test.given.shape[0]):
         if has(dropped, arm):
             lose(row, arm)

@@ -268,7 +268,7 @@ def _(spec, row, pool, delta, x, told, now):
                 report |= give_label(spec, row, delta)
             row.trust.plain_fall, row.trust.plain_rise = plain_rates(spec.trust, pool.trust, signal)
             open_test(spec, row, pool, falls, rises, now)
-            later = (spec.trust.after + pool.trust.afters) / (1.0 + pool.trust.tests)
+            later = (spec.trust.prior_delayed_changes + pool.trust.afters) / (1.0 + pool.trust.tests)
             row.bonus = math.log1p(later / (spec.revise_until * spec.unannounced_rate))
             row.alert = row.t + spec.revise_until
             row.label = WAITING

@@ -9,7 +9,7 @@ Per arm there are two records: `old`, from before a suspected change, and `new`,
   record. The Bayes factor of the two is kept up to date play by play, with one division.
 
 The leader, the best arm before, can only fall, so its slab has half its click probability as mean; any other changed arm overtakes
-it with probability `upset`. Both slabs follow the level of the clicks: nothing here is tuned to a click-through rate.
+it with probability `overtake_probability`. Both slabs follow the level of the clicks: nothing here is tuned to a click-through rate.
 
 The kernels work on a row with the fields of `change_layout`; tests compare them with an enumeration of all sets of changed arms.
 """
@@ -38,19 +38,19 @@ CAUGHT = 0.95  # how likely the arm that the net has caught has changed, if anyt
 class ChangeTest(Spec):
     """What is expected of an event, and when an arm is decided about.
 
-    Beta(a, b) is the prior of an arm's click probability (`upset` is exact for a = 1). Given an event, each arm but the leader
-    has changed with probability `others`; a changed leader has a mean of `fall` times what it had, and a changed other arm is
-    better than the leader was with probability `upset`. An arm is decided to have changed when P(changed) > `sure` and its own
-    clicks say so by a Bayes factor of `proof`, and to be unchanged when P(changed | event) < 1 − `sure`.
+    Beta(a, b) is the prior of an arm's click probability (`overtake_probability` is exact for a = 1). Given an event, each arm but the leader
+    has changed with probability `other_change_probability`; a changed leader has a mean of `fall_factor` times what it had, and a changed other arm is
+    better than the leader was with probability `overtake_probability`. An arm is decided to have changed when P(changed) > `decision_confidence` and its own
+    clicks say so by a Bayes factor of `min_bayes_factor`, and to be unchanged when P(changed | event) < 1 − `decision_confidence`.
     """
 
     a: Positive = 1.0
     b: Positive = 1.0
-    others: Gap = 0.5
-    fall: Gap = 0.5
-    upset: Gap = 0.25
-    sure: Annotated[float, Range(0.5, 1.0, open_low=True, open_high=True)] = 0.95
-    proof: Positive = 5.0
+    other_change_probability: Gap = 0.5
+    fall_factor: Gap = 0.5
+    overtake_probability: Gap = 0.25
+    decision_confidence: Annotated[float, Range(0.5, 1.0, open_low=True, open_high=True)] = 0.95
+    min_bayes_factor: Positive = 5.0
 
 
 def change_layout(arms: int) -> list[tuple[Any, ...]]:
@@ -243,8 +243,8 @@ def unseen_rise(spec, row):
     for arm in range(row.given.shape[0]):
         if arm != row.leader and plays_in(row, arm) > 0:
             if (row.stayed >> arm) & 1 != 0:
-                some *= 1.0 - spec.others
-                none *= 1.0 - spec.others
+                some *= 1.0 - spec.other_change_probability
+                none *= 1.0 - spec.other_change_probability
             else:
                 some = min(some * likelihood(row, arm, row.given[arm]), TOP)
                 none *= 1.0 - row.given[arm]
@@ -277,10 +277,10 @@ def begin_change(spec, row, open_before, odds, falls, rises, most, caught=-1):
         if mean > best:
             best, row.leader = mean, arm
     row.top = (total_in(row, row.leader) + spec.a) / (plays_in(row, row.leader) + spec.a + spec.b)
-    row.fall = spec.a * (1.0 / (spec.fall * row.top) - 1.0)
-    row.rise = math.log(spec.upset) / math.log1p(-row.top)
+    row.fall = spec.a * (1.0 / (spec.fall_factor * row.top) - 1.0)
+    row.rise = math.log(spec.overtake_probability) / math.log1p(-row.top)
     for arm in range(row.given.shape[0]):
-        given = min(falls / (falls + rises), most) if arm == row.leader else spec.others
+        given = min(falls / (falls + rises), most) if arm == row.leader else spec.other_change_probability
         anyway = 0.0
         if open_before:
             anyway = row.anyway[arm] * still_better(spec, row, arm)
@@ -330,10 +330,10 @@ def verdict(spec, row, arm):
     if row.given[arm] == 0.0:
         return 0
     share = share_changed(row, arm, row.given[arm])
-    if share > spec.sure and row.factor[arm] > spec.proof:
+    if share > spec.decision_confidence and row.factor[arm] > spec.min_bayes_factor:
         odds, _ = event_odds(row)
-        return 1 if suspicion(row, arm, odds) > spec.sure else 0
-    return -1 if share < 1.0 - spec.sure and row.anyway[arm] < 0.01 else 0
+        return 1 if suspicion(row, arm, odds) > spec.decision_confidence else 0
+    return -1 if share < 1.0 - spec.decision_confidence and row.anyway[arm] < 0.01 else 0
 
 
 @kernel

@@ -18,23 +18,26 @@ class Trust(Spec):
     """What is believed of alarms at first, and how fast that gives way.
 
     fall rate = (falls + falls seen) / (trials + trials seen), and the same for rises; times how much oftener this signal's alarms
-    are true (the average signal weighs `per_signal` alarms); times (m + the query's events) / (m + the events expected of it),
-    m = `per_query`, a Gamma-Poisson frailty: queries differ. After each trial what was counted before weighs `memory` times as
-    much. The leader's share of events is at most `most`: rises are never ruled out.
+    are true (the average signal weighs `signal_prior_alarms` alarms); times (m + the query's events) / (m + the events expected of it),
+    m = `query_prior_events`, a Gamma-Poisson frailty: queries differ. After each trial what was counted before weighs `retention_per_trial` times as
+    much. The leader's share of events is at most `max_leader_share`: rises are never ruled out.
     """
 
-    falls: Positive = 0.5
-    rises: Positive = 0.25
-    trials: Positive = 5.0
-    per_signal: Positive = 8.0
-    per_query: Positive = 0.1
-    memory: Gap = 0.999
-    most: Gap = 0.995
-    after: Positive = 0.2  # changes that come only some time after their alarm, per alarm, before any was seen
+    prior_falls: Positive = 0.5
+    prior_rises: Positive = 0.25
+    prior_trials: Positive = 5.0
+    signal_prior_alarms: Positive = 8.0
+    query_prior_events: Positive = 0.1
+    retention_per_trial: Gap = 0.999
+    max_leader_share: Gap = 0.995
+    prior_delayed_changes: Positive = 0.2  # changes that come only some time after their alarm, per alarm, before any was seen
 
     def check(self) -> None:
-        if self.falls + self.rises >= self.trials:
-            self.refuse("trials", f"> falls + rises = {self.falls + self.rises:g}: they are how many of the trials were true")
+        if self.prior_falls + self.prior_rises >= self.prior_trials:
+            self.refuse(
+                "prior_trials",
+                f"> falls + rises = {self.prior_falls + self.prior_rises:g}: they are how many of the trials were true",
+            )
 
 
 def trust_layout() -> list[tuple[Any, ...]]:
@@ -80,10 +83,12 @@ def forget_trust(row):
 @kernel
 def plain_rates(spec, pool, signal):
     """How likely an alarm of this signal is a fall, and a rise, on any query."""
-    falls = (spec.falls + pool.falls) / (spec.trials + pool.fall_trials)
-    rises = (spec.rises + pool.rises) / (spec.trials + pool.rise_trials)
+    falls = (spec.prior_falls + pool.falls) / (spec.prior_trials + pool.fall_trials)
+    rises = (spec.prior_rises + pool.rises) / (spec.prior_trials + pool.rise_trials)
     overall = falls + rises
-    own = (spec.per_signal * overall + pool.trues_of[signal]) / (spec.per_signal + pool.alarms_of[signal]) / overall
+    own = (
+        (spec.signal_prior_alarms * overall + pool.trues_of[signal]) / (spec.signal_prior_alarms + pool.alarms_of[signal]) / overall
+    )
     return min(falls * own, 1.0), min(rises * own, 1.0)
 
 
@@ -91,8 +96,8 @@ def plain_rates(spec, pool, signal):
 def rates(spec, row, pool, signal):
     """The same on this query."""
     falls, rises = plain_rates(spec, pool, signal)
-    falls *= (spec.per_query + row.falls) / (spec.per_query + row.fall_trials)
-    rises *= (spec.per_query + row.rises) / (spec.per_query + row.rise_trials)
+    falls *= (spec.query_prior_events + row.falls) / (spec.query_prior_events + row.fall_trials)
+    rises *= (spec.query_prior_events + row.rises) / (spec.query_prior_events + row.rise_trials)
     scale = min(1.0, 0.999 / (falls + rises))
     return falls * scale, rises * scale
 
@@ -125,20 +130,20 @@ def merge_trust(spec, pool, delta):
     """Fold in what was learnt, after the rest has faded a little."""
     if delta.fresh == 0:
         return
-    fade = spec.memory**delta.tests
+    fade = spec.retention_per_trial**delta.tests
     pool.tests = fade * pool.tests + delta.tests
     pool.afters = fade * pool.afters + delta.afters
-    fade = spec.memory ** (delta.swift + delta.slow)
+    fade = spec.retention_per_trial ** (delta.swift + delta.slow)
     pool.swift = fade * pool.swift + delta.swift
     pool.slow = fade * pool.slow + delta.slow
-    fade = spec.memory**delta.fall_trials
+    fade = spec.retention_per_trial**delta.fall_trials
     pool.falls = fade * pool.falls + delta.falls
     pool.fall_trials = fade * pool.fall_trials + delta.fall_trials
-    fade = spec.memory**delta.rise_trials
+    fade = spec.retention_per_trial**delta.rise_trials
     pool.rises = fade * pool.rises + delta.rises
     pool.rise_trials = fade * pool.rise_trials + delta.rise_trials
     for j in range(pool.trues_of.shape[0]):
-        fade = spec.memory ** delta.alarms_of[j]
+        fade = spec.retention_per_trial ** delta.alarms_of[j]
         pool.trues_of[j] = fade * pool.trues_of[j] + delta.trues_of[j]
         pool.alarms_of[j] = fade * pool.alarms_of[j] + delta.alarms_of[j]
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swerve import SwerveError, Traffic
-from swerve.environments.contract import NEVER, Line, advance, assemble, best, chance, click
+from swerve.environments.worlds import NEVER, Line, advance, assemble, best, chance, click
 
 CHANCE = st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.75, 1.0])
 
