@@ -127,11 +127,11 @@ def checked(cls: type, make: Callable[..., None]) -> Callable[..., None]:
                 raise FieldError(owner, name, f"unknown parameter {name!r}{nearest(name, names)}", names)
         if len(args) > len(names):
             raise FieldError(owner, "", f"{len(args)} values without a name are too many", names)
-        for place, field in enumerate(fields):
-            if place < len(args) and field.name in named:
+        for index, field in enumerate(fields):
+            if index < len(args) and field.name in named:
                 raise FieldError(owner, field.name, f"{field.name} is given twice", names)
             optional = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
-            if place >= len(args) and field.name not in named and not optional:
+            if index >= len(args) and field.name not in named and not optional:
                 raise FieldError(owner, field.name, f"{field.name} is missing", names)
         make(self, *args, **named)
 
@@ -241,16 +241,16 @@ def record_dtype(fields: list[tuple[Any, ...]]) -> np.dtype[Any]:
 
 
 def filled(record: np.dtype[Any]) -> list[tuple[Any, ...]]:
-    """Return the fields of an aligned record, with its gaps as fields: NumPy does not copy gaps, and states are compared by byte."""
+    """Return the fields of an aligned record and its gaps as fields: NumPy does not copy gaps, and states are compared by byte."""
     out: list[tuple[Any, ...]] = []
-    place = 0
+    end = 0
     for name, (field, offset, *_) in (record.fields or {}).items():
-        if offset > place:
-            out.append((f"gap{place}", "u1", offset - place))
+        if offset > end:
+            out.append((f"gap{end}", "u1", offset - end))
         out.append((name, field))
-        place = offset + field.itemsize
-    if record.itemsize > place:
-        out.append((f"gap{place}", "u1", record.itemsize - place))
+        end = offset + field.itemsize
+    if record.itemsize > end:
+        out.append((f"gap{end}", "u1", record.itemsize - end))
     return out
 
 

@@ -1,8 +1,8 @@
 """Verbs: functions that dispatch on the class of their spec, in Python and in compiled code.
 
 A verb is called as ``select(spec, ...)``. The class of ``spec`` decides which function runs: at call time in Python, at compile
-time under Numba. The spec is either the object that the user made (``UCB1(alpha=2)``) or the packed record that compiled code reads (see
-`swerve.core.spec`). Both have the same attribute names, so that one source serves both.
+time under Numba. The spec is either the object that the user made (``UCB1(alpha=2)``) or the packed record that compiled code
+reads (see `swerve.core.spec`). Both have the same attribute names, so that one source serves both.
 
     >>> from swerve.core.spec import Spec
     >>> @verb
@@ -132,7 +132,7 @@ class Verb:
         try:
             given.bind(*self.parameters)
             fits = all(
-                name not in self.parameters or self.parameters.index(name) == place for place, name in enumerate(given.parameters)
+                name not in self.parameters or self.parameters.index(name) == index for index, name in enumerate(given.parameters)
             )
         except TypeError:
             fits = False
