@@ -247,8 +247,8 @@ def test_a_full_table_never_misses(a, b, c, xs):
     limited = asked(SMALL, pool, delta, xs)
     unlimited = asked(LARGE, *filled(LARGE, a, b, c), xs)
     assert all(said or not full for said, full in zip(limited, unlimited, strict=True))
-    assert pool.count == min(len(everything), SMALL.points)
-    assert (pool.spilled > 0) == (len(everything) > SMALL.points)
+    assert pool.count == min(len(everything), SMALL.max_points)
+    assert (pool.spilled > 0) == (len(everything) > SMALL.max_points)
 
 
 # ---------------------------------------------------------------- compaction
@@ -286,7 +286,7 @@ def test_compact_of_degenerate_tables():
 
 
 def test_compact_makes_room():
-    inside = [(i / 128.0, 0.25) for i in range(LARGE.points - 3)]
+    inside = [(i / 128.0, 0.25) for i in range(LARGE.max_points - 3)]
     pool, delta = filled(LARGE, [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0)], inside, [(1.0, 1.0)])
     assert (pool.count, pool.spilled) == (64, 1)
     assert (compact(LARGE, pool), pool.count) == (61, 3)

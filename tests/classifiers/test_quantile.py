@@ -147,7 +147,7 @@ def test_blame_compares_features_by_their_own_spread():
 def test_a_slow_drift_is_followed_and_a_sudden_excess_is_still_one(speed):
     """One range of the feature in 100,000 contexts; every 100th is half a range beyond the edge of its day.
 
-    The trailing side follows with outer · 8 / 2048 average deviations per context at most: for uniform values, 2e-5 of their range.
+    The trailing side follows with outer_tail · 8 / 2048 average deviations per context at most: for uniform values, 2e-5 of their range.
     """
     learner = settled(draws("uniform", LONG))
     moved = speed * np.arange(100_000)
@@ -191,7 +191,7 @@ def test_more_than_the_outer_share_is_usual():
     contexts[10::20] = 3.0
     learner = settled(contexts)
     assert not learner.predict([3.0])
-    assert settled(contexts, outer=0.06, inner=0.2).predict([3.0])
+    assert settled(contexts, outer_tail=0.06, inner_tail=0.2).predict([3.0])
 
 
 def test_a_margin_by_hand_holds_where_the_learnt_one_is_smaller():
@@ -271,5 +271,5 @@ def test_what_would_spoil_the_box_for_good_is_refused(bad):
 
 
 def test_the_inner_quantiles_lie_inside():
-    with pytest.raises(SwerveError, match=r"inner = 0\.02 is not allowed; inner must be > outer"):
+    with pytest.raises(SwerveError, match=r"inner_tail = 0\.02 is not allowed; inner_tail must be > outer_tail"):
         QuantileBox(inner_tail=0.02)

@@ -206,7 +206,7 @@ def test_a_class_that_makes_itself_answers_for_itself():
             object.__setattr__(self, "rate", 2 * twice)
 
     assert Own(twice=2.0).rate == 4.0
-    assert list(inspect.signature(UCB1).parameters) == ["alpha", "t0", "offset"]  # the check does not hide the fields
+    assert list(inspect.signature(UCB1).parameters) == ["alpha", "t0", "plays_offset"]  # the check does not hide the fields
 
 
 def test_spec_error_has_its_parts():
