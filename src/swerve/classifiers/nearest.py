@@ -7,7 +7,7 @@ gives two bounds that hold even if the search stops there: |y| from above, and m
 entirely beyond the plane normal to y at that distance. A question "within `limit`?" is answered as soon as one bound decides it.
 
 Method: C. Lawson, R. Hanson, Solving Least Squares Problems (1974), chapter 23; P. Wolfe, Finding the nearest point in a polytope
-(1976). Shortlisting the previous question's corral gained up to 17 % on slow walks of x, lost up to 6 % on independent ones: unused.
+(1976). Shortlisting the last question's corral gained up to 17 % on slow walks of x, lost up to 6 % on independent ones: not done.
 """
 
 from __future__ import annotations
