@@ -147,7 +147,7 @@ def test_blame_compares_features_by_their_own_spread():
 def test_a_slow_drift_is_followed_and_a_sudden_excess_is_still_one(speed):
     """One range of the feature in 100,000 contexts; every 100th is half a range beyond the edge of its day.
 
-    The trailing side follows with outer_tail · 8 / 2048 average deviations per context at most: for uniform values, 2e-5 of their range.
+    The trailing side follows by at most outer_tail · 8 / 2048 mean deviations per context: for uniform values, 2e-5 of their range.
     """
     learner = settled(draws("uniform", LONG))
     moved = speed * np.arange(100_000)

@@ -15,15 +15,15 @@ SMALL = Shifts(queries=20, impressions=40_000, shifting_share=1.0)
 
 
 @numba.njit
-def walk(params, scene, segments, places, query, told, signal, chances, xs):
+def walk(params, scene, segments, cursors, query, told, signal, chances, xs):
     """The environment's own part of every round of a query."""
     for t in range(len(told)):
-        place = places[query]
-        told[t] = advance(params[0], scene[0], segments, place)
-        signal[t] = place.signal
-        context(params[0], scene[0], place, told[t], xs[t])
+        cursor = cursors[query]
+        told[t] = advance(params[0], scene[0], segments, cursor)
+        signal[t] = cursor.signal
+        context(params[0], scene[0], cursor, told[t], xs[t])
         for arm in range(chances.shape[1]):
-            chances[t, arm] = chance(params[0], scene[0], segments, place, arm)
+            chances[t, arm] = chance(params[0], scene[0], segments, cursor, arm)
 
 
 class Rounds:
@@ -34,7 +34,7 @@ class Rounds:
         self.told, self.signal = np.zeros(rounds, np.int64), np.zeros(rounds, np.int64)
         self.chances, self.xs = np.zeros((rounds, instance.arms)), np.full((rounds, instance.features), np.nan)
         walk(
-            pack(instance.spec), instance.scene, instance.segments, instance.places.copy(), query, self.told, self.signal,
+            pack(instance.spec), instance.scene, instance.segments, instance.cursors.copy(), query, self.told, self.signal,
             self.chances, self.xs,
         )  # fmt: skip
 

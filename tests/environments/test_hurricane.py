@@ -32,12 +32,12 @@ def real_records(monkeypatch):
 
 def walk(instance):
     """(event, signal, context) of each round."""
-    spec, places = pack(instance.spec)[0], instance.places.copy()
+    spec, cursors = pack(instance.spec)[0], instance.cursors.copy()
     for _ in range(int(instance.rounds[0])):
-        told = advance(spec, instance.scene[0], instance.segments, places[0])
+        told = advance(spec, instance.scene[0], instance.segments, cursors[0])
         x = np.full(3, np.nan)
-        context(spec, instance.scene[0], places[0], told, x)
-        yield int(told), int(places[0]["signal"]), x
+        context(spec, instance.scene[0], cursors[0], told, x)
+        yield int(told), int(cursors[0]["signal"]), x
 
 
 def alarm_rounds(instance, feature):
@@ -198,7 +198,7 @@ def test_the_walk_is_the_same_compiled_and_not(records):
 def test_only_seed_spec_and_files_decide(records, tmp_path, monkeypatch):
     def everything(seed, **fields):
         w = world(Hurricane(impressions=1000, **fields), seed)
-        return b"".join(part.tobytes() for part in (w.schedule, w.places, w.segments, w.scene))
+        return b"".join(part.tobytes() for part in (w.schedule, w.cursors, w.segments, w.scene))
 
     first = everything(1)
     assert first == everything(1) != everything(2)

@@ -147,7 +147,7 @@ def test_whoever_plays_meets_the_same_rounds():
         for session in (one, two):
             session.see = True
             session.play(until)
-        assert one.places.tobytes() == two.places.tobytes()  # rounds, segments, signals
+        assert one.cursors.tobytes() == two.cursors.tobytes()  # rounds, segments, signals
         assert one.x.tobytes() == two.x.tobytes()
         assert one.tally[0]["events"] == two.tally[0]["events"] >= told
         told = one.tally[0]["events"]
@@ -159,7 +159,7 @@ def test_whoever_plays_meets_the_same_rounds():
 def test_a_seed_names_an_instance(fields):
     def everything(seed):
         w = world(dataclasses.replace(SMALL, **fields), seed)
-        return b"".join(part.tobytes() for part in (w.schedule, w.rounds, w.places, w.segments, w.scene, w.owner))
+        return b"".join(part.tobytes() for part in (w.schedule, w.rounds, w.cursors, w.segments, w.scene, w.owner))
 
     assert everything(1) == everything(1) != everything(2)
     assert world(dataclasses.replace(SMALL, **fields), 1).rounds.max() == dataclasses.replace(SMALL, **fields).rounds_per_query

@@ -22,13 +22,13 @@ SMALL = Traffic(queries=20, impressions=20_000, shifting_share=0.5, features=3)
 
 def walk(instance, query, rounds):
     """(event, context, clicks) of each round of a query, by the kernels, uncompiled."""
-    places = instance.places.copy()
+    cursors = instance.cursors.copy()
     spec, scene = pack(instance.spec)[0], instance.scene[0]
     for _ in range(rounds):
-        told = advance(spec, scene, instance.segments, places[query])
+        told = advance(spec, scene, instance.segments, cursors[query])
         x = np.zeros(instance.features)
-        context(spec, scene, places[query], told, x)
-        yield told, x, [bool(click(spec, scene, instance.segments, places[query], arm)) for arm in range(instance.arms)]
+        context(spec, scene, cursors[query], told, x)
+        yield told, x, [bool(click(spec, scene, instance.segments, cursors[query], arm)) for arm in range(instance.arms)]
 
 
 def histories(instance):
@@ -184,7 +184,7 @@ def test_contexts_and_clicks_have_documented_keys(oracle):
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not():
     def everything(seed, **fields):
         w = world(dataclasses.replace(SMALL, order="zipf", **fields), seed)
-        return b"".join(part.tobytes() for part in (w.schedule, w.rounds, w.places, w.segments, w.scene, w.owner))
+        return b"".join(part.tobytes() for part in (w.schedule, w.rounds, w.cursors, w.segments, w.scene, w.owner))
 
     assert everything(1) == everything(1)
     assert everything(1) != everything(2)

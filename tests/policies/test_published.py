@@ -41,7 +41,7 @@ class Piecewise(Spec):
 
 
 @context.register(Piecewise)
-def _(spec, scene, place, told, x):
+def _(spec, scene, cursor, told, x):
     return
 
 

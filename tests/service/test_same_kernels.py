@@ -34,7 +34,7 @@ def config(spec: str) -> dict[str, dict[str, Any]]:
 
 def played_over_http(service: Running, instance: Any) -> None:
     """The instance's rounds: its contexts as the caller's signals, its clicks as feedback that comes at once."""
-    env, facts, places = pack(instance.spec)[0], instance.scene[0], instance.places.copy()
+    env, facts, places = pack(instance.spec)[0], instance.scene[0], instance.cursors.copy()
     x = np.zeros(instance.features)
     http = service.client()
     arms = [str(arm) for arm in range(instance.arms)]

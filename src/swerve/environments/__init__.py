@@ -1,4 +1,4 @@
-"""Environments: problems to play on."""
+"""Environments: problems for policies to play on."""
 
 from swerve.environments.catalog import environment, environments
 from swerve.environments.hurricane import Hurricane

@@ -1,4 +1,4 @@
-"""Search traffic beyond the paper's: what shifts, how it shifts, and how well the signals announce it are all settings."""
+"""Search traffic beyond the paper's: the kind of shifts, their speed and the quality of the signals are settings."""
 
 from __future__ import annotations
 
@@ -15,31 +15,32 @@ from swerve.environments.schedule import ORDERS, arrange, event_rounds, traffic_
 from swerve.environments.worlds import Line, World, assemble, context, world
 
 MOVES = ("all", "one", "return")
-TRIES = 100_000
-STEP = 5  # a glide is a staircase of so many rounds a stair
-INTENTS = 3  # how many meanings a query with recurring intents has
+TRIES = 100_000  # draws before a setting is refused as impossible
+STEP = 5  # a glide is a staircase with one step every this many rounds
+INTENTS = 3  # the number of meanings of a query with recurring intents
+ROUNDING = 1e-12  # sums of shares may exceed 1 by this much, and a tie is a gap below it
 
 
 class Shifts(Spec):
-    """Queries whose best result may change in many ways, and signals that announce it well, badly, early, late or not at all.
+    """Queries whose best result may change in many ways, with signals that may be clear, missing, false, early or late.
 
-    One result has p ~ U[best_low, best_high], the others U[other_low, other_high], the top gap at least `minimum_gap`. A fraction
-    `shifting_share` of the queries has k ~ U{events_low … events_high} events at uniform rounds. At an event, by `moves`:
+    One result has p ~ U[best_low, best_high], the others U[other_low, other_high], and the best leads by at least `minimum_gap`. A
+    fraction `shifting_share` of the queries has k ~ U{events_low … events_high} events at uniform rounds. `moves` defines an event:
 
     - `all`: every result is redrawn, and another one is best;
-    - `one`: in turn, a riser overtakes the best, which does not move, and then the best falls; half the time some other
+    - `one`: in turn, another result rises above the best, which does not move, and then the best falls; half the time some other
       result is redrawn too, without coming near the top;
-    - `return`: each query has three intents, drawn once, and an event goes to another one of them.
+    - `return`: each query has three intents, drawn once, and an event switches to another one of them.
 
-    With `glide_rounds` the probabilities move there over so many rounds, in steps of five; the event is the first round in which another
-    result is best.
+    With `glide_rounds` the probabilities move over that many rounds, in steps of five; the event is the first round in which
+    another result is best.
 
-    Quiet contexts are uniform in a box [0, edge]^d; a signal has one feature at `margin` or more beyond its edge. A signal comes
-    with the event (with the onset of a glide), or up to `lead_rounds` rounds before or `lag_rounds` rounds after; a share `silent_share` of the
-    events sends none; a share `spurious_share` of the quiet rounds looks like a signal. A share `bursting_share` of the queries never shifts,
-    and sends a signal every `burst_every` rounds. A share `poison_share` of the quiet contexts has the largest value there is in one of
-    the first `poisoned_features` features. Edges swing by `edge_drift` over a `season_rounds` of rounds; features share a common part by
-    `feature_correlation`; signals use only the first `signal_features` features (0: all of them).
+    Quiet contexts are uniform in a box [0, edge]^d; a signal has one feature at least `margin` beyond its edge. A signal comes with
+    the event (with the start of a glide), or up to `lead_rounds` before or `lag_rounds` after it. A share `silent_share` of the
+    events has no signal; a share `spurious_share` of the quiet rounds looks like a signal. A share `bursting_share` of the queries
+    never shifts and sends a signal every `burst_every` rounds. A share `poison_share` of the quiet contexts has the largest
+    possible value in one of the first `poisoned_features` features. Edges swing by `edge_drift` over `season_rounds` rounds.
+    Features share a common part by `feature_correlation`. Signals use only the first `signal_features` features (0: all of them).
 
     The defaults are the workload `clear`; see `swerve.environments.WORKLOADS` for the others.
 
@@ -103,32 +104,32 @@ class Shifts(Spec):
             self.refuse(
                 "features", f"≥ {max(self.signal_features, self.poisoned_features)}, the features that signals and poison use"
             )
-        if self.shifting_share + self.bursting_share > 1.0 + 1e-12:
+        if self.shifting_share + self.bursting_share > 1.0 + ROUNDING:
             self.refuse("bursting_share", f"≤ 1 − shifting_share = {1.0 - self.shifting_share:g}")
 
     @property
     def rounds_per_query(self) -> int:
-        """The rounds of the busiest query."""
+        """Return the rounds of the busiest query."""
         return int(traffic_shares(self.queries, self.impressions, self.order, self.zipf_exponent).max())
 
 
-RISE = 0.05  # a riser comes at least so far above the best result
-CEILING = 0.98  # and at most to here
+RISE = 0.05  # a rising result ends at least this far above the best one
+CEILING = 0.98  # and at most here
 
 
 def leader(chances: list[float]) -> int:
-    """The best result."""
+    """Return the best result."""
     return chances.index(max(chances))
 
 
 def draw_intent(spec: Shifts, stream: Stream, taken: set[int]) -> list[float]:
-    """Click probabilities of all results, none of `taken` being the best."""
+    """Draw click probabilities of all results such that none of `taken` is the best."""
     for _ in range(TRIES):
         best = stream.integer(0, spec.results - 1)
         chances = [stream.uniform(spec.other_low, spec.other_high) for _ in range(spec.results)]
         chances[best] = stream.uniform(spec.best_low, spec.best_high)
         ranked = sorted(chances)
-        if leader(chances) not in taken and ranked[-1] - ranked[-2] >= max(spec.minimum_gap, 1e-12):
+        if leader(chances) not in taken and ranked[-1] - ranked[-2] >= max(spec.minimum_gap, ROUNDING):
             return chances
     raise SwerveError(
         f"Shifts: {TRIES} draws gave no best result that leads by {spec.minimum_gap:g}; lower minimum_gap or widen the ranges"
@@ -136,7 +137,7 @@ def draw_intent(spec: Shifts, stream: Stream, taken: set[int]) -> list[float]:
 
 
 def move_one(spec: Shifts, stream: Stream, former: list[float], turn: int) -> list[float]:
-    """A riser in even turns, a faller in odd ones; half the time some other result is redrawn low."""
+    """Let another result rise in even turns and the best fall in odd ones; half the time redraw some other result low."""
     out, best = list(former), leader(former)
     others = [arm for arm in range(spec.results) if arm != best]
     if turn % 2 == 0:
@@ -152,7 +153,7 @@ def move_one(spec: Shifts, stream: Stream, former: list[float], turn: int) -> li
 
 
 def draw_intents(spec: Shifts, stream: Stream, events: int) -> list[list[float]]:
-    """The click probabilities before the first event and after each."""
+    """Return the click probabilities before the first event and after each."""
     out = [draw_intent(spec, stream, set())]
     if spec.moves == "return":
         meanings = out[:]
@@ -172,9 +173,9 @@ def draw_intents(spec: Shifts, stream: Stream, events: int) -> list[list[float]]
 
 
 def glided(spec: Shifts, start: int, former: list[float], target: list[float]) -> list[Line]:
-    """The staircase from one set of click probabilities to the next; the event is where another result first takes the lead.
+    """Return the staircase from one set of click probabilities to the next; the event is where another result first leads.
 
-    A third result may lead for some stairs in between: then the event is where that one does, and there is no second one.
+    A third result may lead for some steps in between. Then the event is where the third one takes the lead, and there is no second.
     """
     out: list[Line] = []
     stairs = math.ceil(spec.glide_rounds / STEP)
@@ -189,7 +190,7 @@ def glided(spec: Shifts, start: int, former: list[float], target: list[float]) -
 
 
 def draw_history(spec: Shifts, stream: Stream, rounds: int, shifts: bool, bursts: bool) -> list[Line]:
-    """What happens to a query, line by line: changes, and signals that come at a time of their own."""
+    """Return the history of a query, line by line: its changes, and signals, which may have rounds of their own."""
     apart = max(1, spec.minimum_event_distance, spec.glide_rounds)
     starts: list[int] = []
     if shifts:
@@ -216,7 +217,7 @@ def draw_history(spec: Shifts, stream: Stream, rounds: int, shifts: bool, bursts
 
 
 def announced(lines: dict[int, Line], signals: list[int]) -> list[Line]:
-    """The lines in order, with the signals put in: a signal between two changes is a line that changes nothing."""
+    """Return the lines in order with the signals added: a signal between two changes is a line that changes nothing."""
     out: list[Line] = []
     for since in sorted({*lines, *signals}):
         line = lines.get(since) or replace(out[-1], since=since, event=False)
@@ -254,29 +255,29 @@ def _(spec: Shifts, seed: int) -> World:
 
 
 @kernel
-def edge_of(spec, scene, place, j):
-    """Where the box of quiet contexts ends now."""
+def edge_of(spec, scene, cursor, j):
+    """Return the current upper edge of the box of quiet contexts."""
     if spec.edge_drift == 0.0:
         return scene.edge[j]
-    return scene.edge[j] + spec.edge_drift * math.sin(2.0 * math.pi * (place.t / spec.season_rounds + scene.phase[j]))
+    return scene.edge[j] + spec.edge_drift * math.sin(2.0 * math.pi * (cursor.t / spec.season_rounds + scene.phase[j]))
 
 
 @context.register(Shifts)
-def _(spec, scene, place, told, x):
+def _(spec, scene, cursor, told, x):
     d = len(x)
-    key = at(place.contexts, place.t)
+    key = at(cursor.contexts, cursor.t)
     word = key
     common = spec.feature_correlation * unit(mix(wrap_add(key, key)))
     for j in range(d):
         word = wrap_add(word, GOLDEN)
-        x[j] = (common + (1.0 - spec.feature_correlation) * unit(mix(word))) * edge_of(spec, scene, place, j)
+        x[j] = (common + (1.0 - spec.feature_correlation) * unit(mix(word))) * edge_of(spec, scene, cursor, j)
     if d == 0:
         return
     word = wrap_add(word, GOLDEN)
-    chance = unit(mix(word))  # what a quiet round happens to look like
-    if place.signal != 0 or (told == 0 and chance < spec.spurious_share):
+    chance = unit(mix(word))  # decides whether a quiet round looks like a signal or is poisoned
+    if cursor.signal != 0 or (told == 0 and chance < spec.spurious_share):
         which = int(unit(key) * (spec.signal_features if spec.signal_features > 0 else d))
-        outside = edge_of(spec, scene, place, which) + spec.margin
+        outside = edge_of(spec, scene, cursor, which) + spec.margin
         x[which] = min(1.0, outside + unit(mix(wrap_add(word, GOLDEN))) * (1.0 - outside))
     elif told == 0 and chance >= 1.0 - spec.poison_share:
         x[int(unit(key) * spec.poisoned_features)] = 1.0

@@ -15,21 +15,22 @@ from swerve.environments.worlds import World, assemble, context, world
 
 ORACLES = ("rectangle", "hyperplane")
 HYPERPLANE = ORACLES.index("hyperplane")
-TRIES = 100_000
+TRIES = 100_000  # draws before a setting is refused as impossible
+INSIDE = 1.0 - 1e-12  # shrinks a context a little, so that rounding never moves it out of the ball
 
 
 class Traffic(Spec):
-    """Queries whose best result may change, and signals that announce it.
+    """Queries whose best result may change, with signals that announce the changes.
 
     Each query has one relevant result with p ~ U[best_low, best_high] and others with p ~ U[other_low, other_high]. A fraction
-    `shifting_share` of the queries has k ~ U{events_low … events_high} events at uniform rounds; an event redraws all results until
-    another one is best, by more than `minimum_shift` over the former best when that is set. `minimum_event_distance` (the paper's 2L)
-    keeps events apart, and away from the start.
+    `shifting_share` of the queries has k ~ U{events_low … events_high} events at uniform rounds. An event redraws all results until
+    another one is best, by more than `minimum_shift` over the former best if that is set. `minimum_event_distance` (the paper's 2L)
+    separates events from each other and from the start.
 
-    With `oracle = "rectangle"` quiet contexts are uniform in a box [0, edge]^d and an event's context has one feature at
-    distance ≥ margin outside it. With `"hyperplane"` contexts lie in the L2 unit ball, at least `margin` below the plane w·x =
-    edge when quiet, at least `margin` above it at an event, w random. `order` is who asks when: one query after the other
-    ("sequential"), all equally often at random ("uniform"), or by Zipf's law ("zipf").
+    With `oracle = "rectangle"` quiet contexts are uniform in a box [0, edge]^d, and the context of an event has one feature at
+    distance ≥ margin outside it. With `"hyperplane"` contexts lie in the L2 unit ball: at least `margin` below the plane w·x = edge
+    when quiet, at least `margin` above it at an event, with random w. `order` is the order of the queries: one after the other
+    ("sequential"), all equally often at random ("uniform"), or by Zipf's law ("zipf") with `zipf_exponent`.
 
     The defaults are the workload that reproduces the paper's figures.
 
@@ -74,12 +75,12 @@ class Traffic(Spec):
 
     @property
     def rounds_per_query(self) -> int:
-        """The rounds of the busiest query."""
+        """Return the rounds of the busiest query."""
         return int(traffic_shares(self.queries, self.impressions, self.order, self.zipf_exponent).max())
 
 
 def draw_chances(spec: Traffic, stream: Stream, former: list[float] | None) -> list[float]:
-    """Click probabilities of a segment: another result is best than before, by enough."""
+    """Draw the click probabilities of a segment until another result is best than before, by enough."""
     for _ in range(TRIES):
         best = stream.integer(0, spec.results - 1)
         chances = [stream.uniform(spec.other_low, spec.other_high) for _ in range(spec.results)]
@@ -103,7 +104,7 @@ def draw_chances(spec: Traffic, stream: Stream, former: list[float] | None) -> l
 
 
 def draw_history(spec: Traffic, stream: Stream, rounds: int, shifts: bool) -> list[tuple[int, list[float]]]:
-    """When a query's click probabilities change, and to what."""
+    """Return the rounds at which a query's click probabilities change, and the new probabilities."""
     apart = max(1, spec.minimum_event_distance)
     starts: list[int] = []
     if shifts:
@@ -146,8 +147,8 @@ def _(spec: Traffic, seed: int) -> World:
 
 
 @context.register(Traffic)
-def _(spec, scene, place, told, x):
-    key = at(place.contexts, place.t)
+def _(spec, scene, cursor, told, x):
+    key = at(cursor.contexts, cursor.t)
     if spec.oracle == HYPERPLANE:
         beside_plane(spec, scene, key, told, x)
         return
@@ -163,7 +164,7 @@ def _(spec, scene, place, told, x):
 
 @kernel
 def beside_plane(spec, scene, key, told, x):
-    """A context of the hyperplane oracle: a height along the normal, and a uniform direction beside it inside the ball."""
+    """Write a context of the hyperplane oracle: a height along the normal, and a uniform direction beside it inside the ball."""
     word = key
     along = 0.0
     for j in range(len(x)):
@@ -180,7 +181,6 @@ def beside_plane(spec, scene, key, told, x):
     word = wrap_add(word, GOLDEN)
     height = low + unit(mix(word)) * (high - low)
     word = wrap_add(word, GOLDEN)
-    # shrink a hair, so that rounding never leaves the ball
-    scale = math.sqrt((1.0 - height * height) * unit(mix(word)) / square) * (1.0 - 1e-12) if square > 0.0 else 0.0
+    scale = math.sqrt((1.0 - height * height) * unit(mix(word)) / square) * INSIDE if square > 0.0 else 0.0
     for j in range(len(x)):
         x[j] = scale * x[j] + height * scene.normal[j]

@@ -1,4 +1,4 @@
-"""Workloads by name: what `swerve compare --workload mixed-noisy` means."""
+"""Workloads by name, as in `swerve compare --workload mixed-noisy`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLICKS: dict[str, dict[str, Any]] = {
     "uniform": {"best_low": 0.0, "best_high": 1.0, "other_low": 0.0, "other_high": 1.0, "minimum_gap": 0.05},
 }
 
-#: What each synthetic workload sets, on top of the defaults of `Shifts`.
+#: The settings of each synthetic workload, on top of the defaults of `Shifts`.
 SYNTHETIC: dict[str, dict[str, Any]] = {
     **CLICKS,
     **{f"{name}-noisy": {**settings, **NOISE} for name, settings in CLICKS.items()},
@@ -35,7 +35,7 @@ SYNTHETIC: dict[str, dict[str, Any]] = {
     "adversarial": {"poison_share": 0.01},
 }
 
-#: Workloads made from records, and what they set on top of `Hurricane`: they need data, and what shifts is what did.
+#: Workloads made from records, and their settings on top of `Hurricane`. They need data, and their shifts are the recorded ones.
 RECORDED: dict[str, dict[str, Any]] = {
     "hurricane": {},
     "hurricane-10k": {"impressions": 10_000},
@@ -47,7 +47,7 @@ WORKLOADS: dict[str, dict[str, Any]] = {**SYNTHETIC, **RECORDED}
 
 
 def workload(name: str, fraction: float | None = 0.1, **changes: Any) -> Spec:
-    """A workload by its name, with this fraction of the queries shifting; one made from records takes no notice of it.
+    """Return a workload by its name, with this fraction of the queries shifting. Recorded workloads ignore the fraction.
 
     >>> workload("clear-noisy", 0.5, impressions=30_000)
     Shifts(impressions=30000, shifting_share=0.5, silent_share=0.05, spurious_share=0.001)
