@@ -190,7 +190,7 @@ def daily_surprise(counts: NDArray[np.float64]) -> list[float]:
 
 
 def alarms_of(counts: NDArray[np.float64]) -> list[float]:
-    """Return the alarm of each day's first request: yesterday's surprise if it is a crossing and the day before had none, else 0."""
+    """Return the alarm of each day's first request: yesterday's surprise if it crossed and the day before did not, else 0."""
     levels = [0.0, 0.0, *daily_surprise(counts)[:-1]]
     return [now if now >= LOUD > then else 0.0 for then, now in itertools.pairwise(levels)]
 
