@@ -40,6 +40,8 @@ LOUD = 0.5  # a surprise of at least this is a crossing
 LATCH = 12.0  # hours without a crossing after which the next one is an alarm
 SCALE = 16.0  # the deviance that is a surprise of 1
 SPREAD = 0.1  # the variance of real counts exceeds Poisson's by about this times the expected count squared
+PRIOR_COUNT, PRIOR_HOURS = 0.5, 2.0  # the prior of a rate
+BURST_CAP = 2.0  # a burst enters the baseline with at most this many times the known rate
 QUIET = 0.3  # quiet features are uniform below this
 WINDOW_REQUESTS, WINDOW_LOW, WINDOW_HIGH = 4.0, 2.0, 24.0  # the fast window holds 4 requests, within 2 to 24 hours
 SENTENCES = 100.0  # television's shares are percentages of sentences: counted per 10,000
@@ -180,10 +182,10 @@ def daily_surprise(counts: NDArray[np.float64]) -> list[float]:
     seen, span = 0.0, 0.0
     keep = math.exp(-DAY / MEMORY)
     for count in counts.tolist():
-        rate = (seen + 0.5) / (span + 2.0)
-        out.append(surprise(count, DAY, 2.0 * seen + 0.5, 2.0 * span + 2.0, DAY * rate) if span >= WARM else 0.0)
+        rate = (seen + PRIOR_COUNT) / (span + PRIOR_HOURS)
+        out.append(surprise(count, DAY, 2.0 * seen + PRIOR_COUNT, 2.0 * span + PRIOR_HOURS, DAY * rate) if span >= WARM else 0.0)
         # winsorised: a burst enters the baseline with at most twice the known rate, or the next burst would be missed
-        entering = count / DAY if span <= WARM else min(count / DAY, 2.0 * (rate + 1.0 / (span + 2.0)))
+        entering = count / DAY if span <= WARM else min(count / DAY, BURST_CAP * (rate + 1.0 / (span + PRIOR_HOURS)))
         seen = seen * keep + entering * MEMORY * (1.0 - keep)
         span = span * keep + MEMORY * (1.0 - keep)
     return out
@@ -229,12 +231,14 @@ def arrive(word, requests, mass, news, opened, alarms):
         now = hour + min(1.0, (quantile - mass[hour]) / (mass[hour + 1] - mass[hour]))
         if opened[hour] == 0:
             opened[hour] = i + 1
-        rate = (seen + 0.5) / (span + 2.0)
+        rate = (seen + PRIOR_COUNT) / (span + PRIOR_HOURS)
         window = min(max(WINDOW_REQUESTS / rate, WINDOW_LOW), WINDOW_HIGH)  # wider when traffic is low
         fast = fast * math.exp(-(now - before) / window) + 1.0
         heard = 0
         if span >= WARM:
-            level = surprise(2.0 * fast - 1.0, 2.0 * window, 2.0 * seen + 0.5, 2.0 * span + 2.0, 2.0 * window * rate)
+            level = surprise(
+                2.0 * fast - 1.0, 2.0 * window, 2.0 * seen + PRIOR_COUNT, 2.0 * span + PRIOR_HOURS, 2.0 * window * rate
+            )
             if level >= LOUD:
                 if now - crossed > LATCH:
                     heard |= said(VOLUME, level)
@@ -248,7 +252,7 @@ def arrive(word, requests, mass, news, opened, alarms):
             alarms[written, 0] = i + 1
             alarms[written, 1] = heard
             written += 1
-        most = 2.0 * (rate + 1.0 / (span + 2.0))
+        most = BURST_CAP * (rate + 1.0 / (span + PRIOR_HOURS))
         keep = math.exp(-(now - before) / MEMORY)
         seen = seen * keep + (1.0 if span <= WARM or fast / window <= most else most * window / fast)
         span = span * keep + MEMORY * (1.0 - keep)

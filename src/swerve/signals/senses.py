@@ -1,4 +1,4 @@
-"""Senses: what a query's own traffic says, as surprises in [0, 1]: what is measured, and with which constants."""
+"""The settings and the state of the signals that are computed from a query's own traffic."""
 
 from __future__ import annotations
 
@@ -6,32 +6,34 @@ from typing import Annotated, Any
 
 from swerve.core.spec import Gap, Positive, Probability, Range, Spec
 
-#: Kinds of signals, as a plan names them: five of the traffic itself, and two made of numbers that the caller sends.
+#: Kinds of signals in a plan: five are computed from the traffic, two from numbers that the caller sends.
 VOLUME, ABANDONMENT, REFORMULATION, AGE, NEW, COUNT, RAW = 0, 1, 2, 3, 4, 5, 6
-#: How many signals need no number from the caller: each has a latch of its own.
+#: The number of signals that need no number from the caller. Each has its own latch.
 OWN = 5
-#: The two rates, by their place in the fields of a row: abandoned or not, reformulated or not.
+#: Indices of the two rates in the fields of a row.
 ABANDONED, REFORMULATED = 0, 1
 HOUR = 3600.0
 
 
 class Senses(Spec):
-    """How traffic becomes surprises. Times are hours where nothing else is said; docs/signals.md has the rules and the figures.
+    """How traffic becomes surprises. Times are hours unless a name says otherwise; docs/signals.md has the rules and the figures.
 
-    Volume and counts: `baseline_hours` is how far back a baseline reaches, `warmup_hours` how much of it there must be before anything can be a
-    surprise. The fast window is as long as `window_requests` requests take, between `window_hours_low` and `window_hours_high`. `overdispersion` is
-    how much real counts vary beyond Poisson's, `full_surprise_deviance` the deviance that is a surprise of 1; a burst enters the baseline with at
-    most `burst_cap` times the rate known.
+    Volume and counts: the baseline covers `baseline_hours`; nothing is a surprise before `warmup_hours` of it. The fast window is
+    as long as `window_requests` requests take, between `window_hours_low` and `window_hours_high`. `overdispersion` is the excess
+    variance of real counts over Poisson's. A deviance of `full_surprise_deviance` is a surprise of 1. A burst enters the baseline
+    with at most `burst_cap` times the known rate.
 
-    Rates: a CUSUM for odds that rise by the factor `odds_factor`, up to `evidence_ceiling` (a crossing is at half of it). The baseline forgets by
-    `baseline_rate_retention` a request, what it is winsorised by forgets by `recent_rate_retention`; it speaks after `rate_warmup_requests` requests, of which
-    `min_contrary_outcomes` had the other outcome. `close_after_seconds` is in seconds: so long at least a request may still be answered.
+    Rates: a CUSUM for odds that rise by the factor `odds_factor`, up to `evidence_ceiling` (a crossing is at half of it). With each
+    request the baseline keeps `baseline_rate_retention` of its weight, and the recent rate that winsorises it keeps
+    `recent_rate_retention`. A rate can be a surprise after `rate_warmup_requests` requests, of which `min_contrary_outcomes` had
+    the other outcome. A request waits at least `close_after_seconds` for its answer.
 
-    Latch: a crossing (`crossing_level` or more) is heard if the last one is more than `latch_hours` hours old, and for rates, age and new
-    candidates also `latch_requests` requests. What is not heard is noise below `noise_ceiling`.
+    Latch: a crossing (a level of at least `crossing_level`) is heard if the last one is more than `latch_hours` old, and for rates,
+    age and new candidates also `latch_requests` requests ago. Otherwise the signal is noise below `noise_ceiling`.
 
-    `freshness_hours` is the age in which the freshness of a candidate falls by the factor e. Season: an hour of the week is trusted by half
-    after `season_half_trust_requests` requests, averaged over `season_weeks` weeks; a young query is at most `season_max_share` of all traffic.
+    The freshness of a candidate falls by the factor e in `freshness_hours`. Season: an hour of the week has half its full weight
+    after `season_half_trust_requests` requests and is averaged over `season_weeks` weeks; a young query counts for at most
+    `season_max_share` of all traffic.
 
     >>> Senses(latch_hours=6).latch_hours
     6.0
@@ -70,27 +72,27 @@ class Senses(Spec):
 
 
 def senses_layout(numbers: int) -> list[tuple[Any, ...]]:
-    """Fields of a query's row, for so many numbers that the caller may send."""
+    """Return the fields of a query's row when the caller may send this many numbers."""
     each = numbers
     return [
         ("requests", "i8"),
-        ("word", "u8"),  # of the query: its noise is its own
-        ("clock", "f8"),  # the season's, at the last request
-        ("fast", "f8"),  # F, S and B of SIGNALS: requests in the fast window, in the baseline; hours of baseline
+        ("word", "u8"),  # a random word of the query, for its noise
+        ("clock", "f8"),  # the season's clock at the last request
+        ("fast", "f8"),  # F, S and B of docs/signals.md: requests in the fast window, in the baseline; hours of baseline
         ("slow", "f8"),
         ("span", "f8"),
-        ("crossed", "f8", OWN),  # when each signal was last loud
+        ("crossed", "f8", OWN),  # the time of each signal's last crossing
         ("climb", "f8", 2),  # W of each rate
         ("recent_hits", "f8", 2),  # Fk, Fn
         ("recent", "f8", 2),
         ("past_hits", "f8", 2),  # Sk, Sn
         ("past", "f8", 2),
-        ("opened", "f8", 2),  # the buckets of requests that may still be answered: the current one, and the one before
-        ("number", "f8", each),  # what the caller sent last
+        ("opened", "f8", 2),  # start times of the buckets of unanswered requests: the current one, and the one before
+        ("number", "f8", each),  # the last number from the caller
         ("number_slow", "f8", each),
         ("number_span", "f8", each),
         ("number_crossed", "f8", each),
-        ("bucket_requests", "i4", 4),  # in each bucket: requests, and requests with a session (current, current, before, before)
-        ("bucket_answers", "i4", 4),  # in each bucket: clicks, and reformulations
+        ("bucket_requests", "i4", 4),  # per bucket: requests, and requests with a session (current, current, before, before)
+        ("bucket_answers", "i4", 4),  # per bucket: clicks, and reformulations
         ("muted", "i2", OWN),  # requests for which each signal stays latched, whatever the time
     ]

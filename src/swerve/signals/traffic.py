@@ -1,4 +1,4 @@
-"""A request through all senses: the verbs that a service calls. No allocation, no clock: time is an argument, in unix seconds."""
+"""The signals of a request: the verbs that a service calls. No allocation, no clock: time is an argument, in unix seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from swerve.signals.surprise import busyness, number, volume
 
 @kernel
 def begin_senses(spec: Any, row: Any, word: Any, now: Any) -> None:
-    """Make a zeroed row that of a query which has never been asked; `word` is a random one of the query's own."""
+    """Initialise a zeroed row for a new query; `word` is a random word of the query's own."""
     row.requests = 0
     row.word = word
     row.clock = 0.0
@@ -47,7 +47,7 @@ def begin_senses(spec: Any, row: Any, word: Any, now: Any) -> None:
 
 @Entry
 def set_up(params: Any, table: Any, seasons: Any, now: Any) -> None:
-    """Fresh rows and a fresh season."""
+    """Initialise rows and a season."""
     for i in range(len(table)):
         begin_senses(params[0], table[i], at(np.uint64(0), np.uint64(i)), now)
     begin_season(params[0], seasons[0], now)
@@ -55,7 +55,7 @@ def set_up(params: Any, table: Any, seasons: Any, now: Any) -> None:
 
 @kernel
 def freshness(spec, since, now):
-    """1 for what is new, falling by e in `freshness_hours` hours; 0 where nothing is known."""
+    """Return 1 for a new candidate, falling by the factor e in `freshness_hours`; 0 if its age is unknown."""
     if math.isnan(since):
         return 0.0
     return math.exp(-max(0.0, now - since) / (HOUR * spec.freshness_hours))
@@ -63,20 +63,20 @@ def freshness(spec, since, now):
 
 @kernel
 def noise(row, j, now):
-    """A number in [0, 1) that depends on the query, on the request, and on which signal asks."""
+    """Return a number in [0, 1) that depends on the query, on the request, and on the signal."""
     moment = wrap_add(np.uint64(np.int64(now * 1e3)), np.uint64(j) << np.uint64(56))
     return unit(at(row.word ^ moment, np.uint64(row.requests)))
 
 
 @kernel
 def latched(spec, crossed, now):
-    """Whether the last crossing is too recent for another to be heard; time may have gone back since."""
+    """Return whether the last crossing is too recent for another to be heard; the clock may have been set back since."""
     return abs(now - crossed) <= HOUR * spec.latch_hours
 
 
 @kernel
 def own_level(spec, row, kind, loudness, published, first, now):
-    """The level of one of the signals that the traffic itself has; `loudness` is that of the volume."""
+    """Return the level of one of the signals computed from the traffic; `loudness` is that of the volume."""
     if kind == VOLUME:
         return loudness
     if kind == ABANDONMENT:
@@ -90,11 +90,11 @@ def own_level(spec, row, kind, loudness, published, first, now):
 def sense(
     spec: Any, row: Any, season: Any, plan: Any, numbers: Any, published: Any, first: Any, session: Any, now: Any, x: Any
 ) -> None:
-    """One request: into the season and the row; then x[j] for each signal of the plan.
+    """Add one request to the season and the row; then write x[j] for each signal of the plan.
 
-    A signal that is loud, and was not of late, is heard: x[j] is its level, `crossing_level` or more. Else x[j] is noise, uniform below
-    `noise_ceiling`: a classifier that learns where a feature usually lies needs it to lie somewhere, and no level below `crossing_level` is worth
-    an alarm. RAW numbers go through as they are, clipped to [0, 1].
+    A signal at `crossing_level` or more that is not latched is heard: x[j] is its level. Otherwise x[j] is noise, uniform below
+    `noise_ceiling`: a classifier that learns the usual range of a feature needs some variation, and no level below `crossing_level`
+    justifies an alarm. RAW numbers are passed through, clipped to [0, 1].
     """
     advance(spec, season, now)
     du = max(0.0, season.clock - row.clock) if row.requests > 0 else 0.0
@@ -112,7 +112,7 @@ def sense(
         if row.muted[kind] > 0:
             row.muted[kind] -= 1
         if level >= spec.crossing_level:
-            # a query that has not been known for a day has no "usual": it only shuts its latches
+            # a query known for less than `warmup_hours` has no usual level: its crossings only start the latches
             if known and row.muted[kind] == 0 and not latched(spec, row.crossed[kind], now):
                 heard |= 1 << kind
             row.crossed[kind] = now
@@ -137,12 +137,12 @@ def sense(
 
 @kernel
 def answered(spec: Any, row: Any, shown: Any, clicked: Any, now: Any) -> None:
-    """Feedback for a request shown at `shown`: 1 clicked, 0 abandoned. What nobody answers is abandoned in the end, too."""
+    """Count the feedback for a request shown at `shown`: 1 clicked, 0 abandoned. Unanswered requests count as abandoned later."""
     if clicked != 0:
         count_answer(row, ABANDONED, shown)
 
 
 @kernel
 def reformulated(spec: Any, row: Any, shown: Any, now: Any) -> None:
-    """The session of a request shown at `shown` went on to another query shortly after."""
+    """Note that the session of a request shown at `shown` soon asked another query."""
     count_answer(row, REFORMULATED, shown)

@@ -108,11 +108,15 @@ def theorem4(horizon: int, n: int, events: int, shift: float, gap: float, diamet
 
     C · ( (3k + 2d_F + 2)·n/Δ + k·n/ε_S² ) · ln T, with C = 19
 
-    From Theorem 1 with R0 = `ucb1_regret`, L = ⌈c·n/ε_S²·ln T⌉ for any c ≤ 18, L ≤ T, and T ≥ 2: both R0(T/m) and R0(L) are at most
-    R0(T), and there are 3k + 2d_F + 2 of them; R0(T) ≤ (n−1)/Δ · (8·ln(1+T) + 1 + π²/3) ≤ 18.87·(n−1)/Δ·ln T, the factor being
-    largest at T = 2; L ≤ (c + 0.73)·n/ε_S²·ln T, since 1 ≤ 0.73·n/ε_S²·ln T for n ≥ 2; T·failure ≤ 2 is absorbed by rounding n − 1
-    up to n. For T ≥ 100 the same steps give C = 9 with c ≤ 8. The printed theorem has C = 1 inside an O(·), and no + 2 (phase 1).
-    That L = c·n/ε_S²·ln T is long enough is proved only with the constant of `proof_length`, and measured for c = 4.
+    From Theorem 1 with R0 = `ucb1_regret`, L = ⌈c·n/ε_S²·ln T⌉ for any c ≤ 18, L ≤ T, and T ≥ 2:
+
+    - R0(T/m) and R0(L) are both at most R0(T), and there are 3k + 2d_F + 2 of them;
+    - R0(T) ≤ (n−1)/Δ · (8·ln(1+T) + 1 + π²/3) ≤ 18.87·(n−1)/Δ·ln T; the factor is largest at T = 2;
+    - L ≤ (c + 0.73)·n/ε_S²·ln T, since 1 ≤ 0.73·n/ε_S²·ln T for n ≥ 2;
+    - T·failure ≤ 2 is absorbed by rounding n − 1 up to n.
+
+    For T ≥ 100 the same steps give C = 9 with c ≤ 8. The printed theorem has C = 1 inside an O(·), and no + 2 (phase 1). That
+    L = c·n/ε_S²·ln T is long enough is proved only with the constant of `proof_length`, and measured for c = 4.
 
     Paper: Theorem 4
 
