@@ -21,9 +21,9 @@ FORGOTTEN = 1e-100  # an arm whose plays weigh less than this is treated as unpl
 Discount = Annotated[float, Range(0.0, 1.0, open_low=True)]
 
 
-def discount_for(who: str, horizon: int, shifts: int) -> float:
+def discount_for(owner: str, horizon: int, shifts: int) -> float:
     """Return γ = 1 − √(Υ / T) / 4: Garivier and Moulines's discount for T rounds with Υ changes."""
-    horizon, shifts = coerced(who, "horizon", Natural, horizon), max(1, coerced(who, "shifts", Count, shifts))
+    horizon, shifts = coerced(owner, "horizon", Natural, horizon), max(1, coerced(owner, "shifts", Count, shifts))
     return 1.0 - 0.25 * math.sqrt(min(1.0, shifts / horizon))
 
 

@@ -14,14 +14,14 @@ from swerve.core.tables import has
 from swerve.core.verbs import kernel
 
 STEPS = 255  # a reward is stored in one byte: clicks are exact, other rewards are rounded to 1/255
-NOBODY = 255  # the arm of an empty entry of the ring; arms are below 64
+EMPTY = 255  # the arm of an empty entry of the ring; arms are below 64
 MOST = 65535  # the largest value of a 16-bit entry of the ring
 LONGEST = 1 << 20  # a ring of 3 MiB per query
 
 
-def window_for(who: str, horizon: int, shifts: int) -> int:
+def window_for(owner: str, horizon: int, shifts: int) -> int:
     """Return τ = 2 √(T ln T / Υ), at most T: Garivier and Moulines's window for T rounds with Υ changes."""
-    horizon, shifts = coerced(who, "horizon", Natural, horizon), max(1, coerced(who, "shifts", Count, shifts))
+    horizon, shifts = coerced(owner, "horizon", Natural, horizon), max(1, coerced(owner, "shifts", Count, shifts))
     return max(1, min(horizon, LONGEST, round(2.0 * math.sqrt(horizon * math.log(horizon) / shifts))))
 
 
@@ -103,7 +103,7 @@ def window_begin(spec, row, word):
 def window_restart(spec, row):
     row.t = 0
     for i in range(row.arms.shape[0]):
-        row.arms[i] = NOBODY
+        row.arms[i] = EMPTY
         row.values[i] = 0
     for arm in range(row.plays.shape[0]):
         clear_arm(row, arm)
@@ -120,17 +120,17 @@ def clear_arm(row, arm):
 def window_evict(spec, row, arm):
     for i in range(row.arms.shape[0]):
         if row.arms[i] == arm:
-            row.arms[i] = NOBODY
+            row.arms[i] = EMPTY
             row.values[i] = 0
     clear_arm(row, arm)
 
 
 @kernel
 def window_show(spec, row, arm, now):
-    """Count the play; return the arm whose play has left the window, or NOBODY."""
+    """Count the play; return the arm whose play has left the window, or EMPTY."""
     here = row.t % row.arms.shape[0]
     gone = np.int64(row.arms[here])
-    if gone != NOBODY:
+    if gone != EMPTY:
         row.plays[gone] -= 1
         row.earned[gone] -= np.int64(row.values[here])
     row.arms[here] = arm
@@ -239,7 +239,7 @@ def _(spec, row, arm):
 @show.register(SWTS)
 def _(spec, row, arm, now):
     gone = window_show(spec, row, arm, now)
-    if gone != NOBODY:
+    if gone != EMPTY:
         rescale(spec, row, gone)
     rescale(spec, row, arm)
 

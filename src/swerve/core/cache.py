@@ -32,7 +32,7 @@ _decorating = threading.Lock()
 def own_names() -> None:
     """Give compiled functions names that are unique across processes.
 
-    Numba builds these names from counters that each process starts anew. Code compiled by two processes can therefore contain two
+    Numba builds these names from counters that start at zero in each process. Code compiled by two processes can therefore contain two
     functions with one name. A process that loads both from the cache runs one in place of the other, and then reads and writes at
     the offsets of the wrong layout.
     """
@@ -54,7 +54,7 @@ def cache_root() -> Path | None:
         probe.touch()
         probe.unlink()
     except (OSError, RuntimeError) as error:  # RuntimeError: no home directory
-        log.warning("compiled code is not cached, every start compiles anew: %s", error)
+        log.warning("compiled code is not cached, every start compiles again: %s", error)
         return None
     return base
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: A value in an error message has at most so many characters; of a longer one the head and the tail are shown.
+#: The most characters of a value in an error message; of a longer value the head and the tail are shown.
 LONGEST, HEAD, TAIL = 200, 160, 20
 
 
@@ -63,7 +63,7 @@ def table_of(name: str, values: Any) -> NDArray[Any]:
     except (TypeError, ValueError, OverflowError):  # for example rows of different lengths
         table = np.asarray(None)
     if table.dtype.kind not in "biuf":
-        raise SwerveError(f"{name} = {shown(values)} is not allowed; {name} must be numbers, in lines of one length")
+        raise SwerveError(f"{name} = {shown(values)} is not allowed; {name} must be numbers, in rows of equal length")
     return table
 
 

@@ -56,7 +56,7 @@ class Watcher:
     def _take(self, arms: ArrayLike, values: ArrayLike) -> NDArray[np.bool_]:
         chosen, rewards = np.asarray(arms), np.ascontiguousarray(table_of("values", values), np.float64)
         if rewards.ndim != 1:
-            raise SwerveError("values must be one line of rewards, one for each play")
+            raise SwerveError("values must be one row of rewards, one for each play")
         if chosen.dtype.kind not in "iu":
             raise SwerveError(f"arm = {arms!r} is not allowed; arm must be a whole number")
         chosen = chosen.astype(np.int64)

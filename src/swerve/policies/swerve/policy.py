@@ -118,7 +118,7 @@ class Swerve(Spec):
         if not predict.knows(self.classifier):
             self.refuse("classifier", "a classifier, such as QuantileBox()")
         if not evidence.knows(self.net):
-            self.refuse("net", "a detector that says since when: Split() or Blind()")
+            self.refuse("net", "a detector with the verbs evidence and onset: Split() or Blind()")
         if not isinstance(self.test, ChangeTest):
             self.refuse("test", "a ChangeTest()")
         if not isinstance(self.trust, Trust):
