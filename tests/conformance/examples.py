@@ -64,7 +64,7 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
     "QuantileBox": lambda: [
         cls_named("QuantileBox")(outer_tail=0.1, inner_tail=0.3, tail_factor=0.1, warmup_contexts=20)
     ],  # alarms within a test's rounds
-    "Hull": lambda: [cls_named("Hull")(margin=0.05, points=24)],
+    "Hull": lambda: [cls_named("Hull")(margin=0.05, max_points=24)],
     "Traffic": lambda: [
         cls_named("Traffic")(queries=3, impressions=900, results=4, shifting_share=1.0, features=2, order="zipf"),
         cls_named("Traffic")(queries=2, impressions=600, features=3, shifting_share=1.0, oracle="hyperplane"),
