@@ -41,7 +41,7 @@ class Piecewise(Spec):
 
 
 @context.register(Piecewise)
-def _(spec, scene, cursor, told, x):
+def _(spec, scene, cursor, event, x):
     return
 
 

@@ -32,9 +32,9 @@ _decorating = threading.Lock()
 def own_names() -> None:
     """Give compiled functions names that are unique across processes.
 
-    Numba builds these names from counters that start at zero in each process. Code compiled by two processes can therefore contain two
-    functions with one name. A process that loads both from the cache runs one in place of the other, and then reads and writes at
-    the offsets of the wrong layout.
+    Numba builds these names from counters that start at zero in each process. Code compiled by two processes can therefore contain
+    two functions with one name. A process that loads both from the cache runs one in place of the other, and then reads and writes
+    at the offsets of the wrong layout.
     """
     FunctionIdentity._unique_ids = itertools.count(int.from_bytes(os.urandom(6)) << 16)
 

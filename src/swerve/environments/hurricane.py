@@ -299,7 +299,7 @@ def _(spec: Hurricane, seed: int) -> World:
 
 
 @context.register(Hurricane)
-def _(spec, scene, cursor, told, x):
+def _(spec, scene, cursor, event, x):
     word = at(cursor.contexts, cursor.t)
     for j in range(SIGNALS):
         word = wrap_add(word, GOLDEN)

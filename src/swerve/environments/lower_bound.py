@@ -298,18 +298,18 @@ def climb(high: float, margin: float) -> float:
 
 @context.register(SingleEvent)
 @context.register(ManyPhases)
-def _(spec, scene, cursor, told, x):
+def _(spec, scene, cursor, event, x):
     key = at(cursor.contexts, cursor.t)
     word = key
     for j in range(len(x)):
         word = wrap_add(word, GOLDEN)
         x[j] = unit(mix(word)) * scene.edge
-    if told != 0:
+    if event != 0:
         x[int(unit(key) * len(x))] = scene.outside + unit(mix(wrap_add(word, GOLDEN))) * (1.0 - scene.outside)
 
 
 @context.register(FalsePositives)
-def _(spec, scene, cursor, told, x):
+def _(spec, scene, cursor, event, x):
     for j in range(len(x)):
         x[j] = 0.0
     number = (cursor.t - 1) // scene.length  # the phase, counted from 0
@@ -322,9 +322,9 @@ def _(spec, scene, cursor, told, x):
 
 
 @context.register(OutsideClass)
-def _(spec, scene, cursor, told, x):
+def _(spec, scene, cursor, event, x):
     word = at(cursor.contexts, cursor.t)
     for j in range(len(x)):
         word = wrap_add(word, GOLDEN)
         along = (2.0 * unit(mix(word)) - 1.0) * scene.reach  # in [−reach, reach): the sign is the side, the size the distance
-        x[j] = 0.5 if told != 0 else (1.0 - along if along > 0.0 else -along)
+        x[j] = 0.5 if event != 0 else (1.0 - along if along > 0.0 else -along)

@@ -263,7 +263,7 @@ def edge_of(spec, scene, cursor, j):
 
 
 @context.register(Shifts)
-def _(spec, scene, cursor, told, x):
+def _(spec, scene, cursor, event, x):
     d = len(x)
     key = at(cursor.contexts, cursor.t)
     word = key
@@ -275,9 +275,9 @@ def _(spec, scene, cursor, told, x):
         return
     word = wrap_add(word, GOLDEN)
     chance = unit(mix(word))  # decides whether a quiet round looks like a signal or is poisoned
-    if cursor.signal != 0 or (told == 0 and chance < spec.spurious_share):
+    if cursor.signal != 0 or (event == 0 and chance < spec.spurious_share):
         which = int(unit(key) * (spec.signal_features if spec.signal_features > 0 else d))
         outside = edge_of(spec, scene, cursor, which) + spec.margin
         x[which] = min(1.0, outside + unit(mix(wrap_add(word, GOLDEN))) * (1.0 - outside))
-    elif told == 0 and chance >= 1.0 - spec.poison_share:
+    elif event == 0 and chance >= 1.0 - spec.poison_share:
         x[int(unit(key) * spec.poisoned_features)] = 1.0

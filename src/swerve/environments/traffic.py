@@ -147,23 +147,23 @@ def _(spec: Traffic, seed: int) -> World:
 
 
 @context.register(Traffic)
-def _(spec, scene, cursor, told, x):
+def _(spec, scene, cursor, event, x):
     key = at(cursor.contexts, cursor.t)
     if spec.oracle == HYPERPLANE:
-        beside_plane(spec, scene, key, told, x)
+        beside_plane(spec, scene, key, event, x)
         return
     word = key
     for j in range(len(x)):
         word = wrap_add(word, GOLDEN)
         x[j] = unit(mix(word)) * scene.edge[j]
-    if told != 0 and len(x) > 0:
+    if event != 0 and len(x) > 0:
         which = int(unit(key) * len(x))
         outside = scene.edge[which] + spec.margin
         x[which] = min(1.0, outside + unit(mix(wrap_add(word, GOLDEN))) * (1.0 - outside))
 
 
 @kernel
-def beside_plane(spec, scene, key, told, x):
+def beside_plane(spec, scene, key, event, x):
     """Write a context of the hyperplane oracle: a height along the normal, and a uniform direction beside it inside the ball."""
     word = key
     along = 0.0
@@ -176,7 +176,7 @@ def beside_plane(spec, scene, key, told, x):
         x[j] -= along * scene.normal[j]
         square += x[j] * x[j]
     low, high = -1.0, scene.edge[0] - spec.margin
-    if told != 0:
+    if event != 0:
         low, high = scene.edge[0] + spec.margin, 1.0
     word = wrap_add(word, GOLDEN)
     height = low + unit(mix(word)) * (high - low)

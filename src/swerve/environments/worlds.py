@@ -63,8 +63,8 @@ def advance(spec, scene, segments, cursor):
 
 
 @verb
-def context(spec, scene, cursor, told, x):
-    """Write the round's context into x; `told` is 1 if the round is an event, else 0."""
+def context(spec, scene, cursor, event, x):
+    """Write the round's context into x; `event` is 1 if the round is an event, else 0."""
 
 
 @verb(default=_chance)

@@ -45,7 +45,7 @@ LEARNING, TESTING, FALSE_ALARM, UNSEEN, MISSED = range(5)
 
 
 @kernel
-def count(tally, note, told, report):
+def count(tally, note, event, report):
     """Count a round with an event or a report. A label belongs to the alarm before this round's, so it is counted first."""
     if report & LABEL_FALSE:
         tally.false_labels += 1
@@ -57,23 +57,23 @@ def count(tally, note, told, report):
         tally.restarts += 1
     if report & CONSULTED:
         tally.consulted += 1
-    tally.events += told
+    tally.events += event
     if report & ALARM:
-        tally.true_alarms += told
-        tally.false_alarms += 1 - told
-        note.true_alarm = told
+        tally.true_alarms += event
+        tally.false_alarms += 1 - event
+        note.true_alarm = event
     elif report & CONSULTED:
-        tally.misses += told
+        tally.misses += event
     else:
-        tally.unseen += told
+        tally.unseen += event
 
 
 @kernel
-def cause_after(cause, told, report):
+def cause_after(cause, event, report):
     """Return the cause of this round's regret, given the cause in the round before."""
     if report & ALARM:
-        return LEARNING if told != 0 else FALSE_ALARM
-    if told != 0:
+        return LEARNING if event != 0 else FALSE_ALARM
+    if event != 0:
         return MISSED if report & CONSULTED else UNSEEN
     if report & RESTARTED and cause != FALSE_ALARM:
         return LEARNING
@@ -111,19 +111,19 @@ def play(
     for t in range(start, stop):
         query = schedule[t]
         cursor = cursors[query]
-        told = advance(env, facts, segments, cursor)
+        event = advance(env, facts, segments, cursor)
         if see:
-            context(env, facts, cursor, told, x)
+            context(env, facts, cursor, event, x)
             if admissible(spec, pools[groups[query]], x) != 0:
                 tally.rounds += t - start
                 return t
-        arm, report = decide(spec, table[query], pools, groups[query], writer, x, told, available, float(t))
+        arm, report = decide(spec, table[query], pools, groups[query], writer, x, event, available, float(t))
         if click(env, facts, segments, cursor, arm):
             reward(spec, table[query], arm, 1.0, float(t), float(t))
             tally.clicks += 1.0
-        if told != 0 or report > CONSULTED:
-            count(tally, notes[query], told, report)
-            notes[query].cause = cause_after(notes[query].cause, told, report)
+        if event != 0 or report > CONSULTED:
+            count(tally, notes[query], event, report)
+            notes[query].cause = cause_after(notes[query].cause, event, report)
         elif report == CONSULTED:
             tally.consulted += 1
         lost = best(env, facts, segments, cursor) - chance(env, facts, segments, cursor, arm)
