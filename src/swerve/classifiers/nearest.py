@@ -263,7 +263,7 @@ def locate(points, d, x, work):
         for k in range(d):
             work.column[k] = 0.0
         work.column[d] = work.lift
-        for _ in range(3):
+        for _ in range(3):  # repeated orthogonalisation removes rounding errors
             straighten(d, work)
         for k in range(d):
             toward[k] = -work.column[k] / total

@@ -25,6 +25,9 @@ log = logging.getLogger("swerve.cache")
 #: Folders unused for this many seconds (60 days) belong to code that no longer exists.
 STALE_AFTER = 60 * 86_400.0
 
+#: A process numbers its functions from a random multiple of 2^16 of up to 64 bits.
+RANDOM_BYTES, COUNTER_BITS = 6, 16
+
 config: Any = numba.config
 _decorating = threading.Lock()
 
@@ -36,7 +39,7 @@ def own_names() -> None:
     two functions with one name. A process that loads both from the cache runs one in place of the other, and then reads and writes
     at the offsets of the wrong layout.
     """
-    FunctionIdentity._unique_ids = itertools.count(int.from_bytes(os.urandom(6)) << 16)
+    FunctionIdentity._unique_ids = itertools.count(int.from_bytes(os.urandom(RANDOM_BYTES)) << COUNTER_BITS)
 
 
 own_names()

@@ -28,6 +28,8 @@ from swerve.core.spec import Spec, walk
 VERSIONS = f"2 {numba.__version__} {np.__version__} {platform.python_version()} {platform.machine()}"
 #: Packages whose version stands for their code, besides the standard library.
 FIXED = {"numba", "numpy", "llvmlite"}
+#: Hexadecimal digits of a fingerprint: 64 bits, so that two of a few thousand folders never collide.
+DIGITS = 16
 
 
 def fingerprint(function: Callable[..., Any], specs: Iterable[Spec] = ()) -> str:
@@ -82,7 +84,7 @@ def _fingerprint(function: Callable[..., Any], classes: frozenset[type]) -> tupl
                     todo.append(value)
                 elif not name.startswith("_") and name != "marker" and (shown := text_of(value)) is not None:
                     parts.append(f"{item.__qualname__}.{name}={shown}")
-    return hashlib.sha256("\n".join([VERSIONS, *sorted(parts)]).encode()).hexdigest()[:16], importable
+    return hashlib.sha256("\n".join([VERSIONS, *sorted(parts)]).encode()).hexdigest()[:DIGITS], importable
 
 
 def reached(function: FunctionType, parts: list[str], passing: bool) -> Iterator[Any]:

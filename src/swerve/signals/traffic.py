@@ -15,6 +15,10 @@ from swerve.signals.season import DAY, advance, begin_season
 from swerve.signals.senses import ABANDONED, ABANDONMENT, AGE, COUNT, HOUR, OWN, RAW, REFORMULATED, REFORMULATION, VOLUME
 from swerve.signals.surprise import busyness, number, volume
 
+KIND_BITS, KIND_MASK = 8, 255  # the bits of a plan's entry that hold the kind of signal; the index of a number is above
+MILLISECONDS = 1e3  # noise changes every millisecond
+SIGNAL_SHIFT = np.uint64(56)  # puts the index of a signal above the bits of the time
+
 
 @kernel
 def begin_senses(spec: Any, row: Any, word: Any, now: Any) -> None:
@@ -64,7 +68,7 @@ def freshness(spec, since, now):
 @kernel
 def noise(row, j, now):
     """Return a number in [0, 1) that depends on the query, on the request, and on the signal."""
-    moment = wrap_add(np.uint64(np.int64(now * 1e3)), np.uint64(j) << np.uint64(56))
+    moment = wrap_add(np.uint64(np.int64(now * MILLISECONDS)), np.uint64(j) << SIGNAL_SHIFT)
     return unit(at(row.word ^ moment, np.uint64(row.requests)))
 
 
@@ -118,7 +122,7 @@ def sense(
             row.crossed[kind] = now
             row.muted[kind] = spec.latch_requests if kind != VOLUME else 0
     for j in range(len(plan)):
-        kind, i = plan[j] & 255, plan[j] >> 8
+        kind, i = plan[j] & KIND_MASK, plan[j] >> KIND_BITS
         level = 0.0
         if kind < OWN:
             if (heard >> kind) & 1:

@@ -16,6 +16,9 @@ from swerve.core.errors import SwerveError, nearest
 from swerve.core.spec import Spec
 from swerve.simulate.loop import play
 
+#: Hexadecimal digits of a plan's digest in a file name.
+DIGITS = 12
+
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
@@ -35,7 +38,7 @@ class Plan:
     def digest(self) -> str:
         """Return a digest of the plan and of the code that plays it: results of other code have another digest."""
         text = json.dumps([self.as_text(), play.digest(self.policy, self.environment)], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
 @dataclasses.dataclass(frozen=True)
