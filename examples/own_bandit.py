@@ -38,7 +38,7 @@ def main() -> None:
     fleet = swerve.Fleet(softmax, queries=3, arms=4)
     print("three decisions:", [fleet.select(query).arm for query in range(3)])
 
-    traffic = swerve.Traffic(queries=10, impressions=200_000, shifting=0.5, features=2)
+    traffic = swerve.Traffic(queries=10, impressions=200_000, shifting_share=0.5, features=2)
     policies = {
         "alone": softmax,
         "under the paper's BWC": swerve.BWC(swerve.Testable(softmax, length=300), swerve.Rectangle(margin=0.1)),

@@ -17,8 +17,8 @@ arms = 8
 grace_seconds = 0.05   # clicks come at once here; people need seconds
 
 [signals]
-warm = 0.0003          # hours of baseline before a value can be a surprise (default 24)
-latch = 0.0003         # hours without a crossing before the next one counts (default 12)
+warmup_hours = 0.0003  # hours of baseline before a value can be a surprise (default 24)
+latch_hours = 0.0003   # hours without a crossing before the next one counts (default 12)
 
 [signals.numbers]
 news = "count"         # `raw` uses the number as it is, clipped to [0, 1]

@@ -14,7 +14,7 @@ POLICIES = {
 
 
 def main() -> None:
-    traffic = swerve.Traffic(queries=20, impressions=400_000, shifting=0.25, order="uniform")
+    traffic = swerve.Traffic(queries=20, impressions=400_000, shifting_share=0.25, order="uniform")
     print(f"{traffic.queries} queries, {traffic.impressions:,} impressions, a quarter of them shifting; means of {RUNS} runs\n")
     print(f"{'policy':<12}{'clicks lost':>12}{'alarms: true':>14}{'false':>7}  description")
     for name, words in POLICIES.items():

@@ -24,7 +24,7 @@ LABELS = {
 def main() -> None:
     figure, axes = plt.subplots(figsize=(8, 4.2), dpi=150)
     for name, colour in COLOURS.items():
-        results = swerve.simulate(swerve.policy(name), swerve.Traffic(shifting=0.25, order="uniform"), runs=10)
+        results = swerve.simulate(swerve.policy(name), swerve.Traffic(shifting_share=0.25, order="uniform"), runs=10)
         rounds, curves = results.rounds / 1e6, results.curves / 1e3
         mean, spread = curves.mean(axis=0), curves.std(axis=0, ddof=1)
         axes.plot(rounds, mean, color=colour, label=LABELS[name], linewidth=2, linestyle="--" if name == "oracle-ts" else "-")

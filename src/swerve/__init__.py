@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from swerve.simulate import Results, simulate
 
 
-#: Name → the package that holds it, imported when the name is first used: `swerve --help` need not wait for Numba.
+#: Name → the package that defines it, imported on first use, so that `swerve --help` does not wait for Numba.
 _WHERE = {
     "Always": "swerve.classifiers",
     "AsyncClient": "swerve.client",
@@ -179,7 +179,7 @@ def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'swerve' has no attribute {name!r}")
     module = importlib.import_module(_WHERE[name])
-    return module if name == "simulate" else getattr(module, name)  # the package `simulate` can be called itself
+    return module if name == "simulate" else getattr(module, name)  # the package `simulate` is itself callable
 
 
 def __dir__() -> list[str]:

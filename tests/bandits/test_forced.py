@@ -37,7 +37,7 @@ def test_every_arm_gets_its_share(order, slack, rate):
 
 
 def test_the_rate_grows_with_the_root_of_the_number_of_starts():
-    fleet = Fleet(Forced(UCB1(alpha=1e-9), 0.02, growing=True), queries=1, arms=2)
+    fleet = Fleet(Forced(UCB1(alpha=1e-9), 0.02, rate_grows=True), queries=1, arms=2)
     shares = []
     for starts in range(1, 10):
         arms = []

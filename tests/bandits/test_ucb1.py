@@ -20,7 +20,7 @@ def twin(n, **constants):
     return type("Bandit", (Plain,), {"evict": lambda self, arm: self.bandit.evict(arm)})(Twin(n, **constants))
 
 
-@pytest.mark.parametrize("constants", [{}, {"alpha": 2.0}, {"alpha": 6.0, "t0": 500.0, "offset": 1.0}, {"offset": 0.5}])
+@pytest.mark.parametrize("constants", [{}, {"alpha": 2.0}, {"alpha": 6.0, "t0": 500.0, "plays_offset": 1.0}, {"plays_offset": 0.5}])
 @pytest.mark.parametrize("ways", [{}, {"changing": True, "evictions": 0.02}, {"delay": 7}])
 def test_equals_the_twin_round_by_round(constants, ways):
     check_duel(Fleet(UCB1(**constants), queries=1, arms=5), twin(5, **constants), 300, seed=1, **ways)
@@ -28,7 +28,7 @@ def test_equals_the_twin_round_by_round(constants, ways):
 
 def test_proof_constants_are_the_papers_index():
     spec = UCB1.of_the_proof(1000)
-    assert (spec.alpha, spec.t0, spec.offset) == (6.0, 1000.0, 1.0)
+    assert (spec.alpha, spec.t0, spec.plays_offset) == (6.0, 1000.0, 1.0)
     # Algorithm 2 prints 12·√(2·ln(t + T)/(1 + n)): the same number
     assert 6 * math.sqrt(8 * math.log(1003) / 5) == pytest.approx(12 * math.sqrt(2 * math.log(1003) / 5), rel=1e-15)
 
@@ -72,7 +72,7 @@ def test_millions_of_plays():
 
 
 def test_kept_means_and_widths_are_those_of_the_counts():
-    fleet = Fleet(UCB1(offset=0.5), queries=1, arms=4)
+    fleet = Fleet(UCB1(plays_offset=0.5), queries=1, arms=4)
     dice = np.random.default_rng(0)
     for _ in range(500):
         decision = fleet.select(0)

@@ -42,7 +42,7 @@ def test_news_that_change_by_the_hour_are_quiet_and_a_jump_is_heard_once():
 
 def test_without_the_dispersion_term_wild_noise_raises_alarms():
     """The term is what lets one threshold serve busy queries, too."""
-    wild = [signals.on_noise(Senses(spread=spread), 100, 5, 4, signals.WILD)[0] for spread in (0.0, 0.1)]
+    wild = [signals.on_noise(Senses(overdispersion=spread), 100, 5, 4, signals.WILD)[0] for spread in (0.0, 0.1)]
     assert wild[0] > 1.0
     assert wild[1] <= 0.1
 
@@ -111,7 +111,7 @@ def test_a_burst_is_one_alarm_for_a_policy(abrupt):
     assert loop.found == 1.0
     assert loop.per_burst <= 1.1
     assert loop.elsewhere <= 0.01
-    assert signals.in_the_loop(Senses(quiet=0.0), Swerve(), signals.PLAN, abrupt, meant=False).elsewhere > 0.5
+    assert signals.in_the_loop(Senses(noise_ceiling=0.0), Swerve(), signals.PLAN, abrupt, meant=False).elsewhere > 0.5
     # BWC shares one rectangle: a single test on a rare query that wrongly says "false" hides half of the later bursts. Whether a
     # run has one is chance, so the typical run is asserted.
     safe = [signals.in_the_loop(Senses(), policy("bwc"), signals.PLAN, abrupt, meant=True, seed=seed) for seed in range(5, 14)]

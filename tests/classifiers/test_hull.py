@@ -16,8 +16,8 @@ from swerve.core.errors import SpecError
 from swerve.core.spec import pack, record_dtype
 
 FEATURES = 4
-SMALL = Hull(margin=0.0625, points=6)  # twice the margin is a step of the grid that the examples lie on, so that ties occur
-LARGE = Hull(margin=0.0625, points=64)
+SMALL = Hull(margin=0.0625, max_points=6)  # twice the margin is a step of the grid that the examples lie on, so that ties occur
+LARGE = Hull(margin=0.0625, max_points=64)
 PREDICT, LEARN, MERGE, CLEAR = range(4)
 
 
@@ -102,7 +102,7 @@ def test_safe_and_few_false_alarms_when_a_hyperplane_is_the_truth():
     """Theorem: no event is missed, and at most (1 + 1/δ)^d quiet contexts of the unit ball raise an alarm."""
     rng = np.random.default_rng(2)
     d, margin = 2, 0.25
-    spec = Hull(margin=margin, points=64)
+    spec = Hull(margin=margin, max_points=64)
     params = pack(spec)
     for _ in range(5):
         pools = begun(spec, 2, d)
@@ -166,7 +166,7 @@ def test_with_correct_labels_no_event_is_ever_missed(d, margin):
     contexts = np.ascontiguousarray(np.outer(height, normal) + beside * (room / norms)[:, None] * (d > 1))
     truth[(contexts @ normal + shift < margin) & (truth == 1)] = 2  # rounding has moved it inside the margin: never emitted
     kept = truth < 2
-    spec = Hull(margin=margin, points=64)
+    spec = Hull(margin=margin, max_points=64)
     pools = np.zeros(2, record_dtype(pool_layout(spec, 8 if d <= 8 else 16 if d <= 16 else 64)))
     for pool in pools:
         begin_pool(spec, pool, d)
@@ -247,8 +247,8 @@ def test_a_full_table_never_misses(a, b, c, xs):
     limited = asked(SMALL, pool, delta, xs)
     unlimited = asked(LARGE, *filled(LARGE, a, b, c), xs)
     assert all(said or not full for said, full in zip(limited, unlimited, strict=True))
-    assert pool.count == min(len(everything), SMALL.points)
-    assert (pool.spilled > 0) == (len(everything) > SMALL.points)
+    assert pool.count == min(len(everything), SMALL.max_points)
+    assert (pool.spilled > 0) == (len(everything) > SMALL.max_points)
 
 
 # ---------------------------------------------------------------- compaction
@@ -286,7 +286,7 @@ def test_compact_of_degenerate_tables():
 
 
 def test_compact_makes_room():
-    inside = [(i / 128.0, 0.25) for i in range(LARGE.points - 3)]
+    inside = [(i / 128.0, 0.25) for i in range(LARGE.max_points - 3)]
     pool, delta = filled(LARGE, [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0)], inside, [(1.0, 1.0)])
     assert (pool.count, pool.spilled) == (64, 1)
     assert (compact(LARGE, pool), pool.count) == (61, 3)
@@ -299,7 +299,7 @@ def test_the_spec_says_what_it_allows():
     with pytest.raises(SpecError, match="margin must be > 0"):
         Hull(margin=0.0)
     with pytest.raises(SpecError, match="points must be"):
-        Hull(points=0)
+        Hull(max_points=0)
 
 
 def test_groups_that_share_a_writer_are_never_mistaken_for_each_other():

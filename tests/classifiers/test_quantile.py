@@ -48,7 +48,13 @@ def draws(kind, count, d=1, seed=0):
 
 @pytest.mark.parametrize(
     "named",
-    [{}, {"warm": 1}, {"outer": 0.1, "inner": 0.3, "reach": 0.2, "warm": 20}, {"margin": 0.5, "warm": 50}, {"reach": 0.0}],
+    [
+        {},
+        {"warmup_contexts": 1},
+        {"outer_tail": 0.1, "inner_tail": 0.3, "tail_factor": 0.2, "warmup_contexts": 20},
+        {"min_margin": 0.5, "warmup_contexts": 50},
+        {"tail_factor": 0.0},
+    ],
     ids=str,
 )
 def test_equals_the_twin(named):
@@ -141,7 +147,7 @@ def test_blame_compares_features_by_their_own_spread():
 def test_a_slow_drift_is_followed_and_a_sudden_excess_is_still_one(speed):
     """One range of the feature in 100,000 contexts; every 100th is half a range beyond the edge of its day.
 
-    The trailing side follows with outer · 8 / 2048 average deviations per context at most: for uniform values, 2e-5 of their range.
+    The trailing side follows by at most outer_tail · 8 / 2048 mean deviations per context: for uniform values, 2e-5 of their range.
     """
     learner = settled(draws("uniform", LONG))
     moved = speed * np.arange(100_000)
@@ -185,12 +191,12 @@ def test_more_than_the_outer_share_is_usual():
     contexts[10::20] = 3.0
     learner = settled(contexts)
     assert not learner.predict([3.0])
-    assert settled(contexts, outer=0.06, inner=0.2).predict([3.0])
+    assert settled(contexts, outer_tail=0.06, inner_tail=0.2).predict([3.0])
 
 
 def test_a_margin_by_hand_holds_where_the_learnt_one_is_smaller():
     contexts = draws("uniform", 50_000)
-    learnt, by_hand, small = (settled(contexts, margin=margin).pools[0] for margin in (0.0, 0.5, 0.01))
+    learnt, by_hand, small = (settled(contexts, min_margin=margin).pools[0] for margin in (0.0, 0.5, 0.01))
     assert by_hand.high[0] == by_hand.high_outer[0] + 0.5
     assert by_hand.low[0] == by_hand.low_outer[0] - 0.5
     assert small.high[0] == learnt.high[0]
@@ -200,19 +206,19 @@ def test_a_margin_by_hand_holds_where_the_learnt_one_is_smaller():
 def test_the_warm_up_is_silent():
     contexts = draws("uniform", 400)
     contexts[::10] = 50.0
-    assert not shown(Learner(QuantileBox(warm=400), d=1), contexts).any()
-    learner = settled(draws("uniform", 299), warm=300)
+    assert not shown(Learner(QuantileBox(warmup_contexts=400), d=1), contexts).any()
+    learner = settled(draws("uniform", 299), warmup_contexts=300)
     assert not learner.predict([50.0])
     learner.absorb([0.5])
     assert learner.predict([50.0])
 
 
 def test_with_hardly_a_warm_up_the_first_context_is_the_whole_range():
-    learner = settled(np.array([[0.4]]), warm=1)
+    learner = settled(np.array([[0.4]]), warmup_contexts=1)
     assert not learner.predict([0.4])
     assert learner.predict([0.41])
     assert learner.predict([0.39])
-    near = settled(np.array([[-0.4]]), warm=1, margin=0.1)
+    near = settled(np.array([[-0.4]]), warmup_contexts=1, min_margin=0.1)
     assert [near.predict([x]) for x in (-0.51, -0.49, -0.31, -0.29)] == [True, False, False, True]
 
 
@@ -265,5 +271,5 @@ def test_what_would_spoil_the_box_for_good_is_refused(bad):
 
 
 def test_the_inner_quantiles_lie_inside():
-    with pytest.raises(SwerveError, match=r"inner = 0\.02 is not allowed; inner must be > outer"):
-        QuantileBox(inner=0.02)
+    with pytest.raises(SwerveError, match=r"inner_tail = 0\.02 is not allowed; inner_tail must be > outer_tail"):
+        QuantileBox(inner_tail=0.02)

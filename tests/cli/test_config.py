@@ -22,7 +22,7 @@ spec = "bwc(epsilon=0.2)"
 test_length = 500
 [signals]
 use = ["volume"]
-latch = 6
+latch_hours = 6
 [signals.numbers]
 "a.b" = "count"
 """
@@ -84,7 +84,7 @@ def test_show_is_a_configuration_that_means_the_same(write):
     assert invoke("show", again) == text
     assert load(again).policy == config.policy
     assert load(again).signals.numbers == {"a.b": "count"}
-    assert load(again).signals.tuning["latch"] == 6
+    assert load(again).signals.tuning["latch_hours"] == 6
     shown = json.loads(invoke("show", path, "--json"))
     assert {k: v for k, v in shown["policy"].items() if k != "seed"} == tomllib.loads(text)["policy"]
 

@@ -311,7 +311,7 @@ def test_where_secrets_are_missing_a_restore_names_the_file_and_no_option_that_i
     (tmp_path / "swerve.db.secrets").unlink()
     done = CliRunner().invoke(app, ["restore", str(copy), str(tmp_path / "swerve.db")], catch_exceptions=False)
     assert done.exit_code == 0
-    assert "none of its queries can be found" in done.stderr
+    assert "no query can be found" in done.stderr
     assert f"in place before the service starts: {tmp_path}/swerve.db.secrets, mode 0600" in done.stderr
     assert "--secrets" not in done.stderr
 

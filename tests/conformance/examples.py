@@ -47,7 +47,7 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
         ),
     ],
     "Forced": lambda: [
-        cls_named("Forced")(UCB1(), 0.3, growing=True),
+        cls_named("Forced")(UCB1(), 0.3, rate_grows=True),
         cls_named("Forced")(Thompson(), 0.3, "random"),
     ],
     "CUSUM": lambda: [cls_named("CUSUM")(10, 0.05, 2.0)],  # eager ones: an alarm must happen within a test's few rounds
@@ -61,19 +61,44 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
     "DTS": lambda: [cls_named("DTS")(0.2)],  # weights are divided down within a test's few rounds
     "Finite": lambda: [Finite(Matrix(TABLE))],
     "Matrix": lambda: [Matrix(TABLE)],
-    "QuantileBox": lambda: [cls_named("QuantileBox")(outer=0.1, inner=0.3, reach=0.1, warm=20)],  # alarms within a test's rounds
-    "Hull": lambda: [cls_named("Hull")(margin=0.05, points=24)],
+    "QuantileBox": lambda: [
+        cls_named("QuantileBox")(outer_tail=0.1, inner_tail=0.3, tail_factor=0.1, warmup_contexts=20)
+    ],  # alarms within a test's rounds
+    "Hull": lambda: [cls_named("Hull")(margin=0.05, max_points=24)],
     "Traffic": lambda: [
-        cls_named("Traffic")(queries=3, impressions=900, results=4, shifting=1.0, features=2, order="zipf"),
-        cls_named("Traffic")(queries=2, impressions=600, features=3, shifting=1.0, oracle="hyperplane"),
+        cls_named("Traffic")(queries=3, impressions=900, results=4, shifting_share=1.0, features=2, order="zipf"),
+        cls_named("Traffic")(queries=2, impressions=600, features=3, shifting_share=1.0, oracle="hyperplane"),
     ],
     "Shifts": lambda: [
-        cls_named("Shifts")(queries=3, impressions=900, results=4, shifting=1.0, features=2, silent=0.3, spurious=0.05, lag=20),
         cls_named("Shifts")(
-            queries=3, impressions=900, shifting=0.3, bursting=0.3, burst_every=50, features=3, moves="one", drift=0.1
+            queries=3,
+            impressions=900,
+            results=4,
+            shifting_share=1.0,
+            features=2,
+            silent_share=0.3,
+            spurious_share=0.05,
+            lag_rounds=20,
         ),
         cls_named("Shifts")(
-            queries=2, impressions=900, shifting=1.0, events_high=3, features=2, moves="return", poison=0.1, glide=40
+            queries=3,
+            impressions=900,
+            shifting_share=0.3,
+            bursting_share=0.3,
+            burst_every=50,
+            features=3,
+            moves="one",
+            edge_drift=0.1,
+        ),
+        cls_named("Shifts")(
+            queries=2,
+            impressions=900,
+            shifting_share=1.0,
+            events_high=3,
+            features=2,
+            moves="return",
+            poison_share=0.1,
+            glide_rounds=40,
         ),
     ],
     "Hurricane": lambda: [cls_named("Hurricane")(impressions=600)],

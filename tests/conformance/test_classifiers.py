@@ -172,7 +172,7 @@ def test_the_deltas_of_several_writers_may_come_in_any_order(classifier):
 
 @ABSORBING
 def test_what_counts_contexts_is_not_joined_whole(classifier):
-    with pytest.raises(SwerveError, match="cannot be joined"):
+    with pytest.raises(SwerveError, match="cannot be merged"):
         Learner(classifier, d=2).merge(Learner(classifier, d=2))
 
 

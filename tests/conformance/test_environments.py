@@ -10,38 +10,38 @@ import swerve
 from swerve import UCB1, simulate
 from swerve.core.spec import pack
 from swerve.environments import world
-from swerve.environments.contract import advance, best, chance, click, context
+from swerve.environments.worlds import advance, best, chance, click, context
 from swerve.simulate import Session
 
 EVERY = pytest.mark.parametrize("environment", environments(), ids=label)
 
 
 def tables(instance):
-    parts = (instance.schedule, instance.rounds, instance.places, instance.segments, instance.scene, instance.owner)
+    parts = (instance.schedule, instance.rounds, instance.cursors, instance.segments, instance.scene, instance.owner)
     return [part.tobytes() for part in parts]
 
 
 def walk(instance):
     """Every round of every query, by the kernels, uncompiled: (query, event, context, probabilities, best, clicks)."""
-    spec, scene, places = pack(instance.spec)[0], instance.scene[0], instance.places.copy()
+    spec, scene, cursors = pack(instance.spec)[0], instance.scene[0], instance.cursors.copy()
     for query in instance.schedule:
-        place, x = places[query], np.zeros(instance.features)
-        told = advance(spec, scene, instance.segments, place)
-        context(spec, scene, place, told, x)
+        cursor, x = cursors[query], np.zeros(instance.features)
+        told = advance(spec, scene, instance.segments, cursor)
+        context(spec, scene, cursor, told, x)
         arms = range(instance.arms)
         yield (
             int(query),
             int(told),
             x,
-            [float(chance(spec, scene, instance.segments, place, arm)) for arm in arms],
-            float(best(spec, scene, instance.segments, place)),
-            [bool(click(spec, scene, instance.segments, place, arm)) for arm in arms],
+            [float(chance(spec, scene, instance.segments, cursor, arm)) for arm in arms],
+            float(best(spec, scene, instance.segments, cursor)),
+            [bool(click(spec, scene, instance.segments, cursor, arm)) for arm in arms],
         )
 
 
 def glides(environment):
     """Whether click probabilities also move between events."""
-    return type(environment).__name__ == "Hurricane" or getattr(environment, "glide", 0) > 0
+    return type(environment).__name__ == "Hurricane" or getattr(environment, "glide_rounds", 0) > 0
 
 
 def test_something_is_registered():

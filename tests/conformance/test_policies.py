@@ -24,7 +24,7 @@ EVERY = pytest.mark.parametrize("policy", policies(), ids=label)
 
 @functools.cache
 def drawn():
-    return world(Traffic(queries=2, impressions=700, results=N, shifting=1.0, features=D, order="uniform"), 1)
+    return world(Traffic(queries=2, impressions=700, results=N, shifting_share=1.0, features=D, order="uniform"), 1)
 
 
 class Plain:
@@ -83,7 +83,7 @@ def test_compiled_equals_interpreted_to_the_byte(policy):
     see = bool(reads_context(policy)) and accepts_boxes(policy)  # unseen contexts are zeros, which is a number too
     instance, states = drawn(), []
     for tables, pick in ((fast, lambda entry, *more: entry.bind(policy, *more)), (slow, lambda entry, *more: entry.plain)):
-        places, x = instance.places.copy(), np.zeros(D)
+        places, x = instance.cursors.copy(), np.zeros(D)
         tally, notes = np.zeros(1, loop.TALLY), np.zeros(2, loop.NOTE)
 
         def rounds(start, stop, tables=tables, pick=pick, places=places, x=x, tally=tally, notes=notes):

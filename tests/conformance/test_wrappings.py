@@ -172,7 +172,10 @@ def test_what_the_bandit_does_not_know_its_combinator_does_not_claim(cls):
 @EVERY
 def test_a_blamed_feature_is_the_classifiers_compiled_too(cls):
     """An alarm of a feature that is low, under every combinator that a BWC fits in."""
-    bwc = BWC(Testable(Thompson(), length=5), cls_named("QuantileBox")(outer=0.1, inner=0.3, reach=0.1, warm=20))
+    bwc = BWC(
+        Testable(Thompson(), length=5),
+        cls_named("QuantileBox")(outer_tail=0.1, inner_tail=0.3, tail_factor=0.1, warmup_contexts=20),
+    )
     if cls in (BWC, Testable, cls_named("ExploreFirst")):
         spec = bwc if cls is BWC else BWC(around(cls, Thompson()), bwc.classifier)
     else:

@@ -34,7 +34,7 @@ def test_the_text_of_a_policy_reads_back_as_the_policy(name):
     [
         BWC(Testable(Thompson(2, 3), length=17, epsilon=0.125), Finite(Matrix(((1, -1, 0), (-1, 1, 1))))),
         Oracle(EXP3S(gamma=1e-3, alpha=2.5e-7)),
-        BWC(Testable(UCB1(alpha=6, t0=1e6, offset=1)), Rectangle(margin=1 / 3)),
+        BWC(Testable(UCB1(alpha=6, t0=1e6, plays_offset=1)), Rectangle(margin=1 / 3)),
     ],
 )
 def test_compositions_read_back(spec):
@@ -42,9 +42,9 @@ def test_compositions_read_back(spec):
 
 
 def test_environments_read_back():
-    spec = Traffic(queries=7, impressions=1000, order="zipf", exponent=0.7, oracle="hyperplane")
+    spec = Traffic(queries=7, impressions=1000, order="zipf", zipf_exponent=0.7, oracle="hyperplane")
     assert environment(repr(spec)) == spec
-    assert environment("traffic(queries=7, impressions=1_000, order=zipf, exponent=.7, oracle='hyperplane')") == spec
+    assert environment("traffic(queries=7, impressions=1_000, order=zipf, zipf_exponent=.7, oracle='hyperplane')") == spec
 
 
 def test_tunings_follow_the_problem():
@@ -63,7 +63,7 @@ def test_tunings_follow_the_problem():
         ("BWC(UCB1(), Rectangle())", "BWC: bandit = UCB1() is not allowed; bandit must be testable"),
         ("BWC(Testable(UCB1()), UCB1())", "classifier must be a classifier"),
         ("UCB1(alpha=1, 2)", "those without a name come first"),
-        ("UCB1(1, 2, 3, 4)", "UCB1: 4 values without a name are too many (UCB1 takes alpha, t0, offset)"),
+        ("UCB1(1, 2, 3, 4)", "UCB1: 4 values without a name are too many (UCB1 takes alpha, t0, plays_offset)"),
         ("__import__('os')", "cannot be read"),
         ("Testable()", "Testable: bandit is missing (Testable takes bandit, length, epsilon)"),
         ("UCB1(1, alpha=2)", "UCB1: alpha is given twice"),

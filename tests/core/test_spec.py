@@ -122,9 +122,9 @@ BAD = {
     "length beyond 64 bits": (lambda: Testable(UCB1(), length=2**63), ["length", "9223372036854775808", "≥ 1", "2^63 − 1"]),
     "length beyond all printing": (lambda: Testable(UCB1(), length=10**5000), ["length", "16610 bits", "2^63 − 1"]),
     "a table for a number": (lambda: Rectangle(margin=np.eye(3)), ["margin", "array([[1., 0., 0.],", "> 0"]),
-    "misspelt field": (lambda: UCB1(alhpa=1), ["UCB1", "'alhpa'", "did you mean 'alpha'?", "alpha, t0, offset"]),
-    "unknown field": (lambda: UCB1(zzz=1), ["UCB1", "unknown parameter 'zzz' (UCB1 takes alpha, t0, offset)"]),
-    "too many values": (lambda: UCB1(1, 2, 3, 4), ["UCB1", "4 values", "alpha, t0, offset"]),
+    "misspelt field": (lambda: UCB1(alhpa=1), ["UCB1", "'alhpa'", "did you mean 'alpha'?", "alpha, t0, plays_offset"]),
+    "unknown field": (lambda: UCB1(zzz=1), ["UCB1", "unknown parameter 'zzz' (UCB1 takes alpha, t0, plays_offset)"]),
+    "too many values": (lambda: UCB1(1, 2, 3, 4), ["UCB1", "4 values", "alpha, t0, plays_offset"]),
     "a field twice": (lambda: UCB1(1, alpha=2), ["UCB1", "alpha is given twice"]),
     "a field missing": (lambda: BWC(Testable(UCB1())), ["BWC", "classifier is missing"]),
     "exp3s for no arms": (lambda: EXP3S.tuned(0, 100), ["EXP3S.tuned", "n = 0", "≥ 1"]),
@@ -169,7 +169,7 @@ BAD = {
         ["pooling", "'x'", "'shared'"],
     ),
     "unknown policy": (lambda: policy("ucb2"), ["policy", "'ucb2'", "ucb1"]),
-    "unknown parameter": (lambda: policy("UCB1(beta=2)"), ["UCB1", "'beta'", "alpha, t0, offset"]),
+    "unknown parameter": (lambda: policy("UCB1(beta=2)"), ["UCB1", "'beta'", "alpha, t0, plays_offset"]),
     "unknown parameter of a recipe": (lambda: policy("bwc(lenght=2)"), ["bwc", "'lenght'", "'length'"]),
     "unknown environment": (lambda: environment("trafic"), ["environment", "'trafic'", "traffic"]),
     "bad value in text": (lambda: policy("bwc(margin=-1)"), ["margin", "-1", "> 0"]),
@@ -206,7 +206,7 @@ def test_a_class_that_makes_itself_answers_for_itself():
             object.__setattr__(self, "rate", 2 * twice)
 
     assert Own(twice=2.0).rate == 4.0
-    assert list(inspect.signature(UCB1).parameters) == ["alpha", "t0", "offset"]  # the check does not hide the fields
+    assert list(inspect.signature(UCB1).parameters) == ["alpha", "t0", "plays_offset"]  # the check does not hide the fields
 
 
 def test_spec_error_has_its_parts():

@@ -144,7 +144,7 @@ def test_who_finds_nothing_says_what_they_mean(search: Search) -> None:
     place = inside.ranker.rows.get(inside.ranker.key_of("jaguar"))
     assert place is not None
     senses = place.record.senses
-    assert float(senses.past_hits[1]) + int(senses.told[1]) + int(senses.told[3]) > 5
+    assert float(senses.past_hits[1]) + int(senses.bucket_answers[1]) + int(senses.bucket_answers[3]) > 5
 
 
 @uncompiled

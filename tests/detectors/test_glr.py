@@ -102,7 +102,7 @@ def test_published_tuning():
 
 
 def test_ten_million_plays_of_one_arm():
-    watcher = Watcher(GLR(every=7))
+    watcher = Watcher(GLR(check_every=7))
     values = np.tile([1.0, 0.0, 1.0, 1.0], 2_500_000)
     assert watcher.run(values) == []
     assert watcher.table[0].total[0] == 7_500_000.0

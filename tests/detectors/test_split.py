@@ -185,9 +185,9 @@ def test_ten_million_plays_of_one_arm():
 @pytest.mark.parametrize(
     ("named", "words"),
     [
-        ({"levels": 2}, r"in \[3, 19\]"),
-        ({"levels": 20}, r"in \[3, 19\]"),
-        ({"often": 3}, "a power of 2"),
+        ({"suffix_levels": 2}, r"in \[3, 19\]"),
+        ({"suffix_levels": 20}, r"in \[3, 19\]"),
+        ({"checks_per_doubling": 3}, "a power of 2"),
         ({"hazard": 1.0}, r"in \(0, 1\)"),
     ],
 )

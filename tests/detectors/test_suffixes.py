@@ -67,7 +67,7 @@ def test_long_suffixes_are_due_less_often_and_never_without_the_shorter_ones():
 
 def test_counts_are_exact_at_a_hundred_million_plays():
     """The marks hold totals modulo 2^20: beyond that they must still add up."""
-    watcher = Watcher(GLR(every=10**6))
+    watcher = Watcher(GLR(check_every=10**6))
     row, before, clicks = watcher.table[0], 100_000_000, 60_000_000.0
     row.plays[0], row.total[0] = before, clicks
     for k in range(12):
@@ -86,4 +86,4 @@ def test_too_many_levels_are_refused():
     with pytest.raises(SwerveError, match="levels = 20"):
         suffix_layout(2, MOST_LEVELS + 1)
     with pytest.raises(SwerveError, match="levels"):
-        GLR(levels=MOST_LEVELS + 1)
+        GLR(suffix_levels=MOST_LEVELS + 1)

@@ -8,22 +8,22 @@ import numpy as np
 from swerve import Shifts
 from swerve.core.spec import pack
 from swerve.environments import world
-from swerve.environments.contract import advance, chance, context
+from swerve.environments.worlds import advance, chance, context
 
 #: Every query shifts, 2,000 rounds each. All tests keep to 9–16 features and at most 8 results: one compilation for all.
-SMALL = Shifts(queries=20, impressions=40_000, shifting=1.0)
+SMALL = Shifts(queries=20, impressions=40_000, shifting_share=1.0)
 
 
 @numba.njit
-def walk(params, scene, segments, places, query, told, signal, chances, xs):
+def walk(params, scene, segments, cursors, query, told, signal, chances, xs):
     """The environment's own part of every round of a query."""
     for t in range(len(told)):
-        place = places[query]
-        told[t] = advance(params[0], scene[0], segments, place)
-        signal[t] = place.signal
-        context(params[0], scene[0], place, told[t], xs[t])
+        cursor = cursors[query]
+        told[t] = advance(params[0], scene[0], segments, cursor)
+        signal[t] = cursor.signal
+        context(params[0], scene[0], cursor, told[t], xs[t])
         for arm in range(chances.shape[1]):
-            chances[t, arm] = chance(params[0], scene[0], segments, place, arm)
+            chances[t, arm] = chance(params[0], scene[0], segments, cursor, arm)
 
 
 class Rounds:
@@ -34,7 +34,7 @@ class Rounds:
         self.told, self.signal = np.zeros(rounds, np.int64), np.zeros(rounds, np.int64)
         self.chances, self.xs = np.zeros((rounds, instance.arms)), np.full((rounds, instance.features), np.nan)
         walk(
-            pack(instance.spec), instance.scene, instance.segments, instance.places.copy(), query, self.told, self.signal,
+            pack(instance.spec), instance.scene, instance.segments, instance.cursors.copy(), query, self.told, self.signal,
             self.chances, self.xs,
         )  # fmt: skip
 
@@ -51,6 +51,7 @@ def rounds_of(spec, seed=0):
 
 #: All that can be wrong with signals at once.
 EVERYTHING = {
-    "silent": 0.3, "spurious": 0.05, "poison": 0.05, "poisoned": 2, "drift": 0.1, "season": 700, "correlation": 0.4, "relevant": 4,
-    "lead": 30, "lag": 30, "glide": 20, "bursting": 0.5, "shifting": 0.5, "burst_every": 100,
+    "silent_share": 0.3, "spurious_share": 0.05, "poison_share": 0.05, "poisoned_features": 2, "edge_drift": 0.1,
+    "season_rounds": 700, "feature_correlation": 0.4, "signal_features": 4,
+    "lead_rounds": 30, "lag_rounds": 30, "glide_rounds": 20, "bursting_share": 0.5, "shifting_share": 0.5, "burst_every": 100,
 }  # fmt: skip

@@ -11,8 +11,8 @@ from twins import hurricane as twins
 from swerve import Hurricane, SpecError, SwerveError, policy, simulate
 from swerve.core.spec import pack
 from swerve.environments import world
-from swerve.environments.contract import advance, context
 from swerve.environments.hurricane import LOUD, QUIET, STORMS, alarms_of, arrive, daily_surprise, surprise
+from swerve.environments.worlds import advance, context
 
 REAL = os.environ.get("SWERVE_DATA")
 real = pytest.mark.skipif(not REAL, reason="SWERVE_DATA does not name the folder of the real records")
@@ -32,12 +32,12 @@ def real_records(monkeypatch):
 
 def walk(instance):
     """(event, signal, context) of each round."""
-    spec, places = pack(instance.spec)[0], instance.places.copy()
+    spec, cursors = pack(instance.spec)[0], instance.cursors.copy()
     for _ in range(int(instance.rounds[0])):
-        told = advance(spec, instance.scene[0], instance.segments, places[0])
+        told = advance(spec, instance.scene[0], instance.segments, cursors[0])
         x = np.full(3, np.nan)
-        context(spec, instance.scene[0], places[0], told, x)
-        yield int(told), int(places[0]["signal"]), x
+        context(spec, instance.scene[0], cursors[0], told, x)
+        yield int(told), int(cursors[0]["signal"]), x
 
 
 def alarm_rounds(instance, feature):
@@ -53,17 +53,17 @@ def first_rounds(hours):
     return out
 
 
-@pytest.mark.parametrize("fields", [{}, {"floor": 0.2, "ceiling": 0.25}, {"background": 30.0}])
+@pytest.mark.parametrize("fields", [{}, {"click_floor": 0.2, "click_ceiling": 0.25}, {"background_interest": 30.0}])
 def test_chances_follow_the_shares_hour_by_hour(records, fields):
     spec = Hurricane(impressions=3000, **fields)
     instance = world(spec, 4)
     assert (instance.queries, instance.arms, instance.features) == (1, 4, 3)
     assert instance.rounds.tolist() == [3000] == [spec.rounds_per_query]
-    opened = first_rounds(twins.times(4, 3000, spec.background))
+    opened = first_rounds(twins.times(4, 3000, spec.background_interest))
     lines = {int(line["since"]): line["chance"][:4] for line in instance.segments}
     assert len(opened) > 200
     for hour, since in opened.items():
-        expected = [spec.floor + (spec.ceiling - spec.floor) * twins.share(storm, hour) for storm in STORMS]
+        expected = [spec.click_floor + (spec.click_ceiling - spec.click_floor) * twins.share(storm, hour) for storm in STORMS]
         np.testing.assert_allclose(lines[since], expected, atol=1e-12)
     assert set(lines) - set(opened.values()) == set(instance.segments["since"][instance.segments["signal"] > 0]) - set(
         opened.values()
@@ -198,11 +198,11 @@ def test_the_walk_is_the_same_compiled_and_not(records):
 def test_only_seed_spec_and_files_decide(records, tmp_path, monkeypatch):
     def everything(seed, **fields):
         w = world(Hurricane(impressions=1000, **fields), seed)
-        return b"".join(part.tobytes() for part in (w.schedule, w.places, w.segments, w.scene))
+        return b"".join(part.tobytes() for part in (w.schedule, w.cursors, w.segments, w.scene))
 
     first = everything(1)
     assert first == everything(1) != everything(2)
-    assert first != everything(1, background=2.0)
+    assert first != everything(1, background_interest=2.0)
     monkeypatch.setenv("SWERVE_DATA", str(twins.write(tmp_path / "copy")))
     assert everything(1) == first
     monkeypatch.setenv("SWERVE_DATA", str(twins.write(tmp_path / "other", interest=[(2, 1, 0, 0)] * 11)))
@@ -227,8 +227,8 @@ def test_a_handful_of_requests_is_enough(records, requests):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"floor": 0.6}, "Hurricane: floor = 0.6 is not allowed; floor must be < ceiling = 0.6"),
-        ({"background": 0}, "background = 0.0 is not allowed; background must be > 0"),
+        ({"click_floor": 0.6}, "Hurricane: click_floor = 0.6 is not allowed; click_floor must be < click_ceiling = 0.6"),
+        ({"background_interest": 0}, "background_interest = 0.0 is not allowed; background_interest must be > 0"),
         ({"impressions": 0}, "impressions = 0 is not allowed"),
     ],
 )

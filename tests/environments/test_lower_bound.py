@@ -16,7 +16,7 @@ from swerve import BWC, UCB1, Learner, Oracle, Rectangle, SpecError, SwerveError
 from swerve.core.spec import pack
 from swerve.core.verbs import MARKERS
 from swerve.environments import FalsePositives, ManyPhases, OutsideClass, SingleEvent, lower_bound, world
-from swerve.environments.contract import NEVER, advance, click, context
+from swerve.environments.worlds import NEVER, advance, click, context
 from swerve.theory import finite_diameter, play, test_length, theorem5
 
 GAP = math.tanh(1 / 6) / 2
@@ -28,12 +28,12 @@ SMALL = [
 ]
 
 
-def rounds(params, scene, segments, places, arm, xs, told, clicks):
+def rounds(params, scene, segments, cursors, arm, xs, told, clicks):
     """Play the environment's own part of every round, without a policy."""
     for t in range(len(xs)):
-        told[t] = advance(params[0], scene[0], segments, places[0])
-        context(params[0], scene[0], places[0], told[t], xs[t])
-        clicks[t] = click(params[0], scene[0], segments, places[0], arm)
+        told[t] = advance(params[0], scene[0], segments, cursors[0])
+        context(params[0], scene[0], cursors[0], told[t], xs[t])
+        clicks[t] = click(params[0], scene[0], segments, cursors[0], arm)
 
 
 compiled_rounds = numba.njit(rounds)
@@ -44,7 +44,7 @@ def recorded(spec, seed=0, arm=1, play=compiled_rounds):
     drawn = world(spec, seed)
     xs = np.full((spec.horizon, drawn.features), np.nan)
     told, clicks = np.zeros(spec.horizon, np.int64), np.zeros(spec.horizon, np.int64)
-    play(pack(spec), drawn.scene, drawn.segments, drawn.places.copy(), arm, xs, told, clicks)
+    play(pack(spec), drawn.scene, drawn.segments, drawn.cursors.copy(), arm, xs, told, clicks)
     return xs, told, clicks
 
 

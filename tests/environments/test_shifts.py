@@ -26,7 +26,7 @@ def phases(rounds):
 
 @pytest.mark.parametrize("moves", ["all", "one", "return"])
 def test_events_are_as_many_as_asked_at_uniform_rounds(moves):
-    spec = Shifts(queries=400, impressions=400_000, shifting=0.5, events_low=1, events_high=10, moves=moves, features=0)
+    spec = Shifts(queries=400, impressions=400_000, shifting_share=0.5, events_low=1, events_high=10, moves=moves, features=0)
     instance = world(spec, 5)
     shifting = instance.events[instance.events > 0]
     assert len(shifting) == 200
@@ -38,7 +38,7 @@ def test_events_are_as_many_as_asked_at_uniform_rounds(moves):
 
 
 def test_a_query_that_does_not_shift_has_one_line_and_no_signal():
-    drawn, instance = rounds_of(dataclasses.replace(SMALL, shifting=0.25))
+    drawn, instance = rounds_of(dataclasses.replace(SMALL, shifting_share=0.25))
     still = [rounds for rounds in drawn if not rounds.told.any()]
     assert len(still) == 15
     assert len(instance.segments) == 20 + instance.k
@@ -48,7 +48,7 @@ def test_a_query_that_does_not_shift_has_one_line_and_no_signal():
 
 
 def test_all_redraws_every_result_and_another_is_best():
-    drawn, instance = rounds_of(dataclasses.replace(SMALL, minimum_gap=0.3, minimum_distance=50))
+    drawn, instance = rounds_of(dataclasses.replace(SMALL, minimum_gap=0.3, minimum_event_distance=50))
     assert instance.distance >= 50
     for rounds in drawn:
         for before, after in itertools.pairwise(phases(rounds)):
@@ -102,10 +102,10 @@ def test_return_goes_back_to_the_very_same_probabilities():
 @pytest.mark.parametrize("moves", ["all", "one", "return"])
 def test_a_glide_is_a_staircase_from_one_intent_to_the_next(moves):
     """The same streams without a glide say where it goes, when it begins and what its signal is."""
-    spec = dataclasses.replace(SMALL, glide=62, moves=moves, minimum_distance=100)
+    spec = dataclasses.replace(SMALL, glide_rounds=62, moves=moves, minimum_event_distance=100)
     stairs = -(-62 // STEP)
     gliding, glided = rounds_of(spec)
-    crisp, _ = rounds_of(dataclasses.replace(spec, glide=0))
+    crisp, _ = rounds_of(dataclasses.replace(spec, glide_rounds=0))
     late = 0
     for slow, fast in zip(gliding, crisp, strict=True):
         starts = Rounds.at(fast.told)
@@ -126,7 +126,7 @@ def test_a_glide_is_a_staircase_from_one_intent_to_the_next(moves):
 
 
 def test_a_glide_that_outlasts_its_query_has_no_event_after_the_end():
-    spec = Shifts(queries=1, impressions=600, shifting=1.0, events_low=1, events_high=1, glide=500)
+    spec = Shifts(queries=1, impressions=600, shifting_share=1.0, events_low=1, events_high=1, glide_rounds=500)
     unfinished = 0
     for seed in range(20):
         (rounds,), instance = rounds_of(spec, seed)
@@ -140,14 +140,14 @@ def test_a_glide_that_outlasts_its_query_has_no_event_after_the_end():
 
 
 def test_whoever_plays_meets_the_same_rounds():
-    spec = Shifts(queries=3, impressions=900, features=9, **{**EVERYTHING, "shifting": 0.3, "bursting": 0.3})
+    spec = Shifts(queries=3, impressions=900, features=9, **{**EVERYTHING, "shifting_share": 0.3, "bursting_share": 0.3})
     one, two = (Session(bandit, world(spec, 7)) for bandit in (UCB1(), Thompson()))
     told = 0
     for until in range(1, 901):
         for session in (one, two):
             session.see = True
             session.play(until)
-        assert one.places.tobytes() == two.places.tobytes()  # rounds, segments, signals
+        assert one.cursors.tobytes() == two.cursors.tobytes()  # rounds, segments, signals
         assert one.x.tobytes() == two.x.tobytes()
         assert one.tally[0]["events"] == two.tally[0]["events"] >= told
         told = one.tally[0]["events"]
@@ -159,7 +159,7 @@ def test_whoever_plays_meets_the_same_rounds():
 def test_a_seed_names_an_instance(fields):
     def everything(seed):
         w = world(dataclasses.replace(SMALL, **fields), seed)
-        return b"".join(part.tobytes() for part in (w.schedule, w.rounds, w.places, w.segments, w.scene, w.owner))
+        return b"".join(part.tobytes() for part in (w.schedule, w.rounds, w.cursors, w.segments, w.scene, w.owner))
 
     assert everything(1) == everything(1) != everything(2)
     assert world(dataclasses.replace(SMALL, **fields), 1).rounds.max() == dataclasses.replace(SMALL, **fields).rounds_per_query
@@ -175,18 +175,18 @@ def test_a_seed_names_an_instance(fields):
         ({"best_low": 0.95}, "best_low = 0.95 .* ≤ best_high = 0.9"),
         ({"other_low": 0.5}, "other_low = 0.5 .* ≤ other_high = 0.4"),
         ({"edge_low": 0.7}, "edge_low = 0.7 .* ≤ edge_high = 0.6"),
-        ({"edge_high": 0.95}, "edge_high = 0.95 .* ≤ 1 − margin − drift = 0.9"),
-        ({"drift": 0.35}, "edge_high = 0.6 .* ≤ 1 − margin − drift = 0.55"),
-        ({"drift": 0.3, "edge_low": 0.1}, "drift = 0.3 .* ≤ edge_low = 0.1"),
+        ({"edge_high": 0.95}, "edge_high = 0.95 .* ≤ 1 − margin − edge_drift = 0.9"),
+        ({"edge_drift": 0.35}, "edge_high = 0.6 .* ≤ 1 − margin − edge_drift = 0.55"),
+        ({"edge_drift": 0.3, "edge_low": 0.1}, "edge_drift = 0.3 .* ≤ edge_low = 0.1"),
         ({"best_low": 0.1, "best_high": 0.2, "other_low": 0.2}, "best_high = 0.2 .* > other_low = 0.2"),
         ({"moves": "one", "best_low": 0.3}, "moves = 'one' .* unless other_high < best_low"),
         ({"moves": "one", "best_high": 0.95}, "moves = 'one' .* best_high ≤ 0.93"),
         ({"moves": "one", "minimum_gap": 0.1}, "minimum_gap = 0.1 .* ≤ 0.05, by which a new best result may lead"),
         ({"moves": "two"}, "moves = 'two' .* one of all, one, return"),
         ({"impressions": 50}, "impressions = 50 .* ≥ queries = 100"),
-        ({"features": 3, "relevant": 4}, "features = 3 .* ≥ 4, the features that signals and poison use"),
-        ({"features": 3, "poisoned": 4}, "features = 3 .* ≥ 4"),
-        ({"shifting": 0.95, "bursting": 0.1}, "bursting = 0.1 .* ≤ 1 − shifting = 0.05"),
+        ({"features": 3, "signal_features": 4}, "features = 3 .* ≥ 4, the features that signals and poison use"),
+        ({"features": 3, "poisoned_features": 4}, "features = 3 .* ≥ 4"),
+        ({"shifting_share": 0.95, "bursting_share": 0.1}, "bursting_share = 0.1 .* ≤ 1 − shifting_share = 0.05"),
         ({"results": 2}, r"results = 2 .* in \[3, 64\]"),
     ],
 )
@@ -200,15 +200,18 @@ def test_bad_fields_are_refused_in_one_line(fields, message):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"events_low": 10, "minimum_distance": 200}, "10 events at least 200 rounds apart do not fit into the 1000 rounds"),
-        ({"events_low": 10, "glide": 500}, "10 events at least 500 rounds apart .* lower events_high, glide or minimum_distance"),
+        ({"events_low": 10, "minimum_event_distance": 200}, "10 events at least 200 rounds apart do not fit into the 1000 rounds"),
+        (
+            {"events_low": 10, "glide_rounds": 500},
+            "10 events at least 500 rounds apart .* lower events_high, glide_rounds or minimum_event_distance",
+        ),
         ({"minimum_gap": 0.9}, "gave no best result that leads by 0.9; lower minimum_gap or widen the ranges"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(fields, words, monkeypatch):
     monkeypatch.setattr("swerve.environments.shifts.TRIES", 100)
     with pytest.raises(SwerveError, match=words):
-        world(Shifts(queries=2, impressions=2000, shifting=1.0, **fields), 0)
+        world(Shifts(queries=2, impressions=2000, shifting_share=1.0, **fields), 0)
 
 
 def test_the_defaults_are_the_workload_clear():

@@ -14,8 +14,8 @@ from twins import shifts as twins
 
 from swerve import Shifts
 from swerve.environments import world
-from swerve.environments.contract import Line
 from swerve.environments.shifts import announced
+from swerve.environments.worlds import Line
 
 
 def test_a_clean_signal_comes_with_its_event():
@@ -26,8 +26,8 @@ def test_a_clean_signal_comes_with_its_event():
 @pytest.mark.parametrize(("lead", "lag"), [(300, 0), (0, 300), (40, 2)])
 @pytest.mark.parametrize("glide", [0, 30])
 def test_moving_signals_moves_nothing_else(lead, lag, glide):
-    spec = dataclasses.replace(SMALL, glide=glide)
-    moved, _ = rounds_of(dataclasses.replace(spec, lead=lead, lag=lag))
+    spec = dataclasses.replace(SMALL, glide_rounds=glide)
+    moved, _ = rounds_of(dataclasses.replace(spec, lead_rounds=lead, lag_rounds=lag))
     plain, _ = rounds_of(spec)
     offsets = []
     for one, other in zip(moved, plain, strict=True):
@@ -46,7 +46,16 @@ def test_moving_signals_moves_nothing_else(lead, lag, glide):
 
 
 def test_leads_and_lags_are_uniform():
-    spec = Shifts(queries=600, impressions=1_200_000, shifting=1.0, events_low=1, events_high=1, lead=100, lag=50, features=0)
+    spec = Shifts(
+        queries=600,
+        impressions=1_200_000,
+        shifting_share=1.0,
+        events_low=1,
+        events_high=1,
+        lead_rounds=100,
+        lag_rounds=50,
+        features=0,
+    )
     instance = world(spec, 2)
     offsets = []
     for query in range(600):
@@ -60,7 +69,7 @@ def test_leads_and_lags_are_uniform():
 
 
 def test_signals_stay_inside_their_query():
-    spec = Shifts(queries=30, impressions=30 * 50, shifting=1.0, events_high=5, lead=1000, lag=1000)
+    spec = Shifts(queries=30, impressions=30 * 50, shifting_share=1.0, events_high=5, lead_rounds=1000, lag_rounds=1000)
     ends = set()
     for rounds in rounds_of(spec)[0]:
         at = Rounds.at(rounds.signal)
@@ -84,18 +93,18 @@ def test_signals_are_put_between_the_lines_without_changing_them(signals):
 
 
 def test_silent_events_send_nothing_and_the_others_do():
-    spec = dataclasses.replace(SMALL, queries=100, impressions=200_000, silent=0.3)
+    spec = dataclasses.replace(SMALL, queries=100, impressions=200_000, silent_share=0.3)
     told = quiet = 0
     for rounds in rounds_of(spec, 3)[0]:
         assert (rounds.signal <= rounds.told).all()
         told += rounds.told.sum()
         quiet += (rounds.told - rounds.signal).sum()
     assert stats.binomtest(int(quiet), int(told), 0.3).pvalue > 0.001
-    assert not any(rounds.signal.any() for rounds in rounds_of(dataclasses.replace(SMALL, silent=1.0))[0])
+    assert not any(rounds.signal.any() for rounds in rounds_of(dataclasses.replace(SMALL, silent_share=1.0))[0])
 
 
 def test_bursting_queries_never_shift_and_signal_every_so_often():
-    drawn, instance = rounds_of(dataclasses.replace(SMALL, shifting=0.3, bursting=0.25, burst_every=150))
+    drawn, instance = rounds_of(dataclasses.replace(SMALL, shifting_share=0.3, bursting_share=0.25, burst_every=150))
     bursting = [rounds for rounds in drawn if rounds.signal.any() and not rounds.told.any()]
     assert len(bursting) == 5
     assert (instance.events > 0).sum() == 6
@@ -108,7 +117,7 @@ def test_bursting_queries_never_shift_and_signal_every_so_often():
 
 
 def test_a_signal_leaves_the_box_by_the_margin_and_quiet_rounds_do_not():
-    drawn, instance = rounds_of(dataclasses.replace(SMALL, margin=0.2, silent=0.2))
+    drawn, instance = rounds_of(dataclasses.replace(SMALL, margin=0.2, silent_share=0.2))
     edges = instance.scene[0]["edge"][:10]
     which = set()
     for rounds in drawn:
@@ -124,7 +133,7 @@ def test_a_signal_leaves_the_box_by_the_margin_and_quiet_rounds_do_not():
 
 
 def test_spurious_rounds_look_like_signals_as_often_as_asked():
-    drawn, instance = rounds_of(dataclasses.replace(SMALL, spurious=0.01))
+    drawn, instance = rounds_of(dataclasses.replace(SMALL, spurious_share=0.01))
     edges = instance.scene[0]["edge"][:10]
     quiet = np.concatenate([rounds.xs[rounds.told == 0] for rounds in drawn])
     looks = (quiet - edges).max(axis=1)
@@ -133,7 +142,7 @@ def test_spurious_rounds_look_like_signals_as_often_as_asked():
 
 
 def test_poison_is_the_largest_value_in_the_first_features():
-    drawn, instance = rounds_of(dataclasses.replace(SMALL, poison=0.02, poisoned=3, shifting=0.5))
+    drawn, instance = rounds_of(dataclasses.replace(SMALL, poison_share=0.02, poisoned_features=3, shifting_share=0.5))
     edges = instance.scene[0]["edge"][:10]
     quiet = np.concatenate([rounds.xs[rounds.told == 0] for rounds in drawn])
     poisoned = (quiet > edges).any(axis=1)
@@ -142,21 +151,21 @@ def test_poison_is_the_largest_value_in_the_first_features():
     assert set(quiet[poisoned].argmax(axis=1)) == {0, 1, 2}
     for rounds in drawn:  # what is announced stays announced
         assert ((rounds.xs[rounds.signal == 1] - edges).max(axis=1) >= 0.1).all()
-    drawn, instance = rounds_of(dataclasses.replace(SMALL, poison=1.0, silent=1.0))
+    drawn, instance = rounds_of(dataclasses.replace(SMALL, poison_share=1.0, silent_share=1.0))
     for rounds in drawn:  # and an event that sends no signal is no quiet round
         assert (rounds.xs[rounds.told == 1] <= instance.scene[0]["edge"][:10]).all()
         assert (rounds.xs[rounds.told == 0, 0] == 1.0).all()
 
 
 def test_only_relevant_features_signal():
-    drawn, instance = rounds_of(dataclasses.replace(SMALL, relevant=2, spurious=0.02))
+    drawn, instance = rounds_of(dataclasses.replace(SMALL, signal_features=2, spurious_share=0.02))
     edges = instance.scene[0]["edge"][:10]
     out = {int(j) for rounds in drawn for j in np.flatnonzero((rounds.xs > edges).any(axis=0))}
     assert out == {0, 1}
 
 
 def test_edges_swing_by_the_drift_once_a_season():
-    spec = dataclasses.replace(SMALL, queries=3, impressions=60_000, shifting=0.0, drift=0.3, season=10_000)
+    spec = dataclasses.replace(SMALL, queries=3, impressions=60_000, shifting_share=0.0, edge_drift=0.3, season_rounds=10_000)
     drawn, instance = rounds_of(spec)
     edges = instance.scene[0]["edge"][:10]
     assert len(set(instance.scene[0]["phase"][:10].tolist())) == 10
@@ -168,7 +177,9 @@ def test_edges_swing_by_the_drift_once_a_season():
 
 def test_correlation_is_a_common_part():
     def mean_correlation(amount):
-        drawn, instance = rounds_of(dataclasses.replace(SMALL, queries=2, impressions=8000, shifting=0.0, correlation=amount))
+        drawn, instance = rounds_of(
+            dataclasses.replace(SMALL, queries=2, impressions=8000, shifting_share=0.0, feature_correlation=amount)
+        )
         xs = np.concatenate([rounds.xs for rounds in drawn])
         assert (xs <= instance.scene[0]["edge"][:10]).all()
         table = np.corrcoef(xs.T)

@@ -15,20 +15,20 @@ from twins import traffic as twins
 from swerve import SwerveError, Traffic
 from swerve.core.spec import pack
 from swerve.environments import world
-from swerve.environments.contract import advance, click, context
+from swerve.environments.worlds import advance, click, context
 
-SMALL = Traffic(queries=20, impressions=20_000, shifting=0.5, features=3)
+SMALL = Traffic(queries=20, impressions=20_000, shifting_share=0.5, features=3)
 
 
 def walk(instance, query, rounds):
     """(event, context, clicks) of each round of a query, by the kernels, uncompiled."""
-    places = instance.places.copy()
+    cursors = instance.cursors.copy()
     spec, scene = pack(instance.spec)[0], instance.scene[0]
     for _ in range(rounds):
-        told = advance(spec, scene, instance.segments, places[query])
+        told = advance(spec, scene, instance.segments, cursors[query])
         x = np.zeros(instance.features)
-        context(spec, scene, places[query], told, x)
-        yield told, x, [bool(click(spec, scene, instance.segments, places[query], arm)) for arm in range(instance.arms)]
+        context(spec, scene, cursors[query], told, x)
+        yield told, x, [bool(click(spec, scene, instance.segments, cursors[query], arm)) for arm in range(instance.arms)]
 
 
 def histories(instance):
@@ -41,17 +41,17 @@ def histories(instance):
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_as_many_queries_shift_as_asked_each_as_often_as_asked(seed):
-    spec = Traffic(queries=40, impressions=40_000, shifting=0.25, events_low=2, events_high=5)
+    spec = Traffic(queries=40, impressions=40_000, shifting_share=0.25, events_low=2, events_high=5)
     instance = world(spec, seed)
     shifting = instance.events[instance.events > 0]
     assert len(shifting) == 10
     assert set(shifting) <= {2, 3, 4, 5}
     assert instance.k == shifting.sum()
-    assert world(dataclasses.replace(spec, shifting=0.0), seed).k == 0
+    assert world(dataclasses.replace(spec, shifting_share=0.0), seed).k == 0
 
 
 def test_numbers_and_times_of_events_are_uniform():
-    spec = Traffic(queries=400, impressions=400_000, shifting=1.0, events_low=1, events_high=10)
+    spec = Traffic(queries=400, impressions=400_000, shifting_share=1.0, events_low=1, events_high=10)
     instance = world(spec, 5)
     assert stats.chisquare(np.bincount(instance.events, minlength=11)[1:]).pvalue > 0.001
     starts = instance.segments["since"][instance.segments["since"] > 1]
@@ -61,7 +61,7 @@ def test_numbers_and_times_of_events_are_uniform():
 
 
 def test_chances_are_those_asked_for_and_an_event_changes_the_best():
-    spec = Traffic(queries=100, impressions=100_000, shifting=1.0, best_low=0.5, best_high=0.6, other_low=0.1, other_high=0.2)
+    spec = Traffic(queries=100, impressions=100_000, shifting_share=1.0, best_low=0.5, best_high=0.6, other_low=0.1, other_high=0.2)
     for history in histories(world(spec, 2)):
         for (_, before), (_, after) in itertools.pairwise(history):
             assert int(np.argmax(before)) != int(np.argmax(after))
@@ -74,7 +74,7 @@ def test_chances_are_those_asked_for_and_an_event_changes_the_best():
 @settings(max_examples=25)
 @given(st.integers(0, 2**31), st.sampled_from([0.0, 0.2, 0.35]), st.sampled_from([0, 1, 50, 90]))
 def test_minimum_shift_and_distance_are_kept(seed, shift, distance):
-    spec = Traffic(queries=10, impressions=10_000, shifting=1.0, minimum_shift=shift, minimum_distance=distance)
+    spec = Traffic(queries=10, impressions=10_000, shifting_share=1.0, minimum_shift=shift, minimum_event_distance=distance)
     instance = world(spec, seed)
     assert instance.shift > shift
     assert instance.distance >= max(1, distance)
@@ -82,7 +82,7 @@ def test_minimum_shift_and_distance_are_kept(seed, shift, distance):
 
 def test_events_fill_the_room_that_distances_leave():
     """Ten events 90 apart in 1,000 rounds: the last may be anywhere up to the last round."""
-    spec = Traffic(queries=300, impressions=300_000, shifting=1.0, events_low=10, events_high=10, minimum_distance=90)
+    spec = Traffic(queries=300, impressions=300_000, shifting_share=1.0, events_low=10, events_high=10, minimum_event_distance=90)
     instance = world(spec, 1)
     first = instance.segments["since"][1::11]
     last = instance.segments["since"][10::11]
@@ -95,13 +95,13 @@ def test_events_fill_the_room_that_distances_leave():
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"events_low": 10, "minimum_distance": 200}, "10 events at least 200 rounds apart"),
+        ({"events_low": 10, "minimum_event_distance": 200}, "10 events at least 200 rounds apart"),
         ({"minimum_shift": 0.9}, "minimum_shift = 0.9"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(fields, words):
     with pytest.raises(SwerveError, match=words):
-        world(Traffic(queries=2, impressions=2000, shifting=1.0, **fields), 0)
+        world(Traffic(queries=2, impressions=2000, shifting_share=1.0, **fields), 0)
 
 
 @pytest.mark.parametrize(
@@ -114,11 +114,11 @@ def test_what_cannot_be_drawn_is_refused(fields, words):
 )
 def test_what_no_draw_can_give_is_refused_before_drawing(fields, words):
     with pytest.raises(SwerveError, match=words):
-        Traffic(shifting=1.0, **fields)
+        Traffic(shifting_share=1.0, **fields)
 
 
 def test_a_shift_that_never_happens_need_not_be_possible():
-    assert world(Traffic(queries=2, impressions=20, shifting=0.0, minimum_shift=0.9), 0).k == 0
+    assert world(Traffic(queries=2, impressions=20, shifting_share=0.0, minimum_shift=0.9), 0).k == 0
 
 
 def test_a_relevant_result_that_is_hardly_ever_best_is_the_cause_named(monkeypatch):
@@ -184,7 +184,7 @@ def test_contexts_and_clicks_have_documented_keys(oracle):
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not():
     def everything(seed, **fields):
         w = world(dataclasses.replace(SMALL, order="zipf", **fields), seed)
-        return b"".join(part.tobytes() for part in (w.schedule, w.rounds, w.places, w.segments, w.scene, w.owner))
+        return b"".join(part.tobytes() for part in (w.schedule, w.rounds, w.cursors, w.segments, w.scene, w.owner))
 
     assert everything(1) == everything(1)
     assert everything(1) != everything(2)

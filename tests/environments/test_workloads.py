@@ -33,14 +33,14 @@ def test_every_workload_is_drawn_and_played(name):
 @pytest.mark.parametrize("name", SYNTHETIC)
 @pytest.mark.parametrize(("fraction", "shifting"), [(0.0, 0), (0.1, 1), (0.5, 5)])
 def test_the_fraction_sets_how_many_queries_shift(name, fraction, shifting):
-    instance = world(workload(name, fraction, **SMALL, features=40, glide=0), 3)
+    instance = world(workload(name, fraction, **SMALL, features=40, glide_rounds=0), 3)
     assert (instance.events > 0).sum() == shifting
 
 
 @pytest.mark.parametrize("kind", ["clear", "mixed", "low", "uniform"])
 def test_noisy_adds_silent_events_and_spurious_rounds_and_nothing_else(kind):
     plain, noisy = (vars(workload(name, 0.25)) for name in (kind, f"{kind}-noisy"))
-    assert {name: value for name, value in noisy.items() if value != plain[name]} == {"silent": 0.05, "spurious": 0.001}
+    assert {name: value for name, value in noisy.items() if value != plain[name]} == {"silent_share": 0.05, "spurious_share": 0.001}
 
 
 def test_clear_is_the_default_and_every_other_workload_differs():
@@ -63,7 +63,7 @@ def test_recorded_workloads_take_no_fraction(name, tmp_path, monkeypatch):
 
 
 def test_changes_win_over_the_workload():
-    assert workload("zipf", 0.2, results=3, shifting=0.7) == Shifts(order="zipf", results=3, shifting=0.7)
+    assert workload("zipf", 0.2, results=3, shifting_share=0.7) == Shifts(order="zipf", results=3, shifting_share=0.7)
 
 
 def test_a_name_that_nobody_knows_is_refused_with_the_nearest():

@@ -17,7 +17,8 @@ SMALL = Experiment(
     title="Two columns, two rows",
     axis="fraction",
     settings=tuple(
-        Setting(value, Traffic(queries=4, impressions=8000, shifting=value, features=2, order="uniform")) for value in (0.0, 0.5)
+        Setting(value, Traffic(queries=4, impressions=8000, shifting_share=value, features=2, order="uniform"))
+        for value in (0.0, 0.5)
     ),
     policies={"ora": "ora", "bwc": "bwc(length=20, epsilon=0.3, margin=0.1)"},
     tags=("test",),

@@ -62,11 +62,11 @@ def test_the_size_is_the_papers():
 def test_columns_differ_in_nothing_but_what_stands_above_them():
     for setting, value in zip(FRACTION_TABLE.settings, (0.0, 0.125, 0.25, 0.375, 0.5), strict=True):
         assert setting.value == value
-        assert setting.environment == dataclasses.replace(BASE, shifting=value)
+        assert setting.environment == dataclasses.replace(BASE, shifting_share=value)
     for setting, value in zip(FEATURE_TABLE.settings, (10, 20, 30, 40), strict=True):
         assert setting.value == value
-        assert setting.environment == dataclasses.replace(BASE, features=value, shifting=0.1)
-    assert [s.environment for s in FIGURE_A.settings] == [dataclasses.replace(BASE, shifting=0.1)]
+        assert setting.environment == dataclasses.replace(BASE, features=value, shifting_share=0.1)
+    assert [s.environment for s in FIGURE_A.settings] == [dataclasses.replace(BASE, shifting_share=0.1)]
 
 
 def test_policies_are_the_same_everywhere_and_figure_a_leaves_exp3s_out():

@@ -213,7 +213,7 @@ def test_a_rise_is_unseen_until_somebody_looks():
 @given(st.floats(0.005, 0.995), st.floats(0.05, 0.95), st.floats(0.05, 0.95))
 def test_slabs_follow_the_leader(level, fall, upset):
     """A changed leader has `fall` times its mean on average; any other changed arm is better than it with probability `upset`."""
-    spec = ChangeTest(fall=fall, upset=upset)
+    spec = ChangeTest(fall_factor=fall, overtake_probability=upset)
     row = fresh([(int(10_000 * level), 10_000 - int(10_000 * level)), (0, 50)], spec)
     assume(row.old_total[0] > 0)
     begin_change(spec, row, False, 0.0, 0.1, 0.05, 0.995)
@@ -297,7 +297,7 @@ def test_verdicts_wait_for_proof():
         play(row, 0, 0.0)
         needed += 1
     assert verdict(SPEC, row, 0) == 1
-    assert suspicion(row, 0, event_odds(row)[0]) > SPEC.sure
+    assert suspicion(row, 0, event_odds(row)[0]) > SPEC.decision_confidence
     assert 2 <= needed <= 8
     needed = 0
     while verdict(SPEC, row, 1) == 0:
@@ -419,7 +419,13 @@ def test_the_sets_are_drawn_from_what_the_record_says(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("named", "words"), [({"a": 0.0}, "a must"), ({"others": 1.0}, "others"), ({"fall": 0.0}, "fall"), ({"sure": 1.0}, "sure")]
+    ("named", "words"),
+    [
+        ({"a": 0.0}, "a must"),
+        ({"other_change_probability": 1.0}, "other_change_probability"),
+        ({"fall_factor": 0.0}, "fall_factor"),
+        ({"decision_confidence": 1.0}, "decision_confidence"),
+    ],
 )
 def test_what_could_not_work_is_refused(named, words):
     with pytest.raises(SwerveError, match=words):

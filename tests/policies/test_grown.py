@@ -24,7 +24,7 @@ MADE = {name: maker(Problem(SMALL, BEFORE + AFTER)) for name, maker in POLICIES.
 TESTING = Swerve(
     classifier=Told(), verdict_after=20, revise_until=60, min_test_rounds=5
 )  # whose tests open and end within these rounds
-MADE |= {"testing": TESTING, "patient": Patient(TESTING, grace=4.0)}
+MADE |= {"testing": TESTING, "patient": Patient(TESTING, click_wait=4.0)}
 
 
 class Query:

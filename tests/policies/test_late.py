@@ -13,8 +13,8 @@ from swerve.core.contract import ALARM, RESTARTED, reads_context, starts
 from swerve.core.engine import Entry, credit, decide
 from swerve.core.spec import pack
 from swerve.environments import world
-from swerve.environments.contract import advance, best, chance, click, context
 from swerve.environments.workloads import workload
+from swerve.environments.worlds import advance, best, chance, click, context
 from swerve.policies.patient import Patient
 from swerve.simulate.runner import Session
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow  # loops of their own are compiled for each policy
 
 @Entry
 def play_late(
-    params, table, pools, groups, writer, env_params, scene, segments, places, schedule, see, x, available, waiting, delay, out
+    params, table, pools, groups, writer, env_params, scene, segments, cursors, schedule, see, x, available, waiting, delay, out
 ):
     """The simulation loop with each click `delay` rounds of its query late, credited by the rule that all go by.
 
@@ -35,22 +35,22 @@ def play_late(
     spec, env, facts = params[0], env_params[0], scene[0]
     for i in range(len(schedule)):
         query = schedule[i]
-        place, row = places[query], table[query]
-        told = advance(env, facts, segments, place)
+        cursor, row = cursors[query], table[query]
+        told = advance(env, facts, segments, cursor)
         if see:
-            context(env, facts, place, told, x)
-        t = place.t
+            context(env, facts, cursor, told, x)
+        t = cursor.t
         arm, report = decide(spec, row, pools, groups[query], writer, x, told, available, float(t))
         if report & (ALARM | RESTARTED):
             out[1] += 1
         here = t % (delay + 1)
-        waiting[query, here, 0] = arm if click(env, facts, segments, place, arm) else -1
+        waiting[query, here, 0] = arm if click(env, facts, segments, cursor, arm) else -1
         waiting[query, here, 1] = starts(spec, row)
         due = (t - delay) % (delay + 1)
         owed = waiting[query, due, 0]
         if t > delay and owed >= 0:
             credit(spec, row, owed, row.generation[owed], waiting[query, due, 1], 1.0, float(t - delay), float(t))
-        out[0] += best(env, facts, segments, place) - chance(env, facts, segments, place, arm)
+        out[0] += best(env, facts, segments, cursor) - chance(env, facts, segments, cursor, arm)
 
 
 def played(policy, name, seed, delay):
@@ -61,8 +61,8 @@ def played(policy, name, seed, delay):
     out, waiting = np.zeros(2), np.zeros((QUERIES, delay + 1, 2), np.int64)
     play_late.bind(policy, environment)(
         fleet.params, fleet.table, fleet.pools, fleet.groups, fleet.writer, pack(environment), drawn.scene, drawn.segments,
-        drawn.places.copy(), drawn.schedule, bool(reads_context(policy)), np.zeros(drawn.features), fleet.available, waiting, delay,
-        out,
+        drawn.cursors.copy(), drawn.schedule, bool(reads_context(policy)), np.zeros(drawn.features), fleet.available, waiting,
+        delay, out,
     )  # fmt: skip
     return out[0], out[1], fleet
 
@@ -141,5 +141,5 @@ def test_clicks_of_before_an_alarm_are_not_wasted():
 
 
 def test_thompson_sampling_needs_no_patience_and_bwc_has_its_own():
-    for policy in (Thompson(), BWC(Testable(UCB1(), length=200), Rectangle(margin=0.1), grace=20.0)):
+    for policy in (Thompson(), BWC(Testable(UCB1(), length=200), Rectangle(margin=0.1), click_wait=20.0)):
         assert regret(policy, "low", 20)[0] < 1.2 * regret(policy, "low", 0)[0]

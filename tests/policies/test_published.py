@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from swerve import CUSUM, KLUCB, Forced, Restarting, Spec, Thompson
-from swerve.environments.contract import assemble, context
+from swerve.environments.worlds import assemble, context
 from swerve.simulate.runner import Session
 
 T, K, BREAKS, RUNS = 5000, 3, 4, 300
@@ -41,7 +41,7 @@ class Piecewise(Spec):
 
 
 @context.register(Piecewise)
-def _(spec, scene, place, told, x):
+def _(spec, scene, cursor, event, x):
     return
 
 

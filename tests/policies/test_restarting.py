@@ -164,7 +164,7 @@ def test_starts_of_the_bandit_inside_count_too():
 
 
 def test_the_simulation_counts_restarts():
-    environment = Traffic(queries=3, impressions=12_000, shifting=1.0, best_low=0.8, best_high=0.9, order="uniform")
+    environment = Traffic(queries=3, impressions=12_000, shifting_share=1.0, best_low=0.8, best_high=0.9, order="uniform")
     runs = simulate(policy("glr-ts", horizon=4000), environment, runs=2, threads=1).runs
     assert all(0 < run.counts["restarts"] <= 2 * run.counts["events"] for run in runs)
 
@@ -174,7 +174,7 @@ def test_it_pays_where_things_change_and_costs_nothing_where_they_do_not():
 
     def regret(name, shifting):
         environment = Traffic(
-            queries=20, impressions=400_000, shifting=shifting, best_low=0.6, best_high=0.9, other_low=0.05, other_high=0.4,
+            queries=20, impressions=400_000, shifting_share=shifting, best_low=0.6, best_high=0.9, other_low=0.05, other_high=0.4,
             order="uniform", features=0,
         )  # fmt: skip
         return simulate(policy(name), environment, runs=3, threads=1, points=1).regret

@@ -39,7 +39,7 @@ def test_an_idle_alarm_costs_little_and_the_record_is_kept():
 
 
 def test_a_test_ends_when_every_arm_has_been_looked_at_and_nothing_was_found():
-    query = Query(Swerve(classifier=Told(), trust=Trust(falls=0.02, rises=0.01)))
+    query = Query(Swerve(classifier=Told(), trust=Trust(prior_falls=0.02, prior_rises=0.01)))
     for t in range(1701):
         query.round(GOOD, alarm=t == 600, offer=1 << t % 3)
     assert (int(query.row.open), int(query.row.label)) == (0, QUIET)
@@ -121,7 +121,7 @@ def test_a_second_alarm_keeps_the_suspicion_of_the_first():
     for arm in (1, 2):
         assert before[arm] > 0.01
         assert query.row.test.anyway[arm] == pytest.approx(before[arm], rel=0.1)
-        assert query.row.test.given[arm] > TOLD.test.others
+        assert query.row.test.given[arm] > TOLD.test.other_change_probability
     assert query.row.test.anyway[0] <= before[0] < before[1] / 2.0  # the leader was seen to be what it was
 
 

@@ -63,7 +63,7 @@ def test_what_is_believed_at_first():
 
 def test_rates_of_a_known_sequence():
     """A fall, nothing, a rise, nothing; every number by hand, with memory 1/2 to make it show."""
-    world = World(Trust(memory=0.5, per_signal=8.0))
+    world = World(Trust(retention_per_trial=0.5, signal_prior_alarms=8.0))
     world.test(fall=1.0)
     world.test()
     world.test(rise=1.0)
@@ -112,8 +112,8 @@ def test_a_signal_that_cries_wolf_is_distrusted_and_the_others_are_not():
     assert honest > 0.75
     assert wolf < unknown < honest
     pool = world.pool
-    overall = (SPEC.falls + pool.falls) / (SPEC.trials + pool.fall_trials)
-    overall += (SPEC.rises + pool.rises) / (SPEC.trials + pool.rise_trials)
+    overall = (SPEC.prior_falls + pool.falls) / (SPEC.prior_trials + pool.fall_trials)
+    overall += (SPEC.prior_rises + pool.rises) / (SPEC.prior_trials + pool.rise_trials)
     assert unknown == pytest.approx(overall)
 
 
@@ -141,7 +141,7 @@ def test_a_test_that_saw_only_the_leader_teaches_only_about_falls():
 
 
 def test_half_a_look_is_half_a_trial():
-    half, whole = World(Trust(memory=0.5)), World(Trust(memory=0.5))
+    half, whole = World(Trust(retention_per_trial=0.5)), World(Trust(retention_per_trial=0.5))
     for _ in range(2):
         half.test(saw=(0.5, 0.5, 0.5))
     whole.test()
@@ -151,7 +151,7 @@ def test_half_a_look_is_half_a_trial():
 
 def test_what_was_counted_long_ago_gives_way():
     """After 1 / (1 − memory) trials without an event a rate that was high has lost what `memory` says."""
-    world = World(Trust(memory=0.99), queries=200)
+    world = World(Trust(retention_per_trial=0.99), queries=200)
     for query in range(100):
         world.test(query=query, fall=1.0)
     high = world.pool.falls
@@ -163,7 +163,7 @@ def test_what_was_counted_long_ago_gives_way():
 
 
 def test_memory_bounds_the_counts():
-    world = World(Trust(memory=0.9))
+    world = World(Trust(retention_per_trial=0.9))
     for _ in range(500):
         world.test(fall=1.0)
     assert world.pool.falls == pytest.approx(10.0)
@@ -195,7 +195,7 @@ def test_a_delta_is_folded_in_once():
     )
 )
 def test_rates_are_chances(history):
-    world = World(Trust(memory=0.9))
+    world = World(Trust(retention_per_trial=0.9))
     for signal, query, what, saw in history:
         world.test(signal, query, float(what == "fall"), float(what == "rise"), (saw, saw, saw))
         for other in range(4):
@@ -205,7 +205,14 @@ def test_rates_are_chances(history):
                 assert falls + rises <= 0.999 + 1e-12
 
 
-@pytest.mark.parametrize(("named", "words"), [({"memory": 1.0}, "memory"), ({"trials": 0.0}, "trials"), ({"most": 1.5}, "most")])
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ({"retention_per_trial": 1.0}, "retention_per_trial"),
+        ({"prior_trials": 0.0}, "prior_trials"),
+        ({"max_leader_share": 1.5}, "max_leader_share"),
+    ],
+)
 def test_what_could_not_work_is_refused(named, words):
     with pytest.raises(SwerveError, match=words):
         Trust(**named)

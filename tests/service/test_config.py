@@ -45,7 +45,7 @@ def test_without_a_file_there_are_the_defaults(write):
     assert config == Config()
     assert load(write("")) == config
     assert (config.server.host, config.server.port, config.store.url) == ("127.0.0.1", 8350, "sqlite:///swerve.db")
-    assert policy_of(config) == Patient(Swerve(), grace=10.0)
+    assert policy_of(config) == Patient(Swerve(), click_wait=10.0)
     assert policy_of(load(write("[policy]\ngrace_seconds = 0"))) == Swerve()
     assert senses_of(config) == Senses()
     assert config.feedback.window_seconds == 1800
@@ -76,7 +76,7 @@ def test_all_mistakes_are_told_in_order_with_line_value_and_what_is_allowed(writ
     path = write(
         "[server]\nport = 70000\ndeadline_ms = 0\nports = 1\n"
         "[policy]\narms = -3\nseed = 1.5\nspec = 7\n"
-        '[signals]\nuse = [\n "volume",\n "volumes",\n]\nlatch = -1\nmemmory = 3\ntuning = {}\n'
+        '[signals]\nuse = [\n "volume",\n "volumes",\n]\nlatch_hours = -1\nbaseline_hour = 3\ntuning = {}\n'
         '[signals.numbers]\n"news count" = "count"\nnews = "counts"\n'
         "[limits]\nbatch = nan\nquery_chars = true\n"
         f'[[security.api_keys]]\nname = "a"\nhash = "x"\n[[security.api_keys]]\nhash = "{HASH}"\n'
@@ -94,14 +94,14 @@ def test_all_mistakes_are_told_in_order_with_line_value_and_what_is_allowed(writ
         "swerve.toml:6: policy.arms = -3 is not allowed; it must be a whole number in [2, 64]",
         "swerve.toml:7: policy.seed = 1.5 is not allowed; it must be a whole number in [0, 9223372036854775807]",
         "swerve.toml:8: policy.spec = 7 is not allowed; it must be a text that is not empty",
-        "swerve.toml:14: signals.latch = -1 is not allowed; it must be > 0",
+        "swerve.toml:14: signals.latch_hours = -1 is not allowed; it must be > 0",
         "swerve.toml:21: limits.batch = nan is not allowed; it must be a whole number in [1, 100000]",
         "swerve.toml:22: limits.query_chars = True is not allowed; it must be a whole number in [1, 65536]",
         "swerve.toml:26: security.api_keys[1]: name is missing; it must be a name of up to 64 letters, digits, '_', '.' or '-'",
     ]
     assert [line for line in told if line in expected] == expected
     assert "did you mean 'volume'?" in told[6]
-    assert "unknown key signals.memmory; did you mean 'memory'?" in told[8]
+    assert "unknown key signals.baseline_hour; did you mean 'baseline_hours'?" in told[8]
     assert "unknown key signals.tuning" in told[9]
     assert "the name 'news count' in signals.numbers must be a name" in told[10]
     assert "did you mean 'count'?" in told[11]
@@ -118,7 +118,10 @@ def test_all_mistakes_are_told_in_order_with_line_value_and_what_is_allowed(writ
         ('[signals]\nuse = "volume"', "2: signals.use = 'volume' is not allowed; it must be a list in which each entry is one of"),
         ("[signals]\nnumbers = 3", "2: signals.numbers = 3 is not allowed; it must be a table [signals.numbers]"),
         ("[security]\napi_keys = [3]", "2: security.api_keys[0] = 3 is not allowed; it must be a table"),
-        ("[signals]\nwindow_low = 30", "2: signals.window_low = 30.0 is not allowed; it must be ≤ window_high = 24.0"),
+        (
+            "[signals]\nwindow_hours_low = 30",
+            "2: signals.window_hours_low = 30.0 is not allowed; it must be ≤ window_hours_high = 24.0",
+        ),
         ('[signals]\nuse = ["age",\n"age"]', "3: signals.use[1] = 'age' is there twice"),
         ('[signals.numbers]\nvolume = "raw"', "2: signals.numbers.volume needs another name: Swerve computes volume itself"),
         ("[limits]\ncandidates = 20\n[policy]\narms = 16", "2: limits.candidates = 20 is not allowed; it must be at most"),
@@ -187,23 +190,23 @@ def test_elsewhere_than_on_the_loopback_with_an_api_key(write):
 
 
 def test_signals_become_a_plan_in_the_order_of_the_file(write):
-    path = write('[signals]\nuse = ["new", "volume"]\nlatch = 6\n[signals.numbers]\nz = "count"\na = "raw"')
+    path = write('[signals]\nuse = ["new", "volume"]\nlatch_hours = 6\n[signals.numbers]\nz = "count"\na = "raw"')
     config = load(path)
     assert signal_names(config) == ("new", "volume", "z", "a")
     assert plan_of(config) == (NEW, VOLUME, COUNT, RAW | 1 << 8)
-    assert senses_of(config) == Senses(latch=6)
+    assert senses_of(config) == Senses(latch_hours=6)
     assert [KINDS.index(kind) for kind in KINDS] == [VOLUME, ABANDONMENT, REFORMULATION, AGE, NEW]
 
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"spec": "bwc"}, BWC(Testable(UCB1()), Rectangle(), grace=10)),
+        ({"spec": "bwc"}, BWC(Testable(UCB1()), Rectangle(), click_wait=10)),
         ({"spec": "bwc", "test_length": 50, "grace_seconds": 0}, BWC(Testable(UCB1(), length=50), Rectangle())),
-        ({"spec": "bwc(length=70)"}, BWC(Testable(UCB1(), length=70), Rectangle(), grace=10)),
+        ({"spec": "bwc(length=70)"}, BWC(Testable(UCB1(), length=70), Rectangle(), click_wait=10)),
         (
-            {"spec": "Oracle(BWC(ExploreFirst(UCB1()), Rectangle(), grace=3))", "test_length": 7},
-            Oracle(BWC(ExploreFirst(UCB1(), length=7), Rectangle(), grace=3)),
+            {"spec": "Oracle(BWC(ExploreFirst(UCB1()), Rectangle(), click_wait=3))", "test_length": 7},
+            Oracle(BWC(ExploreFirst(UCB1(), length=7), Rectangle(), click_wait=3)),
         ),
         ({"spec": "ucb1", "grace_seconds": 5}, UCB1()),
     ],

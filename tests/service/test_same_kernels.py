@@ -11,7 +11,7 @@ from service.running import Running, running
 
 from swerve import Traffic, world
 from swerve.core.spec import pack
-from swerve.environments.contract import advance, click, context
+from swerve.environments.worlds import advance, click, context
 from swerve.policies import policy
 from swerve.service.config.load import load
 from swerve.service.config.settings import settings_of
@@ -34,7 +34,7 @@ def config(spec: str) -> dict[str, dict[str, Any]]:
 
 def played_over_http(service: Running, instance: Any) -> None:
     """The instance's rounds: its contexts as the caller's signals, its clicks as feedback that comes at once."""
-    env, facts, places = pack(instance.spec)[0], instance.scene[0], instance.places.copy()
+    env, facts, places = pack(instance.spec)[0], instance.scene[0], instance.cursors.copy()
     x = np.zeros(instance.features)
     http = service.client()
     arms = [str(arm) for arm in range(instance.arms)]
@@ -78,11 +78,11 @@ def check_same(folder: Path, spec: str, traffic: Traffic) -> None:
 
 
 def test_bwc_over_http_is_bwc_in_the_simulation(tmp_path):
-    traffic = Traffic(queries=2, impressions=1400, shifting=1.0, events_high=3, features=FEATURES, order="uniform")
+    traffic = Traffic(queries=2, impressions=1400, shifting_share=1.0, events_high=3, features=FEATURES, order="uniform")
     check_same(tmp_path, "bwc(length=60)", traffic)
 
 
 @pytest.mark.slow
 def test_swerve_over_http_is_swerve_in_the_simulation(tmp_path):
-    traffic = Traffic(queries=2, impressions=6000, shifting=1.0, events_high=3, features=FEATURES, order="uniform")
+    traffic = Traffic(queries=2, impressions=6000, shifting_share=1.0, events_high=3, features=FEATURES, order="uniform")
     check_same(tmp_path, "swerve", traffic)

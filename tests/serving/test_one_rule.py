@@ -28,8 +28,8 @@ QUICK = Swerve(classifier=Rectangle(margin=0.1), verdict_after=20, revise_until=
 POLICIES: dict[str, Spec] = {
     "ts": Thompson(),
     "swerve": QUICK,
-    "patient": Patient(QUICK, grace=6.0),
-    "bwc": BWC(Testable(UCB1(), length=12), Rectangle(margin=0.1), grace=2.0),
+    "patient": Patient(QUICK, click_wait=6.0),
+    "bwc": BWC(Testable(UCB1(), length=12), Rectangle(margin=0.1), click_wait=2.0),
 }
 
 

@@ -122,7 +122,7 @@ def test_rows_go_on_with_a_season_that_was_lost():
 
 def test_a_strong_season_costs_no_alarms_and_would_without_the_clock():
     assert sum(through_seasons(Senses(), 3)) == 0.0
-    assert sum(through_seasons(Senses(season_requests=1e15), 3)) > 0.5
+    assert sum(through_seasons(Senses(season_half_trust_requests=1e15), 3)) > 0.5
 
 
 def test_one_query_that_bursts_is_hardly_a_season():

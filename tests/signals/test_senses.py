@@ -19,12 +19,12 @@ def test_the_state_is_small_and_grows_by_four_words_a_number():
 @pytest.mark.parametrize(
     ("field", "value", "allowed"),
     [
-        ("quiet", 0.6, "< loud = 0.5"),
-        ("rate_fast", 0.9999, "≤ rate_memory = 0.9995"),
-        ("window_low", 30.0, "≤ window_high = 24"),
-        ("odds", 1.0, "> 1"),
+        ("noise_ceiling", 0.6, "< crossing_level = 0.5"),
+        ("recent_rate_retention", 0.9999, "≤ baseline_rate_retention = 0.9995"),
+        ("window_hours_low", 30.0, "≤ window_hours_high = 24"),
+        ("odds_factor", 1.0, "> 1"),
         ("latch_requests", 40_000, "in [0, 30000]"),
-        ("close_after", 0.0, "> 0"),
+        ("close_after_seconds", 0.0, "> 0"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(field, value, allowed):

@@ -68,7 +68,7 @@ def test_a_count_that_was_never_there_is_heard_when_it_comes():
 
 def test_a_number_that_is_not_sent_holds_and_says_nothing():
     """Requests that bring no number leave the baseline as if they had not been, up to rounding."""
-    flat = Senses(season_requests=1e15)  # or the clock would learn that one of the two services is busier
+    flat = Senses(season_half_trust_requests=1e15)  # or the clock would learn that one of the two services is busier
     silent, chatty = Query(COUNT, numbers=1, spec=flat), Query(COUNT, numbers=1, spec=flat)
     for i in range(60):
         for query in (silent, chatty):

@@ -199,5 +199,5 @@ def test_whatever_comes_contexts_are_in_the_unit_box_and_the_state_is_numbers(re
     sums = [row.fast, row.slow, row.span, *row.climb, *row.past, *row.past_hits, *row.number_slow, season.clock, season.typical]
     assert all(math.isfinite(value) for value in sums)
     assert all(value >= 0.0 for value in sums)
-    assert (row.asked >= 0).all() and (row.told >= 0).all() and (row.muted >= 0).all()
+    assert (row.bucket_requests >= 0).all() and (row.bucket_answers >= 0).all() and (row.muted >= 0).all()
     assert season.last == MONDAY + HOUR * hour

@@ -20,7 +20,7 @@ from swerve.simulate import Session, loop
 from swerve.simulate.results import Plan
 from swerve.simulate.runner import play_run
 
-SPEC = Traffic(queries=3, impressions=1800, results=4, shifting=1.0, events_low=2, events_high=4, features=2, order="uniform")
+SPEC = Traffic(queries=3, impressions=1800, results=4, shifting_share=1.0, events_low=2, events_high=4, features=2, order="uniform")
 L = 40
 POLICIES = {
     "ucb1": (UCB1(), lambda shared: Plain(UCB1Twin(4))),
@@ -101,10 +101,10 @@ def test_policies_meet_the_same_world():
     for policy, _ in POLICIES.values():
         session = Session(policy, instance)
         session.play(1800)
-        ends.append(session.state["places"])
+        ends.append(session.state["cursors"])
         assert session.counts["events"] == instance.k
     assert len(set(ends)) == 1
-    assert instance.places.tobytes() != ends[0]  # and a run leaves the instance itself as it was drawn
+    assert instance.cursors.tobytes() != ends[0]  # and a run leaves the instance itself as it was drawn
 
 
 def test_a_missed_event_is_counted_as_one():

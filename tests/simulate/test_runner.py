@@ -20,7 +20,7 @@ from swerve.simulate import Interrupted, checkpoints
 from swerve.theory import test_length, theorem1, ucb1_regret
 
 ENVIRONMENT = Traffic(
-    queries=3, impressions=1800, results=4, shifting=1.0, events_low=2, events_high=4, features=2, order="uniform"
+    queries=3, impressions=1800, results=4, shifting_share=1.0, events_low=2, events_high=4, features=2, order="uniform"
 )
 POLICY = BWC(Testable(UCB1(), 40), Rectangle(0.1))
 
@@ -164,8 +164,8 @@ def test_one_query_under_the_assumptions_of_theorem_1_stays_under_the_corrected_
     n, shift, horizon, d, margin = 5, 0.3, 300_000, 1, 0.4
     length = test_length(n, shift, horizon)
     problem = Traffic(
-        queries=1, impressions=horizon, results=n, shifting=1.0, events_low=3, events_high=3, features=d, margin=margin,
-        edge_low=0.6, edge_high=0.6, minimum_shift=shift, minimum_distance=2 * length, other_low=0.0, other_high=0.1,
+        queries=1, impressions=horizon, results=n, shifting_share=1.0, events_low=3, events_high=3, features=d, margin=margin,
+        edge_low=0.6, edge_high=0.6, minimum_shift=shift, minimum_event_distance=2 * length, other_low=0.0, other_high=0.1,
         best_low=0.5, best_high=0.9,
     )  # fmt: skip
     results = simulate(BWC(Testable(UCB1(), length, shift), Rectangle(margin)), problem, runs=12, pooling="query")

@@ -49,9 +49,17 @@ class Feature:
 
 
 class QuantileBox:
-    def __init__(self, d: int, outer: float = 0.02, inner: float = 0.1, reach: float = 1.5, margin: float = 0.0, warm: int = 200):
-        self.features = [Feature(outer, inner, reach, margin) for _ in range(d)]
-        self.warm = warm
+    def __init__(
+        self,
+        d: int,
+        outer_tail: float = 0.02,
+        inner_tail: float = 0.1,
+        tail_factor: float = 1.5,
+        min_margin: float = 0.0,
+        warmup_contexts: int = 200,
+    ):
+        self.features = [Feature(outer_tail, inner_tail, tail_factor, min_margin) for _ in range(d)]
+        self.warm = warmup_contexts
 
     def predict(self, x: list[float]) -> bool:
         return self.features[0].seen >= self.warm and any(f.far(value) for f, value in zip(self.features, x, strict=True))

@@ -10,7 +10,7 @@ from twins.splitmix import GAMMA, MASK, as_unit, finish, named, word
 
 def edge(spec: Any, scene: Any, t: int, j: int) -> float:
     """Where the box of quiet contexts ends in a query's t-th round."""
-    swing = spec.drift * math.sin(2 * math.pi * (t / spec.season + float(scene["phase"][j])))
+    swing = spec.edge_drift * math.sin(2 * math.pi * (t / spec.season_rounds + float(scene["phase"][j])))
     return float(scene["edge"][j]) + swing
 
 
@@ -20,13 +20,13 @@ def context(spec: Any, seed: int, query: int, t: int, told: int, signal: int, sc
     d = spec.features
     units = [as_unit(finish((key + (j + 1) * GAMMA) & MASK)) for j in range(d + 2)]
     common = as_unit(finish((2 * key) & MASK))
-    mixed = [spec.correlation * common + (1 - spec.correlation) * u for u in units[:d]]
+    mixed = [spec.feature_correlation * common + (1 - spec.feature_correlation) * u for u in units[:d]]
     x = [m * edge(spec, scene, t, j) for j, m in enumerate(mixed)]
     luck, far = units[d], units[d + 1]
-    if signal or (not told and luck < spec.spurious):
-        which = int(as_unit(key) * (spec.relevant or d))
+    if signal or (not told and luck < spec.spurious_share):
+        which = int(as_unit(key) * (spec.signal_features or d))
         outside = edge(spec, scene, t, which) + spec.margin
         x[which] = min(1.0, outside + far * (1 - outside))
-    elif not told and luck >= 1 - spec.poison:
-        x[int(as_unit(key) * spec.poisoned)] = 1.0
+    elif not told and luck >= 1 - spec.poison_share:
+        x[int(as_unit(key) * spec.poisoned_features)] = 1.0
     return x

@@ -1,4 +1,4 @@
-"""UCB1(α, t0) from Algorithm 2: index μ + α·√(8·ln(t0 + t)/(n + offset)), every number recomputed from the history."""
+"""UCB1(α, t0) from Algorithm 2: index μ + α·√(8·ln(t0 + t)/(n + plays_offset)), every number recomputed from the history."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Averages:
 
 
 class UCB1(Averages):
-    def __init__(self, n: int, alpha: float = 0.5, t0: float = 0.0, offset: float = 0.0) -> None:
+    def __init__(self, n: int, alpha: float = 0.5, t0: float = 0.0, plays_offset: float = 0.0) -> None:
         super().__init__(n)
-        self.alpha, self.t0, self.offset = alpha, t0, offset
+        self.alpha, self.t0, self.plays_offset = alpha, t0, plays_offset
 
     def select(self, offer: list[int]) -> int:
         t = self.played + 1
         index = {}
         for arm in offer:
-            weight = self.plays(arm) + self.offset
+            weight = self.plays(arm) + self.plays_offset
             index[arm] = math.inf if weight == 0 else self.mean(arm) + self.alpha * math.sqrt(8 * math.log(self.t0 + t) / weight)
         return max(offer, key=lambda arm: (index[arm], -arm))

@@ -1,4 +1,4 @@
-"""Bandits: which arm to play when nothing changes, or when the past counts less and less. One file each."""
+"""Bandits for click probabilities that stay the same, and bandits that discount the past. One file each."""
 
 from swerve.bandits.discounted import DTS, DUCB
 from swerve.bandits.exp3s import EXP3S

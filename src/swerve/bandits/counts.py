@@ -1,4 +1,4 @@
-"""What bandits that keep a play count and a total per arm have in common: the fields, and the verbs that only count."""
+"""Fields and verbs shared by bandits that keep a play count and a total per arm."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def count_show(spec, row, arm, now):
 
 @kernel
 def count_reward(spec, row, arm, value, shown, now):
-    row.total[arm] = min(row.total[arm] + value, float(row.plays[arm]))  # a play earns 1 at most, however often it is told
+    row.total[arm] = min(row.total[arm] + value, float(row.plays[arm]))  # a play earns at most 1, even if it is rewarded twice
     return True
 
 
@@ -40,7 +40,7 @@ def count_begin(spec, row, word):
 
 
 def count_layout(spec: Any, arms: int, features: int) -> list[tuple[Any, ...]]:
-    """Rounds since the start, plays and total reward per arm, and the random stream."""
+    """Return the fields: rounds since the start, plays and total reward per arm, and the random stream."""
     return [("t", "i8"), ("rng", "u8"), ("plays", "u4", arms), ("total", "f8", arms)]
 
 
@@ -65,7 +65,7 @@ def count_mean_of(spec, row, arm):
 
 
 def counting(cls: type) -> type:
-    """Register the counting verbs for `cls`; what it does better itself, it registers after."""
+    """Register the counting verbs for `cls`. A class that has a better version of a verb registers it afterwards."""
     layout.register(cls)(count_layout)
     for verb, function in (
         (begin, count_begin),

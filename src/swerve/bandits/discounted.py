@@ -1,7 +1,8 @@
-"""Discounting: UCB and Thompson sampling that forget a little with every play.
+"""Discounting: UCB and Thompson sampling in which every play reduces the weight of the earlier ones.
 
-All plays weigh γ times as much after each further play. Rather than touch every arm in every round, a new play weighs 1/γ times as
-much as the one before, and only ratios are ever used; when the weight has grown large, everything is divided by a power of two.
+Each play multiplies the weight of all earlier plays by γ. Instead of updating every arm in every round, a new play gets 1/γ times
+the weight of the one before, and only ratios of weights are used. When the weight has grown large, all weights are divided by a
+power of two.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from swerve.core.spec import Count, Natural, Positive, Range, Spec, coerced
 from swerve.core.tables import has
 from swerve.core.verbs import kernel
 
-LARGE = 2.0**300
-FORGOTTEN = 1e-100  # an arm that weighs less than this many plays is as good as never played
+LARGE = 2.0**300  # weights are divided by this before they overflow
+FORGOTTEN = 1e-100  # an arm whose plays weigh less than this is treated as unplayed
 Discount = Annotated[float, Range(0.0, 1.0, open_low=True)]
 
 
-def discount_for(who: str, horizon: int, shifts: int) -> float:
-    """γ = 1 − √(Υ / T) / 4: Garivier and Moulines's discount for T rounds with Υ changes."""
-    horizon, shifts = coerced(who, "horizon", Natural, horizon), max(1, coerced(who, "shifts", Count, shifts))
+def discount_for(owner: str, horizon: int, shifts: int) -> float:
+    """Return γ = 1 − √(Υ / T) / 4: Garivier and Moulines's discount for T rounds with Υ changes."""
+    horizon, shifts = coerced(owner, "horizon", Natural, horizon), max(1, coerced(owner, "shifts", Count, shifts))
     return 1.0 - 0.25 * math.sqrt(min(1.0, shifts / horizon))
 
 
@@ -30,9 +31,9 @@ class DUCB(Spec):
     """D-UCB: upper confidence bounds from discounted plays.
 
     I_t(u) = μ_t(γ, u) + 2 √(ξ ln n_t(γ) / N_t(γ, u));  N_t(γ, u) = Σ_s γ^{t−s} 1{arm u in round s},  n_t(γ) = Σ_u N_t(γ, u), and
-    μ_t(γ, u) is the average with the same weights. An arm never played first.
+    μ_t(γ, u) is the average with the same weights. Unplayed arms come first.
 
-    A click that comes late is credited with the weight that the latest play of its arm had.
+    A late click is credited with the weight of the latest play of its arm.
 
     Source: Kocsis and Szepesvári (2006); Garivier and Moulines (ALT 2011), whose theorem needs ξ > 1/2.
 
@@ -55,7 +56,7 @@ class DTS(Spec):
     θ_u ~ Beta(a + S_u, b + F_u);  after each round S ← γ S, F ← γ F for all arms, then S_u += reward, F_u += 1 − reward for the
     arm played.
 
-    Late clicks as in `DUCB`. The authors give no tuning; `tuned` takes the discount of D-UCB.
+    Late clicks are as in `DUCB`. The authors give no tuning; `tuned` uses the discount of D-UCB.
 
     Source: Raj and Kalyani, "Taming non-stationary bandits: a Bayesian approach" (2017).
 
@@ -74,7 +75,7 @@ class DTS(Spec):
 
 
 def discount_layout(spec: Any, arms: int, features: int) -> list[tuple[Any, ...]]:
-    """The weight of a play now; per arm its plays, their weights, what they earned by weight, and its latest play's weight."""
+    """Return the fields: the weight of a play now; per arm its plays, their weight, their weighted reward, its latest weight."""
     return [
         ("t", "i8"),
         ("rng", "u8"),
@@ -111,7 +112,7 @@ def discount_evict(spec, row, arm):
 @kernel
 def discount_show(spec, row, arm, now):
     row.weight /= spec.gamma
-    if row.weight > LARGE:  # a power of two: nothing is rounded, and what vanishes has long been forgotten
+    if row.weight > LARGE:  # dividing by a power of two rounds nothing; weights that underflow were negligible
         row.weight /= LARGE
         for other in range(row.plays.shape[0]):
             row.mass[other] /= LARGE

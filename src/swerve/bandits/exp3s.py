@@ -11,19 +11,19 @@ from swerve.core.spec import Count, Natural, NonNegative, Range, Spec, coerced
 from swerve.core.tables import bit, has
 from swerve.core.verbs import kernel
 
-LARGE = 1e100
+LARGE = 1e100  # weights are divided by this before they overflow; only their ratios matter
 
 
 class EXP3S(Spec):
-    """Play by exponential weights mixed with uniform play, and let every arm keep a share of the total weight.
+    """Play by exponential weights mixed with uniform play, and give every arm a share of the total weight in every round.
 
     p_u = (1 − γ) w_u / W + γ / n;  x̂_u = x / p_u for the arm played, else 0;
     w_u ← w_u · exp(γ x̂_u / n) + (e · α / n) · W.
 
-    Source: Auer, Cesa-Bianchi, Freund and Schapire (2002), section 8. `tuned(n, T)` is Corollary 8.2's tuning, which does not know
-    the number of shifts and whose bound the paper quotes; `tuned(n, T, shifts)` is Corollary 8.3's, which does.
+    Source: Auer, Cesa-Bianchi, Freund and Schapire (2002), section 8. `tuned(n, T)` is the tuning of Corollary 8.2, which does not
+    need the number of shifts; the paper quotes its bound. `tuned(n, T, shifts)` is the tuning of Corollary 8.3, which does.
 
-    A click that comes late is credited with the probability and weight of the arm's latest showing.
+    A late click is credited with the probability and weight of the arm's latest show.
 
     >>> EXP3S.tuned(n=5, horizon=30_000)
     EXP3S(gamma=0.04456..., alpha=3.33...e-05)
@@ -34,7 +34,7 @@ class EXP3S(Spec):
 
     @classmethod
     def tuned(cls, n: int, horizon: int, shifts: int | None = None) -> EXP3S:
-        """The published tunings: without `shifts` the one that need not know them, with `shifts` the one that does."""
+        """Return the published tuning: Corollary 8.2 without `shifts`, Corollary 8.3 with `shifts`."""
         n, horizon = coerced("EXP3S.tuned", "n", Natural, n), coerced("EXP3S.tuned", "horizon", Natural, horizon)
         if shifts is None:
             gamma = math.sqrt(n * math.log(n * horizon) / horizon)
@@ -66,7 +66,7 @@ def _(spec, row):
 
 @evict.register(EXP3S)
 def _(spec, row, arm):
-    # a newcomer starts at the average of the others on offer: only ratios matter, and 1 may be far above or below all of them
+    # a new arm starts at the average weight of the others on offer: only ratios matter, and 1 may be far from all of them
     total, n = weigh(row, row.offered & ~bit(arm))
     row.weight[arm] = total / n if n > 0 else 1.0
     row.before[arm] = row.weight[arm]
@@ -75,7 +75,7 @@ def _(spec, row, arm):
 
 @kernel
 def weigh(row, available):
-    """The total weight and the number of the arms on offer."""
+    """Return the total weight and the number of the arms on offer."""
     total, n = 0.0, 0
     for arm in range(row.weight.shape[0]):
         if has(available, arm):
@@ -97,7 +97,7 @@ def _(spec, row, pool, available, now):
             left -= share
             if left < 0.0:
                 break
-    row.offered = available  # the arms among which `show` shares the weight
+    row.offered = available  # `show` shares the weight among these arms
     return chosen
 
 
@@ -113,7 +113,7 @@ def _(spec, row, arm, now):
 @reward.register(EXP3S)
 def _(spec, row, arm, value, shown, now):
     n = weigh(row, row.offered)[1]
-    # show has shared already: the growth applies to the weight before it, which is the published update
+    # show has added the share already: the published update multiplies the weight from before it
     row.weight[arm] += row.before[arm] * (math.exp(spec.gamma * value / (row.chance[arm] * n)) - 1.0)
     if row.weight[arm] > LARGE:  # only ratios matter
         for other in range(row.weight.shape[0]):

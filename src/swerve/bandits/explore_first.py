@@ -1,4 +1,4 @@
-"""The simple testable bandit: random arms first, then a bandit."""
+"""The paper's simple testable bandit: random arms for L rounds, then a bandit."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from swerve.core.wrapping import inner_layout, wrapping
 
 @wrapping
 class ExploreFirst(Spec):
-    """Play random arms for L rounds, form the guess from them, then let the bandit play on with what it has seen.
+    """Play random arms for L rounds, guess from them, then let the bandit continue with those plays.
 
     v* = the arm with the highest average;  G⁺ = {v : Δ̂(v) ≤ ε/4},  G⁻ = {v : Δ̂(v) > ε/2}.
 
-    It costs Ω(L) regret in every phase, which is why the paper makes UCB1 testable instead.
+    Every phase costs Ω(L) regret, which is why the paper makes UCB1 testable instead.
 
     Paper: Testable Bandit Algorithms, the "simple fix".
     """

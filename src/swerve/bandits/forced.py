@@ -1,4 +1,4 @@
-"""Forced exploration: play each arm now and then, whatever the bandit thinks."""
+"""Forced exploration: play every arm at a minimum rate, whatever the bandit prefers."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from swerve.core.wrapping import inner_layout, wrapping
 
 ORDERS = ("cycle", "random")
 CYCLE = ORDERS.index("cycle")
-MOST = CAPACITIES[-1]  # not every bandit says how many arms its row has room for, and a mask has no bits beyond
+MOST = CAPACITIES[-1]  # the bits of a mask: not every bandit says how many arms its row has room for
 
 
 @wrapping
 class Forced(Spec):
-    """Play all arms at least at some rate, so that a change of an arm that is out of favour can be noticed at all.
+    """Play all arms at least at some rate, so that changes of arms that the bandit would not play can be detected.
 
-    "cycle": in each block of ⌊K / rate⌋ rounds, counted from the last start, the first K go to the K arms on offer in turn;
-    "random": with probability `rate`, an arm on offer is drawn uniformly. With `growing`, the rate of the j-th start is rate · √j.
+    "cycle": in each block of ⌊K / rate⌋ rounds, counted from the last start, the first K rounds play the K arms on offer in turn;
+    "random": with probability `rate`, play an arm on offer chosen uniformly. With `rate_grows`, the rate after the j-th start is
+    rate · √j.
 
-    The bandit is asked in a forced round too, so that what it keeps about the round is of this round.
+    The bandit also selects in forced rounds, so that the state it keeps about a round belongs to the current round.
 
-    Source: "cycle" is Cao, Wen, Kveton and Xie (AISTATS 2019), with `growing` Besson, Kaufmann, Maillard and Seznec (JMLR 23,
+    Source: "cycle" is Cao, Wen, Kveton and Xie (AISTATS 2019), with `rate_grows` Besson, Kaufmann, Maillard and Seznec (JMLR 23,
     2022); "random" is Liu, Lee and Shroff (AAAI 2018).
 
     >>> from swerve import Fleet, UCB1
     >>> fleet = Fleet(Forced(UCB1(), rate=0.5), queries=1, arms=2)
     >>> decisions = []
-    >>> for t in range(12):  # only arm 0 is ever clicked: in the other half of the rounds UCB1 would play it most of the time
+    >>> for t in range(12):  # only arm 0 is ever clicked: UCB1 would play it in most of the other rounds
     ...     decisions.append(fleet.select(0))
     ...     if decisions[-1].arm == 0: _ = fleet.reward(0, decisions[-1])
     >>> [decision.arm for decision in decisions]
@@ -44,7 +45,7 @@ class Forced(Spec):
     bandit: Spec
     rate: Annotated[float, Range(0.0, 1.0, open_low=True)] = 0.01
     order: Annotated[str, Choice(ORDERS)] = "cycle"
-    growing: bool = False
+    rate_grows: bool = False
 
     def check(self) -> None:
         if not select.knows(self.bandit):
@@ -72,7 +73,7 @@ def _(spec, row):
 
 @kernel
 def nth_on_offer(available, n):
-    """The n-th arm on offer, counted from 0."""
+    """Return the n-th arm on offer, counted from 0, or −1."""
     for arm in range(MOST):
         if has(available, arm):
             if n == 0:
@@ -87,7 +88,7 @@ def _(spec, row, pool, available, now):
     count = 0
     for arm in range(MOST):
         count += has(available, arm)
-    rate = min(1.0, spec.rate * math.sqrt(row.starts)) if spec.growing else spec.rate
+    rate = min(1.0, spec.rate * math.sqrt(row.starts)) if spec.rate_grows else spec.rate
     if spec.order == CYCLE:
         turn = row.t % max(count, np.int64(count / rate))
         return nth_on_offer(available, turn) if turn < count else chosen

@@ -1,4 +1,4 @@
-"""KL-UCB: the upper confidence bound that is exact for clicks."""
+"""KL-UCB: upper confidence bounds from the Bernoulli divergence, which is exact for clicks."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from swerve.core.spec import NonNegative, Spec
 from swerve.core.tables import has
 from swerve.core.verbs import kernel
 
-EDGE = 1e-15
-TOLERANCE = 1e-10
-STEPS = 60
+EDGE = 1e-15  # averages and bounds are kept this far from 0 and 1, where the logarithms diverge
+TOLERANCE = 1e-10  # Newton's method stops at steps below this
+STEPS = 60  # more than bisection alone needs to reach the tolerance
 
 
 @counting
 class KLUCB(Spec):
-    """The arm whose average is still plausible at the highest value, plausible in Bernoulli divergence.
+    """Play the arm with the highest value that is still plausible for its average, measured by Bernoulli divergence.
 
-    I_t(u) = max{q : n_t(u) · kl(μ_t(u), q) ≤ ln t + c · ln ln t}, an arm never played first.
+    I_t(u) = max{q : n_t(u) · kl(μ_t(u), q) ≤ ln t + c · ln ln t}. Unplayed arms come first.
 
-    Source: Garivier and Cappé (2011). They prove c = 3 and recommend c = 0, the default here.
+    Source: Garivier and Cappé (2011). Their proof needs c = 3; they recommend c = 0, the default here.
 
     >>> from swerve import Fleet
     >>> fleet = Fleet(KLUCB(), queries=1, arms=3)
@@ -34,31 +34,31 @@ class KLUCB(Spec):
 
 @layout.register(KLUCB)
 def _(spec, arms, features):
-    # the average's own share of the divergence: half of its logarithms, and they only change when the arm is played
+    # the part of the divergence that depends on the average alone: half of the logarithms, and it changes only with a play
     return [*count_layout(spec, arms, features), ("share", "f8", arms)]
 
 
 @kernel
 def own_share(p):
-    """p ln p + (1 − p) ln(1 − p): the part of kl(p, q) that does not depend on q."""
+    """Return p ln p + (1 − p) ln(1 − p), the part of kl(p, q) that does not depend on q."""
     p = min(max(p, EDGE), 1.0 - EDGE)
     return p * math.log(p) + (1.0 - p) * math.log(1.0 - p)
 
 
 @kernel
 def divergence(p, share, q):
-    """kl(p, q) of two Bernoulli distributions, `share` being `own_share(p)`."""
+    """Return kl(p, q) of two Bernoulli distributions, where `share` is `own_share(p)`."""
     return share - p * math.log(q) - (1.0 - p) * math.log(1.0 - q)
 
 
 @kernel
 def upper_bound(mu, share, level):
-    """max{q ≥ mu : kl(mu, q) ≤ level}: Newton's steps from a second-order guess, halving where one would leave the interval.
+    """Return max{q ≥ mu : kl(mu, q) ≤ level}, by Newton's method from a second-order guess, with bisection as a fallback.
 
-    kl(mu, ·) − level is convex and increasing beyond mu, so from the right of the root no step crosses it. The start depends on mu
-    and level alone (not on the bound found last, which is nearer): arms with equal records must have equal bounds, to the bit.
+    kl(mu, ·) − level is convex and increasing beyond mu, so no step from the right of the root crosses it. The start depends only
+    on mu and level. The last bound would be a better start, but arms with equal records must get equal bounds, bit for bit.
     """
-    low, high = max(mu, EDGE), min(1.0 - EDGE, mu + math.sqrt(0.5 * level))  # Pinsker: the root lies in here
+    low, high = max(mu, EDGE), min(1.0 - EDGE, mu + math.sqrt(0.5 * level))  # Pinsker: this interval contains the root
     if high <= low:
         return low
     start = mu + math.sqrt(2.0 * mu * (1.0 - mu) * level) + (1.0 - 2.0 * mu) * level * 2.0 / 3.0
@@ -79,6 +79,7 @@ def upper_bound(mu, share, level):
 
 @kernel
 def refresh(spec, row, arm):
+    """Update the stored part of the arm's divergence."""
     row.share[arm] = own_share(mean_of(spec, row, arm))
 
 
@@ -92,7 +93,7 @@ def _(spec, row, pool, available, now):
             if row.plays[arm] == 0:
                 return arm
             mu = mean_of(spec, row, arm)
-            # an arm whose divergence to the best bound so far is too dear cannot have a higher one: one look, no search
+            # if the divergence from this arm to the best bound exceeds the level, its bound is lower: no search needed
             if mu >= best or best >= 1.0 - EDGE or row.plays[arm] * divergence(mu, row.share[arm], best) < level:
                 bound = upper_bound(mu, row.share[arm], level / row.plays[arm])
                 if bound > best:

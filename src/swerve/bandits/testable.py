@@ -1,4 +1,4 @@
-"""(L, ε)-testable bandits: after L plays they can say which arms are best and which are clearly not."""
+"""(L, ε)-testable bandits: after L plays they can guess which arms are best and which are clearly worse."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from swerve.core.wrapping import inner_layout, wrapping
 
 @wrapping
 class Testable(Spec):
-    """Make any bandit that keeps averages (L, ε)-testable: it plays as before, and can be asked for its L-th round guess.
+    """Make a bandit that keeps averages (L, ε)-testable: it plays as before and can be asked for its L-th round guess.
 
     v* = the arm played most often in the last L/2 rounds;  Δ̂(v) = μ(v*) − μ(v);
     G⁺ = {v : Δ̂(v) ≤ ε/4},  G⁻ = {v : Δ̂(v) > ε/2}.
 
-    All it needs is a copy of the play counts at round ⌊L/2⌋. For a guess at any other round see `guesses`.
+    It stores only a copy of the play counts at round ⌊L/2⌋. `guesses` computes the guess at any other round.
 
     Paper: Algorithm 2, Theorem 3, with UCB1(6, T) as the bandit; `Testable(UCB1(), …)` is the practical form.
     """
 
-    __test__ = False  # pytest: the paper's word, not a test case
+    __test__ = False  # pytest: the class is named after the paper's term and is not a test case
 
     bandit: Spec
     length: Natural = 200
@@ -52,7 +52,7 @@ class Testable(Spec):
 
 @kernel
 def sort_out(bandit, row, leader, epsilon):
-    """(G⁺, G⁻) by distance from the leader's average. An arm that was never played is in neither."""
+    """Return (G⁺, G⁻) by distance from the leader's average. Unplayed arms are in neither."""
     plus, minus = np.int64(0), np.int64(0)
     top = mean_of(bandit, row, leader)
     for arm in range(slots(bandit, row)):
@@ -113,16 +113,16 @@ def _(spec, row):
 
 
 class Guess(NamedTuple):
-    """The guess of one round: the arms held to be optimal, and those held to be at least ε-suboptimal."""
+    """The guess of one round: the arms held to be optimal, and the arms held to be at least ε-suboptimal."""
 
     plus: frozenset[int]
     minus: frozenset[int]
 
 
 def guesses(arms: ArrayLike, rewards: ArrayLike, n: int, epsilon: float) -> list[Guess]:
-    """The guess after every round of a recorded event-free run, the t-th from the last t/2 rounds before it.
+    """Return the guess after every round of a recorded event-free run; the t-th uses the last t/2 rounds.
 
-    `arms[s]` was played in round s + 1 and earned `rewards[s]`. One pass: the window (⌊t/2⌋, t] only moves forward.
+    `arms[s]` was played in round s + 1 and earned `rewards[s]`. One pass suffices: the window (⌊t/2⌋, t] only moves forward.
 
     Paper: Algorithm 2, lines 7–10.
 
@@ -147,7 +147,7 @@ def guesses(arms: ArrayLike, rewards: ArrayLike, n: int, epsilon: float) -> list
         plays[arm] += 1
         total[arm] += value
         recent[arm] += 1
-        if t % 2 == 0:  # the window starts after round ⌊t/2⌋: round t/2 has just left it
+        if t % 2 == 0:  # the window starts after round ⌊t/2⌋, so round t/2 has just left it
             recent[played_arms[t // 2 - 1]] -= 1
         mu = total / np.maximum(plays, 1)
         gap = mu[int(np.argmax(recent))] - mu

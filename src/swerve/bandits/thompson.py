@@ -12,7 +12,7 @@ from swerve.core.verbs import kernel
 
 @counting
 class Thompson(Spec):
-    """Draw a click probability for each arm from its posterior, play the arm with the highest draw.
+    """Draw a click probability for each arm from its posterior and play the arm with the highest draw.
 
     θ_u ~ Beta(a + clicks_u, b + plays_u − clicks_u), rewards in [0, 1].
 
@@ -30,7 +30,7 @@ class Thompson(Spec):
 
 @layout.register(Thompson)
 def _(spec, arms, features):
-    # the samplers' scales: kept, because computing them for every arm in every round doubles the cost of a round
+    # the scales of the samplers are stored because computing them for every arm in every round doubles the cost of a round
     return [*count_layout(spec, arms, features), ("click_scale", "f8", arms), ("skip_scale", "f8", arms)]
 
 

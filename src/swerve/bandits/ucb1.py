@@ -8,16 +8,16 @@ from swerve.core.contract import begin, evict, layout, mean_of, played, plays_of
 from swerve.core.spec import NonNegative, Positive, Spec
 from swerve.core.tables import has
 
-TINY = 1e-150
+TINY = 1e-150  # the smallest width scale: above zero, because an unplayed arm has an infinite width and 0 · inf is not a number
 
 
 class UCB1(Spec):
-    """Optimism in the face of uncertainty: the arm whose average could still be the highest.
+    """Play the arm whose upper confidence bound is highest.
 
-    I_t(u) = μ_t(u) + α · √(8 ln(t0 + t) / (n_t(u) + offset)), t the current round, an arm never played first.
+    I_t(u) = μ_t(u) + α · √(8 ln(t0 + t) / (n_t(u) + plays_offset)), where t is the current round. Unplayed arms come first.
 
-    The defaults are UCB1 of Auer, Cesa-Bianchi and Fischer (2002), μ + √(2 ln t / n), which the paper's own figures need.
-    The proof's constants are `UCB1.of_the_proof(T)`: α = 6, t0 = T, 1 + n in the denominator.
+    The defaults are UCB1 of Auer, Cesa-Bianchi and Fischer (2002), μ + √(2 ln t / n), which the paper's figures require.
+    `UCB1.of_the_proof(T)` has the constants of the proof: α = 6, t0 = T, and 1 + n in the denominator.
 
     Paper: Algorithm 2, UCB1(α, t0).
 
@@ -29,17 +29,17 @@ class UCB1(Spec):
 
     alpha: Positive = 0.5
     t0: NonNegative = 0.0
-    offset: NonNegative = 0.0
+    plays_offset: NonNegative = 0.0
 
     @classmethod
     def of_the_proof(cls, horizon: int) -> UCB1:
-        """The constants under which Theorems 2 and 3 are proved: far too cautious for practice."""
-        return cls(alpha=6.0, t0=float(horizon), offset=1.0)
+        """Return UCB1 with the constants under which Theorems 2 and 3 are proved. They are far too cautious for practice."""
+        return cls(alpha=6.0, t0=float(horizon), plays_offset=1.0)
 
 
 @layout.register(UCB1)
 def _(spec, arms, features):
-    # mu and width are what an index costs otherwise: a division and a square root per arm and round
+    # mu and width are stored because computing them costs a division and a square root per arm and round
     return [("t", "i8"), ("plays", "u4", arms), ("total", "f8", arms), ("mu", "f8", arms), ("width", "f8", arms)]
 
 
@@ -57,7 +57,7 @@ def _(spec, row):
 
 @select.register(UCB1)
 def _(spec, row, pool, available, now):
-    # never zero: an arm without a play has an infinite width, and 0 · inf is not a number
+    # TINY: never zero
     scale = max(spec.alpha * math.sqrt(8.0 * math.log(spec.t0 + (row.t + 1))), TINY)
     best, chosen = -math.inf, -1
     for arm in range(row.plays.shape[0]):
@@ -73,12 +73,12 @@ def _(spec, row, arm, now):
     row.t += 1
     row.plays[arm] += 1
     row.mu[arm] = row.total[arm] / row.plays[arm]
-    row.width[arm] = 1.0 / math.sqrt(row.plays[arm] + spec.offset)
+    row.width[arm] = 1.0 / math.sqrt(row.plays[arm] + spec.plays_offset)
 
 
 @reward.register(UCB1)
 def _(spec, row, arm, value, shown, now):
-    row.total[arm] = min(row.total[arm] + value, float(row.plays[arm]))  # a play earns 1 at most, however often it is told
+    row.total[arm] = min(row.total[arm] + value, float(row.plays[arm]))  # a play earns at most 1, even if it is rewarded twice
     row.mu[arm] = row.total[arm] / row.plays[arm]
     return True
 
@@ -88,7 +88,7 @@ def _(spec, row, arm):
     row.plays[arm] = 0
     row.total[arm] = 0.0
     row.mu[arm] = 0.0
-    row.width[arm] = math.inf if spec.offset == 0.0 else 1.0 / math.sqrt(spec.offset)
+    row.width[arm] = math.inf if spec.plays_offset == 0.0 else 1.0 / math.sqrt(spec.plays_offset)
 
 
 @slots.register(UCB1)

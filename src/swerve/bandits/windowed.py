@@ -1,4 +1,4 @@
-"""Sliding windows: UCB and Thompson sampling that know only their last plays."""
+"""Sliding windows: UCB and Thompson sampling that use only their last plays."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from swerve.core.spec import Count, Natural, Positive, Spec, coerced
 from swerve.core.tables import has
 from swerve.core.verbs import kernel
 
-STEPS = 255  # a reward is kept in one byte: clicks are exact, others rounded to 1/255
-NOBODY = 255
-MOST = 65535
-LONGEST = 1 << 20
+STEPS = 255  # a reward is stored in one byte: clicks are exact, other rewards are rounded to 1/255
+EMPTY = 255  # the arm of an empty entry of the ring; arms are below 64
+MOST = 65535  # the largest value of a 16-bit entry of the ring
+LONGEST = 1 << 20  # a ring of 3 MiB per query
 
 
-def window_for(who: str, horizon: int, shifts: int) -> int:
-    """τ = 2 √(T ln T / Υ), at most T: Garivier and Moulines's window for T rounds with Υ changes."""
-    horizon, shifts = coerced(who, "horizon", Natural, horizon), max(1, coerced(who, "shifts", Count, shifts))
+def window_for(owner: str, horizon: int, shifts: int) -> int:
+    """Return τ = 2 √(T ln T / Υ), at most T: Garivier and Moulines's window for T rounds with Υ changes."""
+    horizon, shifts = coerced(owner, "horizon", Natural, horizon), max(1, coerced(owner, "shifts", Count, shifts))
     return max(1, min(horizon, LONGEST, round(2.0 * math.sqrt(horizon * math.log(horizon) / shifts))))
 
 
 class SWUCB(Spec):
     """SW-UCB: upper confidence bounds from the last τ plays only.
 
-    I_t(u) = μ_t(τ, u) + √(ξ ln(min(t, τ)) / N_t(τ, u)), averages and counts over the last τ plays of all arms, an arm without a
-    play among them first.
+    I_t(u) = μ_t(τ, u) + √(ξ ln(min(t, τ)) / N_t(τ, u)), with averages and counts over the last τ plays of all arms. An arm without
+    a play among them comes first.
 
-    The row keeps the last τ plays (`window`), three bytes each, so that each τ is a compilation of its own. A click that comes
-    late is put down to the latest play of its arm, and is dropped when that has left the window.
+    The row keeps the last τ plays (`window`), three bytes each, so that each τ is compiled separately. A late click is credited to
+    the latest play of its arm, and dropped when that play has left the window.
 
     Source: Garivier and Moulines (ALT 2011); their theorem needs ξ > 1/2.
 
@@ -58,7 +58,7 @@ class SWTS(Spec):
 
     θ_u ~ Beta(a + clicks_u, b + plays_u − clicks_u), counted over the last τ plays of all arms.
 
-    Rows and late clicks as in `SWUCB`. `tuned` takes the window of SW-UCB, which is of the order that the paper's bound wants.
+    Rows and late clicks are as in `SWUCB`. `tuned` uses the window of SW-UCB, which has the order that the paper's bound requires.
 
     Source: Trovò, Paladino, Restelli and Gatti (JAIR 68, 2020).
 
@@ -81,7 +81,7 @@ class SWTS(Spec):
 
 
 def window_layout(spec: Any, arms: int, features: int) -> list[tuple[Any, ...]]:
-    """Counts of what lies in the window, where each arm's latest play is, and the ring of plays."""
+    """Return the fields: counts inside the window, the latest play of each arm, and the ring of plays."""
     return [
         ("t", "i8"),  # plays since the start
         ("rng", "u8"),
@@ -89,7 +89,7 @@ def window_layout(spec: Any, arms: int, features: int) -> list[tuple[Any, ...]]:
         ("earned", "i8", arms),  # in steps of 1/255
         ("latest", "i8", arms),  # the number of the arm's latest play, counted from 0
         ("arms", "u1", spec.window),
-        ("values", "u2", spec.window),  # in steps of 1/255; more than 255 where clicks of older plays came late
+        ("values", "u2", spec.window),  # in steps of 1/255; above 255 where clicks of older plays arrived late
     ]
 
 
@@ -103,7 +103,7 @@ def window_begin(spec, row, word):
 def window_restart(spec, row):
     row.t = 0
     for i in range(row.arms.shape[0]):
-        row.arms[i] = NOBODY
+        row.arms[i] = EMPTY
         row.values[i] = 0
     for arm in range(row.plays.shape[0]):
         clear_arm(row, arm)
@@ -120,17 +120,17 @@ def clear_arm(row, arm):
 def window_evict(spec, row, arm):
     for i in range(row.arms.shape[0]):
         if row.arms[i] == arm:
-            row.arms[i] = NOBODY
+            row.arms[i] = EMPTY
             row.values[i] = 0
     clear_arm(row, arm)
 
 
 @kernel
 def window_show(spec, row, arm, now):
-    """Count the play; returns the arm whose play has left the window, or NOBODY."""
+    """Count the play; return the arm whose play has left the window, or EMPTY."""
     here = row.t % row.arms.shape[0]
     gone = np.int64(row.arms[here])
-    if gone != NOBODY:
+    if gone != EMPTY:
         row.plays[gone] -= 1
         row.earned[gone] -= np.int64(row.values[here])
     row.arms[here] = arm
@@ -146,7 +146,7 @@ def window_reward(spec, row, arm, value, shown, now):
     if row.latest[arm] < 0 or row.t - row.latest[arm] > row.arms.shape[0]:
         return False  # its play has left the window
     there = row.latest[arm] % row.arms.shape[0]
-    # a play earns 1 at most, however often it is told; and the ring has 16 bits for it
+    # a play earns at most 1, even if it is rewarded twice, and an entry of the ring has 16 bits
     room = min(STEPS * np.int64(row.plays[arm]) - row.earned[arm], MOST - np.int64(row.values[there]))
     more = max(0, min(np.int64(value * STEPS + 0.5), room))
     row.values[there] += more
@@ -171,7 +171,7 @@ def window_plays_of(spec, row, arm):
 
 @kernel
 def window_mean_of(spec, row, arm):
-    # a late click may outlast the play that it belongs to
+    # a late click may stay longer in the window than the play it belongs to
     return min(1.0, row.earned[arm] / (STEPS * row.plays[arm])) if row.plays[arm] > 0 else 0.0
 
 
@@ -239,7 +239,7 @@ def _(spec, row, arm):
 @show.register(SWTS)
 def _(spec, row, arm, now):
     gone = window_show(spec, row, arm, now)
-    if gone != NOBODY:
+    if gone != EMPTY:
         rescale(spec, row, gone)
     rescale(spec, row, arm)
 

@@ -75,7 +75,7 @@ def measure(batches: int, size: int, repeats: int, tick: Callable[[int], None] |
     from swerve.classifiers.hull import Hull
 
     asked = questions(batches * size)
-    hull = Hull(margin=MARGIN, points=N)
+    hull = Hull(margin=MARGIN, max_points=N)
     learner = Learner(hull, D)
     for point in asked.points:
         learner.learn(point)

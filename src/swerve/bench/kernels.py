@@ -25,7 +25,7 @@ from swerve.core.fleet import Fleet
 from swerve.core.spec import Spec
 from swerve.core.tables import row_dtype
 from swerve.environments import Traffic, workload
-from swerve.environments.contract import world
+from swerve.environments.worlds import world
 from swerve.policies import BWC, Oracle, Swerve
 from swerve.simulate import Session
 
@@ -88,7 +88,7 @@ def paper_policy() -> BWC:
 
 def one_query(rounds: int) -> Traffic:
     """Return the problem of the C loop: one query, five results, no shifts, no contexts."""
-    return Traffic(queries=1, impressions=rounds, results=ARMS, features=0, shifting=0.0)
+    return Traffic(queries=1, impressions=rounds, results=ARMS, features=0, shifting_share=0.0)
 
 
 def traffic(rounds: int, features: int) -> Traffic:

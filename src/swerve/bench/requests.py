@@ -56,7 +56,7 @@ def listen(
         if outcomes[t] & REFORMULATED:
             reformulated(spec, row, now, now)
         for j in range(len(plan)):
-            if x[j] >= spec.loud and written < len(heard):
+            if x[j] >= spec.crossing_level and written < len(heard):
                 heard[written, 0] = t
                 heard[written, 1] = j
                 heard[written, 2] = x[j]

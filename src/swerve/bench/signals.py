@@ -379,7 +379,7 @@ def measure(quick: bool = False, data: Path | None = None, progress: Callable[[s
     weeks = QUICK_SEASON_WEEKS if quick else SEASON_WEEKS
     shape = "28 times as busy by day as at night"
     lines.append(Line("season: alarms per query", "per week", ALONE, (fmean(through_seasons(spec, weeks)),), shape))
-    plain = through_seasons(replace(spec, season_requests=NEVER), weeks)
+    plain = through_seasons(replace(spec, season_half_trust_requests=NEVER), weeks)
     lines.append(Line("season: … without its clock", "per week", ALONE, (fmean(plain),)))
     progress("cost")
     lines.append(Line("cost of a request", "ns", ALONE, (cost(spec),), "all five signals"))

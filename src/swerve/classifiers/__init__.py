@@ -1,4 +1,4 @@
-"""Classifiers: is this context an event? One file each."""
+"""Classifiers: they decide whether a context is an event. One file each."""
 
 from swerve.classifiers.constant import Always, Never, Told
 from swerve.classifiers.finite import Finite, Matrix

@@ -1,4 +1,4 @@
-"""Classifiers that learn nothing: the limit cases, and the oracle."""
+"""Classifiers that learn nothing: two limit cases and the oracle."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class Never(Spec):
 
 
 class Always(Spec):
-    """Positive on every context: one test after the other."""
+    """Positive on every context: BWC with it runs one test after the other."""
 
 
 class Told(Spec):
-    """Positive exactly when somebody who knows says so: an environment's event oracle, or an operator.
+    """Positive exactly in the rounds that an oracle calls events: the environment's event oracle, or an operator.
 
     Paper: the event oracle f.
     """

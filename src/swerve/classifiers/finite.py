@@ -1,4 +1,4 @@
-"""The safe classifier for any finite concept class, given as a matrix or as predicates."""
+"""The safe classifier for a finite concept class, given as a matrix or as predicates."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from swerve.core.verbs import verb
 
 @verb
 def concepts(spec):
-    """How many concepts a class has (asked from Python, to size the state)."""
+    """Return the number of concepts of a class (called from Python, to size the state)."""
 
 
 @verb
 def value(spec, i, x):
-    """What concept i says of a context: +1, −1, or 0 where it says nothing (null)."""
+    """Return the value of concept i for a context: +1, −1, or 0 where it is undefined (null)."""
 
 
 class Finite(Spec):
-    """SafeCl for any class: negative iff no concept that fits all false labels calls the context an event.
+    """SafeCl for any class: negative iff no concept consistent with all false labels calls the context an event.
 
     negative ⇔ there is no f ∈ F with f(x) = +1 and f(x') = −1 for each false-labelled x'.
 
-    The class is a spec with two verbs, `concepts` and `value`: `Matrix` below, or one of your own. The state is the set of
-    concepts that are ruled out, which only grows, so `merge` is a union: commutative, associative, idempotent, and a stale copy
-    never misses.
+    The class is a spec with two verbs, `concepts` and `value`: `Matrix` below, or your own. The state is the set of concepts that
+    are ruled out. It only grows, so `merge` is a union: commutative, associative and idempotent, and a stale copy never misses an
+    event.
 
     Paper: Safe Classifier, SafeCl.
 
@@ -49,7 +49,7 @@ class Finite(Spec):
 
 
 class Matrix(Spec):
-    """A concept class over numbered contexts: `table[i][j]` is what concept i says of context j (+1, −1, or 0 for null).
+    """A concept class over numbered contexts: `table[i][j]` is the value of concept i for context j (+1, −1, or 0 for null).
 
     The context number is the first feature. `Matrix.tabulate(predicates, contexts)` makes one from Python predicates.
     """
@@ -66,7 +66,7 @@ class Matrix(Spec):
 
     @classmethod
     def tabulate(cls, predicates: Sequence[Callable[[Any], int | None]], contexts: Sequence[Any]) -> Matrix:
-        """The class of these predicates on these contexts; a predicate answers +1, −1, or None where it says nothing.
+        """Return the class of these predicates on these contexts. A predicate returns +1, −1, or None where it is undefined.
 
         >>> Matrix.tabulate([lambda x: 1 if x > 0.5 else -1], [0.2, 0.9]).table
         ((-1, 1),)

@@ -1,4 +1,4 @@
-"""SafeCl on hyperplanes with a margin: quiet is what lies near the convex hull of the contexts that proved quiet."""
+"""SafeCl on hyperplanes with a margin: contexts near the convex hull of the harmless contexts are quiet."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from swerve.core.spec import Natural, Positive, Spec, record_dtype
 from swerve.core.verbs import kernel
 
 ONE = np.uint64(1)
-ROUNDING = 1.0 + 1e-9  # a context computed to lie on the ball's surface has not left it
+ROUNDING = 1.0 + 1e-9  # a context on the surface of the ball is inside it, despite rounding
+GRID = 2.0**40  # numbers are hashed to this resolution
 
 
 class Hull(Spec):
     """Negative within twice the margin of the convex hull of the false-labelled contexts, positive beyond it.
 
-    With N the false-labelled contexts, x is negative iff L2(x, conv N) ≤ 2δ: then, and only then, no hyperplane that keeps the
-    distance δ to both sides can part x from N. With N empty everything is positive. `margin` is δ, `points` the most contexts
-    kept.
+    With N the false-labelled contexts, x is negative iff L2(x, conv N) ≤ 2δ. Exactly then no hyperplane with distance δ to both
+    sides separates x from N. With N empty everything is positive. `margin` is δ; `max_points` limits the number of stored contexts.
 
-    The state is a join semilattice: N only grows, by union. As long as the table has room, merges commute, associate and repeat
-    harmlessly, up to the order of the points, which no prediction depends on. A stale copy knows a subset of N, hence a smaller
-    hull: it raises more false alarms and never misses an event that a fresh copy would have caught. A full table, which refuses
-    points (`spilled` counts them), is such a subset too.
+    The state is a join semilattice: N only grows, by union. While the table has room, `merge` is commutative, associative and
+    idempotent, up to the order of the points, which no prediction depends on. A stale copy has a subset of N, hence a smaller hull:
+    it raises more false alarms and never misses an event that an up-to-date copy would catch. A full table refuses points
+    (`spilled` counts them) and is such a subset too.
 
     Paper: HYP(d, δ), with the bound (1 + 1/δ)^d on its false positives.
 
@@ -45,8 +45,8 @@ class Hull(Spec):
     """
 
     margin: Positive = 0.1
-    points: Natural = 512
-    radius: Positive = 1.0  # contexts lie in the L2 ball of this radius around the origin; others are refused
+    max_points: Natural = 512
+    radius: Positive = 1.0  # contexts outside the L2 ball of this radius around the origin are refused
 
 
 @pool_layout.register(Hull)
@@ -54,9 +54,9 @@ def _(spec: Any, features: int) -> list[tuple[Any, ...]]:
     return [
         ("d", "i8"),
         ("count", "i8"),
-        ("version", "i8"),  # a hash of the points: what a search remembers holds for one version, whichever group it was made for
+        ("version", "i8"),  # a hash of the points: remembered directions are valid for one version only
         ("spilled", "i8"),
-        ("points", "f8", (spec.points, features)),
+        ("points", "f8", (spec.max_points, features)),
         ("work", record_dtype(work_layout(features))),
     ]
 
@@ -74,7 +74,7 @@ def _(spec, pool, d):
 
 @predict.register(Hull)
 def _(spec, pool, delta, x, told):
-    work = delta.work  # the pool is shared and only read here; what the search remembers of it lies with the writer
+    work = delta.work  # the pool is shared and only read here; the search keeps its memory in the writer's delta
     work.version = pool.version
     return search(pool.points, pool.count, pool.d, x, 2.0 * spec.margin, work) == 1
 
@@ -111,13 +111,13 @@ def _(spec, delta):
 
 @kernel
 def stamp(version, number):
-    """The version after one more number: groups that share a searcher's memory must never be mistaken for each other."""
-    return np.int64(mix(wrap_add(version, np.int64(number * 2.0**40))) >> ONE)
+    """Return the version after one more number. Groups that share a search memory must never have equal versions by accident."""
+    return np.int64(mix(wrap_add(version, np.int64(number * GRID))) >> ONE)
 
 
 @kernel
 def append(pool, x):
-    """Add x to the table unless it is there already, number for number; a full table refuses it."""
+    """Add x to the table unless an equal point is in it; a full table refuses it."""
     for j in range(pool.count):
         same = True
         for k in range(pool.d):
@@ -146,14 +146,14 @@ def swap(pool, i, j):
 
 @kernel
 def thin(pool):
-    """Drop every point that lies in the hull of the others; return how many went."""
+    """Drop every point that lies in the hull of the others; return the number dropped."""
     dropped = 0
     for j in range(pool.count - 1, -1, -1):
         if pool.count == 1:
             break
         last = pool.count - 1
         swap(pool, j, last)
-        pool.work.kept = 0  # directions hold for one set of points, and here the set changes at every turn
+        pool.work.kept = 0  # remembered directions are valid for one set of points, and the set changes in every turn
         if search(pool.points, last, pool.d, pool.points[last], 0.0, pool.work) == 0:
             pool.count = last
             dropped += 1
@@ -172,9 +172,9 @@ def _thin(pool):
 
 
 def compact(spec: Hull, pool: Any) -> int:
-    """Drop every stored context that lies in the hull of the others; return how many went. Predictions stay the same.
+    """Drop every stored context that lies in the hull of the others; return the number dropped. Predictions stay the same.
 
-    A point counts as inside at a distance of at most `RESOLUTION`, so that the hull moves by no more than that per point dropped.
-    The last one always stays.
+    A point within `RESOLUTION` of the hull counts as inside, so the hull moves by at most that much per dropped point. The last
+    point always stays.
     """
     return int(_thin.bind()(pool))

@@ -1,4 +1,4 @@
-"""A classifier on its own, from Python: ask it, teach it, show it contexts without a label, join it with another."""
+"""A classifier on its own, from Python: predict, teach, absorb unlabelled contexts, merge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from swerve.core.tables import Table, pool_dtype
 
 @engine.Entry
 def absorb_one(params, pools, group, writer, x):
-    """A context without a label for a classifier, folded in at once; 0, or a negative reason."""
+    """Absorb an unlabelled context and fold it at once; return 0, or a negative reason."""
     bad = engine.admissible(params[0], pools[group], x)
     if bad == 0 and absorb(params[0], pools[group], pools[writer], x):
         engine.fold(params[0], pools, group, writer, LEARNT)
@@ -23,13 +23,13 @@ def absorb_one(params, pools, group, writer, x):
 
 @engine.Entry
 def blame_one(params, pools, group, x):
-    """The feature that makes a context positive, or a negative reason."""
+    """Return the feature that makes a context positive, or a negative reason."""
     bad = engine.admissible(params[0], pools[group], x)
     return bad if bad != 0 else blame(params[0], pools[group], x)
 
 
 class Learner:
-    """One classifier and what it has learnt.
+    """One classifier and its state.
 
     >>> from swerve import Rectangle
     >>> box = Learner(Rectangle(margin=0.1), d=1)
@@ -47,40 +47,40 @@ class Learner:
             raise SwerveError(f"d = {d} is not allowed; d must be ≥ 1")
         self.classifier, self.d = classifier, d
         self.params = pack(classifier)
-        self.pools: Table = np.zeros(2, pool_dtype(classifier, d))  # what it knows, and the delta
+        self.pools: Table = np.zeros(2, pool_dtype(classifier, d))  # the classifier's state, and the delta
         engine.begin_pools.fitting(2, classifier)(self.params, self.pools, d)
         self._predict_one = engine.predict_one.bind(classifier)
         self._learn_one = engine.learn_one.bind(classifier)
         self._absorb_one = absorb_one.bind(classifier)
 
     def predict(self, x: ArrayLike) -> bool:
-        """Whether `x` may be an event (True is positive)."""
+        """Return whether `x` may be an event (True is positive)."""
         return bool(self._accepted(self._predict_one(self.params, self.pools, 0, 1, self._context(x)), x))
 
     def learn(self, x: ArrayLike) -> None:
-        """`x` was no event."""
+        """Learn that `x` was no event."""
         self._accepted(self._learn_one(self.params, self.pools, 0, 1, self._context(x)), x)
 
     def absorb(self, x: ArrayLike) -> None:
-        """`x` was seen, and nobody knows whether it was an event. Classifiers that learn from labels alone ignore it."""
+        """Learn from `x` without a label. Classifiers that learn from labels alone ignore it."""
         self._accepted(self._absorb_one(self.params, self.pools, 0, 1, self._context(x)), x)
 
     def blame(self, x: ArrayLike) -> int:
-        """The feature that makes `x` positive; 0 where the classifier cannot say."""
+        """Return the feature that makes `x` positive; 0 where the classifier cannot say."""
         return int(self._accepted(blame_one.bind(self.classifier)(self.params, self.pools, 0, self._context(x)), x))
 
     def merge(self, other: Learner) -> None:
-        """Join what `other` knows into this one."""
+        """Merge the knowledge of `other` into this one."""
         if absorb.knows(self.classifier):
-            raise SwerveError(f"{self.classifier!r} cannot be joined with another: what it knows is no set of contexts")
+            raise SwerveError(f"{self.classifier!r} cannot be merged with another: its state is not a set of contexts")
         if other.classifier != self.classifier or other.d != self.d:
-            raise SwerveError(f"only equal classifiers can be joined, not {self.classifier!r} and {other.classifier!r}")
+            raise SwerveError(f"only equal classifiers can be merged, not {self.classifier!r} and {other.classifier!r}")
         both = np.concatenate([self.pools[:1], other.pools[:1]])
         engine.merge_one.bind(self.classifier)(self.params, both, 0, 1)
         self.pools[0] = both[0]
 
     def copy(self) -> Learner:
-        """An independent copy."""
+        """Return an independent copy."""
         out = Learner(self.classifier, self.d)
         out.pools = self.pools.copy()
         return out

@@ -1,14 +1,13 @@
 """The distance from a point to the convex hull of others: a compiled search for the point of least norm.
 
-With q_j = p_j - x, the nearest point of the hull is y = Σ w_j q_j of least norm, w ≥ 0, Σ w_j = 1. It is found as the non-negative
-least-squares fit of f = (0, …, 0, c) by columns (q_j, c): if z is that fit, w = z / Σz. Few columns carry weight at a
-time (the corral, at most d + 1, affinely independent), and their QR factorisation is kept up to date as points come and go.
-Every step leaves two bounds, true whether or not the search goes on: |y| from above, and min_j y·q_j / |y| from below, since the
-hull lies wholly beyond the plane that is normal to y there. A question "within `limit`?" is answered as soon as a bound decides it.
+With q_j = p_j - x, the nearest point of the hull is y = Σ w_j q_j of least norm, w ≥ 0, Σ w_j = 1. It is computed as the
+non-negative least-squares fit of f = (0, …, 0, c) by columns (q_j, c): if z is that fit, w = z / Σz. Few columns have weight at a
+time (the corral, at most d + 1, affinely independent), and their QR factorisation is updated as points enter and leave. Every step
+gives two bounds that hold even if the search stops there: |y| from above, and min_j y·q_j / |y| from below, because the hull lies
+entirely beyond the plane normal to y at that distance. A question "within `limit`?" is answered as soon as one bound decides it.
 
 Method: C. Lawson, R. Hanson, Solving Least Squares Problems (1974), chapter 23; P. Wolfe, Finding the nearest point in a polytope
-(1976). The corral of the question before, put on the first shortlist, gained up to 17 % on slow walks of x and cost up to 6 % on
-independent ones: left out.
+(1976). Shortlisting the last question's corral gained up to 17 % on slow walks of x, lost up to 6 % on independent ones: not done.
 """
 
 from __future__ import annotations
@@ -25,23 +24,25 @@ from swerve.core.spec import record_dtype
 from swerve.core.verbs import kernel
 
 RESOLUTION = 1e-12  #: distances this close to the limit count as equal to it (relative to the limit when that is above 1)
-SHORTLIST = 16  #: candidates kept from one pass; at d = 10, n = 300 8 and 32 decide 5 to 20 % slower outside the hull, alike inside
+SHORTLIST = 16  #: candidates kept from one pass; at d = 10, n = 300, 8 and 32 are 5 to 20 % slower outside the hull, equal inside
 NORMALS = 8  #: separating directions remembered
 TOLERANCE = 1e-14  #: a gap below this share of |y|·max|q| is rounding
-BLUNT = 1e-3  #: below this share of max|q|, y is worth taking more exactly
+BLUNT = 1e-3  #: below this share of max|q|, y is recomputed more exactly
 FLOOR = 1e-15  #: |y| below this share of max|q| is zero: x lies in the hull
-SURE = 1e-10  #: how far above the limit a search that came to a halt may stand and still call it a tie
-HASTE = 0.1  #: the shortlist is left at this share of the gap over all points (0.03 and 0.3 decide no faster, d and n as above)
-PATIENCE = 8  #: entries that bring y no closer, by rounding, before the search rests
-DEPENDENT = 1e-14  #: a column this close (relatively) to the span of the corral adds nothing but rounding
+SURE = 1e-10  #: a search that stops this close above the limit counts as a tie
+HASTE = 0.1  #: work on the shortlist stops at this share of the gap over all points (0.03 and 0.3 are no faster, d and n as above)
+PATIENCE = 8  #: entries that bring y no closer, because of rounding, before the search stops
+DEPENDENT = 1e-14  #: a column this close (relatively) to the span of the corral adds only rounding
+ENTRIES, TURNS = 8 * SHORTLIST, 32  #: most entries per shortlist, most passes per d + 2: rounding could cause endless cycles
+WIDEST = 64  #: `distance` uses one record type up to this many features: each new type is compiled
 
 
 def work_layout(features: int, normals: int = NORMALS) -> list[tuple[Any, ...]]:
-    """Fields of the scratch record of `search`, for points of up to `features` numbers.
+    """Return the fields of the scratch record of `search`, for points of up to `features` numbers.
 
-    After a search `lower` and `upper` bound the distance, the first `active` entries of `corral` and `weights` name the points that
-    carry the nearest one, `passes` counts readings of all points. `version` is set by the caller: remembered directions hold for
-    the points of that version alone. A zeroed record is a fresh one.
+    After a search, `lower` and `upper` bound the distance, the first `active` entries of `corral` and `weights` name the points
+    that make up the nearest one, and `passes` counts the passes over all points. The caller sets `version`: remembered directions
+    are valid for the points of that version only. A zeroed record is ready for use.
     """
     rows = features + 1
     return [
@@ -61,9 +62,9 @@ def work_layout(features: int, normals: int = NORMALS) -> list[tuple[Any, ...]]:
 
 @kernel
 def lowest(points, start, stop, d, x, y):
-    """Of points[start:stop]: the index of the one with the least y·(p - x), and that value."""
+    """Return the index of the point in points[start:stop] with the least y·(p - x), and that value."""
     least, at = math.inf, start
-    # four sums at a time, for one alone waits for its own additions (1.8 times slower at d = 40); the last may be summed again
+    # four sums at a time: a single sum waits for its own additions (1.8 times slower at d = 40); the last point may be summed again
     for j in range(start, stop, 4):
         j1, j2, j3 = min(j + 1, stop - 1), min(j + 2, stop - 1), min(j + 3, stop - 1)
         s0 = s1 = s2 = s3 = 0.0
@@ -90,18 +91,18 @@ def survey(points, count, d, x, work):
     least, most, at, listed = math.inf, 0.0, 0, 0
     length = 4 * ((count + 4 * SHORTLIST - 1) // (4 * SHORTLIST))  # of a block: a multiple of four
     for start in range(0, count, length):
-        low, place = math.inf, start
+        low, best = math.inf, start
         for j in range(start, min(start + length, count)):
             a = 0.0
             for k in range(d):
                 q = points[j, k] - x[k]
                 a += q * q
             if a < low:
-                low, place = a, j
+                low, best = a, j
             most = max(most, a)
         if low < least:
-            least, at = low, place
-        work.shortlist[listed] = place
+            least, at = low, best
+        work.shortlist[listed] = best
         listed += 1
     work.passes += 1
     return at, least, most, listed
@@ -109,7 +110,7 @@ def survey(points, count, d, x, work):
 
 @kernel
 def price(points, count, d, x, work):
-    """Put the lowest point of each block on the shortlist, in the direction `toward`; return the least value of all."""
+    """Put the lowest point of each block in the direction `toward` on the shortlist; return the least value of all."""
     least, listed = math.inf, 0
     length = 4 * ((count + 4 * SHORTLIST - 1) // (4 * SHORTLIST))  # of a block: a multiple of four
     for start in range(0, count, length):
@@ -123,20 +124,20 @@ def price(points, count, d, x, work):
 
 @kernel
 def choose(points, d, x, listed, work):
-    """The place on the shortlist of the lowest point in the direction `toward`, past the barred ones, and its value."""
-    least, place = math.inf, -1
+    """Return the shortlist entry of the lowest point in the direction `toward` after the barred ones, and its value."""
+    least, entry = math.inf, -1
     for i in range(work.barred, listed):
         j, value = work.shortlist[i], 0.0
         for k in range(d):
             value += work.toward[k] * (points[j, k] - x[k])
         if value < least:
-            least, place = value, i
-    return place, least
+            least, entry = value, i
+    return entry, least
 
 
 @kernel
 def straighten(d, work):
-    """Take out of `column` its part in the span of the corral; `shares` tells how much of each basis vector that was."""
+    """Remove from `column` its part in the span of the corral; `shares` receives the coefficient of each basis vector."""
     column, shares, basis = work.column, work.shares, work.basis
     for i in range(work.active):
         share = 0.0
@@ -151,7 +152,7 @@ def straighten(d, work):
 
 @kernel
 def enter(points, d, x, j, work):
-    """Add point j to the corral as a column of the factorisation; False, and nothing changed, when it would bring nothing."""
+    """Add point j to the corral as a column of the factorisation; return False, without a change, when it would add nothing."""
     size = work.active
     if size > d:
         return False
@@ -163,14 +164,14 @@ def enter(points, d, x, j, work):
     column[d] = work.lift
     for i in range(size):
         work.tri[i, size] = 0.0
-    for _ in range(2):  # once leaves the column visibly aslant when it is nearly dependent; twice is enough
+    for _ in range(2):  # one pass leaves a nearly dependent column visibly oblique; two passes suffice
         straighten(d, work)
         for i in range(size):
             work.tri[i, size] += work.shares[i]
     rest = 0.0
     for k in range(d + 1):
         rest += column[k] * column[k]
-    # its coefficient would be column[d] * lift / rest: not positive means that the violation was rounding
+    # its coefficient would be column[d] * lift / rest: if that is not positive, the violation was rounding
     if not rest > DEPENDENT * DEPENDENT * whole or not column[d] > 0.0:
         return False
     length = math.sqrt(rest)
@@ -185,7 +186,7 @@ def enter(points, d, x, j, work):
 
 @kernel
 def leave(d, c, work):
-    """Take the c-th point out of the corral and rotate the factorisation back into shape."""
+    """Remove the c-th point from the corral and rotate the factorisation back into triangular form."""
     size, tri, basis = work.active, work.tri, work.basis
     for j in range(c + 1, size):
         for i in range(j + 1):
@@ -211,7 +212,7 @@ def leave(d, c, work):
 
 @kernel
 def settle(d, work):
-    """Fit the corral, dropping the points whose weight would turn negative on the way there."""
+    """Fit the corral, dropping the points whose weight would become negative."""
     weights, trial, tri = work.weights, work.trial, work.tri
     for _ in range(d + 2):
         size, step, first = work.active, 1.0, -1
@@ -257,12 +258,12 @@ def locate(points, d, x, work):
         toward[k] /= total
         squared += toward[k] * toward[k]
     if squared < BLUNT * BLUNT * work.lift * work.lift and work.active <= d:
-        # the sum has cancelled: y is short, its direction blunt. The residual of the fit is normal to the corral to the last digit
+        # the sum has cancelled, so the direction of y is inexact; the residual of the fit is normal to the corral to the last digit
         squared = 0.0
         for k in range(d):
             work.column[k] = 0.0
         work.column[d] = work.lift
-        for _ in range(3):
+        for _ in range(3):  # repeated orthogonalisation removes rounding errors
             straighten(d, work)
         for k in range(d):
             toward[k] = -work.column[k] / total
@@ -272,13 +273,13 @@ def locate(points, d, x, work):
 
 @kernel
 def separated(points, count, d, x, bound, work):
-    """Does a remembered direction show that every point is farther from x than `bound`?"""
+    """Return whether a remembered direction shows that every point is farther from x than `bound`."""
     for i in range(work.kept):
         ahead = 0.0
         for k in range(d):
             ahead += work.normals[i, k] * x[k]
         if work.supports[i] - ahead > bound:
-            if work.counts[i] != count or work.versions[i] != work.version:  # measure what has changed: this one looks useful
+            if work.counts[i] != count or work.versions[i] != work.version:  # the points changed: measure this direction again
                 _, least = lowest(points, 0, count, d, x, work.normals[i])
                 work.passes += 1
                 work.supports[i] = least + ahead
@@ -292,7 +293,7 @@ def separated(points, count, d, x, bound, work):
 
 @kernel
 def remember(count, d, x, length, least, work):
-    """Keep the direction `toward` with its support value, in place of the oldest one."""
+    """Store the direction `toward` with its support value in place of the oldest one."""
     i, ahead = work.turn, 0.0
     for k in range(d):
         work.normals[i, k] = work.toward[k] / length
@@ -307,13 +308,13 @@ def remember(count, d, x, length, least, work):
 def improve(points, d, x, listed, goal, bound, squared, work):
     """Bring y closer with points of the shortlist until their gap is at most `goal`; return the new squared length of y."""
     work.barred = 0
-    for _ in range(8 * SHORTLIST):
-        place, least = choose(points, d, x, listed, work)
-        if place < 0 or not squared - least > goal:
+    for _ in range(ENTRIES):
+        entry, least = choose(points, d, x, listed, work)
+        if entry < 0 or not squared - least > goal:
             break
-        j = work.shortlist[place]
-        if not enter(points, d, x, j, work):  # barred until y moves: moved in front of the places that are looked at
-            work.shortlist[place], work.shortlist[work.barred] = work.shortlist[work.barred], j
+        j = work.shortlist[entry]
+        if not enter(points, d, x, j, work):  # barred until y moves: swapped in front of the entries that are examined
+            work.shortlist[entry], work.shortlist[work.barred] = work.shortlist[work.barred], j
             work.barred += 1
             continue
         settle(d, work)
@@ -326,11 +327,11 @@ def improve(points, d, x, listed, goal, bound, squared, work):
     return squared
 
 
-@register_jitable(forceinline=False)  # verbs force inlining on all they call: for this much code that only takes compile time
+@register_jitable(forceinline=False)  # verbs force inlining on all their callees; for this much code that only costs compile time
 def search(points, count, d, x, limit, work):
-    """Is x farther than `limit` from the hull of points[:count]? 1 or 0; `limit` < 0 asks for the distance itself (see `work`).
+    """Return 1 if x is farther than `limit` from the hull of points[:count], else 0; `limit` < 0 computes the distance.
 
-    Ties, and what rounding cannot tell from one, are within. Beyond that band no answer depends on what is remembered.
+    Ties, and distances that rounding cannot tell from ties, are within. Beyond that, no answer depends on remembered directions.
     """
     work.active = work.passes = 0
     work.lower, work.upper = 0.0, math.inf
@@ -347,12 +348,12 @@ def search(points, count, d, x, limit, work):
     work.lift = math.sqrt(most) if most > 0.0 else 1.0
     work.patience = PATIENCE
     if not enter(points, d, x, nearest, work):
-        return 1  # a number that is none: no bound holds, and an alarm too many is the safe answer
+        return 1  # not a number: no bound holds, and a false alarm is the safe answer
     work.weights[0] = work.total = work.lift * work.basis[0, d] / work.tri[0, 0]
     for k in range(d):
         work.toward[k] = points[nearest, k] - x[k]
     goal = HASTE * squared
-    for turn in range(32 * (d + 2)):
+    for turn in range(TURNS * (d + 2)):
         before = squared
         squared = improve(points, d, x, listed, goal, bound, squared, work)
         length = math.sqrt(squared)
@@ -366,12 +367,12 @@ def search(points, count, d, x, limit, work):
             return 1
         gap = squared - least
         rounding = TOLERANCE * length * work.lift
-        if not gap > rounding or work.patience == 0 or (turn > 0 and squared == before):  # done, or nothing could enter
+        if not gap > rounding or work.patience == 0 or (turn > 0 and squared == before):  # done, or no point could enter
             break
         goal = max(HASTE * gap, rounding)
     for i in range(work.active):
         work.weights[i] /= work.total
-    # undecided by more than rounding can only mean that the search gave up: again an alarm
+    # if the bounds differ by more than rounding here, the search gave up: an alarm is the safe answer
     return 0 if work.upper <= limit + SURE * max(1.0, limit) else 1
 
 
@@ -382,7 +383,7 @@ def _measure(points, x, table):
 
 
 def distance(points: NDArray[np.float64], x: NDArray[np.float64]) -> float:
-    """Euclidean distance from `x` to the convex hull of the rows of `points`, exact to rounding; infinite when there are none.
+    """Return the Euclidean distance from `x` to the convex hull of the rows of `points`, exact to rounding; infinite without rows.
 
     >>> square = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
     >>> distance(square, np.array([0.5, 0.25])) < 1e-12
@@ -395,6 +396,5 @@ def distance(points: NDArray[np.float64], x: NDArray[np.float64]) -> float:
         raise ValueError(f"points {points.shape} and x {x.shape} do not fit: expected (n, d) and (d,)")
     if not (np.isfinite(points).all() and np.isfinite(x).all()):
         raise ValueError("points and x must be finite numbers")
-    # one record type for all d up to 64: each new one would be compiled anew
-    features = max(64, 1 << max(points.shape[1] - 1, 0).bit_length())
+    features = max(WIDEST, 1 << max(points.shape[1] - 1, 0).bit_length())
     return float(_measure.bind()(points, x, np.zeros(1, record_dtype(work_layout(features)))))

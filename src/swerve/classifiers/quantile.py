@@ -1,4 +1,4 @@
-"""A classifier that needs no labels: a context is an event when a feature lies far outside where that feature usually lies."""
+"""A classifier without labels: a context is an event when a feature lies far outside its usual range."""
 
 from __future__ import annotations
 
@@ -7,50 +7,54 @@ from typing import Annotated
 from swerve.core.contract import absorb, begin_pool, blame, clear, domain, merge, pool_layout, predict
 from swerve.core.spec import Natural, NonNegative, Range, Spec
 
-STEP = 8.0  # of the search for a quantile, in mean absolute deviations, divided by the contexts seen to the power of 0.9
-LONG = 2048.0  # contexts after which the steps shrink no more and averages forget: the box can drift
+STEP = 8.0  # step of the search for a quantile, in mean absolute deviations, divided by (contexts seen)^DECAY
+DECAY = 0.9  # the power of the contexts seen by which steps shrink
+LONG = 2048.0  # contexts after which steps stop shrinking and averages forget, so that the box can drift
 LONG_STEP = STEP / LONG
-HEADSTART = 64.0  # contexts that the steps are shorter for: a long first step outwards takes thousands of contexts to come back
-FIRST = 16.0  # contexts whose average is where the search begins
-LARGEST = 1e100  # features beyond are refused: their deviations could add up to no number, and a box that is no number stays so
-TINY = 1e-200  # instead of the spread of a feature that has never varied
+SETTLED = 1e6  # contexts after which the step is certainly LONG_STEP: saves the power
+HEADSTART = 64.0  # shortens the first steps: a long first step outwards takes thousands of contexts to undo
+FIRST = 16.0  # the search starts at the average of this many contexts
+LARGEST = 1e100  # larger features are refused: their deviations could overflow, and a box that is not a number stays so
+TINY = 1e-200  # replaces the spread of a feature that has never varied
 
 
 class QuantileBox(Spec):
-    """Positive iff some feature lies clearly beyond its usual range, where "clearly" is learnt from the shape of its own tail.
+    """Positive iff a feature lies clearly outside its usual range, by a margin learnt from the shape of its own tail.
 
     With Q(τ) the τ-quantile of feature j over all contexts,
-    positive ⇔ x_j > Q(1 − outer) + m⁺ or x_j < Q(outer) − m⁻ for some j, where
-    m⁺ = max(margin, reach · (Q(1 − outer) − Q(1 − inner))), m⁻ the same below.
+    positive ⇔ x_j > Q(1 − outer_tail) + m⁺ or x_j < Q(outer_tail) − m⁻ for some j, where
+    m⁺ = max(min_margin, tail_factor · (Q(1 − outer_tail) − Q(1 − inner_tail))), and m⁻ is its mirror image.
 
-    Each quantile q is followed by q ← q ± γ_n · s · (1[x_j beyond q] − τ), with s the feature's average distance from its average
-    and γ_n = max(8 / n^0.9, 8 / 2048) after n contexts: constant state, and it follows a slow drift. No label is needed, scales may
-    differ, and a share of the contexts below `outer` cannot move the box far once it has settled, wherever they lie (up to about
-    a hundred ranges away: s is an average). Everything is negative until `warm` contexts were seen.
+    Each quantile q is tracked by q ← q ± γ_n · s · (1[x_j beyond q] − τ), where s is the feature's mean absolute deviation and γ_n
+    = max(8 / n^0.9, 8 / 2048) after n contexts. The state has constant size and follows slow drift. No label is needed, and
+    features may have different scales. Once the box has settled, a share of the contexts below `outer_tail` cannot move it far,
+    wherever those contexts lie (up to about a hundred ranges away: s is an average). All contexts are negative until
+    `warmup_contexts` were seen.
 
-    It is not safe in the paper's sense: a context is negative because many like it came, not because one like it was harmless.
-    Nor is its state a join semilattice: deltas count contexts, so each must be folded in once; their order matters little.
+    The classifier is not safe in the paper's sense: a context is negative because many similar ones were seen, not because one of
+    them was harmless. Its state is not a join semilattice either: deltas count contexts, so each must be folded exactly once; their
+    order matters little.
 
     Source: Robbins and Monro, "A stochastic approximation method" (Annals of Mathematical Statistics 22, 1951), for the quantiles;
     the margin is our own.
 
     >>> from swerve.classifiers import Learner
-    >>> box = Learner(QuantileBox(warm=50), d=1)
+    >>> box = Learner(QuantileBox(warmup_contexts=50), d=1)
     >>> for i in range(1000):
     ...     box.absorb([0.5 + 0.01 * (i % 11)])
     >>> box.predict([0.55]), box.predict([0.7]), box.predict([0.3])
     (False, True, True)
     """
 
-    outer: Annotated[float, Range(0.0, 0.25, open_low=True)] = 0.02
-    inner: Annotated[float, Range(0.0, 0.5, open_low=True)] = 0.10
-    reach: NonNegative = 1.5
-    margin: NonNegative = 0.0
-    warm: Natural = 200
+    outer_tail: Annotated[float, Range(0.0, 0.25, open_low=True)] = 0.02
+    inner_tail: Annotated[float, Range(0.0, 0.5, open_low=True)] = 0.10
+    tail_factor: NonNegative = 1.5
+    min_margin: NonNegative = 0.0
+    warmup_contexts: Natural = 200
 
     def check(self) -> None:
-        if self.inner <= self.outer:
-            self.refuse("inner", f"> outer = {self.outer:g}")
+        if self.inner_tail <= self.outer_tail:
+            self.refuse("inner_tail", f"> outer_tail = {self.outer_tail:g}")
 
 
 @pool_layout.register(QuantileBox)
@@ -61,7 +65,7 @@ def _(spec, features):
         ("seen", "f8"),  # contexts
         ("low", *each),  # where alarms begin
         ("high", *each),
-        ("middle", *each),  # average, and average distance from it (in a delta: sums)
+        ("middle", *each),  # average, and mean absolute deviation (in a delta: sums)
         ("spread", *each),
         ("low_outer", *each),  # the four quantiles (in a delta: how many contexts lay beyond them)
         ("low_inner", *each),
@@ -92,10 +96,10 @@ def _(spec, delta):
 
 @predict.register(QuantileBox)
 def _(spec, pool, delta, x, told):
-    if pool.seen < spec.warm:
+    if pool.seen < spec.warmup_contexts:
         return False
     far = False
-    for j in range(pool.d):  # no early exit: quiet contexts need every feature anyway, and this way the loop is straight
+    for j in range(pool.d):  # no early exit: quiet contexts need every feature anyway, and a loop without branches is faster
         far |= (x[j] > pool.high[j]) | (x[j] < pool.low[j])
     return far
 
@@ -103,7 +107,7 @@ def _(spec, pool, delta, x, told):
 @blame.register(QuantileBox)
 def _(spec, pool, x):
     worst, which = -1.0, 0
-    for j in range(pool.d):  # in average deviations: features on different scales compare
+    for j in range(pool.d):  # in mean deviations, to compare features on different scales
         excess = max(x[j] - pool.high[j], pool.low[j] - x[j]) / (pool.spread[j] + TINY)
         if excess > worst:
             worst, which = excess, j
@@ -113,7 +117,7 @@ def _(spec, pool, x):
 @absorb.register(QuantileBox)
 def _(spec, pool, delta, x):
     delta.seen += 1.0
-    if pool.seen == 0.0:  # there is nothing yet to lie beyond
+    if pool.seen == 0.0:  # there are no quantiles to compare with yet
         for j in range(pool.d):
             delta.middle[j] += x[j]
         return 1
@@ -136,8 +140,8 @@ def _(spec, pool, delta):
         for j in range(pool.d):
             first = delta.middle[j] / n
             pool.middle[j] = first
-            pool.low[j] = first - spec.margin
-            pool.high[j] = first + spec.margin
+            pool.low[j] = first - spec.min_margin
+            pool.high[j] = first + spec.min_margin
             pool.low_outer[j] = first
             pool.low_inner[j] = first
             pool.high_inner[j] = first
@@ -146,23 +150,23 @@ def _(spec, pool, delta):
         return 0
     pool.seen += n
     weight = min(n / min(pool.seen, LONG), 1.0)
-    steps = max(LONG_STEP, STEP / (pool.seen + HEADSTART) ** 0.9) if pool.seen < 1e6 else LONG_STEP
+    steps = max(LONG_STEP, STEP / (pool.seen + HEADSTART) ** DECAY) if pool.seen < SETTLED else LONG_STEP
     for j in range(pool.d):
         pool.middle[j] += (delta.middle[j] / n - pool.middle[j]) * weight
         pool.spread[j] += (delta.spread[j] / n - pool.spread[j]) * weight
-        if pool.seen <= FIRST:  # steps in deviations are worth nothing before there is a deviation
+        if pool.seen <= FIRST:  # the deviation is not known yet
             pool.low_outer[j] = pool.middle[j]
             pool.low_inner[j] = pool.middle[j]
             pool.high_inner[j] = pool.middle[j]
             pool.high_outer[j] = pool.middle[j]
             continue
         step = steps * pool.spread[j]
-        pool.low_outer[j] -= step * (delta.low_outer[j] - spec.outer * n)
-        pool.low_inner[j] -= step * (delta.low_inner[j] - spec.inner * n)
-        pool.high_inner[j] += step * (delta.high_inner[j] - spec.inner * n)
-        pool.high_outer[j] += step * (delta.high_outer[j] - spec.outer * n)
-        pool.low[j] = pool.low_outer[j] - max(spec.margin, spec.reach * (pool.low_inner[j] - pool.low_outer[j]))
-        pool.high[j] = pool.high_outer[j] + max(spec.margin, spec.reach * (pool.high_outer[j] - pool.high_inner[j]))
+        pool.low_outer[j] -= step * (delta.low_outer[j] - spec.outer_tail * n)
+        pool.low_inner[j] -= step * (delta.low_inner[j] - spec.inner_tail * n)
+        pool.high_inner[j] += step * (delta.high_inner[j] - spec.inner_tail * n)
+        pool.high_outer[j] += step * (delta.high_outer[j] - spec.outer_tail * n)
+        pool.low[j] = pool.low_outer[j] - max(spec.min_margin, spec.tail_factor * (pool.low_inner[j] - pool.low_outer[j]))
+        pool.high[j] = pool.high_outer[j] + max(spec.min_margin, spec.tail_factor * (pool.high_outer[j] - pool.high_inner[j]))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The safe classifier for axis-parallel rectangles: the smallest box around what was harmless."""
+"""The safe classifier for axis-parallel rectangles: the smallest box around the contexts known to be harmless."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from swerve.core.contract import begin_pool, blame, clear, domain, learn, merge, pool_layout, predict
 from swerve.core.spec import Positive, Spec
 
-ROUNDING = 1.0 + 1e-9  # a context computed to lie on the ball's surface has not left it
+ROUNDING = 1.0 + 1e-9  # a context on the surface of the ball is inside it, despite rounding
 
 
 class Rectangle(Spec):
@@ -15,9 +15,9 @@ class Rectangle(Spec):
 
     negative ⇔ L∞(x, R(N)) < δ;  with N empty everything is positive.
 
-    A concept of the class is +1 at distance δ or more, so distance exactly δ must be positive (the paper's box has ≤ δ there,
-    and would miss it). R(N) only grows: the state is a join semilattice, `merge` commutes, associates and is idempotent, and
-    a stale copy is positive wherever a fresh one is.
+    A concept of the class is +1 at distance δ or more, so distance exactly δ must be positive (the paper's box uses ≤ δ, which
+    would miss it). R(N) only grows: the state is a join semilattice, `merge` is commutative, associative and idempotent, and a
+    stale copy is positive wherever an up-to-date one is.
 
     Paper: APR(d, δ).
 
@@ -28,7 +28,7 @@ class Rectangle(Spec):
     """
 
     margin: Positive = 0.1
-    radius: Positive = 1.0  # contexts lie in the L∞ ball of this radius around the origin; others are refused
+    radius: Positive = 1.0  # contexts outside the L∞ ball of this radius around the origin are refused
 
 
 @pool_layout.register(Rectangle)
@@ -48,7 +48,7 @@ def _(spec, pool, delta, x, told):
     if pool.known == 0:
         return True
     far = False
-    for j in range(pool.d):  # no early exit: quiet contexts need every feature anyway, and this way the loop is straight
+    for j in range(pool.d):  # no early exit: quiet contexts need every feature anyway, and a loop without branches is faster
         far |= (x[j] - pool.high[j] >= spec.margin) | (pool.low[j] - x[j] >= spec.margin)
     return far
 
@@ -66,10 +66,10 @@ def _(spec, pool, x):
 @learn.register(Rectangle)
 def _(spec, delta, x):
     for j in range(delta.d):
-        value = x[j] + 0.0  # −0 becomes 0: equal boxes have equal bytes
+        value = x[j] + 0.0  # turns −0 into 0, so that equal boxes have equal bytes
         delta.low[j] = value if delta.known == 0 else min(delta.low[j], value)
         delta.high[j] = value if delta.known == 0 else max(delta.high[j], value)
-    delta.known = 1  # not a count: how often the box was told is no part of it, or merging twice would count twice
+    delta.known = 1  # a flag, not a count: with a count, merging twice would count twice
     return 0
 
 

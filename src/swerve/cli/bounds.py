@@ -184,8 +184,8 @@ def measured(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Measure BWC's regret on instances that satisfy the theorem's assumptions, beside each instance's own bound."""
     environment = Traffic(
-        queries=1, impressions=horizon, results=n, shifting=1.0, events_low=k, events_high=k, minimum_shift=shift,
-        minimum_distance=2 * length, features=d, margin=margin, edge_low=INSIDE - margin, edge_high=INSIDE - margin,
+        queries=1, impressions=horizon, results=n, shifting_share=1.0, events_low=k, events_high=k, minimum_shift=shift,
+        minimum_event_distance=2 * length, features=d, margin=margin, edge_low=INSIDE - margin, edge_high=INSIDE - margin,
     )  # fmt: skip
     policy = BWC(Testable(UCB1(), length=length, epsilon=shift), Rectangle(margin=margin))
     with progress_bar("BWC", runs * horizon) as tick:

@@ -36,7 +36,7 @@ PLOT_WIDTH, PLOT_HEIGHT = 110, 24
 @click.command("simulate", no_args_is_help=True)
 @click.argument("policies", nargs=-1, required=True, metavar="POLICY…")
 @click.option(
-    "--environment", "-e", "where", default="traffic", show_default=True, help="Environment, e.g. 'traffic(shifting=0.5)'."
+    "--environment", "-e", "where", default="traffic", show_default=True, help="Environment, e.g. 'traffic(shifting_share=0.5)'."
 )
 @runs_option
 @seed_option

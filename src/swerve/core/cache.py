@@ -1,7 +1,7 @@
-"""Compiled code kept on disk between processes, and never served stale.
+"""Compiled code cached on disk between processes, and never served stale.
 
-Numba keys its cache by the file of the function that is compiled, and does not notice a change in another file. All our kernels are
-inlined into a few entry points, so each is kept in a folder named by the `fingerprint` of all code that went into it.
+Numba keys its cache by the file of the compiled function and does not notice changes in other files. Our kernels are inlined into a
+few entry points, so each entry point is cached in a folder named by the `fingerprint` of all code it contains.
 """
 
 from __future__ import annotations
@@ -22,21 +22,24 @@ from numba.core.bytecode import FunctionIdentity
 
 log = logging.getLogger("swerve.cache")
 
-#: Folders that nobody has used for so long belong to code that is gone.
+#: Folders unused for this many seconds (60 days) belong to code that no longer exists.
 STALE_AFTER = 60 * 86_400.0
+
+#: A process numbers its functions from a random multiple of 2^16 of up to 64 bits.
+RANDOM_BYTES, COUNTER_BITS = 6, 16
 
 config: Any = numba.config
 _decorating = threading.Lock()
 
 
 def own_names() -> None:
-    """Let compiled functions get names here that they get in no other process.
+    """Give compiled functions names that are unique across processes.
 
-    Numba makes these names of numbers that it gives to functions and record types as a process meets them. Code that two processes
-    compiled can so hold two functions of one name; a process that loads both of them from the cache runs one in place of the other,
-    and reads and writes at the offsets of another layout.
+    Numba builds these names from counters that start at zero in each process. Code compiled by two processes can therefore contain
+    two functions with one name. A process that loads both from the cache runs one in place of the other, and then reads and writes
+    at the offsets of the wrong layout.
     """
-    FunctionIdentity._unique_ids = itertools.count(int.from_bytes(os.urandom(6)) << 16)
+    FunctionIdentity._unique_ids = itertools.count(int.from_bytes(os.urandom(RANDOM_BYTES)) << COUNTER_BITS)
 
 
 own_names()
@@ -50,7 +53,7 @@ OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False}
 
 @functools.cache
 def cache_root() -> Path | None:
-    """Where compiled code is kept: `SWERVE_CACHE_DIR`, else the user's cache folder; None, said once, when it cannot be written."""
+    """Return the cache folder, `SWERVE_CACHE_DIR` or the user's; None, with one warning, when it cannot be written."""
     try:
         chosen = os.environ.get("SWERVE_CACHE_DIR")
         base = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "swerve"
@@ -59,23 +62,23 @@ def cache_root() -> Path | None:
         probe.touch()
         probe.unlink()
     except (OSError, RuntimeError) as error:  # RuntimeError: no home directory
-        log.warning("compiled code is not cached, every start compiles anew: %s", error)
+        log.warning("compiled code is not cached, every start compiles again: %s", error)
         return None
     return base
 
 
 def sweep(root: Path, now: float) -> None:
-    """Remove folders that were not used for a long time. Whoever loses one compiles again."""
+    """Remove folders that were not used for a long time. A process that needs a removed one compiles again."""
     for folder in root.iterdir():
         try:
             if folder.is_dir() and now - folder.stat().st_mtime > STALE_AFTER:
                 shutil.rmtree(folder, ignore_errors=True)
-        except OSError:  # another process was faster
+        except OSError:  # another process removed it first
             continue
 
 
 def compiled(function: Callable[..., Any], digest: str | None) -> Any:
-    """`function` compiled by Numba, its code kept in the folder of this digest; without one, in memory only."""
+    """Compile `function` with Numba and cache its code in the folder of this digest; without a digest, in memory only."""
     root = cache_root()
     if root is None or digest is None:
         return numba.njit(**OPTIONS)(function)
@@ -84,7 +87,7 @@ def compiled(function: Callable[..., Any], digest: str | None) -> Any:
         os.utime(folder)
     else:
         sweep(root, time.time())
-    with _decorating:  # Numba reads the folder while it decorates; other packages keep theirs
+    with _decorating:  # Numba reads CACHE_DIR while it decorates; restore it for other packages
         before = config.CACHE_DIR
         config.CACHE_DIR = str(folder)
         try:

@@ -1,26 +1,27 @@
-"""The verbs that everything in Swerve is made of: what a policy, a classifier and an environment must answer.
+"""The verbs that policies, detectors, classifiers and environments implement.
 
 Arguments have the same name and order everywhere:
 
 `spec`
     the hyper-parameters (an object in Python, a packed record in compiled code);
 `row`
-    one query's state: a record of the table, written in place;
+    the state of one query: a record of the table, updated in place;
 `pool`
-    what a group of queries has learnt together: read, never written by a policy;
+    the knowledge shared by a group of queries. Policies read it and never write it;
 `delta`
-    the writer's own row of the pool's type, where it puts what it has learnt since the last fold, and its scratch space;
+    the writer's own record of the pool's type. It holds everything learnt since the last fold, and scratch space;
 `available`
-    the set on offer, as a 64-bit mask: bit a is set when arm a may be played;
+    the arms on offer as a 64-bit mask: bit a is set when arm a may be played;
 `x`
-    the context, an array of d numbers; `told` is 1 when somebody who knows (an environment's oracle, an operator) says
-    that this very round is an event, else 0;
+    the context, an array of d numbers;
+`told`
+    1 when an oracle (the environment's, or an operator) says that this round is an event, else 0;
 `now`
-    the time; `shown` is the time at which a play was shown. No kernel reads a clock.
+    the current time. `shown` is the time at which a play was shown. No kernel reads a clock.
 
-A round is `settle`, `observe`, `select`, `show`, and `reward` when a click arrives. `settle` and `observe` may write to
-`delta`, and the engine folds it into the pool right after each, so that what a test has just taught counts for the very next
-prediction. `select` reads the pool; `show` and `reward` touch the row alone, so that feedback never waits for shared state.
+A round calls `settle`, `observe`, `select` and `show`, and `reward` when a click arrives. `settle` and `observe` may write to
+`delta`. The engine folds the delta into the pool after each of the two, so that the result of a test affects the next prediction.
+`select` reads the pool. `show` and `reward` touch only the row, so that feedback never waits for shared state.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from typing import Any
 
 from swerve.core.verbs import kernel, verb
 
-# What `settle` and `observe` report: bits that a simulation counts and a service logs.
+# Report bits of `settle` and `observe`. Simulations count them, the service logs them.
 CONSULTED = 1  #: the classifier was asked about this context
-ALARM = 2  #: it said "positive": something may have changed with this round
+ALARM = 2  #: the classifier said "positive": something may have changed in this round
 LABEL_FALSE = 4  #: a test ended: the alarm that opened it was false (fed back to the classifier)
 LABEL_TRUE = 8  #: a test ended: something had changed
 RESTARTED = 16  #: the bandit started over in this round
 LEARNT = 32  #: the delta holds something to fold into the pool
-REVISED = 64  #: the alarm that was last called false was true after all
+REVISED = 64  #: the alarm that was last called false turned out to be true
 
 
 def _no_fields(spec: Any, *capacities: int) -> list[tuple[Any, ...]]:
@@ -57,7 +58,7 @@ def _one(spec, *args):
 @kernel
 def _anywhere(spec, pool, x):
     finite = True
-    for j in range(len(x)):  # no early exit: nearly every context passes, and this way the loop is straight
+    for j in range(len(x)):  # no early exit: nearly every context passes, and a loop without branches is faster
         finite &= abs(x[j]) < math.inf
     return finite
 
@@ -74,164 +75,164 @@ def _largest(spec, pool, x):
 # ---------------------------------------------------------------- layouts (Python only)
 @verb(default=_no_fields)
 def layout(spec, arms, features):
-    """Fields of a query's row for this many arms and features."""
+    """Return the fields of a query's row for this many arms and features."""
 
 
 @verb(default=_no_fields)
 def pool_layout(spec, features):
-    """Fields of a group's row for this many features."""
+    """Return the fields of a group's row for this many features."""
 
 
 # ---------------------------------------------------------------- policies and bandits
 @verb
 def begin(spec, row, word):
-    """Make a zeroed row a fresh one, its random stream started from a word."""
+    """Initialise a zeroed row and start its random stream from `word`."""
 
 
 @verb
 def restart(spec, row):
-    """Start over, the random stream going on."""
+    """Start over and keep the random stream."""
 
 
 @verb(default=_nothing)
 def settle(spec, row, pool, delta, now):
-    """Close what has become ripe, before the round begins; returns report bits."""
+    """Finish everything that is due before the round begins; return report bits."""
 
 
 @verb(default=_nothing)
 def observe(spec, row, pool, delta, x, told, now):
-    """See the round's context before the arm is chosen; returns report bits."""
+    """Read the round's context before an arm is chosen; return report bits."""
 
 
 @verb
 def select(spec, row, pool, available, now):
-    """Choose an arm on offer."""
+    """Choose one of the arms on offer."""
 
 
 @verb
 def show(spec, row, arm, now):
-    """The arm was shown: it counts as a play with reward 0."""
+    """Count a play of `arm` with reward 0."""
 
 
 @verb
 def reward(spec, row, arm, value, shown, now):
-    """A play that was shown at the time `shown` earns `value` more; returns whether the policy has learnt it.
+    """Add `value` to the play that was shown at time `shown`; return whether the policy learnt it.
 
-    A click is evidence about the time of its show. A policy that keeps records of different times puts it into the one of that
-    time, and one that has no record of that time any more leaves it.
+    A click is evidence about the time at which its result was shown. A policy that keeps several records adds the click to the
+    record of that time. If the policy no longer has such a record, it ignores the click.
     """
 
 
 @verb
 def evict(spec, row, arm):
-    """Forget an arm, so that another can take its place."""
+    """Forget an arm, so that it can be reassigned to another candidate."""
 
 
 @verb(default=_nothing)
 def starts(spec, row):
-    """How often the policy has begun anew; feedback for a decision of an earlier start is not learnt."""
+    """Return how often the policy has started. Feedback for a decision of an earlier start is not learnt."""
 
 
 @verb(default=_nothing)
 def testing(spec, row):
-    """Whether the row is inside a test, which ends with a verdict."""
+    """Return whether the row is inside a test. A test ends with a verdict."""
 
 
 @verb
 def guess(spec, row):
-    """The L-th round guess of a testable bandit, two masks (G⁺, G⁻)."""
+    """Return the L-th round guess of a testable bandit as two masks (G⁺, G⁻)."""
 
 
 @verb(default=_nothing)
 def reads_context(spec):
-    """Whether the policy looks at contexts at all, asked from Python."""
+    """Return whether the policy reads contexts (called from Python only)."""
 
 
 @verb
 def test_length(spec):
-    """L: after how many plays a testable bandit's guess may be taken."""
+    """Return L, the number of plays after which the guess of a testable bandit may be taken."""
 
 
 @verb
 def slots(spec, row):
-    """How many arms the row has room for."""
+    """Return the number of arms that the row has room for."""
 
 
 @verb
 def played(spec, row):
-    """Plays since the last start, all arms together."""
+    """Return the number of plays of all arms since the last start."""
 
 
 @verb(default=_one)
 def plays_of(spec, row, arm):
-    """Plays of one arm since the last start, 1 where they are not kept."""
+    """Return the number of plays of one arm since the last start, or 1 where the policy does not count them."""
 
 
 @verb
 def mean_of(spec, row, arm):
-    """Sample average of one arm since the last start, 0 before its first play."""
+    """Return the sample average of one arm since the last start, 0 before its first play."""
 
 
 # ---------------------------------------------------------------- detectors (which also have a layout, `restart` and `evict`)
 @verb
 def watch(spec, row, arm, value):
-    """Take in the reward of one play; True when the arm's click probability seems to have changed."""
+    """Add the reward of one play; return True when the arm's click probability seems to have changed."""
 
 
 @verb
 def intake(spec, row, arm, value):
-    """Take in the reward of one play, without asking for an alarm."""
+    """Add the reward of one play without testing for a change."""
 
 
 @verb
 def evidence(spec, row, arm, bonus):
-    """How strongly the arm's record speaks for a change (an alarm when positive), and the plays and total since.
+    """Return the evidence for a change of the arm (an alarm when positive), and the plays and total since that change.
 
-    The bonus is added by whoever knows more.
+    `bonus` is added to the evidence. A caller raises it when it has other reasons to expect a change.
     """
 
 
 @verb
 def onset(spec, row, arm):
-    """The plays and the total of an arm since its most likely change."""
+    """Return the plays and the total of an arm since its most likely change."""
 
 
 # ---------------------------------------------------------------- classifiers
 @verb(default=_nothing)
 def begin_pool(spec, pool, d):
-    """Make a zeroed group row an empty one for d features."""
+    """Initialise a zeroed group row for d features."""
 
 
 @verb
 def predict(spec, pool, delta, x, told):
-    """Is this context an event? Positive is True."""
+    """Return whether this context is an event (True is positive)."""
 
 
 @verb(default=_nothing)
 def absorb(spec, pool, delta, x):
-    """Put a context whose label nobody knows into the delta; 1 if there is something to fold."""
+    """Add an unlabelled context to the delta; return 1 if there is something to fold."""
 
 
 @verb(default=_largest)
 def blame(spec, pool, x):
-    """The feature that makes this context positive, the largest where that has no answer."""
+    """Return the feature that makes this context positive; the largest one where the classifier cannot say."""
 
 
 @verb(default=_nothing)
 def learn(spec, delta, x):
-    """Put a false-labelled context into the delta."""
+    """Add a false-labelled context to the delta."""
 
 
 @verb(default=_nothing)
 def merge(spec, pool, delta):
-    """Join what `delta` has learnt into `pool`."""
+    """Merge `delta` into `pool`."""
 
 
 @verb(default=_nothing)
 def clear(spec, delta):
-    """Empty a delta after it was folded in."""
+    """Empty a delta after it was folded into the pool."""
 
 
 @verb(default=_anywhere)
 def domain(spec, pool, x):
-    """Whether a context can be used: finite, and where the policy or classifier is declared for."""
+    """Return whether a context can be used: it is finite and lies in the domain of the policy or classifier."""

@@ -1,6 +1,6 @@
-"""A decision as one number: which arm, which of its place's owners, and since which start of the policy.
+"""A decision packed into one number: the arm, its generation and the start of the policy.
 
-The number is what kernels return and what tokens carry, so that its bits are known here and nowhere else.
+Kernels return this number and tokens carry it. Only this module knows its bits.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from swerve.core.contract import starts
 from swerve.core.verbs import kernel
 
 ARM_BITS, GENERATION_BITS, START_BITS = 6, 8, 25
-#: Bits of a code; whoever has a word of 64 may put something of its own above them.
+#: Bits of a code. Callers with a 64-bit word may use the bits above.
 CODE_BITS = ARM_BITS + GENERATION_BITS + START_BITS
 
 _ARMS, _GENERATIONS, _STARTS = (1 << ARM_BITS) - 1, (1 << GENERATION_BITS) - 1, (1 << START_BITS) - 1
@@ -22,7 +22,7 @@ _AFTER_ARM, _AFTER_GENERATION = ARM_BITS, ARM_BITS + GENERATION_BITS
 
 @kernel
 def encode(arm, generation, start):
-    """The code of a decision.
+    """Return the code of a decision.
 
     >>> encode(arm=3, generation=2, start=1) == 3 | 2 << 6 | 1 << 14
     True
@@ -32,7 +32,7 @@ def encode(arm, generation, start):
 
 @kernel
 def decode(code: Any) -> tuple[Any, Any, Any]:
-    """Arm, generation and start of a code, or of an array of codes.
+    """Return arm, generation and start of a code, or of an array of codes.
 
     >>> decode(encode(63, 255, 7))
     (63, 255, 7)
@@ -42,24 +42,24 @@ def decode(code: Any) -> tuple[Any, Any, Any]:
 
 @kernel
 def next_generation(generation):
-    """The generation of a place that changes hands."""
+    """Return the generation of an arm after it was reassigned."""
     return (np.int64(generation) + 1) & _GENERATIONS
 
 
 @kernel
 def disown(row):
-    """Somebody starts the policy over from outside: all places change hands, because not every policy counts its starts."""
+    """Advance the generation of every arm after a restart from outside, because not every policy counts its starts."""
     for arm in range(row.generation.shape[0]):
         row.generation[arm] = next_generation(row.generation[arm])
 
 
 @kernel
 def code_of(spec, row, arm):
-    """The code of a decision that is made now."""
+    """Return the code of a decision made now."""
     return encode(np.int64(arm), np.int64(row.generation[arm]), np.int64(starts(spec, row)))
 
 
 @kernel
 def still_ours(spec, row, arm, generation, start):
-    """Whether a decision is about this row as it is: its arm's place has not changed hands, and the policy not begun anew."""
+    """Return whether a decision still applies to this row: its arm was not reassigned and the policy did not start over."""
     return row.generation[arm] == generation and (np.int64(starts(spec, row)) & _STARTS) == start

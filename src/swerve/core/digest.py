@@ -1,9 +1,9 @@
-"""A fingerprint of code: of everything that a compiled function is made of, wherever it was written.
+"""A fingerprint of all code that a compiled function consists of, wherever it was defined.
 
-Numba's cache and Swerve's own results on disk are only as good as their key. Files are the wrong thing to look at: a file may
-have been edited since it was imported, and code may come from no file at all. So this walks the functions themselves: their
-byte code and constants, the values of the globals they name, the functions they call, and, through verbs, what the classes at
-hand make of them.
+Numba's cache and Swerve's stored results are only as good as their keys. Files are no good key: a file may have been edited after
+it was imported, and code may come from no file at all. The fingerprint therefore walks the functions: their byte code and
+constants, the values of the globals they name, the functions they call, and the implementations that the spec classes give to the
+verbs they call.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from swerve.core import verbs
 from swerve.core.cache import compiled
 from swerve.core.spec import Spec, walk
 
-#: What compiled code depends on beside its own; first the form in which it is kept.
+#: The versions that compiled code depends on. The first number is the version of our cache format.
 VERSIONS = f"2 {numba.__version__} {np.__version__} {platform.python_version()} {platform.machine()}"
-#: Packages whose version stands for their code, beside the standard library.
+#: Packages whose version stands for their code, besides the standard library.
 FIXED = {"numba", "numpy", "llvmlite"}
+#: Hexadecimal digits of a fingerprint: 64 bits, so that two of a few thousand folders never collide.
+DIGITS = 16
 
 
 def fingerprint(function: Callable[..., Any], specs: Iterable[Spec] = ()) -> str:
-    """A digest of `function` and of all code that these specs let it reach.
+    """Return a digest of `function` and of all code that it can reach with these specs.
 
     >>> from swerve import KLUCB, UCB1
     >>> from swerve.core.engine import select_one
@@ -44,19 +46,19 @@ def fingerprint(function: Callable[..., Any], specs: Iterable[Spec] = ()) -> str
 
 
 def from_modules(function: Callable[..., Any], specs: Iterable[Spec] = ()) -> bool:
-    """Whether all of that code belongs to modules that another process could import (not to a prompt, a doctest, an `exec`)."""
+    """Return whether all of that code is in modules that another process can import (not from a prompt, a doctest or an `exec`)."""
     return _fingerprint(function, classes_of(specs))[1]
 
 
 def classes_of(specs: Iterable[Spec]) -> frozenset[type]:
-    """The classes of the specs and of every spec inside them."""
+    """Return the classes of the specs and of every spec inside them."""
     return frozenset(type(part) for spec in specs for part in walk(spec))
 
 
 @functools.cache
 def _fingerprint(function: Callable[..., Any], classes: frozenset[type]) -> tuple[str, bool]:
-    todo: list[Any] = [function, *classes, verbs.Verb, verbs.kernel, verbs.inlined, compiled]  # how it is compiled counts too
-    # their own implementations; a default counts where the verb is called: which verbs there are depends on what was imported
+    todo: list[Any] = [function, *classes, verbs.Verb, verbs.kernel, verbs.inlined, compiled]  # the compiler settings count too
+    # only the classes' own implementations: VERBS depends on the imported modules, so defaults count where a verb is called
     bases = [base for cls in classes for base in cls.__mro__]
     todo.extend(verb.implementations[base] for verb in verbs.VERBS for base in bases if base in verb.implementations)
     wrapping = {base: sorted(verb.__name__ for verb in verbs.WRAPPING[base]) for base in bases if base in verbs.WRAPPING}
@@ -65,7 +67,7 @@ def _fingerprint(function: Callable[..., Any], classes: frozenset[type]) -> tupl
     importable = True
     while todo:
         item = todo.pop()
-        item = getattr(item, "py_func", item)  # a compiled function: the source it was compiled from
+        item = getattr(item, "py_func", item)  # for a compiled function, its source function
         if id(item) in seen or is_fixed(getattr(item, "__module__", None)):
             continue
         seen.add(id(item))
@@ -82,21 +84,21 @@ def _fingerprint(function: Callable[..., Any], classes: frozenset[type]) -> tupl
                     todo.append(value)
                 elif not name.startswith("_") and name != "marker" and (shown := text_of(value)) is not None:
                     parts.append(f"{item.__qualname__}.{name}={shown}")
-    return hashlib.sha256("\n".join([VERSIONS, *sorted(parts)]).encode()).hexdigest()[:16], importable
+    return hashlib.sha256("\n".join([VERSIONS, *sorted(parts)]).encode()).hexdigest()[:DIGITS], importable
 
 
 def reached(function: FunctionType, parts: list[str], passing: bool) -> Iterator[Any]:
-    """What a function's code can get at: callables to follow; values of globals go into `parts` at once."""
+    """Yield the callables that a function's code can reach; append the values of its globals to `parts`."""
     names = sorted({name for code in codes(function.__code__) for name in code.co_names})
     bound = {name: function.__globals__[name] for name in names if name in function.__globals__}
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     bound.update({f"cell {name}": cell.cell_contents for name, cell in cells.items()})
-    bound.update(vars(function))  # what was pinned to it: its form for compiled code, for one
+    bound.update(vars(function))  # attributes of the function, such as its form for compiled code
     for module in [value for value in bound.values() if isinstance(value, ModuleType)]:
         bound.update(used_of(module, names))
     for name, value in bound.items():
         if isinstance(value, ModuleType) or value is verbs.VERBS:
-            continue  # its members were added one by one; all verbs there are, which is no code
+            continue  # the members of a module were added one by one; the list of all verbs is not code
         if isinstance(value, verbs.Verb):  # implementations are followed through the classes
             parts.append(str(value))
             if value.default is not None:
@@ -110,7 +112,7 @@ def reached(function: FunctionType, parts: list[str], passing: bool) -> Iterator
 
 
 def used_of(module: ModuleType, names: list[str]) -> dict[str, Any]:
-    """The members of a module that code may use: those it names, down through modules inside it."""
+    """Return the members of a module that code with these names may use, including those of modules inside it."""
     out: dict[str, Any] = {}
     if is_fixed(module.__name__):
         return out
@@ -124,7 +126,7 @@ def used_of(module: ModuleType, names: list[str]) -> dict[str, Any]:
 
 
 def codes(code: CodeType) -> Iterator[CodeType]:
-    """A code object and those nested in it."""
+    """Yield a code object and those nested in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -132,7 +134,7 @@ def codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def text_of(value: Any) -> str | None:
-    """A value as text that is the same in every process; None for what is not plain data."""
+    """Return a value as text that is the same in every process; None for anything but plain data."""
     if isinstance(value, CodeType):
         inside = [text_of(constant) for constant in value.co_consts]
         return f"{value.co_code.hex()}{value.co_names}{value.co_varnames}{inside}{value.co_exceptiontable.hex()}"
@@ -148,7 +150,7 @@ def text_of(value: Any) -> str | None:
 
 
 def is_fixed(module: Any) -> bool:
-    """Whether a module's code is vouched for by a version."""
+    """Return whether a version number stands for the code of a module."""
     if not isinstance(module, str):
         return False
     top = module.partition(".")[0]

@@ -1,7 +1,7 @@
-"""The compiled entry points: everything that Python calls in a hot loop, here and nowhere else.
+"""The compiled entry points: Python calls compiled code through this module only.
 
-They take tables and indices, never a record, a function or a generator, so that their code can be kept on disk. The pools'
-table holds the groups first; each writer's delta is a row after them.
+Entry points take tables and indices, never records, functions or generators, because Numba can cache only such signatures on disk.
+The table of pools holds the groups first; each writer's delta is a row after them.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from swerve.core.digest import fingerprint, from_modules
 from swerve.core.spec import Spec
 from swerve.core.verbs import inlined, kernel
 
-#: Below this many rows a fleet is set up by uncompiled code, which takes milliseconds; compiling takes seconds once.
+#: Up to this many rows a fleet is set up by uncompiled code, which takes milliseconds. Compiling takes seconds, once.
 FEW = 256
 
 NOT_FINITE, OUTSIDE, NOTHING_TO_SHOW = -1, -2, -3
 
 
 class Entry:
-    """A function that is compiled once for all that its code can be; `entry.plain` is the same source, uncompiled."""
+    """A function that is compiled once per code that it can run; `entry.plain` is the same function, uncompiled."""
 
     def __init__(self, plain: Callable[..., Any]) -> None:
         self.plain = plain
@@ -50,14 +50,14 @@ class Entry:
         self._by_digest: dict[str, Any] = {}
 
     def digest(self, *specs: Spec) -> str:
-        """The fingerprint of the code that runs for these specs."""
+        """Return the fingerprint of the code that runs for these specs."""
         return fingerprint(self.plain, specs)
 
     def bind(self, *specs: Spec, variant: str = "") -> Any:
-        """The compiled form for these specs (policy, environment).
+        """Return the compiled form for these specs (policy, environment).
 
-        Each `variant` is kept by itself, on disk too: processes that compile the same code for other record types at the same time
-        would write over each other's index otherwise.
+        Each `variant` is cached separately, on disk too. Otherwise processes that compile the same code for different record
+        types at the same time would overwrite each other's cache index.
         """
         digest = self.digest(*specs) + variant
         if digest not in self._by_digest:
@@ -65,13 +65,13 @@ class Entry:
         return self._by_digest[digest]
 
     def fitting(self, items: int, *specs: Spec) -> Any:
-        """The compiled form for many items, the plain one for a few: not worth a compilation, and the bytes are the same."""
+        """Return the compiled form for many items and the plain one for few: both give the same bytes."""
         return self.bind(*specs) if items > FEW else self.plain
 
 
 @kernel
 def fold(spec, pools, group, writer, report):
-    """Join what the writer has learnt into its group."""
+    """Merge the writer's delta into its group and empty it, if the report says that something was learnt."""
     if report & LEARNT:
         merge(spec, pools[group], pools[writer])
         clear(spec, pools[writer])
@@ -79,7 +79,7 @@ def fold(spec, pools, group, writer, report):
 
 @inlined
 def consider(spec, row, pools, group, writer, x, told, now):
-    """One round up to the choice: settle, observe. Returns what happened."""
+    """Run a round up to the choice (settle, observe); return the report bits."""
     report = settle(spec, row, pools[group], pools[writer], now)
     fold(spec, pools, group, writer, report)
     seen = observe(spec, row, pools[group], pools[writer], x, told, now)
@@ -89,7 +89,7 @@ def consider(spec, row, pools, group, writer, x, told, now):
 
 @inlined
 def decide(spec, row, pools, group, writer, x, told, available, now):
-    """One round up to the show: settle, observe, select, show. Returns the arm and what happened."""
+    """Run a round up to the show (settle, observe, select, show); return the arm and the report bits."""
     report = consider(spec, row, pools, group, writer, x, told, now)
     arm = select(spec, row, pools[group], available, now)
     if arm >= 0:
@@ -99,7 +99,7 @@ def decide(spec, row, pools, group, writer, x, told, available, now):
 
 @kernel
 def admissible(spec, pool, x):
-    """0 when the context may be used, else the reason why not."""
+    """Return 0 when the context may be used, else the negative reason."""
     if domain(spec, pool, x):
         return 0
     for j in range(len(x)):
@@ -110,12 +110,14 @@ def admissible(spec, pool, x):
 
 @kernel
 def credit(spec, row, arm, generation, start, value, shown, now):
-    """A reward for a decision that was shown at `shown`; whether it was learnt. This is the one rule for a click, in a `Fleet`, in
-    the service and in a replay (in a simulation a click comes in the round of its play, which always meets it):
+    """Apply a reward for a decision that was shown at `shown`; return whether it was learnt.
 
-    - the arm's place must not have changed hands since, and the policy must not have begun anew;
-    - the policy must know of a play that can have earned it;
-    - what it learns is the policy's own: `reward` says when the play was shown.
+    This is the one rule for clicks, in a `Fleet`, in the service and in a replay. (In a simulation a click arrives in the round of
+    its play, which always satisfies the rule.)
+
+    - The arm must not have been reassigned since the decision, and the policy must not have started over.
+    - The policy must have counted a play of the arm.
+    - The policy decides what it learns: `reward` receives the time of the show.
     """
     if not still_ours(spec, row, arm, generation, start) or plays_of(spec, row, arm) == 0:
         return False
@@ -124,21 +126,21 @@ def credit(spec, row, arm, generation, start, value, shown, now):
 
 @Entry
 def begin_rows(params, table, words):
-    """Make fresh rows, each with its own random stream."""
+    """Initialise rows, each with its own random stream."""
     for i in range(len(table)):
         begin(params[0], table[i], words[i])
 
 
 @Entry
 def begin_pools(params, pools, d):
-    """Make empty groups and deltas."""
+    """Initialise groups and deltas."""
     for g in range(len(pools)):
         begin_pool(params[0], pools[g], d)
 
 
 @Entry
 def select_one(params, table, i, pools, group, writer, x, told, available, now):
-    """A decision for row i (see `swerve.core.decisions`), or a negative reason."""
+    """Return a decision for row i as a code (see `swerve.core.decisions`), or a negative reason."""
     spec = params[0]
     bad = admissible(spec, pools[group], x)
     if bad != 0:
@@ -149,13 +151,13 @@ def select_one(params, table, i, pools, group, writer, x, told, available, now):
 
 @Entry
 def update_one(params, table, i, arm, generation, start, value, shown, now):
-    """A reward for a decision of row i; whether it was learnt."""
+    """Apply a reward for a decision of row i; return whether it was learnt."""
     return credit(params[0], table[i], arm, generation, start, value, shown, now)
 
 
 @Entry
 def step_one(params, table, i, pools, group, writer, arm, generation, start, value, shown, x, told, available, now):
-    """`update_one` for the decision before, then `select_one`, in one call."""
+    """Run `update_one` for the previous decision, then `select_one`, in one call."""
     spec = params[0]
     bad = admissible(spec, pools[group], x)
     if bad != 0:
@@ -168,7 +170,10 @@ def step_one(params, table, i, pools, group, writer, arm, generation, start, val
 
 @Entry
 def select_many(params, table, rows, pools, groups, writer, xs, told, available, now, decisions):
-    """`select_one` for each of `rows`, in order, or for none: returns the first that is refused, else how many there are."""
+    """Run `select_one` for each of `rows`, in order. Return the index of the first one refused, else the number of rows.
+
+    A context that is not admissible refuses all rows before any decision is made.
+    """
     spec = params[0]
     for k in range(len(rows)):
         bad = admissible(spec, pools[groups[rows[k]]], xs[k])
@@ -187,7 +192,7 @@ def select_many(params, table, rows, pools, groups, writer, xs, told, available,
 
 @Entry
 def update_many(params, table, rows, arms, generations, starts, values, shown, now):
-    """`update_one` for each of `rows`, in order; returns how many were learnt."""
+    """Run `update_one` for each of `rows`, in order; return how many rewards were learnt."""
     spec = params[0]
     learnt = 0
     for k in range(len(rows)):
@@ -197,21 +202,21 @@ def update_many(params, table, rows, arms, generations, starts, values, shown, n
 
 @Entry
 def restart_one(params, table, i):
-    """Start row i over. What was decided before is not credited to what comes after."""
+    """Start row i over. Clicks for earlier decisions are not credited afterwards."""
     restart(params[0], table[i])
     disown(table[i])
 
 
 @Entry
 def evict_one(params, table, i, arm):
-    """Forget one arm of row i. Its place changes hands: what was decided for it before is not credited to whoever comes next."""
+    """Forget one arm of row i and reassign it: clicks for earlier decisions are not credited to its next candidate."""
     evict(params[0], table[i], arm)
     table[i].generation[arm] = next_generation(table[i].generation[arm])
 
 
 @Entry
 def predict_one(params, pools, group, writer, x):
-    """A classifier's prediction: 1 positive, 0 negative, or a negative reason."""
+    """Return a classifier's prediction: 1 positive, 0 negative, or a negative reason."""
     bad = admissible(params[0], pools[group], x)
     if bad != 0:
         return bad
@@ -220,7 +225,7 @@ def predict_one(params, pools, group, writer, x):
 
 @Entry
 def learn_one(params, pools, group, writer, x):
-    """A false-labelled context for a classifier, folded in at once; 0, or a negative reason."""
+    """Teach a classifier a false-labelled context and fold it at once; return 0, or a negative reason."""
     bad = admissible(params[0], pools[group], x)
     if bad == 0:
         learn(params[0], pools[writer], x)
@@ -230,5 +235,5 @@ def learn_one(params, pools, group, writer, x):
 
 @Entry
 def merge_one(params, pools, into, other):
-    """Join group `other` into group `into`."""
+    """Merge group `other` into group `into`."""
     merge(params[0], pools[into], pools[other])

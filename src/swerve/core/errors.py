@@ -1,4 +1,4 @@
-"""What can be wrong with what a user asks for, said in one line."""
+"""Errors about user input, each in one line."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+#: The most characters of a value in an error message; of a longer value the head and the tail are shown.
+LONGEST, HEAD, TAIL = 200, 160, 20
+
 
 class SwerveError(ValueError):
     """Base of the errors that Swerve raises about its input."""
 
 
 class SpecError(SwerveError):
-    """A field has a value that it cannot have."""
+    """A field has a value that is not allowed."""
 
     def __init__(self, owner: str, field: str, value: Any, allowed: str) -> None:
         super().__init__(f"{owner}: {field} = {shown(value)} is not allowed; {field} must be {allowed}")
@@ -24,7 +27,7 @@ class SpecError(SwerveError):
 
 
 class FieldError(SpecError):
-    """A spec was made with the wrong fields: one that it does not have, one too many, or one too few."""
+    """A spec was made with an unknown field, too many values, or a missing field."""
 
     def __init__(self, owner: str, field: str, trouble: str, known: Iterable[str]) -> None:
         takes = ", ".join(known) or "no parameters"
@@ -33,39 +36,39 @@ class FieldError(SpecError):
 
 
 def shown(value: Any) -> str:
-    """A value for an error: on one line, and not longer than one can read.
+    """Return a value as one line of text for an error message, shortened if it is long.
 
     >>> shown(np.eye(2))
     'array([[1., 0.], [0., 1.]])'
     """
     try:
         text = repr(value)
-    except ValueError:  # Python does not write whole numbers of more than 4300 digits
+    except ValueError:  # Python refuses to print whole numbers of more than 4300 digits
         text = f"a number of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
     if "\n" in text:
         text = " ".join(text.split())
-    return text if len(text) <= 200 else f"{text[:160]} … {text[-20:]}"
+    return text if len(text) <= LONGEST else f"{text[:HEAD]} … {text[-TAIL:]}"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """`; did you mean …?` when a known word is close, else nothing."""
+    """Return `; did you mean …?` when a known word is close, else an empty text."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def table_of(name: str, values: Any) -> NDArray[Any]:
-    """`values` as an array of numbers."""
+    """Return `values` as an array of numbers."""
     try:
         table = np.asarray(values)
-    except (TypeError, ValueError, OverflowError):  # lines of different lengths, for one
+    except (TypeError, ValueError, OverflowError):  # for example rows of different lengths
         table = np.asarray(None)
     if table.dtype.kind not in "biuf":
-        raise SwerveError(f"{name} = {shown(values)} is not allowed; {name} must be numbers, in lines of one length")
+        raise SwerveError(f"{name} = {shown(values)} is not allowed; {name} must be numbers, in rows of equal length")
     return table
 
 
 def whole(name: str, value: Any, low: int | None = None, high: int | None = None) -> int:
-    """`value` as a plain whole number from `low` to `high`: any integer type, but neither a float nor a truth value.
+    """Return `value` as a plain whole number from `low` to `high`. Any integer type passes; floats and booleans do not.
 
     >>> whole("arms", np.int8(5), 1)
     5

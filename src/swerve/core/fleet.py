@@ -1,4 +1,4 @@
-"""A fleet: one policy at work on many queries, from Python."""
+"""A fleet: one policy that runs on many queries, from Python."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from swerve.core.spec import LARGEST, Spec, pack
 from swerve.core.tables import full_mask, pool_dtype, row_dtype
 
 FLOAT = np.dtype(np.float64)
-#: What Python and Numba raise over arguments that are no numbers.
+#: The exceptions of Python and Numba for arguments that are not numbers.
 NOT_NUMBERS = (TypeError, ValueError, OverflowError, NumbaError)
 
 
 class Decision(NamedTuple):
-    """What was decided, to be handed back with the reward.
+    """A decision, to be passed to `reward` with its reward.
 
-    The arm; how often the arm's place had changed hands, and the policy begun anew, by then; and the time at which it was shown.
+    It holds the arm, the generation of the arm, the number of times the policy had started, and the time of the show.
     """
 
     arm: int
@@ -40,11 +40,11 @@ class Decision(NamedTuple):
 
 @functools.lru_cache(4096)
 def decision_of(code: int) -> Decision:
-    """The decision behind an engine's code, at time 0. Few differ, and one that is known is found faster than made."""
+    """Return the decision of an engine's code, at time 0. Few codes occur, and a cached decision is faster than a new one."""
     return Decision(*decode(code))
 
 
-#: A named tuple's own way to be made takes longer.
+#: Faster than the constructor of a named tuple.
 remade: Callable[[type[Decision], tuple[Any, ...]], Decision] = tuple.__new__
 
 
@@ -58,7 +58,7 @@ class Decisions(NamedTuple):
 
 
 def groups_of(pooling: str | int | ArrayLike, queries: int) -> NDArray[np.int64]:
-    """Which group each query learns with: `"shared"` (one for all), `"query"` (each its own), a number of groups, or a list.
+    """Return the group that each query learns with: `"shared"` (one for all), `"query"` (one each), a number of groups, or a list.
 
     >>> groups_of("shared", 3).tolist(), groups_of("query", 3).tolist(), groups_of(2, 3).tolist()
     ([0, 0, 0], [0, 1, 2], [0, 1, 0])
@@ -84,12 +84,12 @@ def groups_of(pooling: str | int | ArrayLike, queries: int) -> NDArray[np.int64]
         raise SwerveError(refusal) from None
     if labels.shape != (queries,) or labels.dtype.kind not in "iu" or labels.min() < 0:
         raise SwerveError(refusal)
-    # numbered anew without gaps: a pool is made for each group, and [0, 10**12] are two groups
+    # renumbered without gaps: one pool is allocated per group, and [0, 10**12] are two groups
     return np.unique(labels, return_inverse=True)[1].astype(np.int64)
 
 
 class Fleet:
-    """`queries` bandits under one policy, their state in one table, what they learn together in the pools.
+    """`queries` bandits under one policy: their state in one table, their shared knowledge in the pools.
 
     >>> from swerve import UCB1
     >>> fleet = Fleet(UCB1(), queries=2, arms=3)
@@ -118,7 +118,7 @@ class Fleet:
         self.params = pack(policy)
         self.table = np.zeros(queries, row_dtype(policy, arms, features))
         self.groups = groups_of(pooling, queries)
-        self.writer = int(self.groups.max()) + 1  # this fleet's delta is the row after the groups
+        self.writer = int(self.groups.max()) + 1  # the row of this fleet's delta, after the groups
         self.pools = np.zeros(self.writer + 1, pool_dtype(policy, features))
         self.available = full_mask(arms)
         self._quiet = np.zeros(features)
@@ -130,10 +130,10 @@ class Fleet:
         self._step_one = engine.step_one.bind(policy)
         self._select_many = engine.select_many.bind(policy)
         self._update_many = engine.update_many.bind(policy)
-        self._group_of: list[int] = self.groups.tolist()  # plain numbers: an array's element costs 0.1 µs more in a call
+        self._group_of: list[int] = self.groups.tolist()  # plain numbers: indexing an array costs 0.1 µs more per call
 
     # ------------------------------------------------------------------ one decision at a time
-    # `now - now` is 0 for finite numbers only, and the cheapest way to ask
+    # `now - now` is 0 for finite numbers only, and this is the fastest test
     def select(
         self,
         query: int,
@@ -143,7 +143,7 @@ class Fleet:
         told: bool = False,
         now: float = 0.0,
     ) -> Decision:
-        """Decide for `query` and count the arm as shown. `x` is the context, `available` the mask of the arms on offer."""
+        """Choose an arm for `query` and count it as shown. `x` is the context, `available` the mask of the arms on offer."""
         try:
             i = query if type(query) is int and 0 <= query < self.queries else self._query(query)
             code = self._select_one(
@@ -168,8 +168,8 @@ class Fleet:
         return remade(Decision, (made[0], made[1], made[2], time))
 
     def reward(self, query: int, decision: Decision, value: float = 1.0, *, now: float = 0.0) -> bool:
-        """A decision earned `value`. False when it is not learnt: the policy has begun anew, the arm was evicted, or nothing is
-        left of the time at which it was shown."""
+        """Apply a reward of `value` to a decision. Return False when it is not learnt: the policy has started over, the arm was
+        evicted, or the policy no longer has a record of the time of the show."""
         try:
             i = query if type(query) is int and 0 <= query < self.queries else self._query(query)
             arm, generation, start, shown = decision
@@ -194,7 +194,7 @@ class Fleet:
         told: bool = False,
         now: float = 0.0,
     ) -> Decision:
-        """`reward` for the decision before and `select` for the next, in one call."""
+        """Apply `reward` to the previous decision and `select` the next one, in one call."""
         try:
             i = query if type(query) is int and 0 <= query < self.queries else self._query(query)
             arm, generation, start, shown = decision
@@ -238,7 +238,7 @@ class Fleet:
         told: ArrayLike | None = None,
         now: ArrayLike | float = 0.0,
     ) -> Decisions:
-        """Decide for each of `rows`, in order (a query may stand there twice): all of them, or, if one is refused, none."""
+        """Choose an arm for each of `rows`, in order (a query may occur twice). If one context is refused, nothing is decided."""
         rows = self._rows(rows)
         count = len(rows)
         if xs is None and self.reads_context:
@@ -259,7 +259,7 @@ class Fleet:
         return Decisions(arms, generations, starts, times)
 
     def update_many(self, rows: NDArray[np.int64], decisions: Decisions, values: ArrayLike, *, now: ArrayLike | float = 0.0) -> int:
-        """Rewards for many decisions, in order; returns how many were learnt."""
+        """Apply rewards to many decisions, in order; return how many were learnt."""
         rows = self._rows(rows)
         count = len(rows)
         try:
@@ -284,15 +284,15 @@ class Fleet:
 
     # ------------------------------------------------------------------ the rest
     def restart(self, query: int) -> None:
-        """Start `query` over by hand."""
+        """Start `query` over."""
         engine.restart_one.bind(self.policy)(self.params, self.table, self._query(query))
 
     def evict(self, query: int, arm: int) -> None:
-        """Forget an arm of `query`, so that another result can take its place."""
+        """Forget an arm of `query`, so that it can be reassigned to another candidate."""
         place, arm = self._query(query), whole("arm", arm, 0, self.arms - 1)
         engine.evict_one.bind(self.policy)(self.params, self.table, place, arm)
 
-    # ------------------------------------------------------------------ at the door
+    # ------------------------------------------------------------------ checks of arguments
     def _query(self, query: Any) -> int:
         return whole("query", query, 0, self.queries - 1)
 
@@ -316,7 +316,7 @@ class Fleet:
     def _explain(
         self, error: Exception, decision: Any = (0, 0, 0, 0.0), value: Any = 0.0, told: Any = False, now: Any = 0.0
     ) -> NoReturn:
-        """Say which argument was not even a number: the fast path only learns that something could not be computed with."""
+        """Raise an error that names the argument that is not a number; the fast path only knows that a computation failed."""
         if isinstance(error, SwerveError):
             raise error
         try:
@@ -328,7 +328,7 @@ class Fleet:
         for name, number in (("value", value), ("told", told), ("shown", at), ("now", now)):
             if not isinstance(number, bool | int | float | np.number | np.bool_):
                 raise SwerveError(f"{name} = {shown(number)} is not allowed; {name} must be one number")
-            if isinstance(number, int) and abs(number) > LARGEST:  # too large for a float, else it would not be here
+            if isinstance(number, int) and abs(number) > LARGEST:  # only a number too large for a float gets here
                 raise SwerveError(f"{name} = {shown(number)} is not allowed; {name} must be a finite number")
         raise error
 
@@ -372,11 +372,11 @@ class Fleet:
             offers = np.ascontiguousarray(column).astype(np.int64)
             if not ((offers == 0) | (offers & ~np.int64(self.available) != 0)).any():
                 return offers
-        # slowly: says what is wrong, and as objects no number becomes a float on the way
+        # the slow way names the wrong value, and an array of objects keeps whole numbers exact
         return np.array([self._offer(offer) for offer in np.array(available, dtype=object)], np.int64)
 
     def _offer(self, available: Any) -> int:
-        if type(available) is int and 0 < available <= self.available:  # the full mask has no holes: all up to it are part of it
+        if type(available) is int and 0 < available <= self.available:  # the full mask has no gaps: it contains every smaller one
             return available
         offer = whole("available", available)
         if 1 << 63 <= offer < 1 << 64:  # arm 63 is the sign bit

@@ -1,6 +1,6 @@
-"""Specs as text: `bwc(length=500)` or `BWC(Testable(UCB1(alpha=2), length=500), Rectangle(margin=0.05))`, read back without `eval`.
+"""Specs as text: `bwc(length=500)` or `BWC(Testable(UCB1(alpha=2), length=500), Rectangle(margin=0.05))`, parsed without `eval`.
 
-The text of a spec (`repr`) is itself such text, so that a result can say exactly what made it.
+The `repr` of a spec parses back to an equal spec, so that a stored result can name its policy exactly.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Recipes = Mapping[str, Callable[..., Spec]]
 
 
 def spec_classes() -> dict[str, type]:
-    """Every spec class by its name."""
+    """Return every spec class by its name."""
     return {cls.__name__: cls for cls in MARKERS.values()}
 
 
 def parse(text: str, recipes: Recipes, kind: str = "policy") -> Spec:
-    """The spec that `text` describes; names are those of `recipes` and of all spec classes.
+    """Return the spec that `text` describes; names are those of `recipes` and of all spec classes.
 
     >>> from swerve import UCB1
     >>> parse("UCB1(alpha=2)", {})
@@ -50,7 +50,7 @@ def parse(text: str, recipes: Recipes, kind: str = "policy") -> Spec:
 
 
 def call(name: str, maker: Callable[..., Spec], args: list[Any], named: dict[str, Any]) -> Spec:
-    """`maker(*args, **named)`, with errors that name the parameter."""
+    """Return `maker(*args, **named)`, with errors that name the parameter."""
     parameters = list(inspect.signature(maker).parameters)
     for key in named:
         if key not in parameters:
@@ -63,16 +63,16 @@ def call(name: str, maker: Callable[..., Spec], args: list[Any], named: dict[str
 
 
 class _Reader:
-    """A reader of one text, token by token."""
+    """A parser of one text, token by token."""
 
     def __init__(self, text: str, recipes: Recipes, kind: str) -> None:
         self.text, self.recipes, self.kind = text, recipes, kind
-        self.place = 0
+        self.offset = 0
         self.token: tuple[str, str] = ("end", "")
         self.next()
 
     def next(self) -> None:
-        rest = self.text[self.place :]
+        rest = self.text[self.offset :]
         if not rest.strip():
             self.token = ("end", "")
             return
@@ -81,10 +81,10 @@ class _Reader:
             self.fail("a name, a number, a text in quotes, a bracket or a comma")
             return
         self.token = (found.lastgroup, found.group(found.lastgroup))
-        self.place += found.end()
+        self.offset += found.end()
 
     def fail(self, wanted: str) -> None:
-        raise SwerveError(f"{self.kind} = {shown(self.text)} cannot be read at character {self.place + 1}; expected {wanted}")
+        raise SwerveError(f"{self.kind} = {shown(self.text)} cannot be read at character {self.offset + 1}; expected {wanted}")
 
     def take(self, sign: str) -> None:
         if self.token != ("sign", sign):
@@ -98,7 +98,7 @@ class _Reader:
             plain = word.replace("_", "")
             try:
                 return float(plain) if any(c in plain for c in ".eEn") else int(plain)
-            except ValueError:  # Python reads no whole numbers of more than 4300 digits
+            except ValueError:  # Python does not parse whole numbers of more than 4300 digits
                 self.fail("a number that fits 64 bits")
         if what == "text":
             self.next()
@@ -127,7 +127,7 @@ class _Reader:
         classes = spec_classes()
         maker: Any = self.recipes.get(word) or classes.get(word)
         if self.token != ("sign", "(") and maker is None and self.depth > 0:
-            return word  # a word for a field such as order=zipf
+            return word  # a choice for a field, such as order=zipf
         if maker is None:
             known = [*self.recipes, *classes] if self.depth else list(self.recipes)
             raise SwerveError(f"unknown {self.kind} {word!r}{nearest(word, [*self.recipes, *classes])} (known: {', '.join(known)})")
@@ -148,7 +148,7 @@ class _Reader:
 
     def argument(self, args: list[Any], named: dict[str, Any]) -> None:
         what, word = self.token
-        if what == "name" and self.text[self.place :].lstrip().startswith("="):
+        if what == "name" and self.text[self.offset :].lstrip().startswith("="):
             self.next()
             self.take("=")
             named[word] = self.value()

@@ -1,8 +1,8 @@
-"""Randomness as state: splitmix64 words, split by path in Python, drawn from records in kernels.
+"""Randomness as state: splitmix64 words, split by path in Python and drawn from records in kernels.
 
-One word is a stream. `split(seed, "clicks", query)` names a stream by its path, so that every draw has an address of its
-own and no two purposes share one. In a kernel, `draw(row)` advances the word stored in `row.rng`; `at(word, t)` is the t-th
-word of a stream without walking to it, which is how environments give every policy the same clicks.
+One word is a stream. `split(seed, "clicks", query)` names a stream by its path, so that every draw has its own address and no two
+purposes share a stream. In a kernel, `draw(row)` advances the word stored in `row.rng`. `at(word, t)` returns the t-th word of a
+stream directly; environments use it to give every policy the same clicks.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ from numpy.typing import NDArray
 from swerve.core.verbs import inlined, kernel
 
 MASK = (1 << 64) - 1
+# the constants of splitmix64: the step of a stream, and the multipliers and shifts of its finaliser
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 FIRST = np.uint64(0xBF58476D1CE4E5B9)
 SECOND = np.uint64(0x94D049BB133111EB)
-S11, S27, S30, S31 = np.uint64(11), np.uint64(27), np.uint64(30), np.uint64(31)
-ULP = 2.0**-53
+S27, S30, S31 = np.uint64(27), np.uint64(30), np.uint64(31)
+S11 = np.uint64(11)  # leaves the 53 bits of a float's mantissa
+ULP = 2.0**-53  # the step between the numbers that `unit` returns
 
 
 def wrap_add(a: Any, b: Any) -> np.uint64:
-    """a + b modulo 2^64. (NumPy scalars warn when they wrap; compiled integers just wrap.)"""
+    """Return a + b modulo 2^64. (NumPy scalars warn on overflow; compiled integers wrap silently.)"""
     return np.uint64((int(a) + int(b)) & MASK)
 
 
 def wrap_multiply(a: Any, b: Any) -> np.uint64:
-    """a · b modulo 2^64."""
+    """Return a · b modulo 2^64."""
     return np.uint64((int(a) * int(b)) & MASK)
 
 
@@ -53,13 +55,13 @@ def _(a, b):
     return _multiply
 
 
-# for the fingerprint of code, which could not see these forms otherwise
+# attributes that let the fingerprint of code see the compiled forms
 wrap_add.compiled, wrap_multiply.compiled = _add, _multiply  # type: ignore[attr-defined]
 
 
 @kernel
 def mix(word):
-    """Splitmix64's finaliser: a bijection of 64-bit words whose output looks random."""
+    """Return splitmix64's finaliser of a word: a bijection of 64-bit words whose output looks random."""
     word = wrap_multiply(word ^ (word >> S30), FIRST)
     word = wrap_multiply(word ^ (word >> S27), SECOND)
     return word ^ (word >> S31)
@@ -67,26 +69,29 @@ def mix(word):
 
 @kernel
 def at(word, t):
-    """The t-th word of the stream that starts at `word`."""
+    """Return the t-th word of the stream that starts at `word`."""
     return mix(wrap_add(word, wrap_multiply(t, GOLDEN)))
 
 
 @kernel
 def unit(word):
-    """A word as a number in [0, 1)."""
+    """Return a word as a number in [0, 1)."""
     return np.int64(word >> S11) * ULP
 
 
 @kernel
 def draw(row):
-    """The next number in [0, 1) of the stream kept in `row.rng`."""
+    """Return the next number in [0, 1) of the stream kept in `row.rng`."""
     row.rng = wrap_add(row.rng, GOLDEN)
     return unit(mix(row.rng))
 
 
 def _ziggurat() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Right edges of 256 layers of equal area under exp(−x²/2), and the density at them (Marsaglia and Tsang, JSS 5, 2000)."""
-    edge, area = 3.6541528853610088, 0.00492867323399
+    """Return the right edges of 256 layers of equal area under exp(−x²/2), and the density at them.
+
+    Marsaglia and Tsang, JSS 5, 2000; the area of a layer is theirs.
+    """
+    edge, area = TAIL, 0.00492867323399
     edges = np.zeros(257)
     edges[0], edges[1] = area / math.exp(-0.5 * edge * edge), edge
     for i in range(2, 256):
@@ -94,17 +99,18 @@ def _ziggurat() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return edges, np.array([math.exp(-0.5 * x * x) for x in edges])
 
 
+TAIL = 3.6541528853610088  # where the tail beyond the lowest of 256 layers begins (Marsaglia and Tsang)
 EDGES, DENSITY = _ziggurat()
-BYTE = np.uint64(255)
-TAIL = 3.6541528853610088
+BYTE = np.uint64(255)  # the bits of a word that choose one of the 256 layers
+SQUEEZE = 0.0331  # Marsaglia and Tsang's constant of the quick acceptance test
 
-# The samplers below take the stream's word and give it back: a word that lives in a register is drawn twice as fast as one
-# that is written to its record each time.
+# The samplers below take and return the stream's word: a word in a register is drawn twice as fast as one that is written to its
+# record each time.
 
 
 @inlined
 def normal(word):
-    """A standard normal number, by the ziggurat; returns the number and the stream's word."""
+    """Draw a standard normal number by the ziggurat; return the number and the stream's word."""
     while True:
         word = wrap_add(word, GOLDEN)
         bits = mix(word)
@@ -132,13 +138,13 @@ def normal(word):
 
 @kernel
 def gamma_scale(shape):
-    """What `gamma` needs of its shape and is dear to compute; whoever draws often from a shape keeps it."""
+    """Return the scale that `gamma` needs for a shape. It is slow to compute, so callers that draw often from a shape keep it."""
     return 1.0 / math.sqrt(9.0 * (shape if shape >= 1.0 else shape + 1.0) - 3.0)
 
 
 @inlined
 def gamma(word, shape, scale):
-    """A Gamma(shape, 1) number, by Marsaglia and Tsang's cubed normal (ACM TOMS 26, 2000); returns it and the stream's word."""
+    """Draw a Gamma(shape, 1) number by Marsaglia and Tsang's cubed normal (ACM TOMS 26, 2000); return it and the word."""
     boost = 1.0
     if shape < 1.0:
         word = wrap_add(word, GOLDEN)
@@ -153,20 +159,20 @@ def gamma(word, shape, scale):
             word = wrap_add(word, GOLDEN)
             u = 1.0 - unit(mix(word))
             square = x * x
-            if u < 1.0 - 0.0331 * square * square or math.log(u) < 0.5 * square + d * (1.0 - v + math.log(v)):
+            if u < 1.0 - SQUEEZE * square * square or math.log(u) < 0.5 * square + d * (1.0 - v + math.log(v)):
                 return boost * d * v, word
 
 
 @inlined
 def beta(word, a, b, a_scale, b_scale):
-    """A Beta(a, b) number, the scales those of `gamma_scale`; returns it and the stream's word."""
+    """Draw a Beta(a, b) number, with the scales of `gamma_scale`; return it and the stream's word."""
     x, word = gamma(word, a, a_scale)
     y, word = gamma(word, b, b_scale)
     return x / (x + y), word
 
 
 def split(seed: int, *path: str | int) -> int:
-    """The word of the stream named by `path` under `seed`, the same on every machine.
+    """Return the word of the stream named by `path` under `seed`; it is the same on every machine.
 
     >>> split(0, "clicks", 3) == split(0, "clicks", 3) != split(0, "clicks", 4)
     True
@@ -176,7 +182,7 @@ def split(seed: int, *path: str | int) -> int:
 
 
 class Stream:
-    """A stream for Python code that draws problem instances: the same words as `draw` gives a kernel.
+    """A stream for Python code that draws problem instances: the same words that `draw` gives a kernel.
 
     >>> Stream(split(0, "example")).integer(1, 6)
     2
@@ -186,7 +192,7 @@ class Stream:
         self.word = word & MASK
 
     def uniform(self, low: float = 0.0, high: float = 1.0) -> float:
-        """A number in [low, high)."""
+        """Return a number in [low, high)."""
         self.word = (self.word + int(GOLDEN)) & MASK
         z = self.word
         z = ((z ^ (z >> 30)) * int(FIRST)) & MASK
@@ -194,11 +200,11 @@ class Stream:
         return low + (high - low) * (((z ^ (z >> 31)) >> 11) * ULP)
 
     def integer(self, low: int, high: int) -> int:
-        """A whole number from low to high, both included."""
+        """Return a whole number from low to high, both included."""
         return low + int(self.uniform() * (high - low + 1))
 
     def choose(self, n: int, count: int) -> list[int]:
-        """`count` distinct whole numbers below n, in random order (a partial Fisher–Yates shuffle)."""
+        """Return `count` distinct whole numbers below n, in random order (a partial Fisher–Yates shuffle)."""
         moved: dict[int, int] = {}
         out = []
         for i in range(count):

@@ -1,8 +1,8 @@
-"""Specs: hyper-parameters as plain data, checked when made, packed into one record for compiled code.
+"""Specs: hyper-parameters as plain data, checked when made and packed into one record for compiled code.
 
-A spec is a frozen dataclass whose fields are numbers, other specs, or tables of numbers. Compiled code never sees the object: it
-reads `pack(spec)`, an array of one record with the same field names, nested as the spec is nested. The record's type
-carries a marker of the class, which is what verbs dispatch on, so that a new hyper-parameter value compiles nothing.
+A spec is a frozen dataclass whose fields are numbers, other specs, or tables of numbers. Compiled code never sees the object. It
+reads `pack(spec)`, an array of one record with the same field names and nesting. The type of the record carries a marker of the
+class, and verbs dispatch on that marker, so that a new value of a hyper-parameter does not compile anything.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from swerve.core.verbs import MARKERS
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """The numbers a field may take; `low` and `high` are excluded when the flag beside them says so."""
+    """The numbers that a field may have; `low` and `high` are excluded when `open_low` and `open_high` are set."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -42,7 +42,7 @@ class Range:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """The words a field may be. Compiled code reads the word's number in this list."""
+    """The words that a field may have. Compiled code reads the index of the word in this list."""
 
     words: tuple[str, ...]
 
@@ -50,7 +50,7 @@ class Choice:
         return f"one of {', '.join(self.words)}"
 
 
-LARGEST = 2**63 - 1
+LARGEST = 2**63 - 1  # of a signed 64-bit word
 
 Positive = Annotated[float, Range(0.0, open_low=True)]
 NonNegative = Annotated[float, Range(0.0)]
@@ -77,11 +77,11 @@ class Spec:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        own = "__init__" in vars(cls)  # a class that makes itself in its own way also answers for its own arguments
+        own = "__init__" in vars(cls)  # a class with its own __init__ checks its own arguments
         dataclasses.dataclass(frozen=True, repr=False)(cls)
         if not own:
             cls.__init__ = checked(cls, cls.__init__)  # type: ignore[method-assign]
-        # a class that is defined again (a notebook's cell run twice) is another class: compiled code must not take it for the first
+        # a class that is defined again (a notebook cell run twice) is a different class: compiled code must not mix them up
         name = f"{cls.__module__}.{cls.__qualname__}"
         cls.marker = name if name not in MARKERS else f"{name}#{sum(known.partition('#')[0] == name for known in MARKERS) + 1}"
         MARKERS[cls.marker] = cls
@@ -92,17 +92,17 @@ class Spec:
         self.check()
 
     def check(self) -> None:
-        """Refuse combinations of fields that no single range excludes. Raise `SpecError` with `refuse`."""
+        """Refuse combinations of fields that no single range excludes, with `refuse`."""
 
     def ordered(self, *names: str) -> None:
-        """Refuse a range, given as two fields NAME_low and NAME_high, that is upside down."""
+        """Refuse a range, given as two fields NAME_low and NAME_high, whose low end is above its high end."""
         for name in names:
             low, high = getattr(self, f"{name}_low"), getattr(self, f"{name}_high")
             if low > high:
                 self.refuse(f"{name}_low", f"≤ {name}_high = {high}")
 
     def refuse(self, field: str, allowed: str) -> typing.NoReturn:
-        """Raise the one-line error for `field`: its value, and what would be right."""
+        """Raise the one-line error for `field`, with its value and the allowed values."""
         raise SpecError(type(self).__name__, field, getattr(self, field), allowed)
 
     def __repr__(self) -> str:
@@ -115,7 +115,7 @@ class Spec:
 
 
 def checked(cls: type, make: Callable[..., None]) -> Callable[..., None]:
-    """`make`, the `__init__` of a spec class, with one-line errors for fields that it does not have or does not get."""
+    """Return `make`, the `__init__` of a spec class, with one-line errors for unknown, surplus and missing fields."""
 
     @functools.wraps(make)
     def init(self: Any, *args: Any, **named: Any) -> None:
@@ -127,11 +127,11 @@ def checked(cls: type, make: Callable[..., None]) -> Callable[..., None]:
                 raise FieldError(owner, name, f"unknown parameter {name!r}{nearest(name, names)}", names)
         if len(args) > len(names):
             raise FieldError(owner, "", f"{len(args)} values without a name are too many", names)
-        for place, field in enumerate(fields):
-            if place < len(args) and field.name in named:
+        for index, field in enumerate(fields):
+            if index < len(args) and field.name in named:
                 raise FieldError(owner, field.name, f"{field.name} is given twice", names)
             optional = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
-            if place >= len(args) and field.name not in named and not optional:
+            if index >= len(args) and field.name not in named and not optional:
                 raise FieldError(owner, field.name, f"{field.name} is missing", names)
         make(self, *args, **named)
 
@@ -142,7 +142,7 @@ _FIELD_TYPES: dict[type, dict[str, Any]] = {}
 
 
 def field_types(cls: type) -> dict[str, Any]:
-    """Field name → annotation with its ranges, in order of definition."""
+    """Return the annotation of each field, with its ranges, in order of definition."""
     if cls not in _FIELD_TYPES:
         hints = typing.get_type_hints(cls, include_extras=True)
         _FIELD_TYPES[cls] = {f.name: hints[f.name] for f in dataclasses.fields(cls)}
@@ -150,7 +150,7 @@ def field_types(cls: type) -> dict[str, Any]:
 
 
 def base_of(annotation: Any) -> tuple[Any, Range | Choice | None]:
-    """The bare type behind an annotation, and what it allows if it says so."""
+    """Return the bare type of an annotation, and the range or choice that it allows, if any."""
     if get_origin(annotation) is Annotated:
         base, *extras = get_args(annotation)
         return base, next((e for e in extras if isinstance(e, Range | Choice)), None)
@@ -158,7 +158,7 @@ def base_of(annotation: Any) -> tuple[Any, Range | Choice | None]:
 
 
 def coerced(owner: str, name: str, annotation: Any, value: Any) -> Any:
-    """`value` as the field's type, or a one-line error that names the field, the value and what is allowed."""
+    """Return `value` as the field's type, or raise a one-line error that names the field, the value and the allowed values."""
     base, allowed = base_of(annotation)
     if base is bool:
         if not isinstance(value, bool | np.bool_):
@@ -176,7 +176,7 @@ def coerced(owner: str, name: str, annotation: Any, value: Any) -> Any:
             raise SpecError(owner, name, value, f"a number {allowed or ''}".strip())
         try:
             real = float(value)
-        except OverflowError:  # a whole number beyond all floats
+        except OverflowError:  # a whole number beyond the largest float
             real = math.inf
         if math.isnan(real) or (math.isinf(real) and (allowed is not None or isinstance(value, int))):
             raise SpecError(owner, name, value, f"a finite number {allowed or ''}".strip())
@@ -197,7 +197,7 @@ def coerced(owner: str, name: str, annotation: Any, value: Any) -> Any:
 
 
 def packed(annotation: Any, value: Any) -> Any:
-    """A field's value as compiled code reads it: words as numbers, tables as arrays."""
+    """Return a field's value as compiled code reads it: words as numbers, tables as arrays."""
     allowed = base_of(annotation)[1]
     if isinstance(allowed, Choice):
         return allowed.words.index(value)
@@ -208,7 +208,7 @@ def packed(annotation: Any, value: Any) -> Any:
 
 
 def params_dtype(spec: Spec) -> np.dtype[Any]:
-    """The record type of `pack(spec)`: one field per number, nested records for nested specs, and the marker last."""
+    """Return the record type of `pack(spec)`: one field per number, nested records for nested specs, and the marker last."""
     fields: list[tuple[Any, ...]] = []
     for name, annotation in field_types(type(spec)).items():
         value = packed(annotation, getattr(spec, name))
@@ -224,14 +224,14 @@ def params_dtype(spec: Spec) -> np.dtype[Any]:
     return record_dtype(fields)
 
 
-#: Equal record types are one object: Numba knows a table by its dtype, at once if it is the same object, else field by field.
+#: Equal record types are one object: Numba compares dtypes by identity first, which is fast, and field by field otherwise.
 _RECORDS: dict[np.dtype[Any], np.dtype[Any]] = {}
 
 
 def record_dtype(fields: list[tuple[Any, ...]]) -> np.dtype[Any]:
-    """An aligned record type whose scalars answer attribute names, as compiled records do.
+    """Return an aligned record type whose scalars have the fields as attributes, as compiled records do.
 
-    NumPy's own attributes win over fields (`mean`, `shape`, `round`, …), so such names are refused.
+    NumPy's own attributes hide fields of the same name (`mean`, `shape`, `round`, …), so such names are refused.
     """
     for name, *_ in fields:
         if hasattr(np.record, name):
@@ -241,21 +241,21 @@ def record_dtype(fields: list[tuple[Any, ...]]) -> np.dtype[Any]:
 
 
 def filled(record: np.dtype[Any]) -> list[tuple[Any, ...]]:
-    """The fields of an aligned record, its gaps made fields too: NumPy does not copy gaps, and state must be equal to the byte."""
+    """Return the fields of an aligned record and its gaps as fields: NumPy does not copy gaps, and states are compared by byte."""
     out: list[tuple[Any, ...]] = []
-    place = 0
+    end = 0
     for name, (field, offset, *_) in (record.fields or {}).items():
-        if offset > place:
-            out.append((f"gap{place}", "u1", offset - place))
+        if offset > end:
+            out.append((f"gap{end}", "u1", offset - end))
         out.append((name, field))
-        place = offset + field.itemsize
-    if record.itemsize > place:
-        out.append((f"gap{place}", "u1", record.itemsize - place))
+        end = offset + field.itemsize
+    if record.itemsize > end:
+        out.append((f"gap{end}", "u1", record.itemsize - end))
     return out
 
 
 def pack(spec: Spec) -> np.ndarray[Any, np.dtype[Any]]:
-    """`spec` as an array of one record: what compiled code reads.
+    """Return `spec` as an array of one record for compiled code.
 
     >>> from swerve.bandits import UCB1
     >>> float(pack(UCB1(alpha=2))[0].alpha)
@@ -276,7 +276,7 @@ def _fill(record: Any, spec: Spec) -> None:
 
 
 def walk(spec: Spec) -> Iterator[Spec]:
-    """The spec and every spec inside it, outermost first."""
+    """Yield the spec and every spec inside it, outermost first."""
     yield spec
     for name in field_types(type(spec)):
         value = getattr(spec, name)

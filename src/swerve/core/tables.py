@@ -1,4 +1,4 @@
-"""State tables: which record type holds a policy's state, and arrays of it."""
+"""State tables: the record types that hold a policy's state."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from swerve.core.errors import SwerveError
 from swerve.core.spec import Spec, record_dtype
 from swerve.core.verbs import kernel
 
-#: The sizes that records come in: a table for 5 arms has room for 8. Each size is one compilation.
+#: The sizes of records: a table for 5 arms has room for 8. Each size is compiled once.
 CAPACITIES = (8, 16, 32, 64)
 
 Table = np.ndarray[Any, np.dtype[Any]]
 
 
 def capacity(what: str, wanted: int) -> int:
-    """The smallest size that holds `wanted` arms or features.
+    """Return the smallest size that holds `wanted` arms or features.
 
     >>> capacity("arms", 5), capacity("features", 40)
     (8, 64)
@@ -30,35 +30,35 @@ def capacity(what: str, wanted: int) -> int:
 
 
 def nested(fields: list[tuple[Any, ...]]) -> np.dtype[Any]:
-    """A record type for a part that may have no fields of its own (compiled records cannot be empty)."""
+    """Return a record type for a part that may have no fields (compiled records cannot be empty)."""
     return record_dtype(fields or [("unused", "i8")])
 
 
 def row_dtype(spec: Spec, arms: int, features: int) -> np.dtype[Any]:
-    """The record type of one query's state: the policy's fields, and how often each place for an arm has changed hands."""
+    """Return the record type of one query's state: the policy's fields and the generation of each arm."""
     room = capacity("arms", arms)
     return record_dtype([*layout(spec, room, capacity("features", features)), ("generation", "u1", room)])
 
 
 def pool_dtype(spec: Spec, features: int) -> np.dtype[Any]:
-    """The record type of what a group of queries learns together."""
+    """Return the record type of the knowledge shared by a group of queries."""
     return nested(pool_layout(spec, capacity("features", features)))
 
 
 @kernel
 def bit(arm):
-    """The mask of one arm. Masks are signed 64-bit words, bit by bit."""
+    """Return the mask of one arm. Masks are signed 64-bit words."""
     return np.int64(1) << np.int64(arm)
 
 
 @kernel
 def has(mask, arm):
-    """Whether the arm's bit is set."""
+    """Return whether the arm's bit is set."""
     return (mask >> np.int64(arm)) & np.int64(1) != 0
 
 
 def full_mask(arms: int) -> int:
-    """The mask of the first `arms` arms, as a signed word.
+    """Return the mask of the first `arms` arms as a signed word.
 
     >>> full_mask(5), full_mask(64)
     (31, -1)

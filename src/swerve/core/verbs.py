@@ -1,13 +1,13 @@
-"""Verbs: functions that choose their code by the spec they are given, in Python and in compiled code alike.
+"""Verbs: functions that dispatch on the class of their spec, in Python and in compiled code.
 
-A verb is called as ``select(spec, ...)``. Which function runs is decided by the class of ``spec``: at call time in Python, at
-compile time under Numba. The spec arrives either as the object the user wrote (``UCB1(alpha=2)``) or as the packed record
-that the compiled code reads (see `swerve.core.spec`); both answer the same attribute names, so one source serves both.
+A verb is called as ``select(spec, ...)``. The class of ``spec`` decides which function runs: at call time in Python, at compile
+time under Numba. The spec is either the object that the user made (``UCB1(alpha=2)``) or the packed record that compiled code
+reads (see `swerve.core.spec`). Both have the same attribute names, so that one source serves both.
 
     >>> from swerve.core.spec import Spec
     >>> @verb
     ... def times(spec, factor):
-    ...     "So many times whatever the spec holds."
+    ...     "Return `factor` times the value of the spec."
     >>> class Number(Spec):
     ...     value: float = 2.0
     >>> @times.register(Number)
@@ -16,11 +16,11 @@ that the compiled code reads (see `swerve.core.spec`); both answer the same attr
     >>> times(Number(21.0), 2)
     42.0
 
-A verb knows its signature, and refuses an implementation that does not fit it. Each implementation gets the name of its class and
-verb, ``Number.times``, so that ``def _`` is enough, and tracebacks and profiles say whose code it is.
+A verb knows its signature and refuses an implementation that does not fit it. Each implementation is renamed to its class and verb,
+``Number.times``, so that ``def _`` is enough, and tracebacks and profiles show which code runs.
 
-A class that wraps another (see `swerve.core.wrapping`) answers every verb that it has not registered with the answer of what is
-inside. That is worked out here, from the verb's signature, for every verb there is or will be.
+A class that wraps another (see `swerve.core.wrapping`) passes every verb that it has not registered on to the spec inside. `Verb`
+derives the passing function from the verb's signature, for every verb, including those defined later.
 """
 
 from __future__ import annotations
@@ -40,32 +40,32 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: Marker field → spec class, filled by `swerve.core.spec` as classes are defined.
 MARKERS: dict[str, type] = {}
 
-#: Every verb there is, for whoever must know all code behind a class.
+#: Every verb. The fingerprint of code uses it to find all implementations of a class.
 VERBS: list[Verb] = []
 
-#: Classes that wrap a bandit → the verbs that they do not pass on to it.
+#: Wrapper classes → the verbs that they do not pass on to the bandit inside.
 WRAPPING: dict[type, Collection[Verb]] = {}
 
-#: The field that holds what is wrapped, and the arguments that have a part of this name for it.
+#: The field that holds the wrapped spec, and the arguments that have a part of this name.
 INSIDE = "bandit"
 PARTED = ("spec", "row", "pool", "delta")
 
 
 def kernel(function: F) -> F:
-    """Mark a plain helper as callable from compiled code; called from Python it stays plain Python."""
+    """Mark a helper as callable from compiled code. Called from Python it stays plain Python."""
     marked: F = register_jitable(function)
     return marked
 
 
 def inlined(function: F) -> F:
-    """A `kernel` whose call is always inlined: for the few places where the call itself was measured to cost."""
-    function.inlined = True  # type: ignore[attr-defined]  # read by the fingerprint: the same code, compiled another way
+    """Mark a helper as a `kernel` that is always inlined, for the few calls whose cost was measured to matter."""
+    function.inlined = True  # type: ignore[attr-defined]  # read by the fingerprint: inlining changes the compiled code
     marked: F = register_jitable(forceinline=True)(function)
     return marked
 
 
 def class_of(spec: Any) -> type:
-    """The spec class behind a spec object, a packed record or the Numba type of one."""
+    """Return the spec class of a spec object, of a packed record, or of the Numba type of one."""
     if isinstance(spec, types.Record):
         names = list(spec.fields)
     elif hasattr(spec, "dtype") and spec.dtype.names:
@@ -79,11 +79,11 @@ def class_of(spec: Any) -> type:
 
 
 def named(function: F, owner: str, name: str) -> F:
-    """A copy of a function that is called `owner.name` wherever a name is shown; what is no plain function stays as it is."""
+    """Return a copy of a function that tracebacks show as `owner.name`. Anything but a plain function is returned unchanged."""
     if not isinstance(function, FunctionType):
         return function
     shown = f"{owner}.{name}"
-    code = function.__code__.replace(co_name=shown, co_qualname=shown)  # a traceback shows the one, a profile the other
+    code = function.__code__.replace(co_name=shown, co_qualname=shown)  # tracebacks show the first, profiles the second
     copy: Any = FunctionType(code, function.__globals__, name, function.__defaults__, function.__closure__)
     copy.__kwdefaults__, copy.__module__, copy.__doc__ = function.__kwdefaults__, function.__module__, function.__doc__
     copy.__qualname__ = shown
@@ -92,7 +92,7 @@ def named(function: F, owner: str, name: str) -> F:
 
 
 class Verb:
-    """A function with one implementation per spec class, and perhaps a default. Made by `verb`."""
+    """A function with one implementation per spec class, and optionally a default. Made by `verb`."""
 
     def __init__(self, declared: Callable[..., Any], default: Callable[..., Any] | None = None) -> None:
         self.__name__: str = declared.__name__
@@ -117,7 +117,7 @@ class Verb:
         VERBS.append(self)
 
     def register(self, cls: type) -> Callable[[F], F]:
-        """Give `cls` its implementation of this verb."""
+        """Register the decorated function as the implementation for `cls`."""
 
         def keep(function: F) -> F:
             self.implementations[cls] = named(self.fitting(function, cls.__name__), cls.__qualname__, self.__name__)
@@ -126,13 +126,13 @@ class Verb:
         return keep
 
     def fitting(self, function: F, owner: str) -> F:
-        """The function, if it can be called as the verb is: as many arguments, none of a name that stands at another place."""
-        plain = getattr(function, "py_func", function)  # what was compiled by hand
+        """Return the function if it fits the verb: the same number of arguments, none with the name of an argument elsewhere."""
+        plain = getattr(function, "py_func", function)  # the source of a function that was compiled by hand
         given = inspect.signature(plain)
         try:
             given.bind(*self.parameters)
             fits = all(
-                name not in self.parameters or self.parameters.index(name) == place for place, name in enumerate(given.parameters)
+                name not in self.parameters or self.parameters.index(name) == index for index, name in enumerate(given.parameters)
             )
         except TypeError:
             fits = False
@@ -141,7 +141,7 @@ class Verb:
         return function
 
     def lookup(self, cls: type) -> Callable[..., Any] | None:
-        """The implementation for `cls`, inherited, passed on or default ones included; None when there is none."""
+        """Return the implementation for `cls`: its own, inherited, passed on or the default; None when there is none."""
         for base in cls.__mro__:
             if base in self.implementations:
                 return self.implementations[base]
@@ -154,7 +154,7 @@ class Verb:
         return self.default
 
     def knows(self, spec: Any) -> bool:
-        """Whether this verb has an implementation, no default, for the spec's class or for what it wraps."""
+        """Return whether the spec's class, or the spec it wraps, has an implementation. A default does not count."""
         for base in class_of(spec).__mro__:
             if base in self.implementations:
                 return True
@@ -163,7 +163,7 @@ class Verb:
         return False
 
     def missing(self, cls: type) -> str:
-        """What to say when a class has no implementation."""
+        """Return the error message for a class without an implementation."""
         return f"{self.__name__}: {cls.__name__} has no such verb"
 
     def __call__(self, spec: Any, *args: Any, **named: Any) -> Any:
@@ -179,7 +179,7 @@ class Verb:
         return f"{self.__name__}({', '.join(self.parameters)})"
 
     def _passing(self) -> Callable[..., Any]:
-        """This verb, asked of what is inside a wrapper: a function of its own signature, as compiled code needs it."""
+        """Return a function that calls this verb on the spec inside a wrapper, with this verb's own signature for Numba."""
         asked = ", ".join(f"{name}.{INSIDE}" if name in PARTED else name for name in self.parameters)
         source = f"def {self}:\n    return {self.__name__}({asked})\n"
         where = f"<{self.__name__}, passed on to the {INSIDE} inside>"
@@ -196,8 +196,8 @@ def verb(declared: Callable[..., Any], /) -> Verb: ...
 @overload
 def verb(*, default: Callable[..., Any] | None = None) -> Callable[[Callable[..., Any]], Verb]: ...
 def verb(declared: Any = None, /, *, default: Any = None) -> Any:
-    """Make a verb of a declaration: its name, its arguments and what it is for; it has no body.
+    """Make a verb from a declaration: its name, arguments and docstring. The body is ignored.
 
-    `default` answers where nothing is registered.
+    `default` runs for classes without an implementation.
     """
     return Verb(declared, default) if declared is not None else lambda function: Verb(function, default)

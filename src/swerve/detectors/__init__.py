@@ -1,4 +1,4 @@
-"""Passive change detectors: has this arm's click probability changed, to judge by its rewards alone? One file each."""
+"""Passive change detectors: they judge from an arm's rewards alone whether its click probability has changed. One file each."""
 
 from swerve.detectors.blind import Blind
 from swerve.detectors.bocpd import BOCPD

@@ -1,4 +1,4 @@
-"""A detector that never suspects anything."""
+"""A detector that never raises an alarm."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from swerve.core.spec import Spec
 
 
 class Blind(Spec):
-    """No alarm, ever: `Swerve(net=Blind())` is Swerve without its net.
+    """Never raise an alarm: `Swerve(net=Blind())` is Swerve without its net.
 
     Source: the trivial detector.
     """

@@ -1,4 +1,4 @@
-"""What detectors with per-arm counts have in common: the fields, and starting over."""
+"""Fields and verbs shared by detectors that keep counts per arm."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def restart_arms(spec, row):
 
 @kernel
 def take_in(row, arm, value):
-    """Count a play and keep its place among the suffixes; returns the arm's plays and total."""
+    """Count a play and update the suffixes; return the arm's plays and total."""
     push(row, arm, row.plays[arm], row.total[arm])
     row.plays[arm] += 1
     row.total[arm] += value
@@ -33,12 +33,12 @@ def suffix_evict(spec, row, arm):
 
 
 def counts_and_suffixes(spec: Any, arms: int, features: int) -> list[tuple[Any, ...]]:
-    """Plays, total reward and geometric suffixes of each arm."""
-    return [("plays", "i8", arms), ("total", "f8", arms), *suffix_layout(arms, spec.levels)]
+    """Return the fields: plays, total reward and geometric suffixes of each arm."""
+    return [("plays", "i8", arms), ("total", "f8", arms), *suffix_layout(arms, spec.suffix_levels)]
 
 
 def over_suffixes(cls: type) -> type:
-    """Register the verbs of a detector that looks at geometric suffixes, all but `watch`."""
+    """Register all verbs but `watch` for a detector that uses geometric suffixes."""
     layout.register(cls)(counts_and_suffixes)
     restart.register(cls)(restart_arms)
     evict.register(cls)(suffix_evict)

@@ -1,4 +1,4 @@
-"""CUSUM: cumulative sums of the deviations from an average that was taken at the start."""
+"""CUSUM: cumulative sums of the deviations from the average of an arm's first plays."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from swerve.detectors.counts import restart_arms
 
 
 class CUSUM(Spec):
-    """Two-sided CUSUM: an alarm when an arm has kept away from its first M plays for long enough.
+    """Two-sided CUSUM: raise an alarm when an arm has stayed away from the average of its first M plays for long enough.
 
     û₀ = average of the first M rewards;  after them g⁺ ← max(0, g⁺ + y − û₀ − ε),  g⁻ ← max(0, g⁻ + û₀ − y − ε);
     alarm ⇔ g⁺ ≥ h or g⁻ ≥ h.
 
-    A change by less than ε, the `drift`, is never seen; a change by Δ is seen after about h / (Δ − ε) plays. An error of û₀ by more
-    than ε is an alarm for sure, so that a small M needs a large ε. `tuned` is the published threshold h = ln(T / Υ) with Υ changes
-    expected; the other defaults are ours (docs/baselines.md has the figures that chose them).
+    A change smaller than ε, the `drift`, is never detected; a change by Δ is detected after about h / (Δ − ε) plays. If û₀ is wrong
+    by more than ε, an alarm is certain, so a small M needs a large ε. `tuned` sets the published threshold h = ln(T / Υ) for Υ
+    expected changes; the other defaults are ours (docs/baselines.md has the measurements behind them).
 
     Source: Liu, Lee and Shroff, "A change-detection based framework for piecewise-stationary multi-armed bandit problem" (AAAI
     2018); the test is Page's (Biometrika 1954).
@@ -34,7 +34,7 @@ class CUSUM(Spec):
 
     @classmethod
     def tuned(cls, horizon: int, shifts: int = 1, warmup: int = 100, drift: float = 0.1) -> CUSUM:
-        """The published threshold for `horizon` rounds with `shifts` changes expected."""
+        """Return the detector with the published threshold for `horizon` rounds with `shifts` expected changes."""
         horizon, shifts = coerced("CUSUM.tuned", "horizon", Natural, horizon), coerced("CUSUM.tuned", "shifts", Count, shifts)
         if horizon <= max(1, shifts):
             raise SwerveError(f"CUSUM.tuned: horizon = {horizon} is not allowed; horizon must be > shifts = {max(1, shifts)}")

@@ -13,13 +13,14 @@ from swerve.detectors.suffixes import MOST_LEVELS, due, suffix
 
 @over_suffixes
 class GLR(Spec):
-    """An alarm when two click probabilities, before and after a split, explain an arm's record much better than one.
+    """Raise an alarm when two click probabilities, before and after a split, explain an arm's record much better than one.
 
     max over splits s of  s · kl(μ̂_{1:s}, μ̂_{1:n}) + (n − s) · kl(μ̂_{s+1:n}, μ̂_{1:n})  >  β(n, δ) = ln(n^{3/2} / δ).
 
-    n counts the arm's plays since its last start. The authors test every split; here the part after the split has 2^k to
-    2^(k+1) − 1 plays, one split for each k < `levels`, so that the state does not grow. The arm is tested after each
-    `every` plays, long suffixes less often (`suffixes.due`). `tuned(T)` is δ = 1/√T; the default is that for T = 30,000.
+    n counts the arm's plays since its last start. The authors test every split. Here the part after the split has 2^k to 2^(k+1) −
+    1 plays, with one split for each k < `suffix_levels`, so that the state does not grow. The arm is tested after every
+    `check_every` plays, long suffixes less often (`suffixes.due`). `tuned(T)` sets δ = 1/√T; the default is the value for T =
+    30,000.
 
     Source: Besson, Kaufmann, Maillard and Seznec, "Efficient change-point detection for tackling piecewise-stationary bandits"
     (JMLR 23, 2022). β is the one of their experiments; the proven threshold is 2 𝒯(ln(3 n^{3/2} / δ) / 2) + 6 ln(1 + ln n).
@@ -30,23 +31,23 @@ class GLR(Spec):
     """
 
     delta: Gap = 0.00577
-    every: Natural = 1
-    levels: Natural = 12
+    check_every: Natural = 1
+    suffix_levels: Natural = 12
 
     def check(self) -> None:
-        if self.levels > MOST_LEVELS:
-            self.refuse("levels", f"in [1, {MOST_LEVELS}]")
+        if self.suffix_levels > MOST_LEVELS:
+            self.refuse("suffix_levels", f"in [1, {MOST_LEVELS}]")
 
     @classmethod
-    def tuned(cls, horizon: int, every: int = 1) -> GLR:
-        """δ = 1/√T, as in the authors' experiments."""
-        # T + 1: at T = 1 there would be no confidence left
-        return cls(delta=1.0 / math.sqrt(coerced("GLR.tuned", "horizon", Natural, horizon) + 1.0), every=every)
+    def tuned(cls, horizon: int, check_every: int = 1) -> GLR:
+        """Return the detector with δ = 1/√T, as in the authors' experiments."""
+        # T + 1: δ must be below 1 at T = 1
+        return cls(delta=1.0 / math.sqrt(coerced("GLR.tuned", "horizon", Natural, horizon) + 1.0), check_every=check_every)
 
 
 @kernel
 def surprise(n, s):
-    """−ln of the highest likelihood of n plays that earned s: n · H(s/n)."""
+    """Return −ln of the highest likelihood of n plays that earned s: n · H(s/n)."""
     if s <= 0.0 or s >= n:
         return 0.0
     return n * math.log(n) - s * math.log(s) - (n - s) * math.log(n - s)
@@ -54,13 +55,13 @@ def surprise(n, s):
 
 @kernel
 def gain(n, s, m, r):
-    """The GLR statistic: what splitting off m of the n plays, r of the total s, adds to the log-likelihood."""
+    """Return the GLR statistic: the gain in log-likelihood from splitting off m of the n plays, which earned r of the total s."""
     return surprise(n, s) - surprise(m, r) - surprise(n - m, s - r)
 
 
 @kernel
 def surely_below(n, s, m, r, bar):
-    """Whether `gain(n, s, m, r)` is below the bar for certain, without a logarithm.
+    """Return whether `gain(n, s, m, r)` is certainly below the bar, without computing a logarithm.
 
     kl(p, q) ≤ (p − q)² / (q (1 − q)), so the gain is at most (r − m·s/n)² · n / (m · (n − m)) / (μ (1 − μ)), μ = s/n.
     """
@@ -72,12 +73,12 @@ def surely_below(n, s, m, r, bar):
 @watch.register(GLR)
 def _(spec, row, arm, value):
     n, s = take_in(row, arm, value)
-    if n % spec.every != 0:
+    if n % spec.check_every != 0:
         return False
     bar = math.log(n * math.sqrt(n) / spec.delta)
-    for k in range(spec.levels):
+    for k in range(spec.suffix_levels):
         m, r = suffix(row, arm, k, n, s)
-        if m == n or not due(k, n, spec.every):
+        if m == n or not due(k, n, spec.check_every):
             break
         if not surely_below(n, s, m, r, bar) and gain(n, s, m, r) > bar:
             return True

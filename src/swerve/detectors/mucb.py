@@ -1,4 +1,4 @@
-"""M-UCB's detector: the latest plays against those just before."""
+"""M-UCB's detector: it compares the latest plays with those just before."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from swerve.core.contract import evict, layout, restart, watch
 from swerve.core.spec import Natural, Positive, Spec, coerced
 from swerve.detectors.counts import restart_arms
 
-STEPS = 255
+STEPS = 255  # a reward is stored in one byte
+LONGEST = 65536  # a ring of 64 KiB per arm
 
 
 class MUCB(Spec):
-    """Two windows: an alarm when the sums of the last w/2 rewards and of the w/2 before them differ by more than b.
+    """Raise an alarm when the sums of the last w/2 rewards and of the w/2 before them differ by more than b.
 
-    w is the `window`, b the `threshold`. It sees a change by Δ if w/2 · Δ > b, and only after about w/2 · (1 + b / (w Δ)) plays.
-    `tuned` is the published threshold b = √(w/2 · ln(2KT²)).
+    w is the `window`, b the `threshold`. A change by Δ is detected if w/2 · Δ > b, and only after about w/2 · (1 + b / (w Δ))
+    plays. `tuned` sets the published threshold b = √(w/2 · ln(2KT²)).
 
     The ring of the last w rewards has one byte for each: clicks are exact, other rewards are rounded to 1/255. The row has room for
-    w plays of each arm, so that each w is a compilation of its own.
+    w plays of each arm, so that each w is compiled separately.
 
     Source: Cao, Wen, Kveton and Xie, "Nearly optimal adaptive procedure with change detection for piecewise-stationary bandit"
     (AISTATS 2019).
@@ -34,12 +35,12 @@ class MUCB(Spec):
     threshold: Positive = 50.0
 
     def check(self) -> None:
-        if self.window % 2 or self.window > 65536:
-            self.refuse("window", "an even number ≤ 65536")
+        if self.window % 2 or self.window > LONGEST:
+            self.refuse("window", f"an even number ≤ {LONGEST}")
 
     @classmethod
     def tuned(cls, arms: int, horizon: int, window: int = 200) -> MUCB:
-        """The published threshold for this window."""
+        """Return the detector with the published threshold for this window."""
         arms, horizon = coerced("MUCB.tuned", "arms", Natural, arms), coerced("MUCB.tuned", "horizon", Natural, horizon)
         return cls(window=window, threshold=math.sqrt(0.5 * window * math.log(2.0 * arms * horizon * horizon)))
 
@@ -67,7 +68,7 @@ def _(spec, row, arm, value):
     here = row.plays[arm] % window
     middle = (here + window // 2) % window
     new = np.int64(value * STEPS + 0.5)
-    # a ring that is not full yet holds zeros: they go from half to half without a trace
+    # a ring that is not full yet holds zeros, which change neither sum when they move from one half to the other
     old, passing = np.int64(row.ring[arm, here]), np.int64(row.ring[arm, middle])
     row.late[arm] += new - passing
     row.early[arm] += passing - old

@@ -11,22 +11,23 @@ from swerve.detectors.counts import over_suffixes, take_in
 from swerve.detectors.glr import surely_below
 from swerve.detectors.suffixes import MOST_LEVELS, suffix
 
+STIRLING = 10.0  # from here on four terms of Stirling's series are exact to 10⁻¹²
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
-FEW = 4  # plays before a split that are needed to speak of a change
+FEW = 4  # plays required before a split: with fewer there is no record to compare with
 
 
 @over_suffixes
 class Split(Spec):
-    """An alarm when the odds that an arm has changed lately come above `odds`.
+    """Raise an alarm when the odds that an arm has changed recently exceed `alarm_odds`.
 
     For a suffix of m plays that earned r, after n − m plays that earned s − r: prior odds hazard · m, and the Bayes factor of "the
-    suffix is a fresh Beta(1, 1)-Bernoulli" against "it goes on as before",
+    suffix is a new Beta(1, 1)-Bernoulli" against "it continues as before",
     BF = B(1 + r, 1 + m − r) · B(1 + s − r, 1 + n − m − s + r) / B(1 + s, 1 + n − s);
-    alarm ⇔ hazard · m · BF > odds for some suffix.
+    alarm ⇔ hazard · m · BF > alarm_odds for some suffix.
 
-    Suffixes have 2^k to 2^(k+1) − 1 plays, with at least 4 plays before them, one for each k in [2, `levels`); each is looked
-    at `often` times (a power of 2) while it doubles. `evidence` is the highest ln(hazard · m · BF / odds) + bonus if that is
-    positive, and the suffix it belongs to; `onset` is the suffix of the highest m · BF, whatever its size.
+    Suffixes have 2^k to 2^(k+1) − 1 plays, with at least 4 plays before them, one for each k in [2, `suffix_levels`). Each is
+    tested `checks_per_doubling` times (a power of 2) while it doubles. `evidence` returns the highest ln(hazard · m · BF /
+    alarm_odds) + bonus if that is positive, and its suffix. `onset` returns the suffix with the highest m · BF.
 
     Source: the Bayes factor is that of Fearnhead and Liu (JRSS B 69, 2007), as in `BOCPD`; the constant hazard is that of Adams
     and MacKay, "Bayesian online changepoint detection" (arXiv 0710.3742, 2007).
@@ -37,22 +38,22 @@ class Split(Spec):
     """
 
     hazard: Gap = 1e-6
-    odds: Positive = 1.0
-    levels: Natural = 12
-    often: Natural = 4
+    alarm_odds: Positive = 1.0
+    suffix_levels: Natural = 12
+    checks_per_doubling: Natural = 4
 
     def check(self) -> None:
-        if not 3 <= self.levels <= MOST_LEVELS:
-            self.refuse("levels", f"in [3, {MOST_LEVELS}]")
-        if self.often & (self.often - 1):  # the sizes at which levels are looked at must nest
-            self.refuse("often", "a power of 2")
+        if not 3 <= self.suffix_levels <= MOST_LEVELS:
+            self.refuse("suffix_levels", f"in [3, {MOST_LEVELS}]")
+        if self.checks_per_doubling & (self.checks_per_doubling - 1):  # the plays at which the levels are tested must nest
+            self.refuse("checks_per_doubling", "a power of 2")
 
 
 @kernel
 def log_gamma(x):
-    """ln Γ(x) for x > 0, to 10⁻¹² (Stirling's series). `math.lgamma` rounds one way in Python and another when compiled."""
+    """Return ln Γ(x) for x > 0, to 10⁻¹² (Stirling's series). `math.lgamma` rounds differently in Python and in compiled code."""
     product = 1.0
-    while x < 10.0:
+    while x < STIRLING:
         product *= x
         x += 1.0
     y = 1.0 / (x * x)
@@ -62,13 +63,13 @@ def log_gamma(x):
 
 @kernel
 def log_beta(a, b):
-    """ln B(a, b)."""
+    """Return ln B(a, b)."""
     return log_gamma(a) + log_gamma(b) - log_gamma(a + b)
 
 
 @kernel
 def log_bayes(n, s, m, r):
-    """The log Bayes factor for a change before the last m of n plays, which earned r of s."""
+    """Return the log Bayes factor for a change before the last m of n plays, which earned r of s."""
     before = log_beta(1.0 + s - r, 1.0 + (n - m) - (s - r))
     return log_beta(1.0 + r, 1.0 + m - r) + before - log_beta(1.0 + s, 1.0 + n - s)
 
@@ -77,15 +78,15 @@ def log_bayes(n, s, m, r):
 def _(spec, row, arm, bonus):
     n, s = row.plays[arm], row.total[arm]
     top, plays, total = 0.0, 0, 0.0
-    for k in range(2, spec.levels):
-        if n * spec.often & ((1 << k) - 1) != 0:
-            break  # neither does any longer suffix have enough new plays to be looked at
+    for k in range(2, spec.suffix_levels):
+        if n * spec.checks_per_doubling & ((1 << k) - 1) != 0:
+            break  # longer suffixes do not have enough new plays to be tested either
         m, r = suffix(row, arm, k, n, s)
-        if n - m < FEW:  # a change right after the start is none: there was nothing before it
+        if n - m < FEW:  # a change right after the start is not one: there is no record before it
             break
-        bar = math.log(spec.odds / spec.hazard / m) - bonus
+        bar = math.log(spec.alarm_odds / spec.hazard / m) - bonus
         if bar > 0.0 and surely_below(n, s, m, r, bar):
-            continue  # BF < exp(gain) at every split (tried: all records of up to 110 clicks), so this hides no alarm
+            continue  # BF < exp(gain) at every split (checked for all records of up to 110 clicks), so this hides no alarm
         score = log_bayes(n, s, m, r) - bar
         if score > top:
             top, plays, total = score, m, r
@@ -96,7 +97,7 @@ def _(spec, row, arm, bonus):
 def _(spec, row, arm):
     n, s = row.plays[arm], row.total[arm]
     top, plays, total = -math.inf, n, s
-    for k in range(2, spec.levels):
+    for k in range(2, spec.suffix_levels):
         m, r = suffix(row, arm, k, n, s)
         if m >= n:
             break

@@ -1,4 +1,4 @@
-"""Environments by name: what `swerve simulate --environment traffic` means."""
+"""Environments by name, as in `swerve simulate --environment traffic`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 from swerve.core.errors import SwerveError
 from swerve.core.parse import parse, spec_classes
 from swerve.core.spec import Spec
-from swerve.environments.contract import world
+from swerve.environments.worlds import world
 
 
 def environments() -> dict[str, type[Spec]]:
-    """Every environment class by its name on the command line."""
+    """Return every environment class by its name on the command line."""
     return {
         re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower(): cls
         for name, cls in spec_classes().items()
@@ -20,7 +20,7 @@ def environments() -> dict[str, type[Spec]]:
 
 
 def environment(text: str) -> Spec:
-    """An environment from text: a name, with parameters in brackets.
+    """Return an environment from text: a name, with parameters in brackets.
 
     >>> environment("traffic(queries=10, order=zipf)")
     Traffic(queries=10, order='zipf')

@@ -1,10 +1,10 @@
-"""The query "hurricane" of the season of 2017: real shares of interest, real volume, real news; only the clicks are made up.
+"""The query "hurricane" of the season of 2017: real shares of interest, real volume, real news; only the clicks are simulated.
 
-Four storms followed each other within 37 days, and who searched for "hurricane" meant another one each time. The shift of intent
-is gradual, the news are about as early as the searches, and most bursts of volume mean more of the same: signals as they
-really are. The data are read from a folder that the environment variable SWERVE_DATA names, and are no part of the package:
-`hurricane_2017/google_trends.csv`, `mediacloud_hurricanes.csv` and `tv_hurricanes.csv` of fivethirtyeight/data,
-puerto-rico-media (CC BY 4.0).
+Four storms followed each other within 37 days, and people who searched for "hurricane" meant a different one each time. The shift
+of intent is gradual, news come about as early as searches, and most bursts of volume mean more of the same: these are realistic
+signals. The data are read from the folder named by the environment variable SWERVE_DATA and are not part of the package:
+`hurricane_2017/google_trends.csv`, `mediacloud_hurricanes.csv` and `tv_hurricanes.csv` of fivethirtyeight/data, puerto-rico-media
+(CC BY 4.0).
 """
 
 from __future__ import annotations
@@ -24,46 +24,49 @@ from swerve.core.errors import SwerveError
 from swerve.core.rng import GOLDEN, at, mix, split, unit, wrap_add
 from swerve.core.spec import Natural, Positive, Probability, Spec
 from swerve.core.verbs import kernel
-from swerve.environments.contract import Line, World, assemble, context, world
+from swerve.environments.worlds import Line, World, assemble, context, world
 
 VARIABLE = "SWERVE_DATA"
 FOLDER = "hurricane_2017"
-#: The results, in this order, and the column of a storm is the one that has its name in it.
+#: The results, in this order. The column of a storm is the one whose title contains its name.
 STORMS = ("Harvey", "Irma", "Jose", "Maria")
 #: The features: requests for the query, online stories, television.
 VOLUME, STORIES, TELEVISION = 0, 1, 2
 SIGNALS = 3
 DAY = 24
-MEMORY = 168.0  # hours: how far back a baseline reaches
+MEMORY = 168.0  # hours that a baseline reaches back
 WARM = 24.0  # hours of baseline before anything can be a surprise
-LOUD = 0.5  # a surprise of this much or more is a crossing
+LOUD = 0.5  # a surprise of at least this is a crossing
 LATCH = 12.0  # hours without a crossing after which the next one is an alarm
 SCALE = 16.0  # the deviance that is a surprise of 1
-SPREAD = 0.1  # real counts vary by more than Poisson's: by about this share of the count expected, squared
-QUIET = 0.3  # where quiet features end
+SPREAD = 0.1  # the variance of real counts exceeds Poisson's by about this times the expected count squared
+PRIOR_COUNT, PRIOR_HOURS = 0.5, 2.0  # the prior of a rate
+BURST_CAP = 2.0  # a burst enters the baseline with at most this many times the known rate
+QUIET = 0.3  # quiet features are uniform below this
+WINDOW_REQUESTS, WINDOW_LOW, WINDOW_HIGH = 4.0, 2.0, 24.0  # the fast window holds 4 requests, within 2 to 24 hours
 SENTENCES = 100.0  # television's shares are percentages of sentences: counted per 10,000
-BITS = 16  # how finely a surprise is kept
+BITS = 16  # bits of a stored surprise
 FULL = (1 << BITS) - 1
 
 
 class Hurricane(Spec):
-    """The query "hurricane" of 2017 with four results, Harvey, Irma, Jose and Maria: real interest and news, stated clicks.
+    """The query "hurricane" of 2017 with four results, Harvey, Irma, Jose and Maria: real interest and news, modelled clicks.
 
-    **Clicks.** Result i is clicked with p_i(t) = floor + (ceiling − floor) · share_i(t), its storm's share of the search interest:
-    daily, linear from noon to noon, in steps of an hour. Where nobody was interested in any storm the shares are equal. An event
-    is the round in which another result becomes best; that a first one takes the lead where all were equal is none.
+    **Clicks.** Result i is clicked with p_i(t) = click_floor + (click_ceiling − click_floor) · share_i(t), where share_i is the
+    share of its storm in the search interest: daily, linear from noon to noon, in steps of an hour. Without interest in any storm
+    the shares are equal. An event is the round in which another result becomes best. The first lead after equal shares is no event.
 
-    **Requests** arrive at random, at a rate in proportion to the interest in all four storms + `background`, on the scale of the
-    record (100: the busiest day of the busiest storm).
+    **Requests** arrive at random, at a rate proportional to the interest in all four storms plus `background_interest`, on the
+    scale of the record (100: the busiest day of the busiest storm).
 
-    **Contexts** are three signals in [0, 1]: the requests themselves, online stories, sentences on television. Each is the
-    deviance of a recent count from its own baseline, which remembers a week and is winsorised; a surprise of ½ or more is a
-    crossing, and one after 12 hours without is an alarm. Stories and television are counted by storm and day, and known when
-    the day is over: an alarm is a day's first request, after a day with a crossing and one without; the loudest storm counts.
-    In the very request of an alarm the feature has its surprise, in all others it is quiet: uniform below 0.3. Bit j of a
-    segment's `signal` says that feature j alarms.
+    **Contexts** are three signals in [0, 1]: the requests themselves, online stories, sentences on television. Each is the deviance
+    of a recent count from its own baseline, which covers a week and is winsorised. A surprise of ½ or more is a crossing; a
+    crossing after 12 hours without one is an alarm. Stories and television are counted by storm and day and are known when the day
+    is over: the alarm is the first request of the day after a day with a crossing that followed a day without one. The storm with
+    the largest surprise counts. In the request of an alarm the feature is its surprise; in all others it is quiet: uniform below
+    0.3. Bit j of a segment's `signal` means that feature j alarms.
 
-    The files are read from the folder of the variable SWERVE_DATA when an instance is drawn.
+    The files are read from the folder named by SWERVE_DATA when an instance is drawn.
 
     Source: fivethirtyeight/data, puerto-rico-media, CC BY 4.0 (Google Trends, Media Cloud, the TV News Archive); the click model
     is ours.
@@ -73,17 +76,17 @@ class Hurricane(Spec):
     """
 
     impressions: Natural = 100_000
-    floor: Probability = 0.05
-    ceiling: Probability = 0.6
-    background: Positive = 1.0
+    click_floor: Probability = 0.05
+    click_ceiling: Probability = 0.6
+    background_interest: Positive = 1.0
 
     def check(self) -> None:
-        if self.floor >= self.ceiling:
-            self.refuse("floor", f"< ceiling = {self.ceiling:g}")
+        if self.click_floor >= self.click_ceiling:
+            self.refuse("click_floor", f"< click_ceiling = {self.click_ceiling:g}")
 
     @property
     def rounds_per_query(self) -> int:
-        """All requests are for the one query."""
+        """Return the number of impressions: all are for the one query."""
         return self.impressions
 
 
@@ -91,7 +94,7 @@ class Hurricane(Spec):
 
 
 def folder() -> Path:
-    """Where the files are."""
+    """Return the folder of the files."""
     named = os.environ.get(VARIABLE)
     if not named:
         raise SwerveError(f"Hurricane needs recorded signals; name their folder with --data or in the variable {VARIABLE}")
@@ -99,12 +102,12 @@ def folder() -> Path:
 
 
 def day_of(text: str) -> datetime.date:
-    """A date as the files write it: 2017-09-01 or 9/1/17."""
+    """Return a date from its text in the files: 2017-09-01 or 9/1/17."""
     return datetime.datetime.strptime(text, "%Y-%m-%d" if "-" in text else "%m/%d/%y").date()
 
 
 def read(path: Path) -> dict[datetime.date, list[float]]:
-    """A file's number of each storm, in the order of `STORMS`, by day."""
+    """Return a file's numbers by day: one per storm, in the order of `STORMS`."""
     try:
         rows = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
     except OSError as problem:
@@ -131,7 +134,7 @@ def read(path: Path) -> dict[datetime.date, list[float]]:
 
 
 def recorded() -> list[NDArray[np.float64]]:
-    """Search interest, stories and television: a line for each day of the search interest, a column for each storm."""
+    """Return search interest, stories and television: one row per day of the search interest, one column per storm."""
     where = folder()
     interest = read(where / "google_trends.csv")
     days = sorted(interest)
@@ -151,7 +154,7 @@ def recorded() -> list[NDArray[np.float64]]:
 
 
 def hourly(daily: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A daily series at the middle of each hour, linear between noons."""
+    """Return a daily series at the middle of each hour, linear between noons."""
     days = np.arange(len(daily)) * DAY + DAY / 2
     out: NDArray[np.float64] = np.interp(np.arange(len(daily) * DAY) + 0.5, days, daily)
     return out
@@ -162,9 +165,9 @@ def hourly(daily: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @kernel
 def surprise(count, hours, past, past_hours, expected):
-    """How much more `count` in so many hours is than the past's rate allows, in [0, 1]: a two-sample Poisson deviance.
+    """Return the surprise in [0, 1] of `count` in `hours` against the past: a two-sample Poisson deviance.
 
-    It is divided by what real counts vary beyond Poisson's, so that one threshold serves any volume.
+    The deviance is divided by the overdispersion of real counts, so that one threshold fits any volume.
     """
     rate = (count + past) / (hours + past_hours)
     if count <= hours * rate:
@@ -174,44 +177,44 @@ def surprise(count, hours, past, past_hours, expected):
 
 
 def daily_surprise(counts: NDArray[np.float64]) -> list[float]:
-    """The surprise in each day's count."""
+    """Return the surprise of each day's count."""
     out: list[float] = []
     seen, span = 0.0, 0.0
     keep = math.exp(-DAY / MEMORY)
     for count in counts.tolist():
-        rate = (seen + 0.5) / (span + 2.0)
-        out.append(surprise(count, DAY, 2.0 * seen + 0.5, 2.0 * span + 2.0, DAY * rate) if span >= WARM else 0.0)
-        # winsorised: a burst enters the baseline with at most twice the rate known, or the next one would pass unseen
-        entering = count / DAY if span <= WARM else min(count / DAY, 2.0 * (rate + 1.0 / (span + 2.0)))
+        rate = (seen + PRIOR_COUNT) / (span + PRIOR_HOURS)
+        out.append(surprise(count, DAY, 2.0 * seen + PRIOR_COUNT, 2.0 * span + PRIOR_HOURS, DAY * rate) if span >= WARM else 0.0)
+        # winsorised: a burst enters the baseline with at most twice the known rate, or the next burst would be missed
+        entering = count / DAY if span <= WARM else min(count / DAY, BURST_CAP * (rate + 1.0 / (span + PRIOR_HOURS)))
         seen = seen * keep + entering * MEMORY * (1.0 - keep)
         span = span * keep + MEMORY * (1.0 - keep)
     return out
 
 
 def alarms_of(counts: NDArray[np.float64]) -> list[float]:
-    """What each day's first request hears of a storm: the day before, if that is the first of some days with a crossing."""
+    """Return the alarm of each day's first request: yesterday's surprise if it crossed and the day before did not, else 0."""
     levels = [0.0, 0.0, *daily_surprise(counts)[:-1]]
     return [now if now >= LOUD > then else 0.0 for then, now in itertools.pairwise(levels)]
 
 
 @kernel
 def waited(word, i):
-    """The i-th waiting time of a Poisson process of rate 1."""
+    """Return the i-th waiting time of a Poisson process of rate 1."""
     return -math.log(1.0 - unit(at(word, i)))
 
 
 @kernel
 def said(j, level):
-    """Signal j at this level, as part of a segment's `signal`: its bit, and how loud it is further up."""
+    """Return signal j at this level as part of a segment's `signal`: its bit, and its level in higher bits."""
     return (1 << j) | (int(level * FULL + 0.5) << (SIGNALS + BITS * j))
 
 
 @Entry
 def arrive(word, requests, mass, news, opened, alarms):
-    """Walk through all requests; returns how many lines of `alarms` (round, signal) were written.
+    """Simulate the arrival of all requests; return the number of lines written to `alarms` (round, signal).
 
-    `mass[h]` is the share of requests expected before hour h; `news[j, day]` is what a day's first request hears of a news signal;
-    `opened[h]` becomes the round of the first request of hour h.
+    `mass[h]` is the expected share of requests before hour h; `news[j, day]` is the alarm of a news signal at a day's first
+    request; `opened[h]` becomes the round of the first request of hour h.
     """
     total = 0.0
     for i in range(requests + 1):
@@ -220,7 +223,7 @@ def arrive(word, requests, mass, news, opened, alarms):
     fast, seen, span = 0.0, 0.0, 0.0
     written = 0
     for i in range(requests):
-        # waiting times ÷ their sum are sorted uniform numbers, and so quantiles of the request's time
+        # waiting times divided by their sum are sorted uniform numbers, hence quantiles of the request times
         passed += waited(word, i)
         quantile = passed / total
         while hour + 1 < len(opened) and mass[hour + 1] <= quantile:
@@ -228,12 +231,14 @@ def arrive(word, requests, mass, news, opened, alarms):
         now = hour + min(1.0, (quantile - mass[hour]) / (mass[hour + 1] - mass[hour]))
         if opened[hour] == 0:
             opened[hour] = i + 1
-        rate = (seen + 0.5) / (span + 2.0)
-        window = min(max(4.0 / rate, 2.0), 24.0)  # wider when traffic is low
+        rate = (seen + PRIOR_COUNT) / (span + PRIOR_HOURS)
+        window = min(max(WINDOW_REQUESTS / rate, WINDOW_LOW), WINDOW_HIGH)  # wider when traffic is low
         fast = fast * math.exp(-(now - before) / window) + 1.0
         heard = 0
         if span >= WARM:
-            level = surprise(2.0 * fast - 1.0, 2.0 * window, 2.0 * seen + 0.5, 2.0 * span + 2.0, 2.0 * window * rate)
+            level = surprise(
+                2.0 * fast - 1.0, 2.0 * window, 2.0 * seen + PRIOR_COUNT, 2.0 * span + PRIOR_HOURS, 2.0 * window * rate
+            )
             if level >= LOUD:
                 if now - crossed > LATCH:
                     heard |= said(VOLUME, level)
@@ -247,7 +252,7 @@ def arrive(word, requests, mass, news, opened, alarms):
             alarms[written, 0] = i + 1
             alarms[written, 1] = heard
             written += 1
-        most = 2.0 * (rate + 1.0 / (span + 2.0))
+        most = BURST_CAP * (rate + 1.0 / (span + PRIOR_HOURS))
         keep = math.exp(-(now - before) / MEMORY)
         seen = seen * keep + (1.0 if span <= WARM or fast / window <= most else most * window / fast)
         span = span * keep + MEMORY * (1.0 - keep)
@@ -259,7 +264,7 @@ def arrive(word, requests, mass, news, opened, alarms):
 
 
 def histories(chances: NDArray[np.float64], opened: NDArray[np.int64], alarms: dict[int, int]) -> list[Line]:
-    """The query's lines: one for each hour that has requests, and one for each alarm in between."""
+    """Return the query's lines: one for each hour with requests, and one for each alarm in between."""
     hours = {int(opened[hour]): hour for hour in range(len(opened)) if opened[hour] > 0}
     out: list[Line] = []
     leader: int | None = None
@@ -279,8 +284,8 @@ def _(spec: Hurricane, seed: int) -> World:
     total = interest.sum(axis=1)
     shares = np.full(interest.shape, 1.0 / len(STORMS))
     np.divide(interest, total[:, None], out=shares, where=total[:, None] > 0.0)
-    chances = spec.floor + (spec.ceiling - spec.floor) * np.stack([hourly(share) for share in shares.T], axis=1)
-    rates = hourly(total) + spec.background
+    chances = spec.click_floor + (spec.click_ceiling - spec.click_floor) * np.stack([hourly(share) for share in shares.T], axis=1)
+    rates = hourly(total) + spec.background_interest
     mass = np.concatenate([[0.0], np.cumsum(rates / rates.sum())])
     known = np.array([np.max([alarms_of(counts) for counts in table.T], axis=0) for table in news])
     opened = np.zeros(len(rates), np.int64)
@@ -294,10 +299,10 @@ def _(spec: Hurricane, seed: int) -> World:
 
 
 @context.register(Hurricane)
-def _(spec, scene, place, told, x):
-    word = at(place.contexts, place.t)
+def _(spec, scene, cursor, event, x):
+    word = at(cursor.contexts, cursor.t)
     for j in range(SIGNALS):
         word = wrap_add(word, GOLDEN)
         x[j] = QUIET * unit(mix(word))
-        if (place.signal >> j) & 1:
-            x[j] = ((place.signal >> (SIGNALS + BITS * j)) & FULL) / FULL
+        if (cursor.signal >> j) & 1:
+            x[j] = ((cursor.signal >> (SIGNALS + BITS * j)) & FULL) / FULL

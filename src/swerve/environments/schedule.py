@@ -1,4 +1,4 @@
-"""Who asks when: the order in which queries arrive."""
+"""The order in which queries arrive, and the rounds of their events."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ ORDERS = ("sequential", "uniform", "zipf")
 
 @Entry
 def shuffle(items, word):
-    """Shuffle in place (Fisher–Yates), the word naming the permutation."""
+    """Shuffle in place (Fisher–Yates); `word` determines the permutation."""
     for i in range(len(items) - 1, 0, -1):
-        # the high half of a word times (i + 1), shifted down: a number in 0 … i with a bias below 2⁻³²·i
+        # the high half of a word times (i + 1), shifted right: a number in 0 … i with a bias below 2⁻³²·i
         j = ((at(word, i) >> np.uint64(32)) * np.uint64(i + 1)) >> np.uint64(32)
         items[i], items[np.int64(j)] = items[np.int64(j)], items[i]
 
 
 def traffic_shares(queries: int, impressions: int, order: str, exponent: float) -> NDArray[np.int64]:
-    """How many impressions each query gets: equal shares, or Zipf's by rank, at least one each, summing up exactly.
+    """Return the impressions of each query: equal shares, or Zipf's by rank, at least one each, with the exact total.
 
     >>> traffic_shares(3, 11, "zipf", 1.0).tolist()
     [5, 3, 3]
@@ -39,7 +39,7 @@ def traffic_shares(queries: int, impressions: int, order: str, exponent: float) 
 
 
 def arrange(shares: NDArray[np.int64], order: str, seed: int) -> NDArray[np.int32]:
-    """The query of every round: one query after the other, or all of them shuffled together."""
+    """Return the query of every round: one query after the other, or all of them shuffled together."""
     if order not in ORDERS:
         raise SwerveError(f"order = {order!r} is not allowed; order must be one of {', '.join(ORDERS)}")
     schedule = np.repeat(np.arange(len(shares), dtype=np.int32), shares)
@@ -49,12 +49,12 @@ def arrange(shares: NDArray[np.int64], order: str, seed: int) -> NDArray[np.int3
 
 
 def event_rounds(what: str, remedy: str, stream: Stream, rounds: int, low: int, high: int, apart: int) -> list[int]:
-    """The rounds of k ~ U{low … high} events of a query: uniform over the sets that keep `apart` rounds between them."""
+    """Return the rounds of k ~ U{low … high} events of a query, uniform over the sets that are at least `apart` rounds apart."""
     k = stream.integer(low, high)
-    room = rounds - 1 - k * (apart - 1)  # k places on a line shortened by the gaps, then spread out again
+    room = rounds - 1 - k * (apart - 1)  # draw k points on a line shortened by the gaps, then insert the gaps
     if room < k:
         raise SwerveError(
             f"{what}: {k} events at least {apart} rounds apart do not fit into the {rounds} rounds of a query; "
             f"lower {remedy}, or raise impressions"
         )
-    return [2 + place + (i + 1) * (apart - 1) for i, place in enumerate(sorted(stream.choose(room, k)))]
+    return [2 + point + (i + 1) * (apart - 1) for i, point in enumerate(sorted(stream.choose(room, k)))]

@@ -1,4 +1,4 @@
-"""Search traffic beyond the paper's: what shifts, how it shifts, and how well the signals announce it are all settings."""
+"""Search traffic beyond the paper's: the kind of shifts, their speed and the quality of the signals are settings."""
 
 from __future__ import annotations
 
@@ -11,41 +11,42 @@ from swerve.core.rng import GOLDEN, Stream, at, mix, split, unit, wrap_add
 from swerve.core.spec import Choice, Count, Natural, NonNegative, Positive, Probability, Range, Spec
 from swerve.core.tables import CAPACITIES, capacity
 from swerve.core.verbs import kernel
-from swerve.environments.contract import Line, World, assemble, context, world
 from swerve.environments.schedule import ORDERS, arrange, event_rounds, traffic_shares
+from swerve.environments.worlds import Line, World, assemble, context, world
 
 MOVES = ("all", "one", "return")
-TRIES = 100_000
-STEP = 5  # a glide is a staircase of so many rounds a stair
-INTENTS = 3  # how many meanings a query with recurring intents has
+TRIES = 100_000  # draws before a setting is refused as impossible
+STEP = 5  # a glide is a staircase with one step every this many rounds
+INTENTS = 3  # the number of meanings of a query with recurring intents
+ROUNDING = 1e-12  # sums of shares may exceed 1 by this much, and a tie is a gap below it
 
 
 class Shifts(Spec):
-    """Queries whose best result may change in many ways, and signals that announce it well, badly, early, late or not at all.
+    """Queries whose best result may change in many ways, with signals that may be clear, missing, false, early or late.
 
-    One result has p ~ U[best_low, best_high], the others U[other_low, other_high], the top gap at least `minimum_gap`. A fraction
-    `shifting` of the queries has k ~ U{events_low … events_high} events at uniform rounds. At an event, by `moves`:
+    One result has p ~ U[best_low, best_high], the others U[other_low, other_high], and the best leads by at least `minimum_gap`. A
+    fraction `shifting_share` of the queries has k ~ U{events_low … events_high} events at uniform rounds. `moves` defines an event:
 
     - `all`: every result is redrawn, and another one is best;
-    - `one`: in turn, a riser overtakes the best, which does not move, and then the best falls; half the time some other
+    - `one`: in turn, another result rises above the best, which does not move, and then the best falls; half the time some other
       result is redrawn too, without coming near the top;
-    - `return`: each query has three intents, drawn once, and an event goes to another one of them.
+    - `return`: each query has three intents, drawn once, and an event switches to another one of them.
 
-    With `glide` the probabilities move there over so many rounds, in steps of five; the event is the first round in which another
-    result is best.
+    With `glide_rounds` the probabilities move over that many rounds, in steps of five; the event is the first round in which
+    another result is best.
 
-    Quiet contexts are uniform in a box [0, edge]^d; a signal has one feature at `margin` or more beyond its edge. A signal comes
-    with the event (with the onset of a glide), or up to `lead` rounds before or `lag` rounds after; a share `silent` of the
-    events sends none; a share `spurious` of the quiet rounds looks like a signal. A share `bursting` of the queries never shifts,
-    and sends a signal every `burst_every` rounds. A share `poison` of the quiet contexts has the largest value there is in one of
-    the first `poisoned` features. Edges swing by `drift` over a `season` of rounds; features share a common part by
-    `correlation`; signals use only the first `relevant` features (0: all of them).
+    Quiet contexts are uniform in a box [0, edge]^d; a signal has one feature at least `margin` beyond its edge. A signal comes with
+    the event (with the start of a glide), or up to `lead_rounds` before or `lag_rounds` after it. A share `silent_share` of the
+    events has no signal; a share `spurious_share` of the quiet rounds looks like a signal. A share `bursting_share` of the queries
+    never shifts and sends a signal every `burst_every` rounds. A share `poison_share` of the quiet contexts has the largest
+    possible value in one of the first `poisoned_features` features. Edges swing by `edge_drift` over `season_rounds` rounds.
+    Features share a common part by `feature_correlation`. Signals use only the first `signal_features` features (0: all of them).
 
     The defaults are the workload `clear`; see `swerve.environments.WORKLOADS` for the others.
 
     Paper: Experiments, extended: its search traffic with every assumption about events and signals made a setting.
 
-    >>> drawn = world(Shifts(queries=4, impressions=4000, shifting=0.5, silent=1.0), 0)
+    >>> drawn = world(Shifts(queries=4, impressions=4000, shifting_share=0.5, silent_share=1.0), 0)
     >>> [int((drawn.events > 0).sum()), int(drawn.segments["signal"].sum())]
     [2, 0]
     """
@@ -53,7 +54,7 @@ class Shifts(Spec):
     queries: Natural = 100
     impressions: Natural = 3_000_000
     results: Annotated[int, Range(3, CAPACITIES[-1])] = 5
-    shifting: Probability = 0.1
+    shifting_share: Probability = 0.1
     events_low: Count = 1
     events_high: Count = 10
     best_low: Probability = 0.6
@@ -61,34 +62,36 @@ class Shifts(Spec):
     other_low: Probability = 0.05
     other_high: Probability = 0.4
     minimum_gap: Probability = 0.0
-    minimum_distance: Count = 0
+    minimum_event_distance: Count = 0
     moves: Annotated[str, Choice(MOVES)] = "all"
-    glide: Count = 0
+    glide_rounds: Count = 0
     features: Annotated[int, Range(0, CAPACITIES[-1])] = 10
     margin: Positive = 0.1
     edge_low: Probability = 0.4
     edge_high: Probability = 0.6
-    silent: Probability = 0.0
-    spurious: Probability = 0.0
-    lead: Count = 0
-    lag: Count = 0
-    bursting: Probability = 0.0
+    silent_share: Probability = 0.0
+    spurious_share: Probability = 0.0
+    lead_rounds: Count = 0
+    lag_rounds: Count = 0
+    bursting_share: Probability = 0.0
     burst_every: Natural = 1000
-    poison: Probability = 0.0
-    poisoned: Natural = 1
-    drift: NonNegative = 0.0
-    season: Natural = 30_000
-    correlation: Probability = 0.0
-    relevant: Count = 0
+    poison_share: Probability = 0.0
+    poisoned_features: Natural = 1
+    edge_drift: NonNegative = 0.0
+    season_rounds: Natural = 30_000
+    feature_correlation: Probability = 0.0
+    signal_features: Count = 0
     order: Annotated[str, Choice(ORDERS)] = "uniform"
-    exponent: NonNegative = 1.0
+    zipf_exponent: NonNegative = 1.0
 
     def check(self) -> None:
         self.ordered("events", "best", "other", "edge")
-        if self.edge_high + self.drift + self.margin > 1.0:
-            self.refuse("edge_high", f"≤ 1 − margin − drift = {1.0 - self.margin - self.drift:g}, or a signal has no room")
-        if self.drift > self.edge_low:
-            self.refuse("drift", f"≤ edge_low = {self.edge_low:g}, or a box has no inside")
+        if self.edge_high + self.edge_drift + self.margin > 1.0:
+            self.refuse(
+                "edge_high", f"≤ 1 − margin − edge_drift = {1.0 - self.margin - self.edge_drift:g}, or a signal has no room"
+            )
+        if self.edge_drift > self.edge_low:
+            self.refuse("edge_drift", f"≤ edge_low = {self.edge_low:g}, or a box has no inside")
         if self.best_high <= self.other_low:
             self.refuse("best_high", f"> other_low = {self.other_low:g}, or no draw makes the relevant result the best")
         if self.moves == "one" and (self.best_low <= self.other_high or self.best_high + RISE > CEILING):
@@ -97,34 +100,36 @@ class Shifts(Spec):
             self.refuse("minimum_gap", f"≤ {min(RISE, self.best_low - self.other_high):g}, by which a new best result may lead")
         if self.impressions < self.queries:
             self.refuse("impressions", f"≥ queries = {self.queries}")
-        if self.features > 0 and max(self.relevant, self.poisoned) > self.features:
-            self.refuse("features", f"≥ {max(self.relevant, self.poisoned)}, the features that signals and poison use")
-        if self.shifting + self.bursting > 1.0 + 1e-12:
-            self.refuse("bursting", f"≤ 1 − shifting = {1.0 - self.shifting:g}")
+        if self.features > 0 and max(self.signal_features, self.poisoned_features) > self.features:
+            self.refuse(
+                "features", f"≥ {max(self.signal_features, self.poisoned_features)}, the features that signals and poison use"
+            )
+        if self.shifting_share + self.bursting_share > 1.0 + ROUNDING:
+            self.refuse("bursting_share", f"≤ 1 − shifting_share = {1.0 - self.shifting_share:g}")
 
     @property
     def rounds_per_query(self) -> int:
-        """The rounds of the busiest query."""
-        return int(traffic_shares(self.queries, self.impressions, self.order, self.exponent).max())
+        """Return the rounds of the busiest query."""
+        return int(traffic_shares(self.queries, self.impressions, self.order, self.zipf_exponent).max())
 
 
-RISE = 0.05  # a riser comes at least so far above the best result
-CEILING = 0.98  # and at most to here
+RISE = 0.05  # a rising result ends at least this far above the best one
+CEILING = 0.98  # and at most here
 
 
 def leader(chances: list[float]) -> int:
-    """The best result."""
+    """Return the best result."""
     return chances.index(max(chances))
 
 
 def draw_intent(spec: Shifts, stream: Stream, taken: set[int]) -> list[float]:
-    """Click probabilities of all results, none of `taken` being the best."""
+    """Draw click probabilities of all results such that none of `taken` is the best."""
     for _ in range(TRIES):
         best = stream.integer(0, spec.results - 1)
         chances = [stream.uniform(spec.other_low, spec.other_high) for _ in range(spec.results)]
         chances[best] = stream.uniform(spec.best_low, spec.best_high)
         ranked = sorted(chances)
-        if leader(chances) not in taken and ranked[-1] - ranked[-2] >= max(spec.minimum_gap, 1e-12):
+        if leader(chances) not in taken and ranked[-1] - ranked[-2] >= max(spec.minimum_gap, ROUNDING):
             return chances
     raise SwerveError(
         f"Shifts: {TRIES} draws gave no best result that leads by {spec.minimum_gap:g}; lower minimum_gap or widen the ranges"
@@ -132,7 +137,7 @@ def draw_intent(spec: Shifts, stream: Stream, taken: set[int]) -> list[float]:
 
 
 def move_one(spec: Shifts, stream: Stream, former: list[float], turn: int) -> list[float]:
-    """A riser in even turns, a faller in odd ones; half the time some other result is redrawn low."""
+    """Let another result rise in even turns and the best fall in odd ones; half the time redraw some other result low."""
     out, best = list(former), leader(former)
     others = [arm for arm in range(spec.results) if arm != best]
     if turn % 2 == 0:
@@ -148,7 +153,7 @@ def move_one(spec: Shifts, stream: Stream, former: list[float], turn: int) -> li
 
 
 def draw_intents(spec: Shifts, stream: Stream, events: int) -> list[list[float]]:
-    """The click probabilities before the first event and after each."""
+    """Return the click probabilities before the first event and after each."""
     out = [draw_intent(spec, stream, set())]
     if spec.moves == "return":
         meanings = out[:]
@@ -168,12 +173,12 @@ def draw_intents(spec: Shifts, stream: Stream, events: int) -> list[list[float]]
 
 
 def glided(spec: Shifts, start: int, former: list[float], target: list[float]) -> list[Line]:
-    """The staircase from one set of click probabilities to the next; the event is where another result first takes the lead.
+    """Return the staircase from one set of click probabilities to the next; the event is where another result first leads.
 
-    A third result may lead for some stairs in between: then the event is where that one does, and there is no second one.
+    A third result may lead for some steps in between. Then the event is where the third one takes the lead, and there is no second.
     """
     out: list[Line] = []
-    stairs = math.ceil(spec.glide / STEP)
+    stairs = math.ceil(spec.glide_rounds / STEP)
     crossed = False
     for i in range(stairs):
         share = (i + 1) / stairs
@@ -185,28 +190,34 @@ def glided(spec: Shifts, start: int, former: list[float], target: list[float]) -
 
 
 def draw_history(spec: Shifts, stream: Stream, rounds: int, shifts: bool, bursts: bool) -> list[Line]:
-    """What happens to a query, line by line: changes, and signals that come at a time of their own."""
-    apart = max(1, spec.minimum_distance, spec.glide)
+    """Return the history of a query, line by line: its changes, and signals, which may have rounds of their own."""
+    apart = max(1, spec.minimum_event_distance, spec.glide_rounds)
     starts: list[int] = []
     if shifts:
         starts = event_rounds(
-            "Shifts", "events_high, glide or minimum_distance", stream, rounds, spec.events_low, spec.events_high, apart
+            "Shifts",
+            "events_high, glide_rounds or minimum_event_distance",
+            stream,
+            rounds,
+            spec.events_low,
+            spec.events_high,
+            apart,
         )
     intents = draw_intents(spec, stream, len(starts))
     lines = {1: Line(1, intents[0], False, False)}
     signals = []
     for start, former, target in zip(starts, intents[:-1], intents[1:], strict=True):
-        steps = glided(spec, start, former, target) if spec.glide else [Line(start, target, True, False)]
+        steps = glided(spec, start, former, target) if spec.glide_rounds else [Line(start, target, True, False)]
         lines.update((step.since, step) for step in steps if step.since <= rounds)  # a glide may outlast its query
-        if stream.uniform() >= spec.silent:
-            signals.append(start + stream.integer(-spec.lead, spec.lag))
+        if stream.uniform() >= spec.silent_share:
+            signals.append(start + stream.integer(-spec.lead_rounds, spec.lag_rounds))
     if bursts:
         signals += range(1 + stream.integer(1, spec.burst_every), rounds + 1, spec.burst_every)
     return announced(lines, [min(max(2, signal), rounds) for signal in signals])
 
 
 def announced(lines: dict[int, Line], signals: list[int]) -> list[Line]:
-    """The lines in order, with the signals put in: a signal between two changes is a line that changes nothing."""
+    """Return the lines in order with the signals added: a signal between two changes is a line that changes nothing."""
     out: list[Line] = []
     for since in sorted({*lines, *signals}):
         line = lines.get(since) or replace(out[-1], since=since, event=False)
@@ -216,10 +227,10 @@ def announced(lines: dict[int, Line], signals: list[int]) -> list[Line]:
 
 @world.register(Shifts)
 def _(spec: Shifts, seed: int) -> World:
-    shares = traffic_shares(spec.queries, spec.impressions, spec.order, spec.exponent)
+    shares = traffic_shares(spec.queries, spec.impressions, spec.order, spec.zipf_exponent)
     lottery = Stream(split(seed, "shifting")).choose(spec.queries, spec.queries)
-    shifting = round(spec.shifting * spec.queries)
-    bursting = set(lottery[shifting : shifting + round(spec.bursting * spec.queries)])
+    shifting = round(spec.shifting_share * spec.queries)
+    bursting = set(lottery[shifting : shifting + round(spec.bursting_share * spec.queries)])
     movers = set(lottery[:shifting])
     histories = [
         draw_history(spec, Stream(split(seed, "query", query)), int(shares[query]), query in movers, query in bursting)
@@ -244,29 +255,29 @@ def _(spec: Shifts, seed: int) -> World:
 
 
 @kernel
-def edge_of(spec, scene, place, j):
-    """Where the box of quiet contexts ends now."""
-    if spec.drift == 0.0:
+def edge_of(spec, scene, cursor, j):
+    """Return the current upper edge of the box of quiet contexts."""
+    if spec.edge_drift == 0.0:
         return scene.edge[j]
-    return scene.edge[j] + spec.drift * math.sin(2.0 * math.pi * (place.t / spec.season + scene.phase[j]))
+    return scene.edge[j] + spec.edge_drift * math.sin(2.0 * math.pi * (cursor.t / spec.season_rounds + scene.phase[j]))
 
 
 @context.register(Shifts)
-def _(spec, scene, place, told, x):
+def _(spec, scene, cursor, event, x):
     d = len(x)
-    key = at(place.contexts, place.t)
+    key = at(cursor.contexts, cursor.t)
     word = key
-    common = spec.correlation * unit(mix(wrap_add(key, key)))
+    common = spec.feature_correlation * unit(mix(wrap_add(key, key)))
     for j in range(d):
         word = wrap_add(word, GOLDEN)
-        x[j] = (common + (1.0 - spec.correlation) * unit(mix(word))) * edge_of(spec, scene, place, j)
+        x[j] = (common + (1.0 - spec.feature_correlation) * unit(mix(word))) * edge_of(spec, scene, cursor, j)
     if d == 0:
         return
     word = wrap_add(word, GOLDEN)
-    chance = unit(mix(word))  # what a quiet round happens to look like
-    if place.signal != 0 or (told == 0 and chance < spec.spurious):
-        which = int(unit(key) * (spec.relevant if spec.relevant > 0 else d))
-        outside = edge_of(spec, scene, place, which) + spec.margin
+    chance = unit(mix(word))  # decides whether a quiet round looks like a signal or is poisoned
+    if cursor.signal != 0 or (event == 0 and chance < spec.spurious_share):
+        which = int(unit(key) * (spec.signal_features if spec.signal_features > 0 else d))
+        outside = edge_of(spec, scene, cursor, which) + spec.margin
         x[which] = min(1.0, outside + unit(mix(wrap_add(word, GOLDEN))) * (1.0 - outside))
-    elif told == 0 and chance >= 1.0 - spec.poison:
-        x[int(unit(key) * spec.poisoned)] = 1.0
+    elif event == 0 and chance >= 1.0 - spec.poison_share:
+        x[int(unit(key) * spec.poisoned_features)] = 1.0

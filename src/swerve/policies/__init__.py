@@ -1,4 +1,4 @@
-"""Policies: bandits made to notice that things change."""
+"""Policies: bandits extended to react to changes."""
 
 from swerve.policies.bwc import BWC
 from swerve.policies.catalog import POLICIES, Problem, policy

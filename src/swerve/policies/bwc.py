@@ -1,4 +1,4 @@
-"""BWC, "bandit with classifier": the paper's meta-algorithm, and nothing else."""
+"""BWC, "bandit with classifier": the paper's meta-algorithm."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ from swerve.core.verbs import kernel
 from swerve.core.wrapping import inner_layout, inner_pool_layout, wrapping
 
 
-@wrapping(without=(guess, test_length))  # no bandit to test: it starts over when a guess would be due
+@wrapping(without=(guess, test_length))  # BWC itself is not testable: it starts over when a guess would be due
 class BWC(Spec):
-    """Restart the bandit when the classifier says "event", then test whether it was one, and teach the classifier if not.
+    """Restart the bandit when the classifier calls an event, test whether it was one, and teach the classifier if it was not.
 
-    Odd phases test: L rounds, the classifier is not asked. Even phases adapt: they end with the round whose context is
+    Odd phases are tests: L rounds in which the classifier is not asked. Even phases adapt: they end with the round whose context is
     positive, and that round is the first of the next test. After test j, with i the most recent full phase before it, l = false
-    ⇔ G⁺_i ∩ G⁻_j = ∅, and then (x_{t_j}, false) is fed back. Every phase runs a fresh bandit.
+    ⇔ G⁺_i ∩ G⁻_j = ∅, and then (x_{t_j}, false) is fed back. Every phase runs a new bandit.
 
-    `bandit` is any testable one (L and ε are its own), `classifier` any classifier. `grace` is how long after its L-th play a
-    guess waits for clicks that are still on their way; with 0 and clicks that come at once this is Algorithm 1.
-    A label needs an arm of G⁺_i that was played in phase j too: when none is left (arms come and go), there is no label.
+    `bandit` is any testable bandit (it defines L and ε), `classifier` any classifier. `click_wait` is the time after the L-th play
+    during which a guess waits for late clicks. With 0 and clicks without delay this is Algorithm 1. A label requires an arm of G⁺_i
+    that was also played in phase j: if there is none (arms come and go), there is no label.
 
-    Paper: Algorithm 1, read as in docs/policies.md.
+    Paper: Algorithm 1, interpreted as in docs/policies.md.
 
     >>> from swerve import BWC, UCB1, Fleet, Rectangle, Testable
     >>> fleet = Fleet(BWC(Testable(UCB1(), length=50), Rectangle(margin=0.1)), queries=1, arms=3, features=2)
@@ -64,7 +64,7 @@ class BWC(Spec):
 
     bandit: Spec
     classifier: Spec
-    grace: NonNegative = 0.0
+    click_wait: NonNegative = 0.0
 
     def check(self) -> None:
         if not guess.knows(self.bandit):
@@ -79,7 +79,7 @@ def _(spec, arms, features):
         *inner_layout(spec, arms, features),
         ("phase", "i8"),  # j, counted from 1
         ("plus", "i8"),  # G⁺ of the most recent full phase
-        ("ripe", "f8"),  # when the guess of this phase may be taken: its L-th play plus the grace
+        ("ripe", "f8"),  # when the guess of this phase may be taken: the time of its L-th play plus `click_wait`
         ("guessed", "i8"),  # whether it has been taken
         ("alarm", "f8", features),  # x_{t_j}, the context that opened the test
     ]
@@ -111,14 +111,14 @@ def _(spec, row, word):
 @restart.register(BWC)
 def _(spec, row):
     restart(spec.bandit, row.bandit)
-    row.phase += 1 if row.phase % 2 == 0 else 2  # start over with a test; the phase number must not come back
+    row.phase += 1 if row.phase % 2 == 0 else 2  # start over with a test; a phase number must not repeat
     row.plus = 0
     row.guessed = 0
 
 
 @kernel
 def next_phase(spec, row):
-    """Begin the next phase with a fresh bandit."""
+    """Begin the next phase with a restarted bandit."""
     row.phase += 1
     row.guessed = 0
     restart(spec.bandit, row.bandit)
@@ -126,7 +126,7 @@ def next_phase(spec, row):
 
 @kernel
 def comparable(spec, row):
-    """Whether an arm of G⁺_i has been played in this phase: without one, the guesses say nothing about each other."""
+    """Return whether an arm of G⁺_i was played in this phase; otherwise the two guesses cannot be compared."""
     for arm in range(slots(spec.bandit, row.bandit)):
         if has(row.plus, arm) and plays_of(spec.bandit, row.bandit, arm) > 0:
             return True
@@ -157,7 +157,7 @@ def _(spec, row, pool, delta, now):
 @observe.register(BWC)
 def _(spec, row, pool, delta, x, told, now):
     report = observe(spec.bandit, row.bandit, pool.bandit, delta.bandit, x, told, now)
-    if absorb(spec.classifier, pool.classifier, delta.classifier, x):  # a classifier that needs no labels; SafeCl takes nothing
+    if absorb(spec.classifier, pool.classifier, delta.classifier, x):  # for classifiers without labels; SafeCl ignores it
         report |= LEARNT
     if row.phase % 2 == 1:
         return report
@@ -174,7 +174,7 @@ def _(spec, row, pool, delta, x, told, now):
 def _(spec, row, arm, now):
     show(spec.bandit, row.bandit, arm, now)
     if played(spec.bandit, row.bandit) == test_length(spec.bandit):
-        row.ripe = now + spec.grace
+        row.ripe = now + spec.click_wait
 
 
 @evict.register(BWC)
@@ -185,7 +185,7 @@ def _(spec, row, arm):
 
 @starts.register(BWC)
 def _(spec, row):
-    return row.phase + starts(spec.bandit, row.bandit)  # both only grow
+    return row.phase + starts(spec.bandit, row.bandit)  # both terms only grow
 
 
 @merge.register(BWC)
@@ -216,7 +216,7 @@ def _(spec):
 def _(spec, pool, x):
     if not domain(spec.classifier, pool.classifier, x):
         return False
-    # measured: to look through the context a second time, for a bandit that does not read it, cost a fifth of a round
+    # measured: checking the context a second time, for a bandit that does not read it, cost a fifth of a round
     return domain(spec.bandit, pool.bandit, x) if reads_context(spec.bandit) else True
 
 

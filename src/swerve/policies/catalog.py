@@ -1,4 +1,4 @@
-"""Policies by name: what `swerve simulate bwc` means."""
+"""Policies by name, as in `swerve simulate bwc`."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from swerve.policies.swerve.policy import Swerve
 
 
 class Problem(NamedTuple):
-    """What a tuning may depend on: the number of arms, and the rounds of one query."""
+    """The facts that a tuning may depend on: the number of arms, and the rounds of one query."""
 
     arms: int = 5
     horizon: int = 30_000
 
 
 def ucb1(problem: Problem, alpha: float = 0.5) -> Spec:
-    """UCB1: the highest upper confidence bound; nothing tells it of events."""
+    """UCB1: the highest upper confidence bound; it is not told of events."""
     return UCB1(alpha=alpha)
 
 
 def ucb1_proof(problem: Problem) -> Spec:
-    """UCB1 with the constants of the paper's proofs (α = 6, t0 = T): explores almost uniformly."""
+    """UCB1 with the constants of the paper's proofs (α = 6, t0 = T): it explores almost uniformly."""
     return UCB1.of_the_proof(problem.horizon)
 
 
@@ -55,22 +55,22 @@ def exp3s(problem: Problem, gamma: float | None = None, alpha: float | None = No
 
 
 def ora(problem: Problem, alpha: float = 0.5) -> Spec:
-    """ORA: UCB1 started over at each event by somebody who knows."""
+    """ORA: UCB1 restarted at each event by an oracle."""
     return Oracle(UCB1(alpha=alpha))
 
 
 def oracle_klucb(problem: Problem) -> Spec:
-    """KL-UCB started over at each event by somebody who knows."""
+    """KL-UCB restarted at each event by an oracle."""
     return Oracle(KLUCB())
 
 
 def oracle_ts(problem: Problem) -> Spec:
-    """Thompson sampling started over at each event by somebody who knows."""
+    """Thompson sampling restarted at each event by an oracle."""
     return Oracle(Thompson())
 
 
 def swerve(problem: Problem, look_threshold: float = 0.0075, verdict_after: int = 200, revise_until: int = 1000) -> Spec:
-    """Swerve's own policy, its default: alarms are evidence, tests keep the old record, a passive net."""
+    """Swerve's own policy, the default: alarms are evidence, tests keep the old record, a passive net finds unannounced changes."""
     return Swerve(look_threshold=look_threshold, verdict_after=verdict_after, revise_until=revise_until)
 
 
@@ -80,10 +80,10 @@ def bwc(problem: Problem, length: int = 200, epsilon: float = 0.3, margin: float
 
 
 def bwc_hull(
-    problem: Problem, length: int = 200, epsilon: float = 0.3, margin: float = 0.1, points: int = 512, radius: float = 1.0
+    problem: Problem, length: int = 200, epsilon: float = 0.3, margin: float = 0.1, max_points: int = 512, radius: float = 1.0
 ) -> Spec:
     """BWC with the safe classifier for hyperplanes: the convex hull of harmless contexts."""
-    return BWC(Testable(UCB1(), length=length, epsilon=epsilon), Hull(margin=margin, points=points, radius=radius))
+    return BWC(Testable(UCB1(), length=length, epsilon=epsilon), Hull(margin=margin, max_points=max_points, radius=radius))
 
 
 def bwc_klucb(problem: Problem, length: int = 200, epsilon: float = 0.3, margin: float = 0.1) -> Spec:
@@ -101,54 +101,54 @@ def bwc_explore_first(problem: Problem, length: int = 200, epsilon: float = 0.3,
     return BWC(ExploreFirst(UCB1(), length=length, epsilon=epsilon), Rectangle(margin=margin))
 
 
-def glr_ts(problem: Problem, every: int = 1, scope: str = "all") -> Spec:
-    """Thompson sampling started over when a GLR test says so."""
-    return Restarting(Thompson(), GLR.tuned(problem.horizon, every), scope)
+def glr_ts(problem: Problem, check_every: int = 1, scope: str = "all") -> Spec:
+    """Thompson sampling restarted when a GLR test detects a change."""
+    return Restarting(Thompson(), GLR.tuned(problem.horizon, check_every), scope)
 
 
-def glr_klucb(problem: Problem, every: int = 1, scope: str = "all") -> Spec:
-    """KL-UCB started over when a GLR test says so, without forced exploration."""
-    return Restarting(KLUCB(), GLR.tuned(problem.horizon, every), scope)
+def glr_klucb(problem: Problem, check_every: int = 1, scope: str = "all") -> Spec:
+    """KL-UCB restarted when a GLR test detects a change, without forced exploration."""
+    return Restarting(KLUCB(), GLR.tuned(problem.horizon, check_every), scope)
 
 
-def glr_ucb1(problem: Problem, every: int = 1, scope: str = "all") -> Spec:
-    """UCB1 started over when a GLR test says so, without forced exploration."""
-    return Restarting(UCB1(), GLR.tuned(problem.horizon, every), scope)
+def glr_ucb1(problem: Problem, check_every: int = 1, scope: str = "all") -> Spec:
+    """UCB1 restarted when a GLR test detects a change, without forced exploration."""
+    return Restarting(UCB1(), GLR.tuned(problem.horizon, check_every), scope)
 
 
 def cusum_klucb(problem: Problem, warmup: int = 100, drift: float = 0.1, threshold: float = 10.0, scope: str = "arm") -> Spec:
-    """KL-UCB that forgets an arm when CUSUM says so, without forced exploration."""
+    """KL-UCB that forgets an arm when CUSUM detects a change, without forced exploration."""
     return Restarting(KLUCB(), CUSUM(warmup, drift, threshold), scope)
 
 
 def cusum_ucb(problem: Problem, warmup: int = 100, drift: float = 0.1, threshold: float = 10.0, scope: str = "arm") -> Spec:
-    """UCB1 that forgets an arm when CUSUM says so, without forced exploration."""
+    """UCB1 that forgets an arm when CUSUM detects a change, without forced exploration."""
     return Restarting(UCB1(), CUSUM(warmup, drift, threshold), scope)
 
 
 def cusum_ts(problem: Problem, warmup: int = 100, drift: float = 0.1, threshold: float = 10.0, scope: str = "arm") -> Spec:
-    """Thompson sampling that forgets an arm when CUSUM says so."""
+    """Thompson sampling that forgets an arm when CUSUM detects a change."""
     return Restarting(Thompson(), CUSUM(warmup, drift, threshold), scope)
 
 
 def mucb(problem: Problem, window: int = 200) -> Spec:
-    """M-UCB without its forced exploration: UCB1 started over when two windows differ."""
+    """M-UCB without its forced exploration: UCB1 restarted when two windows differ."""
     return Restarting(UCB1(), MUCB.tuned(problem.arms, problem.horizon, window))
 
 
-def bocpd_ts(problem: Problem, every: int = 1) -> Spec:
-    """Thompson sampling started over when restarted BOCPD says so."""
-    return Restarting(Thompson(), BOCPD.tuned(problem.horizon, every))
+def bocpd_ts(problem: Problem, check_every: int = 1) -> Spec:
+    """Thompson sampling restarted when restarted BOCPD detects a change."""
+    return Restarting(Thompson(), BOCPD.tuned(problem.horizon, check_every))
 
 
 def glr_klucb_theory(problem: Problem) -> Spec:
-    """GLR-klUCB as published: forced exploration that grows with each restart, rate √(K ln T / T)."""
+    """GLR-klUCB as published: forced exploration at rate √(K ln T / T) that grows with each restart."""
     rate = math.sqrt(problem.arms * math.log(problem.horizon) / problem.horizon)
-    return Restarting(Forced(KLUCB(), min(1.0, rate), growing=True), GLR.tuned(problem.horizon))
+    return Restarting(Forced(KLUCB(), min(1.0, rate), rate_grows=True), GLR.tuned(problem.horizon))
 
 
 def cusum_ucb_theory(problem: Problem, shifts: int = 1) -> Spec:
-    """CUSUM-UCB as published: h = ln(T/Υ), random forced exploration at rate √(Υ/T · ln(T/Υ)), the arm alone starts over."""
+    """CUSUM-UCB as published: h = ln(T/Υ), random forced exploration at rate √(Υ/T · ln(T/Υ)); only the changed arm restarts."""
     shifts = whole("shifts", shifts, 1, problem.horizon)
     rate = math.sqrt(shifts / problem.horizon * math.log(problem.horizon / shifts))
     return Restarting(Forced(UCB1(), min(1.0, rate), order="random"), CUSUM.tuned(problem.horizon, shifts), scope="arm")
@@ -195,7 +195,7 @@ POLICIES: dict[str, Callable[..., Spec]] = {
 
 
 def for_problem(maker: Callable[..., Spec], problem: Problem) -> Callable[..., Spec]:
-    """The recipe with the problem filled in, its signature the rest."""
+    """Return the recipe with the problem filled in; its signature has the remaining parameters."""
     made = functools.partial(maker, problem)
     signature = inspect.signature(maker)
     setattr(made, "__signature__", signature.replace(parameters=list(signature.parameters.values())[1:]))  # noqa: B010
@@ -203,7 +203,7 @@ def for_problem(maker: Callable[..., Spec], problem: Problem) -> Callable[..., S
 
 
 def policy(text: str, *, arms: int = 5, horizon: int = 30_000) -> Spec:
-    """A policy from text: a name of the catalog or a composition of classes, with parameters in brackets.
+    """Return a policy from text: a name of the catalogue or a composition of classes, with parameters in brackets.
 
     >>> policy("bwc(length=500)")
     BWC(bandit=Testable(bandit=UCB1(), length=500), classifier=Rectangle())

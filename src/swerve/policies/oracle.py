@@ -1,4 +1,4 @@
-"""Oracle restarts: what a bandit would do if somebody told it when things change."""
+"""Oracle restarts: a bandit that is told of every event."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from swerve.core.wrapping import inner_layout, wrapping
 
 @wrapping
 class Oracle(Spec):
-    """Start any bandit over at exactly the rounds that are events.
+    """Restart any bandit at exactly the rounds that are events.
 
-    ORA of the paper is `Oracle(UCB1())`. Where gaps are small or clicks rare it is no lower bound: a bandit that keeps a little of
-    what it knew can beat it.
+    The paper's ORA is `Oracle(UCB1())`. Where gaps are small or clicks are rare it is no lower bound: a bandit that keeps some of
+    its earlier knowledge can beat it.
 
     Paper: Experiments, ORA.
 
@@ -57,4 +57,4 @@ def _(spec, row, pool, delta, x, told, now):
 
 @starts.register(Oracle)
 def _(spec, row):
-    return row.starts + starts(spec.bandit, row.bandit)  # both only grow
+    return row.starts + starts(spec.bandit, row.bandit)  # both terms only grow

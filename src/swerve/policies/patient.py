@@ -1,4 +1,4 @@
-"""Patience with late clicks: a policy that learns of a play only when its click has had time to arrive."""
+"""Delayed learning for late clicks: a policy learns of a play only after its click has had time to arrive."""
 
 from __future__ import annotations
 
@@ -30,31 +30,32 @@ from swerve.core.verbs import kernel
 from swerve.core.wrapping import inner_layout, wrapping
 from swerve.policies.swerve.policy import Swerve
 
-PARTS = 4  # measured: with 2 the regret at clicks 100 rounds late was 1.4 times as high, because plays wait up to 2 graces
-MOST = 65535  # plays of one arm that a part can hold
+PARTS = 4  # measured: with 2, regret at clicks 100 rounds late was 1.4 times as high, because plays wait up to twice `click_wait`
+MOST = 65535  # the most plays of one arm that a 16-bit part can hold
 
 
-@wrapping(without=(guess, test_length, slots, played, mean_of))  # no bandit to test: what is waiting is not in its counts
+@wrapping(without=(guess, test_length, slots, played, mean_of))  # not testable: waiting plays are missing from the bandit's counts
 class Patient(Spec):
-    """Hold every play back for `grace`, then let the bandit have it with all that it has earned, as if it had been shown just then.
+    """Hold every play back for `click_wait`, then pass it to the bandit with its reward, as if it had been shown at that moment.
 
-    Without it a play counts as a skip until its click comes. After a restart, when a test opens, or with many rounds in a few
-    seconds, a policy that looks for changes takes those skips for a fall, starts over, and so makes the next ones.
+    Without it a play counts as a skip until its click arrives. After a restart, when a test opens, or with many rounds in a few
+    seconds, a policy that looks for changes mistakes those skips for a fall, starts over, and thereby causes the next ones.
 
-    Plays wait in four parts by time, per arm a number of plays and what they earned: a play is held back for `grace` to 4/3 of it.
-    In the order of plays of one part, clicks are spread evenly. An alarm and a restart make void what is still waiting, plays and
-    clicks together: half of their clicks have not come yet. A click that comes after the grace goes to the bandit at once, with
-    the time of its show; also after an alarm, for the bandit has its play. After two alarms with plays handed over in between it is
-    left: which plays were waiting at the first is not known any more.
+    Plays wait in four parts by time; a part holds per arm the number of plays and their reward. A play is held back for between
+    `click_wait` and 4/3 of it. Within a part the clicks of an arm are spread evenly over its plays. An alarm or a restart discards
+    all waiting plays and their clicks, because half of their clicks have not arrived yet. A click after `click_wait` goes to the
+    bandit at once, with the time of its show, also after an alarm, because the bandit has its play. After two alarms with plays
+    handed over in between, such a click is ignored: the plays that were waiting at the first alarm are no longer known.
 
-    Put it outermost, around a policy that draws at random: one that chooses by fixed rules (UCB1) plays the same arm until it hears
-    of it, and is better off without. With `grace` = 0 and clicks that come at once this is the bandit, round for round.
+    Make it the outermost policy, around one that draws at random. A deterministic policy (UCB1) plays the same arm until it learns
+    the result, and does better without `Patient`. With `click_wait` = 0 and clicks without delay this is the bandit, round for
+    round.
 
     Source: this library; docs/policies.md has the measurements. Joulani, György and Szepesvári, "Online learning under delayed
-    feedback" (ICML 2013), hand delayed feedback to any bandit in the same way.
+    feedback" (ICML 2013), pass delayed feedback to any bandit in the same way.
 
     >>> from swerve import Fleet, Thompson
-    >>> fleet = Fleet(Patient(Thompson(), grace=5.0), queries=1, arms=3)
+    >>> fleet = Fleet(Patient(Thompson(), click_wait=5.0), queries=1, arms=3)
     >>> for t in range(12):
     ...     decision = fleet.select(0, now=t)
     >>> int(fleet.table[0].bandit.plays.sum()), int(fleet.table[0].plays.sum())
@@ -62,7 +63,7 @@ class Patient(Spec):
     """
 
     bandit: Spec = Swerve()
-    grace: NonNegative = 10.0  # of the same unit as `now`: seconds, in a service
+    click_wait: NonNegative = 10.0  # in the unit of `now`: seconds, in a service
 
     def check(self) -> None:
         if not select.knows(self.bandit):
@@ -73,11 +74,11 @@ class Patient(Spec):
 def _(spec, arms, features):
     return [
         *inner_layout(spec, arms, features),
-        ("newest", "f8"),  # when the latest play was shown
-        ("known", "f8"),  # of plays shown before this nobody knows any more what became of them,
-        ("handed", "f8"),  # those from then on and before this have been handed over,
-        ("void", "f8"),  # those from then on and before this are void, and later ones are in the parts, or handed over
-        ("opened", "f8", PARTS),  # when each part began, the latest first
+        ("newest", "f8"),  # the time of the latest show
+        ("known", "f8"),  # plays shown before this: unknown whether they were handed over or discarded,
+        ("handed", "f8"),  # from then until this: handed over,
+        ("void", "f8"),  # from then until this: discarded. Later plays are waiting or handed over
+        ("opened", "f8", PARTS),  # the start time of each part, the latest first
         ("earned", "f4", (arms, PARTS)),
         ("plays", "u2", (arms, PARTS)),
     ]
@@ -85,7 +86,7 @@ def _(spec, arms, features):
 
 @kernel
 def drop_arm(row, arm):
-    """Nothing of this arm is waiting."""
+    """Discard everything that waits for this arm."""
     for part in range(PARTS):
         row.plays[arm, part] = 0
         row.earned[arm, part] = 0.0
@@ -93,13 +94,13 @@ def drop_arm(row, arm):
 
 @kernel
 def drop_all(row, now):
-    """Nothing is waiting, and what was is void."""
+    """Discard everything that waits."""
     for arm in range(row.plays.shape[0]):
         drop_arm(row, arm)
     if row.opened[PARTS - 1] > row.void:
         row.known = row.void
         row.handed = row.opened[PARTS - 1]
-    # else nothing was handed over since the last drop: the time whose plays are void goes on
+    # else nothing was handed over since the last discard: the discarded period continues
     for part in range(PARTS):
         row.opened[part] = now
     row.void = now
@@ -128,14 +129,14 @@ def _(spec, row, arm):
 
 @kernel
 def hand_over(spec, row, pool, delta, part, now):
-    """The bandit gets the plays of one part, a round each."""
+    """Pass the plays of one part to the bandit, one round each."""
     report = 0
     for arm in range(row.plays.shape[0]):
         plays = np.int64(row.plays[arm, part])
         if plays == 0:
             continue
         clicks = np.int64(row.earned[arm, part])
-        rest = float(row.earned[arm, part]) - float(clicks)  # less than a click: one play that earned a part of one
+        rest = float(row.earned[arm, part]) - float(clicks)  # a fraction of a click: one play gets it
         for i in range(plays):
             value = float((i + 1) * clicks // plays - i * clicks // plays)
             if value == 0.0 and rest > 0.0:
@@ -151,7 +152,7 @@ def hand_over(spec, row, pool, delta, part, now):
 
 @kernel
 def move_on(row, now):
-    """Each part takes the place of the one before it; a new one begins."""
+    """Shift every part by one and begin a new one."""
     for part in range(PARTS - 1, 0, -1):
         row.opened[part] = row.opened[part - 1]
         for arm in range(row.plays.shape[0]):
@@ -166,15 +167,15 @@ def move_on(row, now):
 @settle.register(Patient)
 def _(spec, row, pool, delta, now):
     report = 0
-    if now < row.newest - spec.grace:  # the clock was set back: nobody knows any more how old they are
+    if now < row.newest - spec.click_wait:  # the clock was set back: the age of the waiting plays is unknown
         drop_all(row, now)
-    all_ripe = now >= row.newest + spec.grace
-    if all_ripe or now >= row.opened[0] + spec.grace / (PARTS - 1):
+    all_ripe = now >= row.newest + spec.click_wait
+    if all_ripe or now >= row.opened[0] + spec.click_wait / (PARTS - 1):
         for part in range(PARTS - 1, -1 if all_ripe else PARTS - 2, -1):
             report |= hand_over(spec, row, pool, delta, part, now)
         move_on(row, now)
     if all_ripe:
-        row.opened[:] = now  # a click for any of them is one for a play that has been handed over
+        row.opened[:] = now  # a click for an earlier play is a click for a play that was handed over
     if report & RESTARTED:
         drop_all(row, now)
     return report
@@ -207,7 +208,7 @@ def _(spec, row, arm, value, shown, now):
                 return True
     elif shown >= row.handed or shown < row.known:
         return False
-    # its play has been handed over
+    # its play was handed over
     return plays_of(spec.bandit, row.bandit, arm) > 0 and reward(spec.bandit, row.bandit, arm, value, shown, now)
 
 

@@ -1,4 +1,4 @@
-"""Restarts on passive detection: a bandit that starts over when its own rewards say that something has changed."""
+"""Restarts on passive detection: a bandit that starts over when its own rewards indicate a change."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ ALL = SCOPES.index("all")
 
 @wrapping
 class Restarting(Spec):
-    """Play any bandit, watch each arm's rewards with any detector, and start over when one of them seems to have changed.
+    """Play any bandit, watch each arm's rewards with any detector, and start over when an arm seems to have changed.
 
-    scope = "all": the bandit and the detector start over; clicks of before are not learnt.
-    scope = "arm": both forget the arm that has changed, and nothing else; a click of the forgotten plays that comes when the
-    arm has been shown again is put down to the new ones.
+    scope = "all": the bandit and the detector start over; clicks for earlier decisions are not learnt.
+    scope = "arm": both forget only the changed arm. If the arm is shown again, a late click for a forgotten play counts for the new
+    plays.
 
-    A play is complete when the next round begins: what it has earned by then, 1 at most, goes to the detector. A click that comes
-    later still counts for the bandit; the detector takes it for one of the arm's latest play, if that is still open, or not at all.
-    Where clicks are slow the detector therefore sees too few, but equally few before and after a change.
+    A play is complete when the next round begins: its reward by then, at most 1, goes to the detector. A later click still counts
+    for the bandit; the detector counts it for the arm's latest play if that is still incomplete, and otherwise ignores it. With
+    slow clicks the detector therefore sees too few, but equally few before and after a change.
 
-    A change of an arm that is not played cannot be noticed: a `Forced` bandit makes sure that all are.
+    The detector cannot notice a change of an arm that is not played; a `Forced` bandit plays all arms.
 
     Source: Liu, Lee and Shroff (AAAI 2018) restart the arm; Cao, Wen, Kveton and Xie (AISTATS 2019) restart all; Besson, Kaufmann,
     Maillard and Seznec (JMLR 23, 2022) study both.
 
     >>> from swerve import GLR, UCB1, Fleet
     >>> fleet = Fleet(Restarting(UCB1(), GLR()), queries=1, arms=2)
-    >>> for t in range(600):  # one click in two, then none any more
+    >>> for t in range(600):  # every second decision is clicked, then none
     ...     decision = fleet.select(0, now=t)
     ...     if t < 300 and t % 2: _ = fleet.reward(0, decision, now=t)
     >>> decision
@@ -69,8 +69,8 @@ def _(spec, arms, features):
         *inner_layout(spec, arms, features),
         ("detector", nested(layout(spec.detector, arms, features))),
         ("starts", "i8"),
-        ("open", "i8"),  # the arm of the play that is not complete yet, or −1
-        ("earned", "f8"),  # what it has earned so far
+        ("open", "i8"),  # the arm of the incomplete play, or −1
+        ("earned", "f8"),  # its reward so far
     ]
 
 
@@ -114,7 +114,7 @@ def _(spec, row, arm, now):
 
 @kernel
 def earn(row, arm, value):
-    """What the detector will see of it."""
+    """Add a reward to the incomplete play, if it is this arm's."""
     if arm == row.open:
         row.earned = min(row.earned + value, 1.0)
 
@@ -136,4 +136,4 @@ def _(spec, row, arm):
 
 @starts.register(Restarting)
 def _(spec, row):
-    return row.starts + starts(spec.bandit, row.bandit)  # both only grow
+    return row.starts + starts(spec.bandit, row.bandit)  # both terms only grow

@@ -1,4 +1,4 @@
-"""Signals: what a query's traffic says about a shift of its intent, as surprises in [0, 1]."""
+"""Signals: measures of how surprising a query's traffic is, in [0, 1], as evidence for a shift of its intent."""
 
 from swerve.signals.season import begin_season, season_layout
 from swerve.signals.senses import ABANDONMENT, AGE, COUNT, NEW, RAW, REFORMULATION, VOLUME, Senses, senses_layout

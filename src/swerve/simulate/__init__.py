@@ -1,4 +1,4 @@
-"""Simulation: policies against environments, fast, paired and reproducible."""
+"""Simulation: policies against environments, compiled, paired and reproducible."""
 
 import sys
 from types import ModuleType
@@ -11,7 +11,7 @@ __all__ = ["Interrupted", "Plan", "Results", "Run", "Session", "Tick", "checkpoi
 
 
 class _Callable(ModuleType):
-    """`swerve.simulate` is this package and the function of the same name at once, whichever was asked for first."""
+    """Make `swerve.simulate` both this package and the function of the same name, whichever is imported first."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Results:
         return simulate(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""The compiled round loop: a policy in an environment, round after round, and what is counted on the way."""
+"""The compiled round loop: a policy in an environment, round after round, with its counters."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from swerve.core.contract import ALARM, CONSULTED, LABEL_FALSE, LABEL_TRUE, REST
 from swerve.core.engine import Entry, admissible, decide
 from swerve.core.spec import record_dtype
 from swerve.core.verbs import kernel
-from swerve.environments.contract import advance, best, chance, click, context
+from swerve.environments.worlds import advance, best, chance, click, context
 
-#: What one run adds up to. An alarm is true when its very round is an event; a miss is an event whose context was called negative;
-#: an unseen event fell into a test, where the classifier is not asked (for a policy without one: all of them).
+#: The counters of one run. An alarm is true when its own round is an event. A miss is an event whose context was called negative.
+#: An unseen event fell into a test, where the classifier is not asked (for a policy without a classifier: every event).
 TALLY = record_dtype(
     [
         ("regret", "f8"),
@@ -30,23 +30,23 @@ TALLY = record_dtype(
     ]
 )
 
-#: What the loop remembers of a query: whether its last alarm was true, and why its bandit may be wrong.
+#: What the loop remembers about a query: whether its last alarm was true, and the cause of its bandit's current regret.
 NOTE = record_dtype([("true_alarm", "i8"), ("cause", "i8")])
 
-#: Where regret comes from: the history of the bandit that is playing. Every round's regret goes to exactly one of them.
+#: The causes of regret, by the history of the bandit that is playing. Every round's regret has exactly one cause.
 CAUSES = (
-    "learning",  # a fresh segment (the query's start, or a true alarm): somebody must look for the best arm
-    "testing",  # the same, but inside the test, whose knowledge is thrown away
-    "false_alarm",  # the bandit began with a false alarm, or after the test of one
-    "unseen",  # it has lived through an event that nobody asked the classifier about (inside a test; always without a classifier)
-    "missed",  # it has lived through an event that the classifier called negative
+    "learning",  # a new segment (the query's start, or a true alarm): the best arm must be found
+    "testing",  # the same, inside a test, whose knowledge is discarded
+    "false_alarm",  # the bandit started with a false alarm, or after the test of one
+    "unseen",  # an event occurred while the classifier was not asked (inside a test; always without a classifier)
+    "missed",  # an event occurred that the classifier called negative
 )
 LEARNING, TESTING, FALSE_ALARM, UNSEEN, MISSED = range(5)
 
 
 @kernel
-def count(tally, note, told, report):
-    """What a round that was not plain quiet adds to the tally. A label speaks of the alarm before, so it comes first."""
+def count(tally, note, event, report):
+    """Count a round with an event or a report. A label belongs to the alarm before this round's, so it is counted first."""
     if report & LABEL_FALSE:
         tally.false_labels += 1
         tally.wrong_false_labels += note.true_alarm
@@ -57,23 +57,23 @@ def count(tally, note, told, report):
         tally.restarts += 1
     if report & CONSULTED:
         tally.consulted += 1
-    tally.events += told
+    tally.events += event
     if report & ALARM:
-        tally.true_alarms += told
-        tally.false_alarms += 1 - told
-        note.true_alarm = told
+        tally.true_alarms += event
+        tally.false_alarms += 1 - event
+        note.true_alarm = event
     elif report & CONSULTED:
-        tally.misses += told
+        tally.misses += event
     else:
-        tally.unseen += told
+        tally.unseen += event
 
 
 @kernel
-def cause_after(cause, told, report):
-    """Why the bandit of this round may be wrong, given why it might have been in the round before."""
+def cause_after(cause, event, report):
+    """Return the cause of this round's regret, given the cause in the round before."""
     if report & ALARM:
-        return LEARNING if told != 0 else FALSE_ALARM
-    if told != 0:
+        return LEARNING if event != 0 else FALSE_ALARM
+    if event != 0:
         return MISSED if report & CONSULTED else UNSEEN
     if report & RESTARTED and cause != FALSE_ALARM:
         return LEARNING
@@ -90,7 +90,7 @@ def play(
     env_params,
     scene,
     segments,
-    places,
+    cursors,
     schedule,
     start,
     stop,
@@ -100,9 +100,9 @@ def play(
     tallies,
     notes,
 ):
-    """Rounds `start` to `stop` of a run; returns where it got to: short of `stop` when a context cannot be used.
+    """Play rounds `start` to `stop`; return the round reached, which is below `stop` when a context cannot be used.
 
-    `see` says whether contexts are drawn: a policy that reads none need not pay for them.
+    `see` says whether contexts are drawn: a policy that reads none does not pay for them.
     """
     spec = params[0]
     env = env_params[0]
@@ -110,23 +110,23 @@ def play(
     tally = tallies[0]
     for t in range(start, stop):
         query = schedule[t]
-        place = places[query]
-        told = advance(env, facts, segments, place)
+        cursor = cursors[query]
+        event = advance(env, facts, segments, cursor)
         if see:
-            context(env, facts, place, told, x)
+            context(env, facts, cursor, event, x)
             if admissible(spec, pools[groups[query]], x) != 0:
                 tally.rounds += t - start
                 return t
-        arm, report = decide(spec, table[query], pools, groups[query], writer, x, told, available, float(t))
-        if click(env, facts, segments, place, arm):
+        arm, report = decide(spec, table[query], pools, groups[query], writer, x, event, available, float(t))
+        if click(env, facts, segments, cursor, arm):
             reward(spec, table[query], arm, 1.0, float(t), float(t))
             tally.clicks += 1.0
-        if told != 0 or report > CONSULTED:
-            count(tally, notes[query], told, report)
-            notes[query].cause = cause_after(notes[query].cause, told, report)
+        if event != 0 or report > CONSULTED:
+            count(tally, notes[query], event, report)
+            notes[query].cause = cause_after(notes[query].cause, event, report)
         elif report == CONSULTED:
             tally.consulted += 1
-        lost = best(env, facts, segments, place) - chance(env, facts, segments, place, arm)
+        lost = best(env, facts, segments, cursor) - chance(env, facts, segments, cursor, arm)
         tally.regret += lost
         cause = notes[query].cause
         tally.by_cause[TESTING if cause == LEARNING and testing(spec, table[query]) else cause] += lost

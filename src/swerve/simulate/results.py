@@ -1,4 +1,4 @@
-"""What runs leave behind: curves, counters, and Parquet files that say where they come from."""
+"""Results of runs: curves, counters, and Parquet files that record their origin."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ from swerve.core.errors import SwerveError, nearest
 from swerve.core.spec import Spec
 from swerve.simulate.loop import play
 
+#: Hexadecimal digits of a plan's digest in a file name.
+DIGITS = 12
+
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is played: everything that a run's result depends on, but the seed."""
+    """Everything that a run's result depends on, except the seed."""
 
     policy: Spec
     environment: Spec
@@ -28,14 +31,14 @@ class Plan:
     spacing: str = "linear"
 
     def as_text(self) -> dict[str, str]:
-        """The plan in words that `swerve.parse` reads back."""
+        """Return the plan as text that `swerve.parse` reads back."""
         return {field.name: str(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
     @property
     def digest(self) -> str:
-        """A name for the plan together with the code that plays it: a result of other code is not this plan's."""
+        """Return a digest of the plan and of the code that plays it: results of other code have another digest."""
         text = json.dumps([self.as_text(), play.digest(self.policy, self.environment)], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,30 +62,30 @@ class Results:
 
     @property
     def rounds(self) -> NDArray[np.int64]:
-        """The checkpoints."""
+        """Return the checkpoints."""
         return self.runs[0].rounds
 
     @property
     def curves(self) -> NDArray[np.float64]:
-        """Cumulative regret, one line per run, one column per checkpoint."""
+        """Return the cumulative regret: one row per run, one column per checkpoint."""
         return np.stack([run.regret for run in self.runs])
 
     @property
     def regret(self) -> NDArray[np.float64]:
-        """Final regret of each run."""
+        """Return the final regret of each run."""
         return np.array([run.regret[-1] for run in self.runs])
 
     def count(self, name: str) -> NDArray[np.float64]:
-        """One counter over the runs: `true_alarms`, `false_alarms`, `misses`, `wrong_false_labels`, `restarts`, …"""
+        """Return one counter of all runs: `true_alarms`, `false_alarms`, `misses`, `wrong_false_labels`, `restarts`, …"""
         known = list(self.runs[0].counts) if self.runs else []
         if self.runs and name not in known:
             raise SwerveError(f"unknown counter {name!r}{nearest(str(name), known)} (known: {', '.join(known)})")
         return np.array([run.counts[name] for run in self.runs], dtype=np.float64)
 
     def summary(self) -> dict[str, Any]:
-        """Mean and spread of the regret, and the mean of every counter. One run has no spread: its `sd` is None."""
+        """Return mean and standard deviation of the regret, and the mean of every counter. With one run `sd` is None."""
         if not self.runs:
-            raise SwerveError("there is nothing to sum up: no run has finished")
+            raise SwerveError("there is nothing to summarise: no run has finished")
         regret = self.regret
         spread = float(regret.std(ddof=1)) if len(regret) > 1 else None
         counters = {name: float(self.count(name).mean()) for name in self.runs[0].counts}
@@ -98,12 +101,12 @@ class Results:
 
 
 def run_path(folder: Path, plan: Plan, seed: int) -> Path:
-    """Where a run's file lies."""
+    """Return the path of a run's file."""
     return folder / f"{type(plan.policy).__name__.lower()}-{plan.digest}-{seed}.parquet"
 
 
 def write_run(folder: Path, plan: Plan, run: Run) -> Path:
-    """Write a run, whole or not at all."""
+    """Write a run atomically."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -121,13 +124,13 @@ def write_run(folder: Path, plan: Plan, run: Run) -> Path:
 
 
 def read_run(folder: Path, plan: Plan, seed: int) -> Run | None:
-    """A run that was written before; None when there is none."""
+    """Read a stored run; return None when there is none."""
     path = run_path(folder, plan, seed)
     return read_file(path)[1] if path.exists() else None
 
 
 def read_file(path: Path) -> tuple[dict[str, Any], Run]:
-    """A run's file: what it says about itself, and the run."""
+    """Read a run's file; return its metadata and the run."""
     import pyarrow.parquet as pq
 
     try:

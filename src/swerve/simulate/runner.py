@@ -1,4 +1,4 @@
-"""Run a policy in an environment, many times over, on several threads."""
+"""Run a policy in an environment, many times, on several threads."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from swerve.core.contract import reads_context, select, test_length
 from swerve.core.errors import SwerveError, whole
 from swerve.core.fleet import Fleet
 from swerve.core.spec import Spec, pack, walk
-from swerve.environments.contract import World, context, world
+from swerve.environments.worlds import World, context, world
 from swerve.simulate import loop
 from swerve.simulate.results import Plan, Results, Run, read_run, write_run
 
-#: Rounds between two looks at the clock and at Ctrl-C.
+#: Rounds between two checks of the clock and of Ctrl-C.
 BREATH = 250_000
 
 
 class Tick(NamedTuple):
-    """News from a run that is going on: rounds played since the last tick, and where it stands."""
+    """Progress of a run: rounds played since the last tick, rounds played in total, and the regret so far."""
 
     seed: int
     rounds: int
@@ -36,8 +36,8 @@ class Tick(NamedTuple):
 Progress = Callable[[Tick], None]
 
 
-class Interrupted(Exception):  # noqa: N818 - what happened, not what went wrong
-    """The runs were stopped by hand; `results` holds the ones that had finished."""
+class Interrupted(Exception):  # noqa: N818 - an interruption is not an error
+    """The runs were interrupted; `results` holds the finished ones."""
 
     def __init__(self, results: Results) -> None:
         super().__init__(f"interrupted after {len(results.runs)} finished runs")
@@ -45,7 +45,7 @@ class Interrupted(Exception):  # noqa: N818 - what happened, not what went wrong
 
 
 def checkpoints(horizon: int, points: int = 100, spacing: str = "linear") -> NDArray[np.int64]:
-    """The rounds at which regret is noted: evenly spaced, or evenly in the logarithm; the last is the horizon.
+    """Return the rounds at which regret is recorded: linear or logarithmic spacing; the last is the horizon.
 
     >>> checkpoints(1000, 4).tolist(), checkpoints(1000, 4, "log").tolist()
     ([250, 500, 750, 1000], [1, 10, 100, 1000])
@@ -62,7 +62,7 @@ def checkpoints(horizon: int, points: int = 100, spacing: str = "linear") -> NDA
 
 
 class Session:
-    """A run under way: a fleet in a drawn instance, the round it has reached, and what was counted so far."""
+    """A run in progress: a fleet in a drawn instance, the current round, and the counters."""
 
     def __init__(
         self, policy: Spec, instance: World, pooling: str | int | tuple[int, ...] = "shared", *, compiled: bool = True
@@ -71,7 +71,7 @@ class Session:
         self.fleet = Fleet(
             policy, queries=instance.queries, arms=instance.arms, features=instance.features, pooling=pooling, seed=instance.seed
         )
-        self.places = instance.places.copy()
+        self.cursors = instance.cursors.copy()
         self.tally = np.zeros(1, loop.TALLY)
         self.notes = np.zeros(instance.queries, loop.NOTE)
         self.x = np.zeros(instance.features)
@@ -81,11 +81,11 @@ class Session:
         self._play = loop.play.bind(policy, instance.spec) if compiled else loop.play.plain
 
     def play(self, until: int) -> None:
-        """Play on, up to and with round `until`."""
+        """Play on, up to and including round `until`."""
         fleet, instance = self.fleet, self.instance
         reached = self._play(
             fleet.params, fleet.table, fleet.pools, fleet.groups, fleet.writer, self._env_params, instance.scene, instance.segments,
-            self.places, instance.schedule, self.done, until, self.see, self.x, fleet.available, self.tally, self.notes,
+            self.cursors, instance.schedule, self.done, until, self.see, self.x, fleet.available, self.tally, self.notes,
         )  # fmt: skip
         if reached < until:
             where = f"round {reached + 1}, query {instance.schedule[reached]}"
@@ -94,11 +94,11 @@ class Session:
 
     @property
     def state(self) -> dict[str, bytes]:
-        """Everything that a run's future depends on, and its counters, as bytes."""
+        """Return everything that a run's future depends on, and its counters, as bytes."""
         parts = {
             "table": self.fleet.table,
             "pools": self.fleet.pools,
-            "places": self.places,
+            "cursors": self.cursors,
             "tally": self.tally,
             "notes": self.notes,
         }
@@ -106,14 +106,14 @@ class Session:
 
     @property
     def counts(self) -> dict[str, float]:
-        """The counters by name, the regret also by cause."""
+        """Return the counters by name, with the regret also by cause."""
         tally = self.tally[0]
         counts = {name: tally[name].item() for name in loop.TALLY.names or () if name != "by_cause"}
         return counts | {f"regret_{name}": float(lost) for name, lost in zip(loop.CAUSES, tally["by_cause"], strict=True)}
 
 
 def play_run(plan: Plan, instance: World, tick: Progress | None = None, stop: threading.Event | None = None) -> Run | None:
-    """One run on a drawn instance; None when `stop` was set before it ended."""
+    """Play one run on a drawn instance; return None when `stop` was set before it ended."""
     session = Session(plan.policy, instance, plan.pooling)
     rounds = checkpoints(len(instance.schedule), plan.points, plan.spacing)
     regret, clicks = np.zeros(len(rounds)), np.zeros(len(rounds))
@@ -146,11 +146,10 @@ def simulate(
 ) -> Results:
     """Play `policy` in `runs` instances of `environment`, drawn with the seeds `seed`, `seed + 1`, ….
 
-    The same seed gives the same bytes on any number of threads, and the same clicks, contexts and events to every policy. With
-    `out`, each run is a Parquet file in that folder as soon as it ends, and runs that are there already are read instead of
-    played.
-    `progress` is called with a `Tick` now and then, from the threads that play. Setting `stop` ends them soon, as Ctrl-C
-    does: `Interrupted` carries the runs that had finished.
+    The same seed gives the same bytes on any number of threads, and the same clicks, contexts and events for every policy. With
+    `out`, each run is written to a Parquet file in that folder when it ends, and runs whose files exist are read instead of played.
+    `progress` is called with a `Tick` now and then, from the threads that play. Setting `stop` ends them soon, like Ctrl-C:
+    `Interrupted` carries the finished runs.
 
     >>> from swerve import Traffic, UCB1
     >>> results = simulate(UCB1(), Traffic(queries=2, impressions=2000), runs=2, points=4)
@@ -178,7 +177,7 @@ def simulate(
             if run is not None and folder is not None:
                 write_run(folder, plan, run)
         except BaseException:
-            halt.set()  # here and not where it is caught: this thread would begin the next run before that
+            halt.set()  # set here: until the caller catches the error, this thread would already begin the next run
             raise
         return run
 
@@ -197,7 +196,7 @@ def simulate(
         except BaseException as reason:
             halt.set()
             executor.shutdown(cancel_futures=True)
-            for future, number in futures.items():  # some may have ended in the meantime
+            for future, number in futures.items():  # some may have finished in the meantime
                 if not future.cancelled() and future.exception() is None and (run := future.result()) is not None:
                     finished[number] = run
             if isinstance(reason, KeyboardInterrupt):
@@ -209,7 +208,7 @@ def simulate(
 
 
 def check(plan: Plan, runs: int, threads: int | None) -> None:
-    """Refuse what cannot work, before anything is compiled."""
+    """Refuse invalid arguments before anything is compiled."""
     if not isinstance(plan.policy, Spec) or not select.knows(plan.policy):
         raise SwerveError(f"policy = {plan.policy!r} is not allowed; a policy must be able to select, such as UCB1()")
     whole("runs", runs, 1)

@@ -1,4 +1,4 @@
-"""The paper's theory as functions: regret bounds, lengths of a test, diameters of concept classes, the false-positive game."""
+"""The paper's theory as functions: regret bounds, test lengths, diameters of concept classes, the false-positive game."""
 
 from swerve.theory.bounds import theorem1, theorem1_printed, theorem4, theorem5, theorem6_diameter, theorem6_events, ucb1_regret
 from swerve.theory.diameters import finite_diameter, hyperplane_bound, hyperplane_diameter, line_diameter, rectangle_diameter

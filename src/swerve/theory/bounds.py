@@ -1,4 +1,4 @@
-"""Regret bounds: what `bwc` is promised (Theorems 1 and 4), and what no algorithm can avoid (Theorems 5 and 6)."""
+"""Regret bounds: the upper bounds of `bwc` (Theorems 1 and 4), and the lower bounds of all algorithms (Theorems 5 and 6)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from swerve.core.spec import Count, Gap, Natural, NonNegative, Positive, Probabi
 
 Regret = Callable[[float], float]
 
-LATE = 1 + math.pi**2 / 3  # plays of a bad arm that UCB1's failed confidence bounds explain, whatever t
+LATE = 1 + math.pi**2 / 3  # plays of a bad arm caused by failed confidence bounds of UCB1, for any t
 HARD_GAP = math.tanh(1 / 6) / 2  # Theorem 6 (ii): e^(1/3)/(1 + e^(1/3)) − 1/2, the gap of its two-armed instances
 
 Rounds = Annotated[int, Range(2)]
 
 
 def ucb1_regret(t: float, n: int, gap: float) -> float:
-    """R0(t): an upper bound on the event-free regret of UCB1 after t rounds, concave, and 0 at 0.
+    """Return R0(t), an upper bound on the event-free regret of UCB1 after t rounds; it is concave, and 0 at 0.
 
     R0(t) = min( t, (n−1)·(8·ln(1+t)/Δ + 1 + π²/3), √((n−1)·t·(8·ln(1+t) + 1 + π²/3)) )
 
-    Holds for n arms with payoffs in [0, 1], every suboptimal arm at least `gap` = Δ below the best, and the index
+    It holds for n arms with payoffs in [0, 1], every suboptimal arm at least `gap` = Δ below the best, and the index
     μ + √(2 ln t / n). Auer et al. show for each suboptimal arm u that E[n_t(u)] ≤ 8 ln t / Δ(u)² + 1 + π²/3.
 
     - Second term: times Δ(u), summed over n − 1 arms; 8 ln t / Δ(u) ≤ 8 ln t / Δ because Δ(u) ≥ Δ, and Δ(u) ≤ 1.
@@ -31,7 +31,7 @@ def ucb1_regret(t: float, n: int, gap: float) -> float:
     - First term: one round costs at most 1.
     - ln t ≤ ln(1+t). Each term is concave (the third is a geometric mean of two concave functions), so their minimum is.
 
-    `gap` = 0 means that the gap is not known: the second term is left out.
+    `gap` = 0 means that the gap is unknown: the second term is omitted.
 
     Source: Auer, Cesa-Bianchi, Fischer 2002, Theorem 1.
 
@@ -58,14 +58,14 @@ def theorem1(
     failure: float = 0.0,
     contaminated: int | None = None,
 ) -> float:
-    """The regret that `bwc` cannot exceed, for any bandit with concave event-free regret `r0` and any safe classifier.
+    """Return the upper bound on the regret of `bwc`, for any bandit with concave event-free regret `r0` and any safe classifier.
 
     m·R0(T/m) + (k + d_FP + 1)·R0(L) + c·L + T·failure, with m = 2k + d_FP + 1
 
-    The + 1 is phase 1, which starts without a positive prediction and which the printed theorem forgets. `failure` is the
+    The + 1 is phase 1, which starts without a positive prediction and which the printed theorem omits. `failure` is the
     probability that any test of the run fails (at most 2/T when the bandit is (L, ε_S)-testable: at most T tests, each
     failing with probability at most 2/T²). `contaminated` is the footnote's c: the number of tests that begin with a false
-    positive and contain an event later on, and phase 1 if it contains an event; k unless given. It needs events at least
+    positive and contain an event later, plus phase 1 if it contains an event; the default is k. The bound requires events at least
     2L rounds apart, and one query with its own classifier.
 
     Paper: Theorem 1
@@ -85,7 +85,7 @@ def theorem1(
 
 
 def theorem1_printed(horizon: int, events: int, false_positives: int, length: int, r0: Regret) -> float:
-    """Theorem 1 as the paper prints it, to compare: without events and false positives it is 0, which no bandit reaches.
+    """Return Theorem 1 as printed, for comparison: without events and false positives it is 0, which no bandit reaches.
 
     (2k + d_FP)·R0(T/(2k + d_FP)) + (k + d_FP)·R0(L) + k·L
 
@@ -104,17 +104,19 @@ def theorem1_printed(horizon: int, events: int, false_positives: int, length: in
 
 
 def theorem4(horizon: int, n: int, events: int, shift: float, gap: float, diameter: int, constant: float = 19.0) -> float:
-    """The regret of `bwc` with UCB1 and `SafeCl`, in closed form: logarithmic in T, linear in k + d_F.
+    """Return the regret bound of `bwc` with UCB1 and `SafeCl` in closed form: logarithmic in T, linear in k + d_F.
 
     C · ( (3k + 2d_F + 2)·n/Δ + k·n/ε_S² ) · ln T, with C = 19
 
     From Theorem 1 with R0 = `ucb1_regret`, L = ⌈c·n/ε_S²·ln T⌉ for any c ≤ 18, L ≤ T, and T ≥ 2:
-    both R0(T/m) and R0(L) are at most R0(T), and there are 3k + 2d_F + 2 of them;
-    R0(T) ≤ (n−1)/Δ · (8·ln(1+T) + 1 + π²/3) ≤ 18.87·(n−1)/Δ·ln T, the factor being largest at T = 2;
-    L ≤ (c + 0.73)·n/ε_S²·ln T, since 1 ≤ 0.73·n/ε_S²·ln T for n ≥ 2;
-    T·failure ≤ 2 disappears in the n − 1 that was rounded up to n. For T ≥ 100 the same steps give C = 9 with c ≤ 8.
-    The printed theorem has C = 1 inside an O(·), and no + 2 (phase 1). That L is long enough for c·n/ε_S²·ln T is proved
-    only with the constant of `proof_length`, and measured for c = 4.
+
+    - R0(T/m) and R0(L) are both at most R0(T), and there are 3k + 2d_F + 2 of them;
+    - R0(T) ≤ (n−1)/Δ · (8·ln(1+T) + 1 + π²/3) ≤ 18.87·(n−1)/Δ·ln T; the factor is largest at T = 2;
+    - L ≤ (c + 0.73)·n/ε_S²·ln T, since 1 ≤ 0.73·n/ε_S²·ln T for n ≥ 2;
+    - T·failure ≤ 2 is absorbed by rounding n − 1 up to n.
+
+    For T ≥ 100 the same steps give C = 9 with c ≤ 8. The printed theorem has C = 1 inside an O(·), and no + 2 (phase 1). That
+    L = c·n/ε_S²·ln T is long enough is proved only with the constant of `proof_length`, and measured for c = 4.
 
     Paper: Theorem 4
 
@@ -132,13 +134,13 @@ def theorem4(horizon: int, n: int, events: int, shift: float, gap: float, diamet
 
 
 def theorem5(horizon: int, shift: float) -> float:
-    """The regret that every context-ignoring algorithm suffers on some instance with two arms and exactly one event.
+    """Return a lower bound on the regret of every context-ignoring algorithm, on some instance with two arms and one event.
 
     ε·(N − 2)/2 with N = ⌊√T⌋: the paper's Ω(ε√T) with the constant of its proof.
 
     N phases of N rounds, arm y always 1/2, arm z moves from 1/2 − ε to 1/2 + ε at the start of phase i. Either some phase
-    i in 2..N−1 sees z with probability below 1/2, and instance i costs ε·N/2; or each of them does not, and costs ε/2
-    in the instance whose event comes in phase N. (Phase 1 cannot hold the event: round 1 has no predecessor. The
+    i in 2..N−1 plays z with probability below 1/2, and instance i costs ε·N/2; or none does, and each of them costs ε/2
+    in the instance whose event is in phase N. (Phase 1 cannot contain the event: round 1 has no predecessor. The
     paper's I_0 has no event at all; with it, N − 1.) The shift is strict: ε_S is any number below ε.
 
     Paper: Theorem 5
@@ -152,7 +154,7 @@ def theorem5(horizon: int, shift: float) -> float:
 
 
 def theorem6_events(horizon: int, n: int, events: int, shift: float, constant: float = 1.0) -> float:
-    """The shape of the regret that k events cost every algorithm, even one that knows when they happen.
+    """Return the shape of the regret that k events cost every algorithm, even one that is told of them.
 
     C · k · n/ε · ln(T/k), for n ≥ 3 and ε in (0, 1/4)
 
@@ -176,14 +178,14 @@ def theorem6_events(horizon: int, n: int, events: int, shift: float, constant: f
 
 
 def theorem6_diameter(horizon: int, diameter: int) -> float:
-    """The regret that a class of this diameter costs every algorithm, on some instance with two arms and one event.
+    """Return a lower bound on the regret that a class of this diameter costs every algorithm, on some instance with one event.
 
     g/2 · max( N − 2, min( (N − 2)·ln T, (⌊T/N⌋ − ln T)/T^(1/3) ) ), with N = min(d_F, ⌊T^(1/3)⌋), g = tanh(1/6)/2 ≈ 0.083
 
     This is the paper's Ω(min(T^(1/3), d_F·ln T)) with the constants of its proof; g is the gap of both arms. As in `theorem5`, the
-    event comes in one of the phases 2..N, and each phase begins with a context that no classifier can rule out.
-    First argument: z is played at least once in each of the phases 2..N−1 (g/2 each), or one phase is lost whole (more).
-    Second: at least ln T times in each of them, or with probability T^(−1/3)/2 a phase is lost but for ln T rounds.
+    event is in one of the phases 2..N, and each phase begins with a context that no classifier can rule out.
+    First argument: z is played at least once in each of the phases 2..N−1 (g/2 each), or a whole phase is lost (more).
+    Second: z is played at least ln T times in each of them, or with probability T^(−1/3)/2 a phase is lost except for ln T rounds.
 
     Paper: Theorem 6 (ii) and the appendix
 
@@ -200,7 +202,7 @@ def theorem6_diameter(horizon: int, diameter: int) -> float:
 
 
 def cube_root(number: int) -> int:
-    """⌊number^(1/3)⌋, exactly: the float root is off by one at some cubes."""
+    """Return ⌊number^(1/3)⌋ exactly: the float root is off by one at some cubes."""
     root: int = round(number ** (1 / 3))
     while root**3 > number:
         root -= 1

@@ -1,4 +1,4 @@
-"""Diameters of concept classes: how many false positives `SafeCl` can be made to commit.
+"""Diameters of concept classes: the number of false positives that `SafeCl` can be forced to make.
 
 The diameter d_F is the length of the longest sequence x_1, …, x_m such that for each t some concept is +1 on x_t and −1
 on every earlier x_s.
@@ -17,22 +17,23 @@ from numpy.typing import ArrayLike, NDArray
 from swerve.core.errors import SpecError
 from swerve.core.spec import Natural, Positive, coerced
 
-NEAR = 1e-12  # 2/δ this close to a whole number (relative) is that number: 0.1 and 2/11 are not exact in binary
+NEAR = 1e-12  # 2/δ this close (relatively) to a whole number counts as that number: 0.1 and 2/11 are not exact in binary
 BAND = 1e-9  # a distance within this of 2δ counts as 2δ, hence as negative
-STATES = 100_000  # what a search may remember: some seconds, some tens of megabytes
+STATES = 100_000  # the most states that a search stores: some seconds, some tens of megabytes
 DEEPEST = 300  # the longest possible sequence that the recursion below can follow
+MOST_POINTS, MOST_FEATURES = 24, 3  # the exact search for hyperplanes tabulates all simplices of up to d + 1 points
 
 Moves = Callable[[int], list[tuple[int, int]]]
 
 
 def rectangle_diameter(d: int, margin: float) -> int:
-    """The diameter of axis-parallel rectangles with margin δ on the L∞ unit ball, exactly.
+    """Return the exact diameter of axis-parallel rectangles with margin δ on the L∞ unit ball.
 
     d_F = 1 + d·⌊2/δ⌋
 
-    The first context is always possible. Every later one is at L∞ distance ≥ δ from the rectangle around the earlier
-    ones, so it widens some interval by at least δ; an interval inside [−1, 1] can be widened ⌊2/δ⌋ times. `staircase` attains it.
-    A step of exactly δ counts (negative iff distance < δ). 2/δ within 10⁻¹² of a whole number is taken as that number.
+    The first context is always possible. Every later one is at L∞ distance ≥ δ from the rectangle around the earlier ones, so it
+    widens some interval by at least δ; an interval inside [−1, 1] can be widened ⌊2/δ⌋ times. `staircase` attains the diameter. A
+    step of exactly δ counts (negative iff distance < δ). 2/δ within 10⁻¹² of a whole number counts as that number.
 
     Paper: APR(d, δ)
 
@@ -44,14 +45,14 @@ def rectangle_diameter(d: int, margin: float) -> int:
 
 
 def steps(margin: float) -> int:
-    """⌊2/δ⌋: how many steps of δ lead from −1 to 1."""
+    """Return ⌊2/δ⌋, the number of steps of δ from −1 to 1."""
     ratio = 2 / margin
     near = round(ratio)
     return near if abs(ratio - near) <= NEAR * ratio else math.floor(ratio)
 
 
 def hyperplane_bound(d: int, margin: float) -> float:
-    """An upper bound on the diameter of hyperplanes with margin δ on the L2 unit ball.
+    """Return an upper bound on the diameter of hyperplanes with margin δ on the L2 unit ball.
 
     d_F ≤ (1 + 1/δ)^d: balls of radius δ around the contexts do not overlap and lie in a ball of radius 1 + δ.
 
@@ -69,13 +70,13 @@ def hyperplane_bound(d: int, margin: float) -> float:
 
 
 def line_diameter(margin: float) -> int:
-    """The diameter of hyperplanes with margin δ in one dimension, exactly.
+    """Return the exact diameter of hyperplanes with margin δ in one dimension.
 
     d_F = ⌈1/δ⌉
 
     The hull of the earlier contexts is an interval in [−1, 1]. Every context after the first lies further than 2δ from it and
     lengthens it by as much, so (m − 1)·2δ < 2; equal steps from −1 to 1 attain the largest such m. 1/δ within 10⁻¹² of a whole
-    number is taken as that number.
+    number counts as that number.
 
     Paper: HYP(1, δ)
 
@@ -89,12 +90,12 @@ def line_diameter(margin: float) -> int:
 
 
 def finite_diameter(matrix: ArrayLike, states: int = STATES) -> int:
-    """The diameter of a finite class, exactly: one row per concept, one column per context, entries −1, +1, 0 = null.
+    """Return the exact diameter of a finite class: one row per concept, one column per context, entries −1, +1, 0 = null.
 
-    What the future of a sequence depends on is its version space V, the concepts that are −1 on all of it: x may
-    follow iff some f in V has f(x) = +1, and leaves those of V with f(x) = −1. Longest path over version spaces, as bit masks.
+    The future of a sequence depends only on its version space V, the concepts that are −1 on all of it: x may follow iff some f in
+    V has f(x) = +1, and leaves the members of V with f(x) = −1. The diameter is the longest path over version spaces, as bit masks.
 
-    A class with more than `states` version spaces to look at is refused, as the search is exponential in the worst case.
+    A class with more than `states` version spaces is refused, because the search is exponential in the worst case.
 
     Paper: Definition 3, for any concept class
 
@@ -124,11 +125,11 @@ def finite_diameter(matrix: ArrayLike, states: int = STATES) -> int:
 
 
 def hyperplane_diameter(points: ArrayLike, margin: float, states: int = STATES) -> int:
-    """The diameter of hyperplanes with margin δ when only these contexts exist, exactly: up to 24 points, d ≤ 3.
+    """Return the exact diameter of hyperplanes with margin δ on these contexts alone: up to 24 points, d ≤ 3.
 
     x_t must lie further than 2δ (L2) from Co({x_1, …, x_{t−1}}). The point of a hull that is nearest to x lies in a simplex of at
-    most d + 1 of its points (Carathéodory), so one table says which points each such simplex keeps out, and the search is on
-    bit masks: a state is the set of all points inside the hull, which is the same for every order that leads to it.
+    most d + 1 of its points (Carathéodory). One table therefore lists the points that each such simplex excludes, and the search
+    works on bit masks: a state is the set of all points inside the hull, which does not depend on the order of the sequence.
 
     Distances within 10⁻⁹ of 2δ count as 2δ. More than `states` different hulls are refused.
 
@@ -141,8 +142,9 @@ def hyperplane_diameter(points: ArrayLike, margin: float, states: int = STATES) 
     table = np.asarray(points, dtype=np.float64)
     margin = coerced("hyperplane_diameter", "margin", Positive, margin)
     states = coerced("hyperplane_diameter", "states", Natural, states)
-    if table.ndim != 2 or not 1 <= table.shape[0] <= 24 or not 1 <= table.shape[1] <= 3:
-        raise SpecError("hyperplane_diameter", "points", f"shape {table.shape}", "1 to 24 points with 1 to 3 features each")
+    if table.ndim != 2 or not 1 <= table.shape[0] <= MOST_POINTS or not 1 <= table.shape[1] <= MOST_FEATURES:
+        allowed = f"1 to {MOST_POINTS} points with 1 to {MOST_FEATURES} features each"
+        raise SpecError("hyperplane_diameter", "points", f"shape {table.shape}", allowed)
     if not (np.linalg.norm(table, axis=1) <= 1 + BAND).all():
         raise SpecError("hyperplane_diameter", "points", points, "inside the L2 unit ball")
     corners, distances = _simplices(table)
@@ -153,7 +155,7 @@ def hyperplane_diameter(points: ArrayLike, margin: float, states: int = STATES) 
     hulls: dict[int, tuple[int, int]] = {}
 
     def hull(chosen: int) -> tuple[int, int]:
-        """The points inside the hull of `chosen`, and those that may still follow."""
+        """Return the points inside the hull of `chosen`, and the points that may still follow."""
         known = hulls.get(chosen)
         if known is None:
             faces = (corners & ~np.int64(chosen)) == 0
@@ -170,7 +172,7 @@ def hyperplane_diameter(points: ArrayLike, margin: float, states: int = STATES) 
 
 
 def _longest(start: int, moves: Moves, states: int, owner: str, field: str) -> int:
-    """The longest path from `start`; `moves` gives (upper bound on the path from there, state) for each step."""
+    """Return the length of the longest path from `start`; `moves` gives (upper bound on the rest, state) for each step."""
     memo: dict[int, int] = {}
 
     def visit(state: int) -> int:
@@ -178,7 +180,7 @@ def _longest(start: int, moves: Moves, states: int, owner: str, field: str) -> i
             return memo[state]
         best = 0
         for bound, after in sorted(moves(state), reverse=True):
-            if bound + 1 <= best:  # sorted: neither this step nor those after it can do better
+            if bound + 1 <= best:  # sorted: neither this step nor a later one can do better
                 break
             best = max(best, 1 + visit(after))
         if len(memo) >= states:
@@ -190,7 +192,7 @@ def _longest(start: int, moves: Moves, states: int, owner: str, field: str) -> i
 
 
 def _cliques(alive: int, close: list[int]) -> int:
-    """How many groups of mutually close points cover `alive`: a sequence can use at most one point of each group."""
+    """Return how many groups of mutually close points cover `alive`: a sequence can use at most one point of each group."""
     count = 0
     while alive:
         group = alive
@@ -203,10 +205,10 @@ def _cliques(alive: int, close: list[int]) -> int:
 
 
 def _simplices(points: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Every simplex of at most d + 1 of the points: its corners as a bit mask, and distances[simplex, point].
+    """Return every simplex of at most d + 1 of the points: its corners as a bit mask, and distances[simplex, point].
 
-    Each distance is to the projection on the simplex's affine hull where that falls inside the simplex, else infinite: a face
-    of the simplex, itself in the list, is nearer. A flat simplex is harmless: what it reports are points of the hull too.
+    A distance is to the projection on the simplex's affine hull if that falls inside the simplex, else infinite: a face of the
+    simplex, which is in the list too, is nearer. A degenerate simplex does no harm: the points that it reports are in the hull too.
     """
     count, d = points.shape
     masks: list[NDArray[np.int64]] = []

@@ -1,4 +1,4 @@
-"""The online prediction game that defines FP-complexity, with adversaries that try to win it."""
+"""The online prediction game that defines FP-complexity, and adversaries for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Concept = Callable[[Context], int | None]
 
 
 class Classifier(Protocol):
-    """What the game needs of a classifier: a prediction, and a place for the contexts that were no events."""
+    """The interface of a classifier in the game: predict, and learn a context that was no event."""
 
     def predict(self, x: Context, /) -> bool: ...
 
@@ -29,7 +29,7 @@ C = TypeVar("C", bound=Classifier)
 
 
 class Score(NamedTuple):
-    """How a game ended; `misses` is 0 for a safe classifier."""
+    """The result of a game; `misses` is 0 for a safe classifier."""
 
     false_positives: int
     misses: int
@@ -37,10 +37,10 @@ class Score(NamedTuple):
 
 
 def quiet(x: Context) -> int:
-    """The oracle under which nothing is an event: −1 everywhere.
+    """Return −1: the oracle without events.
 
-    It is the rectangle that contains the whole ball. No hyperplane of the class is −1 on the whole ball (|u| ≤ 1 leaves a
-    cap of height δ), so against `Hull` give a concept of the class instead.
+    It is the rectangle that contains the whole ball. No hyperplane of the class is −1 on the whole ball (|u| ≤ 1 leaves a cap of
+    height δ), so use a concept of the class against `Hull` instead.
 
     >>> quiet(np.zeros(2))
     -1
@@ -49,10 +49,10 @@ def quiet(x: Context) -> int:
 
 
 def play(classifier: Classifier, contexts: Iterable[ArrayLike], concept: Concept) -> Score:
-    """Play the game: one context a round, a prediction, and the correct label iff the prediction is a false positive.
+    """Play the game: one context per round, a prediction, and the correct label iff the prediction is a false positive.
 
     `concept` maps a context to −1 (no event), +1 (event) or None (null: the concept never emits it, so it is refused).
-    `contexts` is read one by one, so a generator that looks at the classifier is an adaptive adversary.
+    `contexts` is read one by one, so a generator that inspects the classifier is an adaptive adversary.
 
     Paper: Definition 2
 
@@ -82,12 +82,12 @@ def play(classifier: Classifier, contexts: Iterable[ArrayLike], concept: Concept
 
 
 def staircase(d: int, margin: float) -> Iterator[Context]:
-    """The adversary that is optimal against rectangles: from the corner (−1, …, −1), each coordinate upward in steps of δ.
+    """Yield the optimal adversary against rectangles: from the corner (−1, …, −1), each coordinate upward in steps of δ.
 
     1 + d·⌊2/δ⌋ contexts, every one a false positive of `SafeCl` on APR(d, δ) when the truth is `quiet`.
 
     A step is the smallest float that is ≥ δ above the last one both as x − high ≥ δ and as x ≥ high + δ. Where 2/δ is whole but δ
-    is not exact in binary (0.1), the last steps overshoot 1 by rounding, less than 10⁻¹⁵ each.
+    is not exact in binary (0.1), the last steps exceed 1 by rounding, by less than 10⁻¹⁵ each.
 
     Paper: APR(d, δ)
 
@@ -117,13 +117,13 @@ def _climb(d: int, margin: float) -> Iterator[Context]:
 
 
 def greedy(classifier: Classifier, pool: ArrayLike, concept: Concept = quiet, tries: int = 16, seed: int = 0) -> Iterator[Context]:
-    """An adaptive adversary for any classifier: the context that is called positive and teaches the least.
+    """Yield an adaptive adversary for any classifier: the context that is called positive and teaches the least.
 
     Each round draws up to `tries` contexts of the pool that are called positive, lets a copy of the classifier learn each, and
-    emits the one after which most of the pool is still called positive. Contexts where the concept is not −1 are left
-    out; each context is emitted once at most. Ends when nothing in the pool is called positive.
+    emits the one after which most of the pool is still called positive. Contexts where the concept is not −1 are omitted; each
+    context is emitted at most once. The sequence ends when nothing in the pool is called positive.
 
-    Paper: Definition 2 (the maximum there is over all sequences, so a greedy one gives a lower bound)
+    Paper: Definition 2 (its maximum is over all sequences, so a greedy one gives a lower bound)
 
     >>> class Threshold:
     ...     high = -np.inf
@@ -143,7 +143,7 @@ def greedy(classifier: Classifier, pool: ArrayLike, concept: Concept = quiet, tr
 
 def _least(classifier: Classifier, pool: list[Context], tries: int, generator: np.random.Generator) -> Iterator[Context]:
     while True:
-        # A safe classifier only ever turns contexts negative, so what was negative need not be asked again.
+        # A safe classifier only ever turns contexts negative, so negative contexts need not be asked again.
         pool = [x for x in pool if classifier.predict(x)]
         if not pool:
             return
@@ -156,7 +156,7 @@ def _least(classifier: Classifier, pool: list[Context], tries: int, generator: n
 
 
 def sphere(d: int, count: int, seed: int = 0) -> Context:
-    """`count` random contexts on the L2 unit sphere: in convex position, where a hull learns least from each.
+    """Return `count` random contexts on the L2 unit sphere: in convex position, where a hull learns least from each.
 
     >>> sphere(3, 100).shape
     (100, 3)
@@ -167,7 +167,7 @@ def sphere(d: int, count: int, seed: int = 0) -> Context:
 
 
 def cube(d: int, count: int, seed: int = 0) -> Context:
-    """`count` random contexts, uniform in the L∞ unit ball.
+    """Return `count` random contexts, uniform in the L∞ unit ball.
 
     >>> bool((abs(cube(3, 100)) <= 1).all())
     True
@@ -179,10 +179,10 @@ def cube(d: int, count: int, seed: int = 0) -> Context:
 def fp_complexity(
     factory: Callable[[], C], adversaries: Iterable[Callable[[C], Iterable[ArrayLike]]], concept: Concept = quiet
 ) -> int:
-    """The most false positives that any of the adversaries gets out of a fresh classifier: a lower bound on FP-complexity.
+    """Return the most false positives that any adversary forces from a new classifier: a lower bound on FP-complexity.
 
-    An adversary takes the classifier and gives the contexts; one that does not adapt ignores it. For `SafeCl` the result
-    is at most the diameter of the class. It can stay below it: all the false positives must be −1 under one concept.
+    An adversary takes the classifier and returns the contexts; one that does not adapt ignores it. For `SafeCl` the result is at
+    most the diameter of the class. It can be lower, because all false positives must be −1 under one concept.
 
     Paper: Definition 2
 

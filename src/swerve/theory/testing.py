@@ -1,4 +1,4 @@
-"""How long a test must be, and what its estimates of the gaps are worth (Theorems 2 and 3)."""
+"""The required length of a test, and the precision of its estimates of the gaps (Theorems 2 and 3)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from typing import Annotated
 from swerve.core.errors import SpecError
 from swerve.core.spec import Count, Gap, Natural, NonNegative, Positive, Range, coerced
 
-PROOF = 74.0  # the O(·) of δ(t), added up in `resolution`
+PROOF = 74.0  # the constant in the O(·) of δ(t), derived in `resolution`
+EARLIEST = 32  # Theorem 2 holds for t + t0 of at least this
 
 Rounds = Annotated[int, Range(2)]
 Estimate = Annotated[float, Range(-1.0, 1.0)]
 
 
 def test_length(n: int, shift: float, horizon: int, c: float = 4.0) -> int:
-    """L, the length of a testing phase in practice.
+    """Return L, the length of a testing phase in practice.
 
     L = ⌈c·n/ε_S²·ln T⌉
 
-    Default c = 4: measured at n = 5, ε = 0.3, the guess was wrong in 2 % of tests at c = 1, in 10⁻⁴ at c = 2, and never in
-    10⁴ tests at c = 4. The constant that the proofs imply is in `proof_length`.
+    The default is c = 4: measured at n = 5, ε = 0.3, the guess was wrong in 2 % of tests at c = 1, in 10⁻⁴ at c = 2, and never in
+    10⁴ tests at c = 4. `proof_length` has the constant that the proofs imply.
 
     Paper: Theorem 4, remark after Theorem 1
 
@@ -34,16 +35,16 @@ def test_length(n: int, shift: float, horizon: int, c: float = 4.0) -> int:
     return math.ceil(c * n / shift**2 * math.log(horizon))
 
 
-test_length.__test__ = False  # type: ignore[attr-defined]  # a function of the library that pytest would take for a test
+test_length.__test__ = False  # type: ignore[attr-defined]  # pytest would otherwise collect this function as a test
 
 
 def proof_length(n: int, shift: float, horizon: int) -> int:
-    """L with the constants of the proofs: useless in practice, and good to know.
+    """Return L with the constants of the proofs, which are far too large for practice.
 
     L = ⌈16·74²·n/ε_S²·ln(2T)⌉ = ⌈87616·n/ε_S²·ln(2T)⌉
 
-    Theorem 3 asks for δ(L) ≤ ε/4 with t0 = T, that is 74·√(n/L·ln(L + T)) ≤ ε/4; a test lies inside the horizon, L ≤ T,
-    so ln(L + T) ≤ ln(2T). A result above T says that the theorem promises nothing on this horizon.
+    Theorem 3 requires δ(L) ≤ ε/4 with t0 = T, that is 74·√(n/L·ln(L + T)) ≤ ε/4; a test lies inside the horizon, L ≤ T, so
+    ln(L + T) ≤ ln(2T). A result above T means that the theorem promises nothing on this horizon.
 
     Paper: Theorems 2 and 3
 
@@ -57,16 +58,16 @@ def proof_length(n: int, shift: float, horizon: int) -> int:
 
 
 def resolution(t: int, n: int, t0: int, constant: float = PROOF) -> float:
-    """δ(t): how far the estimate Δ_t(u) of UCB1(6, t0) can be from Δ(u), beyond a quarter of Δ(u) itself.
+    """Return δ(t), the largest error of the estimate Δ_t(u) of UCB1(6, t0), beyond a quarter of Δ(u) itself.
 
     δ(t) = 74·√(n/t·ln(t + t0)); |Δ(u) − Δ_t(u)| < Δ(u)/4 + δ(t) for all arms with probability 1 − (t0 + t)⁻²
 
-    Where 74 comes from, with d0 = √(n/t·ln(t + t0)) and r_t(u) = √(8·ln(t0 + t)/n_t(u)):
+    Derivation of 74, with d0 = √(n/t·ln(t + t0)) and r_t(u) = √(8·ln(t0 + t)/n_t(u)):
 
     - v*, played most in the last t/2 rounds, has n_t(v*) ≥ t/(2n), so r_t(v*) ≤ 4·d0;
     - s, its last round, has r_s(v*) ≤ 2·r_t(v*) ≤ 8·d0;
     - p(v*) + 7·r_s(v*) ≥ p(u) + 5·r_s(u) for every u; with the best arm as u, Δ(v*) ≤ 7·8·d0 = 56·d0;
-    - the same line gives 5·r_s(u) ≤ Δ(u) + 56·d0, and r_t(u) ≤ 5/4·r_s(u) ≤ Δ(u)/4 + 14·d0, where t + t0 ≥ 32 is used;
+    - the same inequality gives 5·r_s(u) ≤ Δ(u) + 56·d0, and r_t(u) ≤ 5/4·r_s(u) ≤ Δ(u)/4 + 14·d0, which uses t + t0 ≥ 32;
     - |Δ(u) − Δ_t(u)| ≤ Δ(v*) + r_t(v*) + r_t(u) ≤ Δ(u)/4 + (56 + 4 + 14)·d0.
 
     Paper: Theorem 2
@@ -78,15 +79,15 @@ def resolution(t: int, n: int, t0: int, constant: float = PROOF) -> float:
     n = coerced("resolution", "n", Natural, n)
     t0 = coerced("resolution", "t0", Count, t0)
     constant = coerced("resolution", "constant", Positive, constant)
-    if t + t0 < 32:
-        raise SpecError("resolution", "t", t, f"at least {32 - t0}: Theorem 2 needs t + t0 ≥ 32")
+    if t + t0 < EARLIEST:
+        raise SpecError("resolution", "t", t, f"at least {EARLIEST - t0}: Theorem 2 needs t + t0 ≥ {EARLIEST}")
     return float(constant * math.sqrt(n / t * math.log(t + t0)))
 
 
 def gap_interval(estimate: float, resolution: float) -> tuple[float, float]:
-    """The interval that holds Δ(u), given Δ_t(u) and δ(t).
+    """Return the interval that contains Δ(u), given Δ_t(u) and δ(t).
 
-    |Δ − Δ_t| < Δ/4 + δ means (Δ_t − δ)·4/5 < Δ < (Δ_t + δ)·4/3; a gap lies in [0, 1], so both ends are clipped to that.
+    |Δ − Δ_t| < Δ/4 + δ means (Δ_t − δ)·4/5 < Δ < (Δ_t + δ)·4/3; a gap lies in [0, 1], so both ends are clipped to that range.
 
     Paper: Theorem 2
 
@@ -100,9 +101,9 @@ def gap_interval(estimate: float, resolution: float) -> tuple[float, float]:
 
 
 def rough_interval(estimate: float, resolution: float) -> tuple[float, float]:
-    """The same in the paper's round numbers: Δ(u) is known up to a constant factor, or known to be small.
+    """Return the interval of `gap_interval` in the paper's round numbers: Δ(u) is known up to a constant factor, or small.
 
-    If δ < Δ_t/2 then Δ ≤ 2Δ_t ≤ 5Δ, so Δ is in [2/5·Δ_t, 2·Δ_t]; else Δ ≤ 4δ. Never narrower than `gap_interval`.
+    If δ < Δ_t/2 then Δ ≤ 2Δ_t ≤ 5Δ, so Δ is in [2/5·Δ_t, 2·Δ_t]; else Δ ≤ 4δ. It is never narrower than `gap_interval`.
 
     Paper: the remark after Theorem 2
 

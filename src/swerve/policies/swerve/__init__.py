@@ -1,4 +1,4 @@
-"""The policy Swerve: alarms are evidence, not truth."""
+"""The policy Swerve: an alarm is evidence for an event, not proof of one."""
 
 from swerve.policies.swerve.policy import Swerve
 from swerve.policies.swerve.posterior import ChangeTest

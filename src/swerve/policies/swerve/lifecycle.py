@@ -1,4 +1,4 @@
-"""The life of one of Swerve's tests: it opens, its alarm gets a verdict, which may be revised, and it ends."""
+"""The life of one of Swerve's tests: it opens, its alarm gets a verdict, the verdict may be revised, and the test closes."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from swerve.core.verbs import kernel
 from swerve.policies.swerve.posterior import begin_change, event_odds, join, share_changed, unseen_rise
 from swerve.policies.swerve.trust import came_true, tried
 
-QUIET, WAITING, CALLED_FALSE = 0, 1, 2  # an alarm's label: none is due; to be given; false, but it may still come true
-LATELY = 8  # plays of the leader since an alarm that show it is still what it was
-LONG = 50  # and before it, for there to be anything to compare with
-NOTHING = 1e-3  # a test without a waiting alarm is closed when its odds are below
+QUIET, WAITING, CALLED_FALSE = 0, 1, 2  # an alarm's label: none is due; due; false, but it may still be revised
+LATELY = 8  # plays of the leader since an alarm that suffice to show that it is unchanged
+LONG = 50  # plays of the leader before the alarm that are needed for the comparison
+NOTHING = 1e-3  # a test without a pending label closes when its odds are below this
+REVISE_MASK, CLOSE_MASK = 31, 63  # revisions are checked every 32 rounds and closing every 64, because the odds are slow to compute
 
 
 @kernel
 def lose(row, arm):
-    """The arm's old record is dropped: clicks for plays of before the test have nowhere to go.
+    """Note that the arm's old record was dropped: clicks for plays from before the test are no longer learnt.
 
-    Where the net had split the record, when the plays that are left were shown is not known, and clicks are taken as they come.
+    If the net had split the record, the times of the remaining plays are unknown, and all clicks are accepted.
     """
     if arm != row.split:
         row.kept[arm] = row.opened
@@ -26,11 +27,11 @@ def lose(row, arm):
 
 @kernel
 def open_test(spec, row, pool, falls, rises, now, caught=-1):
-    """Suspect an event in this round; the arm `caught`, if there is one, is the one that the net suspects."""
+    """Open a test for an event in this round; `caught` is the arm that the net suspects, or −1."""
     odds = 0.0
     if row.open != 0:
         odds, _ = event_odds(row.test)
-    dropped = begin_change(spec.test, row.test, row.open != 0, odds, falls, rises, spec.trust.most, caught)
+    dropped = begin_change(spec.test, row.test, row.open != 0, odds, falls, rises, spec.trust.max_leader_share, caught)
     for arm in range(row.test.given.shape[0]):
         if has(dropped, arm):
             lose(row, arm)
@@ -45,7 +46,7 @@ def open_test(spec, row, pool, falls, rises, now, caught=-1):
 
 @kernel
 def close_test(row):
-    """There was nothing: the records go on."""
+    """Close the test: nothing changed, and the new records are appended to the old ones."""
     row.open = 0
     for arm in range(row.test.given.shape[0]):
         join(row.test, arm)
@@ -53,7 +54,7 @@ def close_test(row):
 
 @kernel
 def kind(test):
-    """(1, 0) for a fall of the leader, (0, 1) for a rise of another arm, (0, 0) when nobody can say."""
+    """Return (1, 0) for a fall of the leader, (0, 1) for a rise of another arm, (0, 0) when the kind is unknown."""
     lead = test.leader
     stayed = has(test.stayed, lead)
     if has(test.moved, lead) or (not stayed and share_changed(test, lead, test.given[lead]) > 0.5):
@@ -65,7 +66,7 @@ def kind(test):
 
 @kernel
 def give_label(spec, row, delta):
-    """The verdict on the alarm that is waiting for one."""
+    """Give the verdict on the pending alarm."""
     test, lead = row.test, row.test.leader
     odds, _ = event_odds(test)
     if odds >= spec.true_from * (1.0 + odds):
@@ -82,17 +83,17 @@ def give_label(spec, row, delta):
     saw = min(max(1.0 - odds / test.prior, 0.0), 1.0)
     saw_fall = 1.0 if has(test.stayed, lead) else 1.0 - min(test.factor[lead], 1.0)
     tried(row.trust, delta.trust, row.signal, saw_fall, 1.0 - unseen_rise(spec.test, test), saw)
-    if saw > 0.5:  # the clicks spoke against it, not only its low odds: it may be taught
+    if saw > 0.5:  # the clicks spoke against an event, not only the low prior odds: teach the classifier
         learn(spec.classifier, delta.classifier, row.alarm)
     return LABEL_FALSE | LEARNT
 
 
 @kernel
 def follow_up(spec, row, delta):
-    """What is due in an open test: the verdict, its revision, the end."""
+    """Do what is due in an open test: give the verdict, revise it, or close the test."""
     if row.label == WAITING:
         return give_label(spec, row, delta) if row.t - row.since >= spec.verdict_after else 0
-    if row.label == CALLED_FALSE and row.t & 31 == 0:
+    if row.label == CALLED_FALSE and row.t & REVISE_MASK == 0:
         odds, _ = event_odds(row.test)
         if odds > spec.true_from * (1.0 + odds):
             row.label = QUIET
@@ -101,7 +102,7 @@ def follow_up(spec, row, delta):
             return LEARNT | REVISED
         if row.t - row.since >= spec.revise_until:
             row.label = QUIET
-    if row.label == QUIET and row.t & 63 == 0:
+    if row.label == QUIET and row.t & CLOSE_MASK == 0:
         odds, _ = event_odds(row.test)
         if odds < NOTHING:
             close_test(row)

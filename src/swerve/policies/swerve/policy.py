@@ -1,4 +1,4 @@
-"""Swerve: alarms are evidence, not truth. A test keeps the old record, and plays on what it believes."""
+"""Swerve: an alarm is evidence, not proof. A test keeps the old record, and play follows the posterior."""
 
 from __future__ import annotations
 
@@ -72,19 +72,21 @@ from swerve.policies.swerve.trust import (
     trust_pool_layout,
 )
 
-EIGHTH = np.uint64(61)  # a word shifted by so much is 0 one time in eight
+EIGHTH = np.uint64(61)  # a random word shifted right by this is 0 one time in eight
+HIGHEST = 10.0  # the net's log evidence is capped here: e^10 are odds of 22,000 to 1
+NEARLY_ONE = 1.0 - 1e-12  # keeps the probability that no arm changed below 1: it is divided by 1 minus this
 
 
 class Swerve(Spec):
-    """Thompson sampling that treats an alarm as a reason to look, and looks as far as alarms have deserved it.
+    """Thompson sampling that treats an alarm as evidence, and explores as much as past alarms justify.
 
-    A positive context opens a *test* (`ChangeTest`): the record so far is kept beside a new one, and with the prior that `Trust`
-    has learnt for this signal and query, the clicks decide whether there was an event and which arms changed. While an event is
-    the likelier case, play is Thompson sampling over that posterior. While it is not, the leader goes on, whose clicks cost
-    nothing and tell of its fall, and another arm is looked at once the chance that it has overtaken reaches `look_threshold`. A
-    passive detector, the net, watches all the time; after an alarm less proof is asked of it, in proportion to how often changes
-    have followed alarms with a delay. The verdict is given `verdict_after` rounds after the alarm and may be revised up to
-    `revise_until` rounds after it. What a test could not settle stays as a suspicion.
+    A positive context opens a *test* (`ChangeTest`): the old record is kept beside a new one. `Trust` supplies the prior for this
+    signal and query, and the clicks decide whether there was an event and which arms changed. While an event is the likelier case,
+    play is Thompson sampling over that posterior. While it is not, the leader is played, which costs nothing and reveals its fall,
+    and another arm is tried once the probability that it has overtaken reaches `look_threshold`. A passive detector, the net,
+    always watches; after an alarm it needs less evidence, in proportion to how often changes have followed alarms with a delay. The
+    verdict is given `verdict_after` rounds after the alarm and may be revised up to `revise_until` rounds after it. A suspicion
+    that a test could not settle is kept.
 
     Without alarms and without a net (`net=Blind()`) this is `Thompson`, draw for draw. With a safe classifier (`Rectangle`)
     contexts are fed back only when the clicks spoke against an event, as in the paper's BWC.
@@ -102,21 +104,21 @@ class Swerve(Spec):
     test: Spec = ChangeTest()
     trust: Spec = Trust()
     verdict_after: Natural = 200  # rounds from an alarm to its verdict
-    revise_until: Natural = 1000  # rounds after an alarm in which the verdict may be revised
-    min_test_rounds: Natural = 20  # before another alarm may open the next test;
-    unlikely_alarm_delay: NonNegative = 0.05  # more by a factor 1 + this / (chance that the new alarm is true)
-    prompt_fall_rounds: Natural = 40  # a fall found within so many came with its alarm; if most do, alarms are acted on at once
+    revise_until: Natural = 1000  # rounds after an alarm within which the verdict may be revised
+    min_test_rounds: Natural = 20  # rounds before another alarm may open the next test;
+    unlikely_alarm_delay: NonNegative = 0.05  # longer by the factor 1 + this / P(the new alarm is true)
+    prompt_fall_rounds: Natural = 40  # a fall found within this many rounds is prompt; if most are, alarms are acted on at once
     true_from: Gap = 0.9  # P(event) from which an alarm counts as true
-    look_threshold: Probability = 0.0075  # P(an arm has overtaken unseen) from which it is looked at
-    look_probability: Probability = 0.5  # the chance per round with which that is done
-    suspicion_odds: Positive = 0.3  # odds of an event that the net's suspicion begins with
-    unannounced_rate: Gap = 1e-6  # changes per round that nobody announces
+    look_threshold: Probability = 0.0075  # P(an arm has overtaken unseen) from which it is tried
+    look_probability: Probability = 0.5  # the probability per round of trying it
+    suspicion_odds: Positive = 0.3  # odds of an event when the net raises a suspicion
+    unannounced_rate: Gap = 1e-6  # changes per round without an alarm
 
     def check(self) -> None:
         if not predict.knows(self.classifier):
             self.refuse("classifier", "a classifier, such as QuantileBox()")
         if not evidence.knows(self.net):
-            self.refuse("net", "a detector that says since when: Split() or Blind()")
+            self.refuse("net", "a detector with the verbs evidence and onset: Split() or Blind()")
         if not isinstance(self.test, ChangeTest):
             self.refuse("test", "a ChangeTest()")
         if not isinstance(self.trust, Trust):
@@ -133,19 +135,19 @@ def _(spec, arms, features):
         ("starts", "i8"),
         ("open", "i8"),  # whether a test is open
         ("since", "i8"),  # the round it began in
-        ("opened", "f8"),  # and the time
-        ("split", "i8"),  # the arm whose new record the net had begin earlier, −1 for none
+        ("opened", "f8"),  # its start time
+        ("split", "i8"),  # the arm whose record the net has split, −1 for none
         ("label", "i8"),
         ("signal", "i8"),  # the feature that raised the alarm
-        ("alert", "i8"),  # the round up to which the net asks for less
+        ("alert", "i8"),  # until this round the net needs less evidence
         ("bonus", "f8"),  # how much less
         ("hasty", "i8"),  # whether to act on the alarm before the leader's clicks confirm it
         ("fell", "i8"),  # the round in which the leader was found to have changed, 0 before
-        ("caught", "i8"),  # whether the net found something after the alarm
-        ("last", "i8"),  # the arm shown in the round before, −1 when it has been seen to
+        ("caught", "i8"),  # whether the net detected a change after the alarm
+        ("last", "i8"),  # the arm shown in the last round, −1 after it was settled
         ("earned", "f8"),
         ("alarm", "f8", features),  # the context that opened the test
-        ("kept", "f8", arms),  # the time from which each arm's record reaches
+        ("kept", "f8", arms),  # the start time of each arm's record
         ("test", nested(change_layout(arms))),
         ("trust", nested(trust_layout())),
         ("net", nested(layout(spec.net, arms, features))),
@@ -243,11 +245,11 @@ def _(spec, row, pool, delta, now):
         report |= follow_up(spec, row, delta)
     intake(spec.net, row.net, arm, row.earned)
     score, plays, total = evidence(spec.net, row.net, arm, row.bonus if row.t < row.alert else 0.0)
-    # an open test that began about where the net suspects a change is that suspicion already
+    # if an open test began near the change that the net suspects, the test covers that suspicion already
     if score > 0.0 and (row.open == 0 or row.test.given[arm] == 0.0 or 2 * plays < row.test.new_plays[arm]):
         since, called = row.since, row.label != QUIET
         open_test(spec, row, pool, 0.5, 0.0, now, arm)
-        split_off(spec.test, row.test, arm, plays, total, spec.suspicion_odds * math.exp(min(score, 10.0)))
+        split_off(spec.test, row.test, arm, plays, total, spec.suspicion_odds * math.exp(min(score, HIGHEST)))
         row.hasty = 1
         row.since = since if called else row.t
         row.caught = 1 if row.t < row.alert else 0
@@ -261,14 +263,14 @@ def _(spec, row, pool, delta, x, told, now):
     if predict(spec.classifier, pool.classifier, delta.classifier, x, told):
         signal = blame(spec.classifier, pool.classifier, x)
         falls, rises = rates(spec.trust, row.trust, pool.trust, signal)
-        # an alarm that is hardly ever true must not cut short the test of one that is
+        # an alarm that is rarely true must not cut short the test of one that often is
         if row.open == 0 or row.t - row.since >= spec.min_test_rounds * (1.0 + spec.unlikely_alarm_delay / (falls + rises)):
             report |= ALARM
             if row.label == WAITING:
                 report |= give_label(spec, row, delta)
             row.trust.plain_fall, row.trust.plain_rise = plain_rates(spec.trust, pool.trust, signal)
             open_test(spec, row, pool, falls, rises, now)
-            later = (spec.trust.after + pool.trust.afters) / (1.0 + pool.trust.tests)
+            later = (spec.trust.prior_delayed_changes + pool.trust.afters) / (1.0 + pool.trust.tests)
             row.bonus = math.log1p(later / (spec.revise_until * spec.unannounced_rate))
             row.alert = row.t + spec.revise_until
             row.label = WAITING
@@ -276,7 +278,7 @@ def _(spec, row, pool, delta, x, told, now):
             row.caught = 0
             for j in range(min(len(x), row.alarm.shape[0])):
                 row.alarm[j] = x[j]
-    # one context in eight is plenty, chosen at random: every eighth would see one hour of the day only
+    # a random eighth of the contexts suffices; taking every eighth in turn would favour some hours of the day
     if at(row.rng, row.t) >> EIGHTH == 0 and absorb(spec.classifier, pool.classifier, delta.classifier, x):
         report |= LEARNT
     return report
@@ -284,11 +286,11 @@ def _(spec, row, pool, delta, x, told, now):
 
 @kernel
 def worth_a_look(spec, test, arm, odds, rise):
-    """While an event is unlikely: the chance with which an arm is taken for changed, so that it gets looked at."""
+    """Return the probability of treating an arm as changed, so that it is tried, while an event is unlikely."""
     if arm == test.leader:
-        return 0.0  # it is played anyway
+        return 0.0  # the leader is played anyway
     if rise < spec.look_threshold and test.anyway[arm] == 0.0:
-        return 0.0  # as below, without the divisions: nearly every arm in nearly every round
+        return 0.0  # the same result as below, without divisions: nearly every arm in nearly every round
     q = rise * share_changed(test, arm, test.given[arm]) + share_changed(test, arm, test.anyway[arm]) / (1.0 + odds)
     if q < spec.look_threshold or q * still_better(spec.test, test, arm) < spec.look_threshold:
         return 0.0
@@ -306,7 +308,7 @@ def _(spec, row, pool, available, now):
         if bold:
             word = wrap_add(word, GOLDEN)
             event = unit(mix(word)) * (1.0 + odds) < odds
-        else:  # P(an event that left the leader alone), for sums over single arms' shares
+        else:  # P(an event that left the leader unchanged), to be multiplied by each arm's share
             rise = odds / (1.0 + odds) * (1.0 - share_changed(test, test.leader, test.given[test.leader])) / (1.0 - none)
     best, chosen = -1.0, -1
     for arm in range(test.given.shape[0]):
@@ -317,7 +319,7 @@ def _(spec, row, pool, available, now):
                 word = wrap_add(word, GOLDEN)
                 if event and none > 0.0:  # at least one arm must have changed
                     changed = unit(mix(word)) * (1.0 - none) < share
-                    none = 0.0 if changed else min(none / (1.0 - share), 1.0 - 1e-12)
+                    none = 0.0 if changed else min(none / (1.0 - share), NEARLY_ONE)
                 else:
                     changed = unit(mix(word)) < share
             else:
@@ -355,7 +357,7 @@ def _(spec, row, arm, now):
 @reward.register(Swerve)
 def _(spec, row, arm, value, shown, now):
     if shown < row.kept[arm]:
-        return False  # its play was dropped, as of a time that is over
+        return False  # its play was dropped with the old record
     if row.last == arm:
         row.earned = min(row.earned + value, 1.0)
     if row.open != 0 and (shown >= row.opened or arm == row.split):

@@ -1,15 +1,17 @@
-"""Was there an event, and which arms did it change? A spike and slab per arm, and what to do about it.
+"""The posterior of an event and of the arms that it changed: a spike and slab per arm, and the decisions drawn from it.
 
-Per arm there are two records: `old`, from before a suspected change, and `new`, since. With E = "there was an event":
+Each arm has two records: `old`, from before a suspected change, and `new`, since then. With E = "there was an event":
 
-- given E, arm a has changed with probability `given_a`, independently, and at least one arm has (unless one is known to have);
-- given not E, arm a's old record is stale all the same with probability `anyway_a`: a suspicion from an earlier test that
-  nobody could settle;
-- a changed arm's new clicks come from a slab, a Beta(a, s)-Bernoulli that is fresh; an unchanged arm's go on as in its old
-  record. The Bayes factor of the two is kept up to date play by play, with one division.
+- given E, arm a has changed with probability `given_a`, independently of the others, and at least one arm has changed (unless one
+  is known to have changed);
+- given not E, the old record of arm a is stale with probability `anyway_a`, because of a suspicion that an earlier test could not
+  settle;
+- the new clicks of a changed arm come from a slab, a Beta(a, s)-Bernoulli without history; an unchanged arm continues its old
+  record. The Bayes factor of the two is updated with every play, by one division.
 
-The leader, the best arm before, can only fall, so its slab has half its click probability as mean; any other changed arm overtakes
-it with probability `upset`. Both slabs follow the level of the clicks: nothing here is tuned to a click-through rate.
+The leader, the best arm before, can only fall, so the mean of its slab is `fall_factor` times its click probability. Any other
+changed arm overtakes it with probability `overtake_probability`. Both slabs scale with the level of the clicks: nothing here is
+tuned to a click-through rate.
 
 The kernels work on a row with the fields of `change_layout`; tests compare them with an enumeration of all sets of changed arms.
 """
@@ -25,46 +27,50 @@ from swerve.core.tables import bit
 from swerve.core.verbs import kernel
 from swerve.detectors.split import log_bayes
 
-MOST = 1e8  # Bayes factors are kept within [1/MOST, MOST]: beyond, nothing more is decided by them
-TOP = 1e200  # and products of them below this
-HALFWAY = 0.5 * math.log(MOST)  # the log of one that a test begins with at most: at MOST, what comes after could not add to it
-SURE = 1e6  # odds within [1/SURE, SURE]
-FEW = 40  # plays up to which the tail of a Beta is summed exactly
+MOST = 1e8  # Bayes factors are kept within [1/MOST, MOST]: more extreme ones would not change any decision
+TOP = 1e200  # products of Bayes factors are kept below this
+HALFWAY = 0.5 * math.log(MOST)  # the largest log Bayes factor at the start of a test: at log(MOST) later clicks could not add
+SURE = 1e6  # odds are kept within [1/SURE, SURE]
+FEW = 40  # up to this many plays the tail of a Beta is summed exactly
 LEAST = 1e-5  # a suspicion below this is not carried over
-CERTAIN = 2
-CAUGHT = 0.95  # how likely the arm that the net has caught has changed, if anything has
+CLEAR = 0.01  # an arm is decided to be unchanged only if its suspicion from earlier tests is below this
+NEARLY_ONE = 1.0 - 1e-9  # a probability from here on counts as 1
+NEARLY_NONE = 1e-9  # the smallest probability that odds are divided by
+CERTAIN = 2  # the value of `found` when a changed arm proves an event
+CAUGHT = 0.95  # the probability that the arm caught by the net has changed, given an event
 
 
 class ChangeTest(Spec):
-    """What is expected of an event, and when an arm is decided about.
+    """Prior beliefs about an event, and the thresholds for deciding about an arm.
 
-    Beta(a, b) is the prior of an arm's click probability (`upset` is exact for a = 1). Given an event, each arm but the leader
-    has changed with probability `others`; a changed leader has a mean of `fall` times what it had, and a changed other arm is
-    better than the leader was with probability `upset`. An arm is decided to have changed when P(changed) > `sure` and its own
-    clicks say so by a Bayes factor of `proof`, and to be unchanged when P(changed | event) < 1 − `sure`.
+    Beta(a, b) is the prior of an arm's click probability (`overtake_probability` is exact for a = 1). Given an event, each arm but
+    the leader has changed with probability `other_change_probability`. The mean of a changed leader is `fall_factor` times its
+    former mean. Another changed arm is better than the leader was with probability `overtake_probability`. An arm is decided to
+    have changed when P(changed) > `decision_confidence` and the Bayes factor of its own clicks exceeds `min_bayes_factor`. It is
+    decided to be unchanged when P(changed | event) < 1 − `decision_confidence`.
     """
 
     a: Positive = 1.0
     b: Positive = 1.0
-    others: Gap = 0.5
-    fall: Gap = 0.5
-    upset: Gap = 0.25
-    sure: Annotated[float, Range(0.5, 1.0, open_low=True, open_high=True)] = 0.95
-    proof: Positive = 5.0
+    other_change_probability: Gap = 0.5
+    fall_factor: Gap = 0.5
+    overtake_probability: Gap = 0.25
+    decision_confidence: Annotated[float, Range(0.5, 1.0, open_low=True, open_high=True)] = 0.95
+    min_bayes_factor: Positive = 5.0
 
 
 def change_layout(arms: int) -> list[tuple[Any, ...]]:
-    """Two records per arm, how they compare, and what is believed about the event."""
+    """Return the fields: two records per arm, their comparison, and the belief about the event."""
     return [
-        ("odds", "f8"),  # prior odds of E, with the evidence of the arms that have been decided about
-        ("prior", "f8"),  # what they were when the test began
-        ("leader", "i8"),  # the arm that was best before
-        ("top", "f8"),  # and its click probability
+        ("odds", "f8"),  # prior odds of E, including the evidence of the arms that were decided
+        ("prior", "f8"),  # the odds at the start of the test
+        ("leader", "i8"),  # the best arm before
+        ("top", "f8"),  # its click probability
         ("fall", "f8"),  # slabs: a changed leader is a Beta(a, fall), any other changed arm a Beta(a, rise)
         ("rise", "f8"),
         ("found", "i8"),  # 1 when an arm is known to have changed, CERTAIN when that proves an event
-        ("moved", "i8"),  # the arms decided to have changed (mask)
-        ("stayed", "i8"),  # and those decided not to have
+        ("moved", "i8"),  # mask of the arms decided to have changed
+        ("stayed", "i8"),  # mask of the arms decided to be unchanged
         ("old_plays", "i8", arms),
         ("old_total", "f8", arms),
         ("new_plays", "i8", arms),
@@ -72,7 +78,7 @@ def change_layout(arms: int) -> list[tuple[Any, ...]]:
         ("factor", "f8", arms),  # Bayes factor of "changed" from the new record
         ("given", "f8", arms),
         ("anyway", "f8", arms),
-        ("click_scale", "f8", arms),  # the samplers' scales for both records together (see `Thompson`)
+        ("click_scale", "f8", arms),  # the scales of the samplers for both records together (see `Thompson`)
         ("skip_scale", "f8", arms),
     ]
 
@@ -82,25 +88,25 @@ def change_layout(arms: int) -> list[tuple[Any, ...]]:
 
 @kernel
 def clipped(value, most):
-    """`value` within [1/most, most]."""
+    """Return `value` clipped to [1/most, most]."""
     return min(max(value, 1.0 / most), most)
 
 
 @kernel
 def plays_in(row, arm):
-    """Plays in both records."""
+    """Return the plays in both records."""
     return row.old_plays[arm] + row.new_plays[arm]
 
 
 @kernel
 def total_in(row, arm):
-    """What the plays of both records have earned."""
+    """Return the total reward in both records."""
     return row.old_total[arm] + row.new_total[arm]
 
 
 @kernel
 def rescale(spec, row, arm):
-    """Keep what the sampler needs of both records together."""
+    """Update the scales of the samplers for both records together."""
     clicks = spec.a + total_in(row, arm)
     row.click_scale[arm] = gamma_scale(clicks)
     row.skip_scale[arm] = gamma_scale(spec.a + spec.b + plays_in(row, arm) - clicks)
@@ -108,7 +114,7 @@ def rescale(spec, row, arm):
 
 @kernel
 def empty(row, arm):
-    """Nothing new, and no suspicion."""
+    """Empty the new record and remove the suspicion."""
     row.new_plays[arm] = 0
     row.new_total[arm] = 0.0
     row.factor[arm] = 1.0
@@ -118,7 +124,7 @@ def empty(row, arm):
 
 @kernel
 def forget(spec, row, arm):
-    """Both records are void."""
+    """Empty both records."""
     row.old_plays[arm] = 0
     row.old_total[arm] = 0.0
     empty(row, arm)
@@ -127,7 +133,7 @@ def forget(spec, row, arm):
 
 @kernel
 def join(row, arm):
-    """The new record goes on where the old one ended."""
+    """Append the new record to the old one."""
     row.old_plays[arm] = plays_in(row, arm)
     row.old_total[arm] = total_in(row, arm)
     empty(row, arm)
@@ -135,7 +141,7 @@ def join(row, arm):
 
 @kernel
 def drop(spec, row, arm):
-    """The old record is void."""
+    """Replace the old record by the new one."""
     row.old_plays[arm] = row.new_plays[arm]
     row.old_total[arm] = row.new_total[arm]
     empty(row, arm)
@@ -144,13 +150,13 @@ def drop(spec, row, arm):
 
 @kernel
 def slab(row, arm):
-    """The second parameter of the Beta that a changed arm's click probability comes from."""
+    """Return the second parameter of the Beta prior of a changed arm."""
     return row.fall if arm == row.leader else row.rise
 
 
 @kernel
 def count_play(spec, row, arm):
-    """A new play that earned nothing (yet): the Bayes factor gains the ratio of the two predictions of a skip."""
+    """Count a new play with reward 0: the Bayes factor gains the ratio of the two predictions of a skip."""
     skips = row.new_plays[arm] - row.new_total[arm]
     b = slab(row, arm)
     fresh = (b + skips) / (spec.a + b + row.new_plays[arm])
@@ -161,14 +167,14 @@ def count_play(spec, row, arm):
 
 @kernel
 def count_old_click(row, arm, value):
-    """A play of before the suspected change, which was counted as a skip, earned `value` after all."""
+    """Add `value` to a play from before the suspected change, which was counted as a skip."""
     row.old_total[arm] = min(row.old_total[arm] + value, float(row.old_plays[arm]))
 
 
 @kernel
 def count_click(spec, row, arm, value):
-    """A play that was counted as a skip earned `value` after all."""
-    if row.new_total[arm] + value > row.new_plays[arm]:  # there is no new play left that can have earned it
+    """Add `value` to a play that was counted as a skip."""
+    if row.new_total[arm] + value > row.new_plays[arm]:  # no new play is left that can have earned it
         count_old_click(row, arm, value)
         return
     clicks, skips = spec.a + row.new_total[arm], row.new_plays[arm] - row.new_total[arm] - value
@@ -183,19 +189,19 @@ def count_click(spec, row, arm, value):
 
 @kernel
 def likelihood(row, arm, prior):
-    """How likely the arm's new record is when it has changed with probability `prior`, relative to "unchanged"."""
+    """Return the likelihood of the arm's new record if it has changed with probability `prior`, relative to "unchanged"."""
     return 1.0 + prior * (row.factor[arm] - 1.0)
 
 
 @kernel
 def share_changed(row, arm, prior):
-    """P(the arm has changed | its new record), when that was `prior` before."""
+    """Return P(the arm has changed | its new record) for the prior probability `prior`."""
     return prior * row.factor[arm] / likelihood(row, arm, prior)
 
 
 @kernel
 def event_odds(row):
-    """Posterior odds of E; and P(no arm has changed | the records) if arms changed independently (0 when one is known to have)."""
+    """Return the posterior odds of E, and P(no arm has changed | records) if arms are independent (0 if one is known to have)."""
     with_event, without, prior_none = 1.0, 1.0, 1.0
     for arm in range(row.given.shape[0]):
         if row.given[arm] > 0.0 or row.anyway[arm] > 0.0:
@@ -207,27 +213,27 @@ def event_odds(row):
     if row.found != 0:
         return clipped(row.odds * with_event / without, SURE), 0.0
     none = prior_none / with_event
-    if none >= 1.0 - 1e-9:
+    if none >= NEARLY_ONE:
         return 0.0, 0.0
     return min(row.odds * (with_event / without) * ((1.0 - none) / (1.0 - prior_none)), SURE), none
 
 
 @kernel
 def suspicion(row, arm, odds):
-    """P(the arm's old record is stale), by this event or an earlier one."""
+    """Return P(the arm's old record is stale), because of this event or an earlier one."""
     p = odds / (1.0 + odds)
     return p * share_changed(row, arm, row.given[arm]) + (1.0 - p) * share_changed(row, arm, row.anyway[arm])
 
 
 @kernel
 def still_better(spec, row, arm):
-    """P(a fresh arm with this new record is better than the leader was), relative to one without: what is left of a suspicion."""
+    """Return P(a changed arm with this new record is better than the leader was), relative to an arm without a new record."""
     n, s = row.new_plays[arm], row.new_total[arm]
     if n == 0:
         return 1.0
     if n > FEW:
         return 1.0 if s > row.top * n else 0.0
-    # the tail of a Beta(1 + s, 1 + n − s) is that of a binomial; a whole exponent would round differently when compiled
+    # the tail of a Beta(1 + s, 1 + n − s) is that of a binomial; float(): a whole exponent would round differently when compiled
     term = (1.0 - row.top) ** float(n + 1)
     tail = term
     for i in range(int(s)):
@@ -238,13 +244,16 @@ def still_better(spec, row, arm):
 
 @kernel
 def unseen_rise(spec, row):
-    """How likely the records are if some arm but the leader has changed, relative to no event: near 1 when nobody looked."""
+    """Return the likelihood of the records if an arm other than the leader has changed, relative to no event.
+
+    It is near 1 when the other arms were not played.
+    """
     some, none = 1.0, 1.0
     for arm in range(row.given.shape[0]):
         if arm != row.leader and plays_in(row, arm) > 0:
             if (row.stayed >> arm) & 1 != 0:
-                some *= 1.0 - spec.others
-                none *= 1.0 - spec.others
+                some *= 1.0 - spec.other_change_probability
+                none *= 1.0 - spec.other_change_probability
             else:
                 some = min(some * likelihood(row, arm, row.given[arm]), TOP)
                 none *= 1.0 - row.given[arm]
@@ -256,11 +265,11 @@ def unseen_rise(spec, row):
 
 @kernel
 def begin_change(spec, row, open_before, odds, falls, rises, most, caught=-1):
-    """Suspect an event now: it lets the leader fall with probability `falls`, and another arm rise with probability `rises`.
+    """Start to suspect an event: the leader falls with probability `falls`, another arm rises with probability `rises`.
 
-    Of a test that was open (with posterior `odds`) arms more likely stale than not lose their old record; the others keep it,
-    and the suspicion that is left. Returns the arms that lost it. The arm `caught`, if there is one, will be split off where the
-    net says: it keeps all of its record, which is what proves the change.
+    If a test was open (with posterior `odds`), arms that are more likely stale than not lose their old record; the others keep it
+    and their remaining suspicion. Return the mask of the arms that lost it. The arm `caught`, if any, keeps its whole record, which
+    is the evidence for its change; the caller splits the record where the net suspects the change.
     """
     dropped = 0
     if open_before:
@@ -277,21 +286,21 @@ def begin_change(spec, row, open_before, odds, falls, rises, most, caught=-1):
         if mean > best:
             best, row.leader = mean, arm
     row.top = (total_in(row, row.leader) + spec.a) / (plays_in(row, row.leader) + spec.a + spec.b)
-    row.fall = spec.a * (1.0 / (spec.fall * row.top) - 1.0)
-    row.rise = math.log(spec.upset) / math.log1p(-row.top)
+    row.fall = spec.a * (1.0 / (spec.fall_factor * row.top) - 1.0)
+    row.rise = math.log(spec.overtake_probability) / math.log1p(-row.top)
     for arm in range(row.given.shape[0]):
-        given = min(falls / (falls + rises), most) if arm == row.leader else spec.others
+        given = min(falls / (falls + rises), most) if arm == row.leader else spec.other_change_probability
         anyway = 0.0
         if open_before:
             anyway = row.anyway[arm] * still_better(spec, row, arm)
             anyway = anyway if anyway >= LEAST else 0.0
             join(row, arm)
         if plays_in(row, arm) == 0:
-            given, anyway = 0.0, 0.0  # nothing is known that could have changed
+            given, anyway = 0.0, 0.0  # an arm without a record has nothing that could be stale
         row.given[arm] = 1.0 - (1.0 - given) * (1.0 - anyway)
         row.anyway[arm] = anyway
     chance = falls + rises
-    row.odds = clipped(chance / max(1.0 - chance, 1e-9), SURE)
+    row.odds = clipped(chance / max(1.0 - chance, NEARLY_NONE), SURE)
     row.prior = row.odds
     row.found = 0
     row.moved = 0
@@ -301,7 +310,7 @@ def begin_change(spec, row, open_before, odds, falls, rises, most, caught=-1):
 
 @kernel
 def split_off(spec, row, arm, plays, total, odds):
-    """The last `plays` plays of the arm, which earned `total`, are suspected to be after a change, with posterior `odds`."""
+    """Treat the last `plays` plays of the arm, which earned `total`, as played after a suspected change with posterior `odds`."""
     n, s = plays_in(row, arm), total_in(row, arm)
     plays, total = min(plays, n), min(total, s)
     row.old_plays[arm] = n - plays
@@ -317,7 +326,7 @@ def split_off(spec, row, arm, plays, total, odds):
 
 @kernel
 def prior_none(row):
-    """P(no arm has changed), before the new records."""
+    """Return P(no arm has changed), before the new records."""
     none = 1.0
     for arm in range(row.given.shape[0]):
         none *= 1.0 - row.given[arm]
@@ -326,24 +335,24 @@ def prior_none(row):
 
 @kernel
 def verdict(spec, row, arm):
-    """1: the arm has changed; −1: it has not; 0: not decided, or decided before."""
+    """Return 1 if the arm has changed, −1 if it has not, 0 if that is undecided or was decided before."""
     if row.given[arm] == 0.0:
         return 0
     share = share_changed(row, arm, row.given[arm])
-    if share > spec.sure and row.factor[arm] > spec.proof:
+    if share > spec.decision_confidence and row.factor[arm] > spec.min_bayes_factor:
         odds, _ = event_odds(row)
-        return 1 if suspicion(row, arm, odds) > spec.sure else 0
-    return -1 if share < 1.0 - spec.sure and row.anyway[arm] < 0.01 else 0
+        return 1 if suspicion(row, arm, odds) > spec.decision_confidence else 0
+    return -1 if share < 1.0 - spec.decision_confidence and row.anyway[arm] < CLEAR else 0
 
 
 @kernel
 def decide_changed(spec, row, arm, plays, total):
-    """The arm has changed, and its last `plays` plays are after that; what this says about E stays in the odds."""
+    """Decide that the arm has changed `plays` plays ago; keep the evidence about E in the odds."""
     if row.anyway[arm] > 0.0:
         some = 1.0 if row.found != 0 else 1.0 - prior_none(row)
         row.odds = clipped(row.odds * row.given[arm] / row.anyway[arm] / some, SURE)
         row.found = max(row.found, 1)
-    else:  # only an event can have changed it: nothing that other arms do takes that back
+    else:  # only an event can have changed it: evidence from other arms cannot undo that
         row.odds = SURE
         row.found = CERTAIN
     row.moved |= bit(arm)
@@ -355,7 +364,7 @@ def decide_changed(spec, row, arm, plays, total):
 
 @kernel
 def decide_unchanged(row, arm):
-    """The arm has not changed; what this says about E stays in the odds."""
+    """Decide that the arm is unchanged; keep the evidence about E in the odds."""
     if row.found == 0:
         before = 1.0 - prior_none(row)
         given, row.given[arm] = row.given[arm], 0.0

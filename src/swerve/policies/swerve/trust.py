@@ -1,9 +1,9 @@
-"""How often alarms come true: learnt over all queries, per signal, and for each query how it differs from the others.
+"""The rates at which alarms come true, learnt over all queries, per signal and per query.
 
-An event is a *fall* of the leader, which shows by itself, or a *rise* of another arm, which shows only to those who look. The
-two have rates of their own, and a test counts as a trial only as far as it could have seen the event: a test in which nobody
-looked at the other arms says nothing about rises, and must not teach that there are none. That is what keeps the rates from
-talking themselves down.
+An event is a *fall* of the leader, which shows in its own clicks, or a *rise* of another arm, which shows only if that arm is
+played. Falls and rises have separate rates, and a test counts as a trial only to the extent that it could have detected the event.
+A test that did not play the other arms says nothing about rises and must not lower their rate. Otherwise low rates would reinforce
+themselves.
 """
 
 from __future__ import annotations
@@ -13,32 +13,38 @@ from typing import Any
 from swerve.core.spec import Gap, Positive, Spec
 from swerve.core.verbs import kernel
 
+HIGHEST = 0.999  # the largest probability of an event: the odds stay finite
+
 
 class Trust(Spec):
-    """What is believed of alarms at first, and how fast that gives way.
+    """Prior beliefs about alarms, and how fast evidence replaces them.
 
-    fall rate = (falls + falls seen) / (trials + trials seen), and the same for rises; times how much oftener this signal's alarms
-    are true (the average signal weighs `per_signal` alarms); times (m + the query's events) / (m + the events expected of it),
-    m = `per_query`, a Gamma-Poisson frailty: queries differ. After each trial what was counted before weighs `memory` times as
-    much. The leader's share of events is at most `most`: rises are never ruled out.
+    fall rate = (prior_falls + falls seen) / (prior_trials + trials seen); rises have the same formula. The rate is multiplied by
+    how much more often the alarms of this signal are true (the average over all signals has the weight of `signal_prior_alarms`
+    alarms), and by (m + events of the query) / (m + events expected of it), m = `query_prior_events`: a Gamma-Poisson frailty,
+    because queries differ. Each trial multiplies the weight of earlier counts by `retention_per_trial`. The leader's share of
+    events is at most `max_leader_share`, so that rises are never ruled out.
     """
 
-    falls: Positive = 0.5
-    rises: Positive = 0.25
-    trials: Positive = 5.0
-    per_signal: Positive = 8.0
-    per_query: Positive = 0.1
-    memory: Gap = 0.999
-    most: Gap = 0.995
-    after: Positive = 0.2  # changes that come only some time after their alarm, per alarm, before any was seen
+    prior_falls: Positive = 0.5
+    prior_rises: Positive = 0.25
+    prior_trials: Positive = 5.0
+    signal_prior_alarms: Positive = 8.0
+    query_prior_events: Positive = 0.1
+    retention_per_trial: Gap = 0.999
+    max_leader_share: Gap = 0.995
+    prior_delayed_changes: Positive = 0.2  # changes per alarm that come some time after it, before any was seen
 
     def check(self) -> None:
-        if self.falls + self.rises >= self.trials:
-            self.refuse("trials", f"> falls + rises = {self.falls + self.rises:g}: they are how many of the trials were true")
+        if self.prior_falls + self.prior_rises >= self.prior_trials:
+            self.refuse(
+                "prior_trials",
+                f"> prior_falls + prior_rises = {self.prior_falls + self.prior_rises:g}: these are the trials that were true",
+            )
 
 
 def trust_layout() -> list[tuple[Any, ...]]:
-    """What a query knows of its own events, and how likely one was thought when its last alarm came."""
+    """Return the fields: a query's own events, and the probability of an event at its last alarm."""
     return [
         ("falls", "f8"),
         ("rises", "f8"),
@@ -50,16 +56,16 @@ def trust_layout() -> list[tuple[Any, ...]]:
 
 
 def trust_pool_layout(features: int) -> list[tuple[Any, ...]]:
-    """What all queries together know."""
+    """Return the fields: the counts over all queries."""
     return [
-        ("fresh", "i8"),  # in a delta: whether there is anything to fold in
+        ("fresh", "i8"),  # in a delta: whether there is anything to fold
         ("falls", "f8"),
         ("rises", "f8"),
         ("fall_trials", "f8"),
         ("rise_trials", "f8"),
         ("tests", "f8"),
-        ("afters", "f8"),  # changes that the net found some time after an alarm
-        ("swift", "f8"),  # falls that showed at once, and those that took their time
+        ("afters", "f8"),  # changes that the net detected some time after an alarm
+        ("swift", "f8"),  # falls found soon after their alarm, and falls found later
         ("slow", "f8"),
         ("trues_of", "f8", features),
         ("alarms_of", "f8", features),
@@ -68,7 +74,7 @@ def trust_pool_layout(features: int) -> list[tuple[Any, ...]]:
 
 @kernel
 def forget_trust(row):
-    """A query of which nothing is known."""
+    """Reset the counts of a query."""
     row.falls = 0.0
     row.rises = 0.0
     row.fall_trials = 0.0
@@ -79,27 +85,29 @@ def forget_trust(row):
 
 @kernel
 def plain_rates(spec, pool, signal):
-    """How likely an alarm of this signal is a fall, and a rise, on any query."""
-    falls = (spec.falls + pool.falls) / (spec.trials + pool.fall_trials)
-    rises = (spec.rises + pool.rises) / (spec.trials + pool.rise_trials)
+    """Return the probabilities that an alarm of this signal is a fall, and a rise, on an average query."""
+    falls = (spec.prior_falls + pool.falls) / (spec.prior_trials + pool.fall_trials)
+    rises = (spec.prior_rises + pool.rises) / (spec.prior_trials + pool.rise_trials)
     overall = falls + rises
-    own = (spec.per_signal * overall + pool.trues_of[signal]) / (spec.per_signal + pool.alarms_of[signal]) / overall
+    own = (
+        (spec.signal_prior_alarms * overall + pool.trues_of[signal]) / (spec.signal_prior_alarms + pool.alarms_of[signal]) / overall
+    )
     return min(falls * own, 1.0), min(rises * own, 1.0)
 
 
 @kernel
 def rates(spec, row, pool, signal):
-    """The same on this query."""
+    """Return the probabilities that an alarm of this signal is a fall, and a rise, on this query."""
     falls, rises = plain_rates(spec, pool, signal)
-    falls *= (spec.per_query + row.falls) / (spec.per_query + row.fall_trials)
-    rises *= (spec.per_query + row.rises) / (spec.per_query + row.rise_trials)
-    scale = min(1.0, 0.999 / (falls + rises))
+    falls *= (spec.query_prior_events + row.falls) / (spec.query_prior_events + row.fall_trials)
+    rises *= (spec.query_prior_events + row.rises) / (spec.query_prior_events + row.rise_trials)
+    scale = min(1.0, HIGHEST / (falls + rises))
     return falls * scale, rises * scale
 
 
 @kernel
 def came_true(row, delta, signal, fall, rise):
-    """An alarm was true: a fall, a rise, or nobody can say which."""
+    """Count a true alarm: a fall, a rise, or (0, 0) when the kind is unknown."""
     delta.fresh = 1
     delta.trues_of[signal] += 1.0
     row.falls += fall
@@ -110,7 +118,7 @@ def came_true(row, delta, signal, fall, rise):
 
 @kernel
 def tried(row, delta, signal, saw_fall, saw_rise, saw):
-    """A test is over that could have seen a fall, a rise, any event with these weights."""
+    """Count a finished test that could have detected a fall, a rise, or any event with these weights."""
     delta.fresh = 1
     delta.tests += 1.0
     delta.alarms_of[signal] += saw
@@ -122,23 +130,23 @@ def tried(row, delta, signal, saw_fall, saw_rise, saw):
 
 @kernel
 def merge_trust(spec, pool, delta):
-    """Fold in what was learnt, after the rest has faded a little."""
+    """Merge a delta into the pool, after reducing the weight of the earlier counts."""
     if delta.fresh == 0:
         return
-    fade = spec.memory**delta.tests
+    fade = spec.retention_per_trial**delta.tests
     pool.tests = fade * pool.tests + delta.tests
     pool.afters = fade * pool.afters + delta.afters
-    fade = spec.memory ** (delta.swift + delta.slow)
+    fade = spec.retention_per_trial ** (delta.swift + delta.slow)
     pool.swift = fade * pool.swift + delta.swift
     pool.slow = fade * pool.slow + delta.slow
-    fade = spec.memory**delta.fall_trials
+    fade = spec.retention_per_trial**delta.fall_trials
     pool.falls = fade * pool.falls + delta.falls
     pool.fall_trials = fade * pool.fall_trials + delta.fall_trials
-    fade = spec.memory**delta.rise_trials
+    fade = spec.retention_per_trial**delta.rise_trials
     pool.rises = fade * pool.rises + delta.rises
     pool.rise_trials = fade * pool.rise_trials + delta.rise_trials
     for j in range(pool.trues_of.shape[0]):
-        fade = spec.memory ** delta.alarms_of[j]
+        fade = spec.retention_per_trial ** delta.alarms_of[j]
         pool.trues_of[j] = fade * pool.trues_of[j] + delta.trues_of[j]
         pool.alarms_of[j] = fade * pool.alarms_of[j] + delta.alarms_of[j]
 

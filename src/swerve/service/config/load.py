@@ -229,7 +229,9 @@ def policy_of(config: Config) -> Spec:
             )
             raise FieldsError(("policy", "test_length"), message)
         spec = rebuilt(spec, lambda part: {"length": length} if part in testable else {})
-    spec = rebuilt(spec, lambda part: {"grace": config.policy.grace_seconds} if isinstance(part, BWC) and not part.grace else {})
+    spec = rebuilt(
+        spec, lambda part: {"click_wait": config.policy.grace_seconds} if isinstance(part, BWC) and not part.click_wait else {}
+    )
     if isinstance(spec, Swerve) and config.policy.grace_seconds:
         spec = Patient(spec, config.policy.grace_seconds)
     if reads_context(spec) and not signal_names(config):

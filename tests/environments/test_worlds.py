@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swerve import SwerveError, Traffic
-from swerve.environments.contract import NEVER, Line, advance, assemble, best, chance, click
+from swerve.environments.worlds import NEVER, Line, advance, assemble, best, chance, click
 
 CHANCE = st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.75, 1.0])
 
@@ -57,26 +57,26 @@ def test_a_walk_through_the_rounds_meets_every_change_in_its_round(histories):
     world = made(histories)
     spec = world.spec
     for query, history in enumerate(histories):
-        place = world.places[query]
+        cursor = world.cursors[query]
         for t in range(1, 40):
-            told = advance(spec, world.scene[0], world.segments, place)
+            told = advance(spec, world.scene[0], world.segments, cursor)
             now = [p for since, p in history if since <= t][-1]
             assert told == (t > 1 and any(since == t for since, _ in history))
-            assert [chance(spec, world.scene[0], world.segments, place, arm) for arm in range(3)] == now
-            assert best(spec, world.scene[0], world.segments, place) == max(now)
+            assert [chance(spec, world.scene[0], world.segments, cursor, arm) for arm in range(3)] == now
+            assert best(spec, world.scene[0], world.segments, cursor) == max(now)
             for arm in range(3):
-                got = click(spec, world.scene[0], world.segments, place, arm)
+                got = click(spec, world.scene[0], world.segments, cursor, arm)
                 assert got or now[arm] < 1.0
                 assert not got or now[arm] > 0.0
 
 
 def test_one_number_decides_for_all_arms_of_a_round():
     world = made([[(1, [0.2, 0.5, 0.9])]])
-    place = world.places[0]
+    cursor = world.cursors[0]
     seen = set()
     for _ in range(200):
-        advance(world.spec, world.scene[0], world.segments, place)
-        clicks = tuple(bool(click(world.spec, world.scene[0], world.segments, place, arm)) for arm in range(3))
+        advance(world.spec, world.scene[0], world.segments, cursor)
+        clicks = tuple(bool(click(world.spec, world.scene[0], world.segments, cursor, arm)) for arm in range(3))
         seen.add(clicks)
     assert seen == {(False, False, False), (False, False, True), (False, True, True), (True, True, True)}
 
@@ -102,16 +102,16 @@ def test_a_line_may_be_a_change_an_event_a_signal_or_any_of_them(histories):
     world = assemble(Traffic(), 3, arms=3, features=0, histories=histories, schedule=schedule)
     shifts, distances = [], []
     for query, lines in enumerate(histories):
-        place, by_round = world.places[query], {line.since: line for line in lines}
+        cursor, by_round = world.cursors[query], {line.since: line for line in lines}
         before, lost, last = None, None, 1
         for t in range(1, 60):
-            told = advance(world.spec, world.scene[0], world.segments, place)
+            told = advance(world.spec, world.scene[0], world.segments, cursor)
             line = by_round.get(t)
             now = [entry.chances for entry in lines if entry.since <= t][-1]
             begins = line is not None and t > 1  # in its first round a query has nothing to differ from
             assert told == (begins and line.event)
-            assert place["signal"] == (line.signal if begins else 0)  # any number, not only whether there is one
-            assert [chance(world.spec, world.scene[0], world.segments, place, arm) for arm in range(3)] == now
+            assert cursor["signal"] == (line.signal if begins else 0)  # any number, not only whether there is one
+            assert [chance(world.spec, world.scene[0], world.segments, cursor, arm) for arm in range(3)] == now
             if told:
                 shifts += [] if lost is None else [lost]
                 former = [arm for arm in range(3) if before[arm] == max(before)]

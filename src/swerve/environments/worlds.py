@@ -1,10 +1,9 @@
-"""What an environment must answer, and the tables that a drawn problem instance consists of.
+"""The verbs of an environment, and the tables of a drawn problem instance.
 
-An environment spec describes a family of problems; `world(spec, seed)` draws one instance of it. The instance is data: who asks
-when (`schedule`), where each query stands (`places`), and the click probabilities between events (`segments`). The four
-questions of a round (is it an event, what is the context, does this arm get a click, what would the best arm get) are verbs
-over that data. Everything random is keyed by (seed, query, round), never by what a policy does, so that runs of different
-policies are paired.
+An environment spec describes a family of problems; `world(spec, seed)` draws one instance of it. The instance is data: the query of
+each round (`schedule`), the progress of each query (`cursors`), and the click probabilities between events (`segments`). The
+questions of a round (is it an event, what is the context, is this arm clicked, how good is the best arm) are verbs over that data.
+All randomness is keyed by (seed, query, round) and never depends on the policy, so that runs of different policies are paired.
 """
 
 from __future__ import annotations
@@ -22,35 +21,35 @@ from swerve.core.spec import Spec, record_dtype
 from swerve.core.tables import Table, capacity, nested
 from swerve.core.verbs import kernel, verb
 
-NEVER = np.iinfo(np.int64).max
+NEVER = np.iinfo(np.int64).max  # the round of an event that does not occur
 
 
 @kernel
-def _advance(spec, scene, segments, place):
-    place.t += 1
-    place.signal = 0
-    if place.t == place.ahead:
-        place.segment += 1
-        line = segments[place.segment]
-        place.ahead = line.until
-        place.signal = line.signal
+def _advance(spec, scene, segments, cursor):
+    cursor.t += 1
+    cursor.signal = 0
+    if cursor.t == cursor.ahead:
+        cursor.segment += 1
+        line = segments[cursor.segment]
+        cursor.ahead = line.until
+        cursor.signal = line.signal
         return line.event
     return 0
 
 
 @kernel
-def _chance(spec, scene, segments, place, arm):
-    return segments[place.segment].chance[arm]
+def _chance(spec, scene, segments, cursor, arm):
+    return segments[cursor.segment].chance[arm]
 
 
 @kernel
-def _best(spec, scene, segments, place):
-    return segments[place.segment].best
+def _best(spec, scene, segments, cursor):
+    return segments[cursor.segment].best
 
 
 @kernel
-def _click(spec, scene, segments, place, arm):
-    return unit(at(place.clicks, place.t)) < chance(spec, scene, segments, place, arm)
+def _click(spec, scene, segments, cursor, arm):
+    return unit(at(cursor.clicks, cursor.t)) < chance(spec, scene, segments, cursor, arm)
 
 
 @verb
@@ -59,36 +58,36 @@ def world(spec, seed):
 
 
 @verb(default=_advance)
-def advance(spec, scene, segments, place):
-    """Go to the query's next round; 1 if it is an event, else 0."""
+def advance(spec, scene, segments, cursor):
+    """Move the cursor to the query's next round; return 1 if it is an event, else 0."""
 
 
 @verb
-def context(spec, scene, place, told, x):
-    """Write the round's context into x."""
+def context(spec, scene, cursor, event, x):
+    """Write the round's context into x; `event` is 1 if the round is an event, else 0."""
 
 
 @verb(default=_chance)
-def chance(spec, scene, segments, place, arm):
-    """An arm's click probability in this round."""
+def chance(spec, scene, segments, cursor, arm):
+    """Return an arm's click probability in this round."""
 
 
 @verb(default=_best)
-def best(spec, scene, segments, place):
-    """The best arm's click probability in this round."""
+def best(spec, scene, segments, cursor):
+    """Return the best arm's click probability in this round."""
 
 
 @verb(default=_click)
-def click(spec, scene, segments, place, arm):
-    """Whether this arm would be clicked in this round."""
+def click(spec, scene, segments, cursor, arm):
+    """Return whether this arm would be clicked in this round."""
 
 
-PLACE = record_dtype(
+CURSOR = record_dtype(
     [
-        ("t", "i8"),  # rounds this query has had
-        ("segment", "i8"),  # which line of `segments` holds now
+        ("t", "i8"),  # rounds of this query so far
+        ("segment", "i8"),  # the current line of `segments`
         ("ahead", "i8"),  # the round of the next line
-        ("signal", "i8"),  # what this round's context announces, 0 for nothing: not every event is announced in its own round
+        ("signal", "i8"),  # the signal in this round's context, 0 for none: not every event is announced in its own round
         ("clicks", "u8"),  # stream of click uniforms, one per round
         ("contexts", "u8"),  # stream of contexts
     ]
@@ -97,46 +96,46 @@ PLACE = record_dtype(
 
 @dataclasses.dataclass
 class World:
-    """One drawn instance. `k`, `shift` (ε_S) and `gap` (Δ) are what the paper's bounds are stated in."""
+    """One drawn instance. `k`, `shift` (ε_S) and `gap` (Δ) are the quantities of the paper's bounds."""
 
     spec: Spec
     seed: int
     arms: int
     features: int
     schedule: NDArray[np.int32]
-    rounds: NDArray[np.int64]  # how many rounds each query has
-    places: Table
+    rounds: NDArray[np.int64]  # the number of rounds of each query
+    cursors: Table
     segments: Table
     scene: Table
     owner: NDArray[np.int64]  # the query of each segment
 
     @property
     def queries(self) -> int:
-        """How many queries there are."""
-        return len(self.places)
+        """Return the number of queries."""
+        return len(self.cursors)
 
     @property
     def events(self) -> NDArray[np.int64]:
-        """The number of events of each query."""
+        """Return the number of events of each query."""
         return np.bincount(self.owner, weights=self.segments["event"], minlength=self.queries).astype(np.int64)
 
     @property
     def k(self) -> int:
-        """The number of events, all queries together."""
+        """Return the number of events of all queries together."""
         return int(self.events.sum())
 
     @property
     def chances(self) -> NDArray[np.float64]:
-        """Click probabilities, one line per segment."""
+        """Return the click probabilities, one row per segment."""
         table: NDArray[np.float64] = self.segments["chance"][:, : self.arms]
         return table
 
     @property
     def shift(self) -> float:
-        """ε_S: the least that a formerly best arm falls short of the new best at an event (inf without events).
+        """Return ε_S: the least distance of a formerly best arm below the new best at an event (inf without events).
 
-        An event must cost at least one formerly optimal arm that much; with ties, the one that falls furthest counts. Where
-        click probabilities glide, what they come to before the next event counts.
+        With ties, the formerly best arm that falls furthest counts. Where click probabilities glide, the last ones before the next
+        event count.
         """
         chances, out = self.chances, np.inf
         for i in np.flatnonzero(self.segments["event"]):
@@ -149,14 +148,14 @@ class World:
 
     @property
     def gap(self) -> float:
-        """Δ: the least suboptimality of a suboptimal arm in any round (inf when no arm is suboptimal)."""
+        """Return Δ: the least suboptimality of a suboptimal arm in any round (inf when no arm is suboptimal)."""
         short = self.chances.max(axis=1, keepdims=True) - self.chances
         positive = short[short > 0.0]
         return float(positive.min()) if positive.size else float("inf")
 
     @property
     def distance(self) -> int:
-        """The least number of rounds between two events of one query, the start counted as one (NEVER without events)."""
+        """Return the least number of rounds between two events of a query; the start counts as an event (NEVER without events)."""
         out, query, last = int(NEVER), -1, 1
         for owner, line in zip(self.owner, self.segments, strict=True):
             if owner != query:
@@ -168,9 +167,9 @@ class World:
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """From round `since` of a query on: its click probabilities, whether that round is an event, and what it announces.
+    """The click probabilities of a query from round `since` on, whether that round is an event, and its signal.
 
-    `signal` is 0 when nothing is announced; what other numbers mean is up to the environment's `context`.
+    `signal` is 0 for none; the environment's `context` defines the meaning of other numbers.
     """
 
     since: int
@@ -180,7 +179,7 @@ class Line:
 
 
 def segment_dtype(arms: int) -> np.dtype[Any]:
-    """Click probabilities from round `since` to before round `until`, and what happens in its first round."""
+    """Return the record type of a segment: click probabilities from `since` to before `until`, and the event of its first round."""
     room = capacity("arms", arms)
     return record_dtype(
         [("since", "i8"), ("until", "i8"), ("event", "i8"), ("signal", "i8"), ("best", "f8"), ("chance", "f8", room)]
@@ -198,38 +197,37 @@ def assemble(
     scene: list[tuple[Any, ...]] | None = None,
     facts: dict[str, Any] | None = None,
 ) -> World:
-    """A world from each query's history: the rounds at which its click probabilities change, round 1 first, and what they are then.
+    """Return a world from each query's history: the rounds at which its click probabilities change, starting with round 1.
 
-    An entry (round, probabilities) is an announced event; a `Line` can say otherwise.
-
-    `scene` and `facts` are what the environment's own `context` needs to know: fields, and their values.
+    An entry (round, probabilities) is an announced event; a `Line` can be anything else. `scene` and `facts` are the fields and the
+    values that the environment's own `context` reads.
     """
     capacity("arms", arms), capacity("features", features)
     rounds = np.bincount(schedule, minlength=len(histories)).astype(np.int64)
     segments = np.zeros(sum(map(len, histories)), segment_dtype(arms))
-    places = np.zeros(len(histories), PLACE)
+    cursors = np.zeros(len(histories), CURSOR)
     owner = np.zeros(len(segments), np.int64)
     line = 0
     for query, history in enumerate(histories):
         lines = [entry if isinstance(entry, Line) else Line(*entry) for entry in history]
         if not lines or lines[0].since != 1:
             raise SwerveError(f"the history of query {query} must begin with round 1")
-        places[query]["segment"] = line
-        places[query]["ahead"] = lines[1].since if len(lines) > 1 else NEVER
-        places[query]["clicks"] = split(seed, "clicks", query)
-        places[query]["contexts"] = split(seed, "contexts", query)
+        cursors[query]["segment"] = line
+        cursors[query]["ahead"] = lines[1].since if len(lines) > 1 else NEVER
+        cursors[query]["clicks"] = split(seed, "clicks", query)
+        cursors[query]["contexts"] = split(seed, "contexts", query)
         for number, entry in enumerate(lines):
             if len(entry.chances) != arms:
                 raise SwerveError(f"query {query}, round {entry.since}: {len(entry.chances)} click probabilities for {arms} arms")
             segments[line]["since"] = entry.since
             segments[line]["until"] = lines[number + 1].since if number + 1 < len(lines) else NEVER
-            if number > 0:  # in its first round a query has nothing to differ from
+            if number > 0:  # the first round of a query cannot be an event
                 segments[line]["event"], segments[line]["signal"] = entry.event, entry.signal
             segments[line]["chance"][:arms] = entry.chances
             segments[line]["best"] = max(entry.chances)
             owner[line] = query
             line += 1
-    told = np.zeros(1, nested(scene or []))
+    table = np.zeros(1, nested(scene or []))
     for name, fact in (facts or {}).items():
-        told[0][name] = fact
-    return World(spec, seed, arms, features, schedule, rounds, places, segments, told, owner)
+        table[0][name] = fact
+    return World(spec, seed, arms, features, schedule, rounds, cursors, segments, table, owner)
