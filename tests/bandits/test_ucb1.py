@@ -93,7 +93,7 @@ def test_questions_about_the_row():
     contract.reward(spec, row, 1, 1.0, 0.0, 0.0)
     packed = pack(spec)[0]
     for asked in (spec, packed):
-        assert contract.slots(asked, row) == 8
+        assert contract.room(asked, row) == 8
         assert contract.played(asked, row) == 2
         assert (contract.plays_of(asked, row, 1), contract.mean_of(asked, row, 1)) == (2, 0.5)
         assert (contract.plays_of(asked, row, 0), contract.mean_of(asked, row, 0)) == (0, 0.0)

@@ -45,7 +45,7 @@ def all_verbs() -> list[Verb]:
 
 VERBS = all_verbs()
 ASKED: set[str] = set()
-ANSWERS = {"guess": (0, 0), "test_length": 5, "slots": ARMS, "played": 100, "domain": True, "reads_context": True, "plays_of": 1}
+ANSWERS = {"guess": (0, 0), "test_length": 5, "room": ARMS, "played": 100, "domain": True, "reads_context": True, "plays_of": 1}
 
 
 def noting(verb):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from swerve.core.contract import begin, evict, layout, mean_of, played, plays_of, restart, reward, show, slots
+from swerve.core.contract import begin, evict, layout, mean_of, played, plays_of, restart, reward, room, show
 from swerve.core.verbs import kernel
 
 
@@ -45,7 +45,7 @@ def count_layout(spec: Any, arms: int, features: int) -> list[tuple[Any, ...]]:
 
 
 @kernel
-def count_slots(spec, row):
+def count_room(spec, row):
     return row.plays.shape[0]
 
 
@@ -73,7 +73,7 @@ def counting(cls: type) -> type:
         (show, count_show),
         (reward, count_reward),
         (evict, count_evict),
-        (slots, count_slots),
+        (room, count_room),
         (played, count_played),
         (plays_of, count_plays_of),
         (mean_of, count_mean_of),

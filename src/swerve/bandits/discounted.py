@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any
 
-from swerve.core.contract import begin, evict, layout, mean_of, played, plays_of, restart, reward, select, show, slots
+from swerve.core.contract import begin, evict, layout, mean_of, played, plays_of, restart, reward, room, select, show
 from swerve.core.rng import beta, gamma_scale
 from swerve.core.spec import Count, Natural, Positive, Range, Spec, coerced
 from swerve.core.tables import has
@@ -131,7 +131,7 @@ def discount_reward(spec, row, arm, value, shown, now):
 
 
 @kernel
-def discount_slots(spec, row):
+def discount_room(spec, row):
     return row.plays.shape[0]
 
 
@@ -157,7 +157,7 @@ for _cls in (DUCB, DTS):
     evict.register(_cls)(discount_evict)
     show.register(_cls)(discount_show)
     reward.register(_cls)(discount_reward)
-    slots.register(_cls)(discount_slots)
+    room.register(_cls)(discount_room)
     played.register(_cls)(discount_played)
     plays_of.register(_cls)(discount_plays_of)
     mean_of.register(_cls)(discount_mean_of)

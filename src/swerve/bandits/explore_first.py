@@ -12,8 +12,8 @@ from swerve.core.contract import (
     mean_of,
     played,
     plays_of,
+    room,
     select,
-    slots,
     test_length,
 )
 from swerve.core.rng import GOLDEN, draw, mix, wrap_add
@@ -58,10 +58,10 @@ def _(spec, row, pool, available, now):
     if played(spec.bandit, row.bandit) >= spec.length:
         return select(spec.bandit, row.bandit, pool.bandit, available, now)
     n = 0
-    for arm in range(slots(spec.bandit, row.bandit)):
+    for arm in range(room(spec.bandit, row.bandit)):
         n += has(available, arm)
     left = np.int64(draw(row) * n)
-    for arm in range(slots(spec.bandit, row.bandit)):
+    for arm in range(room(spec.bandit, row.bandit)):
         if has(available, arm):
             if left == 0:
                 return arm
@@ -77,7 +77,7 @@ def _(spec):
 @guess.register(ExploreFirst)
 def _(spec, row):
     best, leader = -1.0, 0
-    for arm in range(slots(spec.bandit, row.bandit)):
+    for arm in range(room(spec.bandit, row.bandit)):
         mu = mean_of(spec.bandit, row.bandit, arm)
         if plays_of(spec.bandit, row.bandit, arm) > 0 and mu > best:
             best, leader = mu, arm

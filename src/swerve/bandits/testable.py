@@ -16,8 +16,8 @@ from swerve.core.contract import (
     played,
     plays_of,
     restart,
+    room,
     show,
-    slots,
     test_length,
 )
 from swerve.core.errors import SwerveError, shown
@@ -55,7 +55,7 @@ def sort_out(bandit, row, leader, epsilon):
     """Return (G⁺, G⁻) by distance from the leader's average. Unplayed arms are in neither."""
     plus, minus = np.int64(0), np.int64(0)
     top = mean_of(bandit, row, leader)
-    for arm in range(slots(bandit, row)):
+    for arm in range(room(bandit, row)):
         if plays_of(bandit, row, arm) > 0:
             gap = top - mean_of(bandit, row, arm)
             if gap <= 0.25 * epsilon:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from swerve.core.contract import begin, evict, layout, mean_of, played, plays_of, restart, reward, select, show, slots
+from swerve.core.contract import begin, evict, layout, mean_of, played, plays_of, restart, reward, room, select, show
 from swerve.core.spec import NonNegative, Positive, Spec
 from swerve.core.tables import has
 
@@ -91,7 +91,7 @@ def _(spec, row, arm):
     row.width[arm] = math.inf if spec.plays_offset == 0.0 else 1.0 / math.sqrt(spec.plays_offset)
 
 
-@slots.register(UCB1)
+@room.register(UCB1)
 def _(spec, row):
     return row.plays.shape[0]
 

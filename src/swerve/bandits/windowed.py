@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from swerve.core.contract import begin, evict, layout, mean_of, played, plays_of, restart, reward, select, show, slots
+from swerve.core.contract import begin, evict, layout, mean_of, played, plays_of, restart, reward, room, select, show
 from swerve.core.rng import beta, gamma_scale
 from swerve.core.spec import Count, Natural, Positive, Spec, coerced
 from swerve.core.tables import has
@@ -155,7 +155,7 @@ def window_reward(spec, row, arm, value, shown, now):
 
 
 @kernel
-def window_slots(spec, row):
+def window_room(spec, row):
     return row.plays.shape[0]
 
 
@@ -182,7 +182,7 @@ for _cls in (SWUCB, SWTS):
     evict.register(_cls)(window_evict)
     show.register(_cls)(window_show)
     reward.register(_cls)(window_reward)
-    slots.register(_cls)(window_slots)
+    room.register(_cls)(window_room)
     played.register(_cls)(window_played)
     plays_of.register(_cls)(window_plays_of)
     mean_of.register(_cls)(window_mean_of)

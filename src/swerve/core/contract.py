@@ -154,7 +154,7 @@ def test_length(spec):
 
 
 @verb
-def slots(spec, row):
+def room(spec, row):
     """Return the number of arms that the row has room for."""
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeVar, overload
 
 from swerve.core.contract import layout, pool_layout, select
+from swerve.core.pages import order, present, respond
 from swerve.core.tables import nested
 from swerve.core.verbs import WRAPPING, Verb
 
@@ -43,6 +44,9 @@ def wrapping(cls: Any = None, /, *, without: Collection[Verb] = ()) -> Any:
         WRAPPING[cls] = frozenset(without)
         layout.register(cls)(inner_layout)
         pool_layout.register(cls)(inner_pool_layout)
+        for verb in (order, present, respond):  # in terms of the wrapper's own select, show and reward
+            assert verb.default is not None, "every policy can show a page"
+            verb.register(cls)(verb.default)
         select.register(cls)(select.passing)  # explicitly: the catalogue lists classes that implement `select`
         return cls
 

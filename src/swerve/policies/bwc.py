@@ -27,9 +27,9 @@ from swerve.core.contract import (
     predict,
     reads_context,
     restart,
+    room,
     settle,
     show,
-    slots,
     starts,
     test_length,
     testing,
@@ -127,7 +127,7 @@ def next_phase(spec, row):
 @kernel
 def comparable(spec, row):
     """Return whether an arm of G⁺_i was played in this phase; otherwise the two guesses cannot be compared."""
-    for arm in range(slots(spec.bandit, row.bandit)):
+    for arm in range(room(spec.bandit, row.bandit)):
         if has(row.plus, arm) and plays_of(spec.bandit, row.bandit, arm) > 0:
             return True
     return False

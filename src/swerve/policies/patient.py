@@ -19,10 +19,10 @@ from swerve.core.contract import (
     plays_of,
     restart,
     reward,
+    room,
     select,
     settle,
     show,
-    slots,
     test_length,
 )
 from swerve.core.spec import NonNegative, Spec
@@ -34,7 +34,7 @@ PARTS = 4  # measured: with 2, regret at clicks 100 rounds late was 1.4 times as
 MOST = 65535  # the most plays of one arm that a 16-bit part can hold
 
 
-@wrapping(without=(guess, test_length, slots, played, mean_of))  # not testable: waiting plays are missing from the bandit's counts
+@wrapping(without=(guess, test_length, room, played, mean_of))  # not testable: waiting plays are missing from the bandit's counts
 class Patient(Spec):
     """Hold every play back for `click_wait`, then pass it to the bandit with its reward, as if it had been shown at that moment.
 
