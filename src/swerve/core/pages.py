@@ -48,11 +48,11 @@ def _order(spec, row, pool, given, page, now):
 @kernel
 def _present(spec, row, pool, page, number, now):
     show(spec, row, page[0], now)
-    return 0
+    return 1
 
 
 @kernel
-def _respond(spec, row, pool, page, before, after, number, shown, now):
+def _respond(spec, row, pool, page, seen, before, after, number, shown, now):
     if after & ~before & 1 == 0:
         return False
     return reward(spec, row, page[0], 1.0, shown, now)
@@ -65,13 +65,16 @@ def order(spec, row, pool, given, page, now):
 
 @verb(default=_present)
 def present(spec, row, pool, page, number, now):
-    """Count a page as shown and not clicked. `number` is the decision's: latent draws are a function of it."""
+    """Count a page as shown and not clicked; return the mask of the slots that count as seen.
+
+    Users do not look at every slot. Whether a slot counts as seen is a draw; `number`, the decision's, determines it.
+    """
 
 
 @verb(default=_respond)
-def respond(spec, row, pool, page, before, after, number, shown, now):
+def respond(spec, row, pool, page, seen, before, after, number, shown, now):
     """Replace the clicks `before` of a page shown at `shown` by `after`; return whether the policy learnt anything.
 
-    Both are masks of slots: bit 0 is the top. Clicks arrive in any order and one at a time or together. As long as no other page
+    `seen` is what `present` returned. Clicks arrive in any order and one at a time or together. As long as no other page
     of the query is shown in between, the row ends in the same bytes.
     """

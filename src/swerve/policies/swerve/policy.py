@@ -37,11 +37,12 @@ from swerve.core.contract import (
     starts,
     testing,
 )
-from swerve.core.rng import GOLDEN, at, beta, gamma_scale, mix, unit, wrap_add
+from swerve.core.rng import at
 from swerve.core.spec import Gap, Natural, NonNegative, Positive, Probability, Spec
 from swerve.core.tables import bit, has, nested
 from swerve.core.verbs import kernel
 from swerve.detectors.split import Split
+from swerve.policies.swerve.draws import begin_draws, draw_chance, draw_changed
 from swerve.policies.swerve.lifecycle import QUIET, WAITING, follow_up, give_label, lose, open_test
 from swerve.policies.swerve.posterior import (
     ChangeTest,
@@ -51,14 +52,10 @@ from swerve.policies.swerve.posterior import (
     count_play,
     decide_changed,
     decide_unchanged,
-    event_odds,
     forget,
     plays_in,
     rescale,
-    share_changed,
-    slab,
     split_off,
-    still_better,
     verdict,
 )
 from swerve.policies.swerve.trust import (
@@ -74,7 +71,6 @@ from swerve.policies.swerve.trust import (
 
 EIGHTH = np.uint64(61)  # a random word shifted right by this is 0 one time in eight
 HIGHEST = 10.0  # the net's log evidence is capped here: e^10 are odds of 22,000 to 1
-NEARLY_ONE = 1.0 - 1e-12  # keeps the probability that no arm changed below 1: it is divided by 1 minus this
 
 
 class Swerve(Spec):
@@ -218,13 +214,10 @@ def _(spec, row, arm):
         row.split = -1
 
 
-@settle.register(Swerve)
-def _(spec, row, pool, delta, now):
-    arm = row.last
-    if arm < 0:
-        return 0
+@kernel
+def settle_play(spec, row, pool, delta, arm, earned, follow, now):
+    """Judge one play whose reward is known: the arm's verdict in an open test, then the net. `follow`: do what else is due."""
     report = 0
-    row.last = -1
     if row.open != 0:
         found = verdict(spec.test, row.test, arm)
         if found > 0:
@@ -242,8 +235,9 @@ def _(spec, row, pool, delta, now):
                 report |= LEARNT
         elif found < 0:
             decide_unchanged(row.test, arm)
-        report |= follow_up(spec, row, delta)
-    intake(spec.net, row.net, arm, row.earned)
+        if follow:
+            report |= follow_up(spec, row, delta)
+    intake(spec.net, row.net, arm, earned)
     score, plays, total = evidence(spec.net, row.net, arm, row.bonus if row.t < row.alert else 0.0)
     # if an open test began near the change that the net suspects, the test covers that suspicion already
     if score > 0.0 and (row.open == 0 or row.test.given[arm] == 0.0 or 2 * plays < row.test.new_plays[arm]):
@@ -255,6 +249,15 @@ def _(spec, row, pool, delta, now):
         row.caught = 1 if row.t < row.alert else 0
         report |= RESTARTED
     return report
+
+
+@settle.register(Swerve)
+def _(spec, row, pool, delta, now):
+    arm = row.last
+    if arm < 0:
+        return 0
+    row.last = -1
+    return settle_play(spec, row, pool, delta, arm, row.earned, True, now)
 
 
 @observe.register(Swerve)
@@ -284,62 +287,31 @@ def _(spec, row, pool, delta, x, told, now):
     return report
 
 
-@kernel
-def worth_a_look(spec, test, arm, odds, rise):
-    """Return the probability of treating an arm as changed, so that it is tried, while an event is unlikely."""
-    if arm == test.leader:
-        return 0.0  # the leader is played anyway
-    if rise < spec.look_threshold and test.anyway[arm] == 0.0:
-        return 0.0  # the same result as below, without divisions: nearly every arm in nearly every round
-    q = rise * share_changed(test, arm, test.given[arm]) + share_changed(test, arm, test.anyway[arm]) / (1.0 + odds)
-    if q < spec.look_threshold or q * still_better(spec.test, test, arm) < spec.look_threshold:
-        return 0.0
-    return max(q, spec.look_probability)
-
-
 @select.register(Swerve)
 def _(spec, row, pool, available, now):
-    test, word = row.test, row.rng
-    odds, none, rise = 0.0, 0.0, 0.0
-    event, bold, tested = False, False, row.open != 0
-    if tested:
-        odds, none = event_odds(test)
-        bold = odds >= 1.0 and (row.hasty != 0 or test.found != 0)
-        if bold:
-            word = wrap_add(word, GOLDEN)
-            event = unit(mix(word)) * (1.0 + odds) < odds
-        else:  # P(an event that left the leader unchanged), to be multiplied by each arm's share
-            rise = odds / (1.0 + odds) * (1.0 - share_changed(test, test.leader, test.given[test.leader])) / (1.0 - none)
+    test, tested = row.test, row.open != 0
+    odds, none, rise, event, bold, word = begin_draws(row, row.rng)
     best, chosen = -1.0, -1
     for arm in range(test.given.shape[0]):
         changed = False
-        if tested and (test.given[arm] > 0.0 or test.anyway[arm] > 0.0):
-            if bold:
-                share = share_changed(test, arm, test.given[arm] if event else test.anyway[arm])
-                word = wrap_add(word, GOLDEN)
-                if event and none > 0.0:  # at least one arm must have changed
-                    changed = unit(mix(word)) * (1.0 - none) < share
-                    none = 0.0 if changed else min(none / (1.0 - share), NEARLY_ONE)
-                else:
-                    changed = unit(mix(word)) < share
-            else:
-                share = worth_a_look(spec, test, arm, odds, rise)
-                if share > 0.0:
-                    word = wrap_add(word, GOLDEN)
-                    changed = unit(mix(word)) < share
+        if tested:
+            changed, none, word = draw_changed(spec, test, arm, odds, none, rise, event, bold, True, word)
         if has(available, arm):
-            clicks, skips = spec.test.a + test.new_total[arm], test.new_plays[arm] - test.new_total[arm]
-            if changed:
-                skips += slab(test, arm)
-                theta, word = beta(word, clicks, skips, gamma_scale(clicks), gamma_scale(skips))
-            else:
-                clicks += test.old_total[arm]
-                skips += spec.test.b + test.old_plays[arm] - test.old_total[arm]
-                theta, word = beta(word, clicks, skips, test.click_scale[arm], test.skip_scale[arm])
+            theta, word = draw_chance(spec, test, arm, changed, word)
             if theta > best:
                 best, chosen = theta, arm
     row.rng = word
     return chosen
+
+
+@kernel
+def count_shown(spec, row, arm):
+    """Count a play with reward 0."""
+    if row.open != 0:
+        count_play(spec.test, row.test, arm)
+    else:
+        row.test.old_plays[arm] += 1
+    rescale(spec.test, row.test, arm)
 
 
 @show.register(Swerve)
@@ -347,10 +319,16 @@ def _(spec, row, arm, now):
     row.t += 1
     row.last = arm
     row.earned = 0.0
-    if row.open != 0:
-        count_play(spec.test, row.test, arm)
-    else:
-        row.test.old_plays[arm] += 1
+    count_shown(spec, row, arm)
+
+
+@kernel
+def count_earned(spec, row, arm, value, shown):
+    """Add `value` to a play that was shown at `shown`."""
+    if row.open != 0 and (shown >= row.opened or arm == row.split):
+        count_click(spec.test, row.test, arm, value)
+    else:  # a click is evidence about the time of its show: before the test, that is the old record
+        count_old_click(row.test, arm, value)
     rescale(spec.test, row.test, arm)
 
 
@@ -360,11 +338,7 @@ def _(spec, row, arm, value, shown, now):
         return False  # its play was dropped with the old record
     if row.last == arm:
         row.earned = min(row.earned + value, 1.0)
-    if row.open != 0 and (shown >= row.opened or arm == row.split):
-        count_click(spec.test, row.test, arm, value)
-    else:  # a click is evidence about the time of its show: before the test, that is the old record
-        count_old_click(row.test, arm, value)
-    rescale(spec.test, row.test, arm)
+    count_earned(spec, row, arm, value, shown)
     return True
 
 

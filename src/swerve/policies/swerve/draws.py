@@ -1,0 +1,72 @@
+"""Thompson sampling over the posterior of a test: was there an event, which arms has it changed, how often are they clicked."""
+
+from __future__ import annotations
+
+from swerve.core.rng import GOLDEN, beta, gamma_scale, mix, unit, wrap_add
+from swerve.core.verbs import kernel
+from swerve.policies.swerve.posterior import event_odds, share_changed, slab, still_better
+
+NEARLY_ONE = 1.0 - 1e-12  # keeps the probability that no arm changed below 1: it is divided by 1 minus this
+
+
+@kernel
+def worth_a_look(spec, test, arm, odds, rise):
+    """Return the probability of treating an arm as changed, so that it is tried, while an event is unlikely."""
+    if arm == test.leader:
+        return 0.0  # the leader is played anyway
+    if rise < spec.look_threshold and test.anyway[arm] == 0.0:
+        return 0.0  # the same result as below, without divisions: nearly every arm in nearly every round
+    q = rise * share_changed(test, arm, test.given[arm]) + share_changed(test, arm, test.anyway[arm]) / (1.0 + odds)
+    if q < spec.look_threshold or q * still_better(spec.test, test, arm) < spec.look_threshold:
+        return 0.0
+    return max(q, spec.look_probability)
+
+
+@kernel
+def begin_draws(row, word):
+    """Draw whether there was an event, if one is likely; return what the draws of the arms need, and the stream's word."""
+    test = row.test
+    odds, none, rise = 0.0, 0.0, 0.0
+    event, bold = False, False
+    if row.open != 0:
+        odds, none = event_odds(test)
+        bold = odds >= 1.0 and (row.hasty != 0 or test.found != 0)
+        if bold:
+            word = wrap_add(word, GOLDEN)
+            event = unit(mix(word)) * (1.0 + odds) < odds
+        else:  # P(an event that left the leader unchanged), to be multiplied by each arm's share
+            rise = odds / (1.0 + odds) * (1.0 - share_changed(test, test.leader, test.given[test.leader])) / (1.0 - none)
+    return odds, none, rise, event, bold, word
+
+
+@kernel
+def draw_changed(spec, test, arm, odds, none, rise, event, bold, look, word):
+    """Draw whether an arm has changed, in an open test. `look`: it may be tried although an event is unlikely."""
+    changed = False
+    if test.given[arm] > 0.0 or test.anyway[arm] > 0.0:
+        if bold:
+            share = share_changed(test, arm, test.given[arm] if event else test.anyway[arm])
+            word = wrap_add(word, GOLDEN)
+            if event and none > 0.0:  # at least one arm must have changed
+                changed = unit(mix(word)) * (1.0 - none) < share
+                none = 0.0 if changed else min(none / (1.0 - share), NEARLY_ONE)
+            else:
+                changed = unit(mix(word)) < share
+        elif look:
+            share = worth_a_look(spec, test, arm, odds, rise)
+            if share > 0.0:
+                word = wrap_add(word, GOLDEN)
+                changed = unit(mix(word)) < share
+    return changed, none, word
+
+
+@kernel
+def draw_chance(spec, test, arm, changed, word):
+    """Draw an arm's click probability from the posterior, given whether it has changed."""
+    clicks, skips = spec.test.a + test.new_total[arm], test.new_plays[arm] - test.new_total[arm]
+    if changed:
+        skips += slab(test, arm)
+        return beta(word, clicks, skips, gamma_scale(clicks), gamma_scale(skips))
+    clicks += test.old_total[arm]
+    skips += spec.test.b + test.old_plays[arm] - test.old_total[arm]
+    return beta(word, clicks, skips, test.click_scale[arm], test.skip_scale[arm])

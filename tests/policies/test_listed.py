@@ -1,0 +1,130 @@
+"""Whole pages: one slot without a prior is Swerve, clicks in any order end in the same bytes, the given order is the start."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from swerve.core.contract import reward, select, show
+from swerve.core.engine import consider
+from swerve.core.fleet import Fleet
+from swerve.core.pages import order, present, respond
+from swerve.core.tables import full_mask
+from swerve.policies.swerve.listed import Listed
+from swerve.policies.swerve.policy import Swerve
+
+ARMS, FEATURES = 6, 2
+
+
+def fleet(spec: Any) -> Fleet:
+    return Fleet(spec, queries=1, arms=ARMS, features=FEATURES, seed=3)
+
+
+def chances(t: int) -> list[float]:
+    """Click probabilities that change after 150 rounds."""
+    return [0.6, 0.3, 0.2, 0.1, 0.1, 0.05] if t < 150 else [0.05, 0.3, 0.2, 0.7, 0.1, 0.05]
+
+
+def contexts(t: int, draw: random.Random) -> np.ndarray[Any, Any]:
+    return np.array([draw.uniform(0.0, 0.3), 0.9 if t in (90, 150) else draw.uniform(0.0, 0.3)])
+
+
+def test_one_slot_without_a_prior_is_swerve_byte_for_byte():
+    alone, listed = fleet(Swerve()), fleet(Listed(Swerve(), prior_plays=0))
+    draw = random.Random(1)
+    page = np.zeros(1, np.int64)
+    arms = np.arange(ARMS)
+    opened = 0
+    for t in range(400):
+        x, now = contexts(t, draw), float(t)
+        consider(alone.policy, alone.table[0], alone.pools, 0, alone.writer, x, 0, now)
+        consider(listed.policy, listed.table[0], listed.pools, 0, listed.writer, x, 0, now)
+        arm = select(alone.policy, alone.table[0], alone.pools[0], full_mask(ARMS), now)
+        show(alone.policy, alone.table[0], arm, now)
+        assert order(listed.policy, listed.table[0], listed.pools[0], arms, page, now) == 1
+        assert page[0] == arm
+        seen = present(listed.policy, listed.table[0], listed.pools[0], page, t, now)
+        if draw.random() < chances(t)[arm]:
+            reward(alone.policy, alone.table[0], arm, 1.0, now, now + 0.5)
+            respond(listed.policy, listed.table[0], listed.pools[0], page, seen, 0, 1, t, now, now + 0.5)
+        opened += int(alone.table[0]["open"])
+        inside = listed.table[0]["bandit"]
+        assert all(inside[name].tobytes() == alone.table[0][name].tobytes() for name in inside.dtype.names)
+    assert opened > 20
+
+
+PARTS = st.lists(st.integers(0, 4), min_size=1, max_size=4, unique=True)
+
+
+@settings(max_examples=40)
+@drawn(PARTS, st.randoms(use_true_random=False), st.integers(0, 60))
+def test_clicks_in_any_order_and_splitting_end_in_the_same_bytes(clicked: list[int], shuffle: random.Random, rounds: int):
+    """As long as no other page of the query is shown in between."""
+    once, split = fleet(Listed()), fleet(Listed())
+    draw = random.Random(5)
+    given = np.array([2, 0, 1, 3, 4, 5])
+    page = np.zeros(5, np.int64)
+    for t in range(rounds + 1):
+        x, now = contexts(t + 85, draw), float(t)
+        after = 0
+        for slot in range(5):
+            if draw.random() < 0.2:
+                after |= 1 << slot
+        if t == rounds:
+            after = sum(1 << slot for slot in clicked)
+        for one in (once, split):
+            consider(one.policy, one.table[0], one.pools, 0, one.writer, x, 0, now)
+            assert order(one.policy, one.table[0], one.pools[0], given, page, now) == 5
+            seen = present(one.policy, one.table[0], one.pools[0], page, t, now)
+            if t < rounds or one is once:
+                if after:
+                    respond(one.policy, one.table[0], one.pools[0], page, seen, 0, after, t, now, now)
+            else:
+                parts = clicked[:]
+                shuffle.shuffle(parts)
+                before = 0
+                for slot in parts:
+                    respond(one.policy, one.table[0], one.pools[0], page, seen, before, before | 1 << slot, t, now, now)
+                    before |= 1 << slot
+        assert once.table.tobytes() == split.table.tobytes()
+
+
+def test_a_new_query_starts_with_the_given_order():
+    one = fleet(Listed())
+    page = np.zeros(5, np.int64)
+    given = np.array([4, 2, 0, 5, 1])
+    same = 0
+    for seed in range(50):
+        one = Fleet(Listed(), queries=1, arms=ARMS, features=FEATURES, seed=seed)
+        order(one.policy, one.table[0], one.pools[0], given, page, 0.0)
+        assert sorted(page.tolist()) == sorted(given.tolist())
+        same += page[0] == 4
+    assert same >= 40
+
+
+@pytest.mark.parametrize("slots", [1, 3, 5])
+def test_a_page_never_shows_a_result_twice(slots: int):
+    one = fleet(Listed())
+    draw = random.Random(2)
+    page = np.zeros(slots, np.int64)
+    for t in range(300):
+        given = np.array(draw.sample(range(ARMS), 5))
+        consider(one.policy, one.table[0], one.pools, 0, one.writer, contexts(t, draw), 0, float(t))
+        filled = order(one.policy, one.table[0], one.pools[0], given, page, float(t))
+        shown = page[:filled].tolist()
+        assert filled == slots
+        assert len(set(shown)) == slots
+        assert set(shown) <= set(given.tolist())
+        seen = present(one.policy, one.table[0], one.pools[0], page, t, float(t))
+        after = sum(1 << slot for slot in range(slots) if draw.random() < chances(t)[page[slot]])
+        if after:
+            respond(one.policy, one.table[0], one.pools[0], page, seen, 0, after, t, float(t), float(t))
+        test = one.table[0]["bandit"]["test"]
+        assert (test["old_total"] <= test["old_plays"]).all()
+        assert (test["new_total"] <= test["new_plays"]).all()
