@@ -1,7 +1,7 @@
 """Verbs for whole pages: a policy fills the slots of a page and learns from every click on it.
 
-A round with a page calls `order` and `present` instead of `select` and `show`, and `respond` instead of `reward`. Every policy can do
-that: by default it chooses the top slot, leaves the rest in the given order, and learns from clicks on the top alone.
+A round with a page calls `order` and `present` instead of `select` and `show`, and `respond` instead of `reward`. Every policy can
+do that: by default it chooses the top slot, leaves the rest in the given order, and learns from clicks on the top alone.
 
 The arguments are those of `swerve.core.contract`, and:
 
