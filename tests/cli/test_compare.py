@@ -21,7 +21,7 @@ from swerve.cli import app
 from swerve.cli import compare as cli
 from swerve.cli.common import console
 from swerve.core.errors import SwerveError
-from swerve.environments import WORKLOADS
+from swerve.environments import PAGES, WORKLOADS
 from swerve.experiments.compare import ORACLE, RIVALS, Comparison, compare, rows_of
 from swerve.policies import POLICIES
 
@@ -170,7 +170,7 @@ def test_markdown_is_tables_of_one_width(played):
 def test_defaults_are_all_workloads_without_data_three_fractions_twenty_runs_from_seed_100(played):
     asked = played()
     invoke("-p", "ts", "--json")
-    assert asked["workloads"] == [name for name in WORKLOADS if not name.startswith("hurricane")]
+    assert asked["workloads"] == [name for name in WORKLOADS if name not in PAGES and not name.startswith("hurricane")]
     assert asked["fractions"] == [0.0, 0.1, 0.5]
     assert (asked["runs"], asked["seed"], asked["queries"], asked["impressions"]) == (20, 100, None, None)
 

@@ -26,6 +26,7 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
     "Testable": lambda: [Testable(UCB1(), L), Testable(Thompson(), L)],
     "ExploreFirst": lambda: [ExploreFirst(UCB1(), L)],
     "Oracle": lambda: [Oracle(UCB1())],
+    "Top": lambda: [cls_named("Top")(UCB1())],
     "BWC": lambda: (
         [BWC(Testable(UCB1(), L), classifier) for classifier in classifiers()] + [BWC(ExploreFirst(UCB1(), L), swerve.Told(), 5)]
     ),
@@ -100,6 +101,12 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
             poison_share=0.1,
             glide_rounds=40,
         ),
+    ],
+    "Pages": lambda: [
+        cls_named("Pages")(queries=3, impressions=900, results=6, slots=4, features=2, silent_share=0.3, spurious_share=0.05),
+        cls_named("Pages")(queries=2, impressions=600, results=12, features=2, moves="one", clicks="pbm", engine=float("inf")),
+        cls_named("Pages")(queries=2, impressions=600, results=16, slots=3, features=2, moves="intents", value="click", clicks="dcm"),
+        cls_named("Pages")(queries=2, impressions=600, results=5, slots=5, features=2, clicks="cascade", right_share=0.5),
     ],
     "Hurricane": lambda: [cls_named("Hurricane")(impressions=600)],
     "SingleEvent": lambda: [cls_named("SingleEvent")(horizon=400, features=2)],

@@ -6,10 +6,10 @@ import pytest
 from twins import hurricane
 
 from swerve import Hurricane, Shifts, SwerveError, Thompson, simulate
-from swerve.environments import RECORDED, WORKLOADS, workload, world
+from swerve.environments import PAGES, RECORDED, WORKLOADS, workload, world
 
 SMALL = {"queries": 10, "impressions": 60_000}
-SYNTHETIC = [name for name in WORKLOADS if name not in RECORDED]
+SYNTHETIC = [name for name in WORKLOADS if name not in RECORDED and name not in PAGES]
 
 
 def test_every_workload_that_was_asked_for_is_there():

@@ -4,7 +4,9 @@ from swerve.bandits.discounted import DTS, DUCB
 from swerve.bandits.exp3s import EXP3S
 from swerve.bandits.explore_first import ExploreFirst
 from swerve.bandits.forced import Forced
+from swerve.bandits.given import Given
 from swerve.bandits.kl_ucb import KLUCB
+from swerve.bandits.list_thompson import ListThompson
 from swerve.bandits.testable import Guess, Testable, guesses
 from swerve.bandits.thompson import Thompson
 from swerve.bandits.ucb1 import UCB1
@@ -20,7 +22,9 @@ __all__ = [
     "UCB1",
     "ExploreFirst",
     "Forced",
+    "Given",
     "Guess",
+    "ListThompson",
     "Testable",
     "Thompson",
     "guesses",

@@ -28,9 +28,8 @@ from swerve.cli.common import (
 )
 from swerve.cli.simulate import spans
 from swerve.core.errors import SwerveError
-from swerve.environments import RECORDED, WORKLOADS
+from swerve.environments import PAGES, RECORDED, WORKLOADS
 from swerve.experiments.compare import (
-    ORACLE,
     RIVALS,
     Comparison,
     Row,
@@ -42,6 +41,7 @@ from swerve.experiments.compare import (
     total_rounds,
     verdicts,
 )
+from swerve.experiments.compare_pages import ORACLE
 
 DEFAULT_POLICIES = ("swerve", "oracle-ts", "glr-ts", "cusum-klucb", "ts")
 DEFAULT_FRACTIONS = ("0", "0.1", "1/2")
@@ -107,7 +107,7 @@ def picture(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path |
 @click.command("compare")
 @click.option(
     "--workload", "-w", "workloads", multiple=True, metavar="NAME",
-    help="Workload, a comma list, or all  [default: all but those that need --data]",
+    help="Workload, with parameters in brackets, a comma list, or all  [default: all but pages and those that need --data]",
 )  # fmt: skip
 @click.option(
     "--fraction", "-f", "parts", multiple=True, default=DEFAULT_FRACTIONS, show_default=True, metavar="F",
@@ -144,8 +144,9 @@ def command(
 ) -> None:  # fmt: skip
     """Play policies on workloads with the same clicks, contexts and events for all, and tell which differences are certain.
 
-    Each cell shows the mean regret ÷ that of `oracle-ts` on the same seeds, the mean itself in thousands of lost clicks, and the
-    paired difference to the policy of --against with its 95 % interval. Ranks are in the order of the fractions.
+    Each cell shows the mean regret ÷ that of `oracle-ts` on the same seeds (`oracle-list` for pages), the mean itself in thousands
+    of lost clicks, and the paired difference to the policy of --against with its 95 % interval. Ranks are in the order of the
+    fractions.
     """
     if markdown and json_to == "-":
         raise SwerveError("--markdown is not allowed with --json to standard output; use --json FILE")
@@ -187,9 +188,9 @@ def command(
 
 
 def chosen_workloads(texts: Sequence[str]) -> list[str]:
-    """Return the names of the workloads to play; without `texts`, all that need no data."""
+    """Return the names of the workloads to play; without `texts`, all that need neither data nor policies for pages."""
     if not texts:
-        return [name for name in WORKLOADS if name not in NEED_DATA]
+        return [name for name in WORKLOADS if name not in NEED_DATA and name not in PAGES]
     every = [name for name in WORKLOADS if name != "hurricane"]  # an alias of hurricane-100k
     return list(dict.fromkeys(each for name in separated(texts) for each in (every if name == "all" else [name])))
 
@@ -229,6 +230,25 @@ def cell(row: Row) -> tuple[str, str]:
     return head, text
 
 
+#: The columns of pages: harm over the queries, and impressions until a page is good again.
+PAGE_COLUMNS = ("harm", "p90", "recovered")
+
+
+def page_cells(rows: list[Row]) -> list[str]:
+    """Return the figures of pages of a policy, one per column; none for other workloads."""
+    return [
+        text
+        for row in rows
+        if row.harm is not None and row.harm_p90 is not None
+        for text in (f"{row.harm:.1f} %", f"{row.harm_p90:.1f} %", "never" if row.recovered is None else f"{row.recovered:.0f}")
+    ]
+
+
+def page_columns(lines: list[tuple[str, list[Row]]]) -> tuple[str, ...]:
+    """Return the headings of the figures of pages, if a workload has any."""
+    return PAGE_COLUMNS if any(page_cells(rows) for _, rows in lines) else ()
+
+
 def ranks(rows: list[Row]) -> str:
     """Return a policy's ranks in the order of the fractions."""
     return " ".join(str(row.rank) for row in rows)
@@ -249,17 +269,26 @@ def tables(found: Comparison) -> Iterator[tuple[str, list[float | None], list[tu
 def legend(found: Comparison) -> str:
     """Return the explanation of a cell."""
     runs = spans(list(range(found.seed, found.seed + found.runs)))
-    return (
-        f"{runs}. Regret ÷ {ORACLE}'s, and in thousands; {found.against} − policy in thousands, ± its 95 % interval, "
+    oracles = " or ".join(dict.fromkeys(row.oracle for row in found.rows)) or ORACLE
+    text = (
+        f"{runs}. Regret ÷ {oracles}'s, and in thousands; {found.against} − policy in thousands, ± its 95 % interval, "
         "* where that leaves out 0 (below 0: fewer lost clicks than the policy)."
     )
+    if any(row.harm is not None for row in found.rows):
+        text += (
+            " Harm: value lost to the given order in a query's first 200 impressions, mean and 90th percentile of the queries;"
+            " recovered: median impressions after an event until a page has 95 % of the best one's value."
+        )
+    return text
 
 
 def print_tables(found: Comparison) -> None:
     """Print one table per workload and one over all of them."""
     colours = {-1: "green", 0: "dim", 1: "red"}
     for name, fractions, lines in tables(found):
-        table = figures(name, "policy", *[f"{portion(fraction)} shifting" for fraction in fractions], "rank")
+        more = page_columns(lines)
+        heads = ["regret"] if more else [f"{portion(fraction)} shifting" for fraction in fractions]
+        table = figures(name, "policy", *heads, *more, "rank")
         for text, rows in lines:
             shown = []
             for row in rows:
@@ -267,7 +296,7 @@ def print_tables(found: Comparison) -> None:
                 head = f"[bold]{head}[/bold]" if row.rank == 1 else head
                 # the leading space separates columns, because cells contain spaces
                 shown.append(f" {head}\n [{colours[row.decided]}]{difference}[/]" if difference else f" {head}")
-            table.add_row(escape(text), *shown, f" {ranks(rows)}")
+            table.add_row(escape(text), *shown, *page_cells(rows), f" {ranks(rows)}")
         console.print(table)
     if len(found.cells) > 1:
         table = figures(f"all {len(found.cells)} cells", *SUMMARY, f"{found.against}\nbetter/worse")
@@ -299,11 +328,13 @@ def print_markdown(found: Comparison) -> None:
 
     for name, fractions, lines in tables(found):
         click.echo(f"**{name}**\n")
-        click.echo(line("policy", *map(portion, fractions), "rank"))
-        click.echo("|---" + "|---:" * (len(fractions) + 1) + "|")
+        more = page_columns(lines)
+        heads = ["regret"] if more else [portion(fraction) for fraction in fractions]
+        click.echo(line("policy", *heads, *more, "rank"))
+        click.echo("|---" + "|---:" * (len(fractions) + len(more) + 1) + "|")
         for text, rows in lines:
             shown = [f"{head} ({difference})" if difference else head for head, difference in map(cell, rows)]
-            click.echo(line(f"`{text}`", *shown, ranks(rows)))
+            click.echo(line(f"`{text}`", *shown, *page_cells(rows), ranks(rows)))
         click.echo("")
     if len(found.cells) > 1:
         click.echo(f"**all {len(found.cells)} cells**\n")

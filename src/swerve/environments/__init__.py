@@ -3,18 +3,21 @@
 from swerve.environments.catalog import environment, environments
 from swerve.environments.hurricane import Hurricane
 from swerve.environments.lower_bound import FalsePositives, ManyPhases, OutsideClass, SingleEvent
+from swerve.environments.pages import Pages
 from swerve.environments.shifts import Shifts
 from swerve.environments.traffic import Traffic
-from swerve.environments.workloads import RECORDED, WORKLOADS, workload
+from swerve.environments.workloads import PAGES, RECORDED, WORKLOADS, takes_fraction, workload
 from swerve.environments.worlds import World, assemble, world
 
 __all__ = [
+    "PAGES",
     "RECORDED",
     "WORKLOADS",
     "FalsePositives",
     "Hurricane",
     "ManyPhases",
     "OutsideClass",
+    "Pages",
     "Shifts",
     "SingleEvent",
     "Traffic",
@@ -22,6 +25,7 @@ __all__ = [
     "assemble",
     "environment",
     "environments",
+    "takes_fraction",
     "workload",
     "world",
 ]

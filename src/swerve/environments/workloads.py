@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 from swerve.core.errors import SwerveError, nearest
-from swerve.core.spec import Spec
+from swerve.core.parse import parse
+from swerve.core.spec import Spec, field_types
 from swerve.environments.hurricane import Hurricane
+from swerve.environments.pages import Pages
 from swerve.environments.shifts import Shifts
 
 NOISE: dict[str, Any] = {"silent_share": 0.05, "spurious_share": 0.001}
@@ -43,19 +47,77 @@ RECORDED: dict[str, dict[str, Any]] = {
     "hurricane-1m": {"impressions": 1_000_000},
 }
 
-WORKLOADS: dict[str, dict[str, Any]] = {**SYNTHETIC, **RECORDED}
+#: Workloads with result pages, and their settings on top of `Pages`. Every query shifts, except in `quiet` and `tail`.
+PAGE_KINDS: dict[str, dict[str, Any]] = {
+    "page-clear": {},
+    "page-mixed": {"moves": "one"},
+    "page-intents": {"moves": "intents", "slots": 5, "value": "click"},
+    "page-quiet": {"events_low": 0, "events_high": 0},
+}
+#: Most queries are rare: at Zipf's exponent 1, a million impressions leave 95 % of 100,000 queries below 20 each.
+TAIL: dict[str, Any] = {
+    "queries": 100_000,
+    "impressions": 1_000_000,
+    "order": "zipf",
+    "events_low": 0,
+    "events_high": 0,
+    "results": 10,
+    "right_share": 0.8,
+}
+PAGES: dict[str, dict[str, Any]] = {
+    **PAGE_KINDS,
+    **{f"{name}-noisy": {**settings, **NOISE} for name, settings in PAGE_KINDS.items()},
+    "tail": TAIL,
+}
+
+WORKLOADS: dict[str, dict[str, Any]] = {**SYNTHETIC, **PAGES, **RECORDED}
+#: The name of `results` in the texts of workloads with pages, where a page shows only some of them.
+CANDIDATES = "candidates"
 
 
-def workload(name: str, fraction: float | None = 0.1, **changes: Any) -> Spec:
-    """Return a workload by its name, with this fraction of the queries shifting. Recorded workloads ignore the fraction.
+def base_name(text: str) -> str:
+    """Return the name of a workload without its parameters.
+
+    >>> base_name("page-clear(clicks=pbm)")
+    'page-clear'
+    """
+    return text.partition("(")[0].strip()
+
+
+def takes_fraction(text: str) -> bool:
+    """Return whether a workload has a fraction of shifting queries. Those made from records and those with pages have none."""
+    return base_name(text) not in RECORDED and base_name(text) not in PAGES
+
+
+def maker(name: str, fraction: float | None, changes: dict[str, Any]) -> Callable[..., Spec]:
+    """Return the function that makes a workload from its parameters; `changes` win over them."""
+    cls: type[Spec] = Hurricane if name in RECORDED else Pages if name in PAGES else Shifts
+    base = {"shifting_share": fraction} if takes_fraction(name) else {}
+    words = {CANDIDATES: "results"} if cls is Pages else {}
+
+    def make(**settings: Any) -> Spec:
+        named = {words.get(field, field): value for field, value in {**settings, **changes}.items()}
+        return cls(**{**base, **WORKLOADS[name], **named})
+
+    fields = [CANDIDATES if field == "results" and words else field for field in field_types(cls)]
+    parameters = [inspect.Parameter(field, inspect.Parameter.KEYWORD_ONLY) for field in fields]
+    setattr(make, "__signature__", inspect.Signature(parameters))  # noqa: B010 - read by the parser
+    return make
+
+
+def workload(text: str, fraction: float | None = 0.1, **changes: Any) -> Spec:
+    """Return a workload from text: a name, with parameters in brackets; `changes` win over them.
+
+    The fraction is that of the queries that shift. Workloads made from records and those with pages ignore it.
 
     >>> workload("clear-noisy", 0.5, impressions=30_000)
     Shifts(impressions=30000, shifting_share=0.5, silent_share=0.05, spurious_share=0.001)
     >>> workload("hurricane-10k", None)
     Hurricane(impressions=10000)
+    >>> workload("page-mixed(clicks=pbm, candidates=64)")
+    Pages(results=64, moves='one', clicks='pbm')
     """
+    name = base_name(text)
     if name not in WORKLOADS:
         raise SwerveError(f"unknown workload {name!r}{nearest(name, WORKLOADS)} (known: {', '.join(WORKLOADS)})")
-    if name in RECORDED:
-        return Hurricane(**{**RECORDED[name], **changes})
-    return Shifts(**{"shifting_share": fraction, **WORKLOADS[name], **changes})
+    return parse(text, {name: maker(name, fraction, changes)}, "workload")

@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 
 from swerve.core.errors import SwerveError, shown, whole
 from swerve.core.spec import Spec, field_types
-from swerve.environments import RECORDED, workload, world
+from swerve.environments import takes_fraction, workload, world
+from swerve.experiments.compare_pages import ORACLE, PAGE_ORACLE, oracle_of, page_figures, page_tuning
 from swerve.policies import policy
 from swerve.simulate import Interrupted, Tick, simulate
 
-#: The policy that ratios refer to: it is told of every event, and its bandit is the best of ours without contexts.
-ORACLE = "oracle-ts"
 CONFIDENCE = 0.95  # of all intervals: the usual level
 FRACTIONS = (0.0, 0.1, 0.5)  # nothing shifts, the paper's fraction, half of the queries
 RUNS = 20  # per cell: enough for intervals that decide most cells
@@ -59,6 +58,12 @@ class Row:
     `ratio` is the policy's mean regret ÷ the oracle's. `difference` is the mean regret of the policy `against` − its own: negative
     if the policy `against` does better, None in that policy's own row. `rank` counts from 1, the least regret; equal means share
     a rank.
+
+    The last figures are those of pages, None for other workloads: `harm` is the value lost to the given order in the first 200
+    impressions of a query, in % of the given order's, as the mean and the 90th percentile over the queries; `recovered` is the
+    median number of impressions until a page is at 95 % of the best again after an event (None: most never are), `churn` the
+    number of slots that change from page to page, `top_regret` the attractiveness lost on the top slot alone. Each is the mean over
+    the runs, `recovered` the median.
     """
 
     workload: str
@@ -77,6 +82,12 @@ class Row:
     difference_high: float | None
     rank: int
     seconds: float
+    oracle: str = ORACLE
+    harm: float | None = None
+    harm_p90: float | None = None
+    recovered: float | None = None
+    churn: float | None = None
+    top_regret: float | None = None
 
     @property
     def decided(self) -> int:
@@ -226,29 +237,31 @@ def cells_of(
             raise SwerveError(f"fraction = {shown(fraction)} is not allowed; fraction must be in [0, 1]")
     keys: list[Cell] = []
     for name in workloads:
-        keys += [(name, None)] if name in RECORDED else [(name, float(part)) for part in fractions]
+        keys += [(name, float(part)) for part in fractions] if takes_fraction(name) else [(name, None)]
     return {(name, part): sized(name, part, queries, impressions) for name, part in keys}
 
 
-def players(policies: Sequence[str]) -> list[str]:
+def players(policies: Sequence[str], oracle: str = ORACLE) -> list[str]:
     """Return the players: the policies, each once, and the oracle, which ratios need."""
     if not policies:
         raise SwerveError("policies = [] is not allowed; there must be at least one")
     for text in policies:
         policy(text)  # an unknown name raises before anything is played
-    return list(dict.fromkeys([*policies, ORACLE]))
+    return list(dict.fromkeys([*policies, oracle]))
 
 
 def chosen(policies: Sequence[str], against: str | None) -> str:
     """Return the policy whose differences are taken: the first unless `against` names another."""
-    if against is not None and against not in (*policies, ORACLE):
+    if against is not None and against not in (*policies, ORACLE, PAGE_ORACLE):
         raise SwerveError(f"against = {against!r} is not allowed; it must be one of the policies: {', '.join(policies)}")
     return against or policies[0]
 
 
 def total_rounds(cells: Cells, policies: Sequence[str], runs: int) -> int:
     """Return the number of rounds that a comparison plays, for a progress bar."""
-    return runs * len(players(policies)) * sum(int(getattr(problem, "impressions", 0)) for problem in cells.values())
+    return runs * sum(
+        len(players(policies, oracle_of(problem))) * int(getattr(problem, "impressions", 0)) for problem in cells.values()
+    )
 
 
 def compare(
@@ -277,30 +290,33 @@ def compare(
     """
     whole("runs", runs, 1)
     asked = tuple(dict.fromkeys(policies))
-    everyone = players(asked)
+    players(asked)
     subject = chosen(asked, against)
     found = Comparison(asked, subject, runs, seed, [], {})
     try:
         cells = cells_of(workloads, fractions, queries, impressions)
         tunings = {key: tuning(problem, seed) for key, problem in cells.items()}
         for (name, fraction), problem in cells.items():
-            regrets, seconds = {}, {}
-            for text in everyone:
+            regrets, seconds, figures = {}, {}, {}
+            oracle = oracle_of(problem)
+            for text in dict.fromkeys([*players(asked, oracle), subject]):
                 start = time.perf_counter()
                 spec = policy(text, **tunings[name, fraction])
                 results = simulate(spec, problem, runs=runs, seed=seed, threads=threads, out=out, progress=progress)
                 regrets[text], seconds[text] = results.regret, time.perf_counter() - start
+                figures[text] = page_figures(problem, results)
             found.regrets.update({(name, fraction, text): values for text, values in regrets.items()})
-            found.rows.extend(rows_of(name, fraction, asked, subject, seed, regrets, seconds))
+            rows = rows_of(name, fraction, asked, subject, seed, regrets, seconds, oracle)
+            found.rows.extend(dataclasses.replace(row, **figures[row.policy]) for row in rows)
     except (Interrupted, KeyboardInterrupt):
         raise Stopped(found) from None
     return found
 
 
-def tuning(problem: Spec, seed: int) -> dict[str, int]:
+def tuning(problem: Spec, seed: int) -> dict[str, Any]:
     """Return the parameters that policies are tuned to. Draws the first instance of every cell, so that errors surface early."""
     first = world(problem, seed)
-    return {"arms": first.arms, "horizon": int(first.rounds.max())}
+    return {"arms": first.arms, "horizon": int(first.rounds.max()), **page_tuning(problem)}
 
 
 def rows_of(
@@ -311,19 +327,20 @@ def rows_of(
     seed: int,
     regrets: dict[str, Regrets],
     seconds: dict[str, float],
+    oracle: str = ORACLE,
 ) -> list[Row]:
     """Return the rows of one cell, from every player's regrets in the order of the seeds."""
     out = []
     for text in asked:
         own = regrets[text]
-        ratio, ratio_low, ratio_high = ratio_of(own, regrets[ORACLE])
+        ratio, ratio_low, ratio_high = ratio_of(own, regrets[oracle])
         difference, low, high = (None, None, None) if text == against else interval(regrets[against] - own)
         rank = 1 + sum(float(regrets[other].mean()) < float(own.mean()) for other in asked)
         spread = float(own.std(ddof=1)) if len(own) > 1 else None
         out.append(
             Row(
                 name, fraction, text, float(own.mean()), spread, len(own), seed, ratio, ratio_low, ratio_high,
-                against, difference, low, high, rank, seconds.get(text, 0.0),
+                against, difference, low, high, rank, seconds.get(text, 0.0), oracle,
             )
         )  # fmt: skip
     return out

@@ -13,7 +13,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from swerve.experiments.compare import ORACLE, Comparison
+from swerve.experiments.compare import Comparison
+from swerve.experiments.compare_pages import ORACLE
 
 COLOURS = ("#2563b0", "#d97b4f", "#2a9d5c", "#8e6bbf", "#b5342c", "#7a7a7a", "#c79a1e", "#3aa6a6", "#d26ba0", "#5b4a3f")
 MARKERS = "osD^vPX<>*"
@@ -57,6 +58,10 @@ def ratios(comparison: Comparison) -> Figure:
         layout="constrained",
     )
     step = LINE / (len(policies) * LINE + GAP)
+    kinds = {
+        row.harm is not None: "pages" if row.harm is not None else "as recorded" for row in comparison.rows if row.fraction is None
+    }
+    without = " and ".join(kinds[paged] for paged in sorted(kinds))
     for axes, fraction in zip(panels[0], fractions, strict=True):
         ends = [1.0]
         for index, name in enumerate(policies):
@@ -83,12 +88,13 @@ def ratios(comparison: Comparison) -> Figure:
         axes.grid(axis="x", color="#dddddd", linewidth=0.6)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.set_title("as recorded" if fraction is None else f"{fraction:g} of the queries shift", fontsize=NORMAL, loc="left")
+        axes.set_title(without if fraction is None else f"{fraction:g} of the queries shift", fontsize=NORMAL, loc="left")
         for line in range(1, len(workloads)):
             axes.axhline(line - 0.5, color="#eeeeee", linewidth=0.8, zorder=0)
     panels[0][0].set_yticks(range(len(workloads)), workloads)
     panels[0][0].set_ylim(len(workloads) - 0.5, -0.5)
-    figure.supxlabel(f"regret ÷ {ORACLE}'s, 95 % intervals of {comparison.runs} paired runs", fontsize=NORMAL)
+    oracles = " or ".join(dict.fromkeys(row.oracle for row in comparison.rows)) or ORACLE
+    figure.supxlabel(f"regret ÷ {oracles}'s, 95 % intervals of {comparison.runs} paired runs", fontsize=NORMAL)
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(
         handles, labels, loc="outside upper center", ncols=min(len(policies), 2 * len(fractions)), frameon=False, fontsize=SMALL

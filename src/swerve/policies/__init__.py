@@ -8,5 +8,6 @@ from swerve.policies.restarting import Restarting
 from swerve.policies.swerve.policy import Swerve
 from swerve.policies.swerve.posterior import ChangeTest
 from swerve.policies.swerve.trust import Trust
+from swerve.policies.top import Top
 
-__all__ = ["BWC", "POLICIES", "ChangeTest", "Oracle", "Patient", "Problem", "Restarting", "Swerve", "Trust", "policy"]
+__all__ = ["BWC", "POLICIES", "ChangeTest", "Oracle", "Patient", "Problem", "Restarting", "Swerve", "Top", "Trust", "policy"]

@@ -8,7 +8,21 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from swerve.bandits import DTS, DUCB, EXP3S, KLUCB, SWTS, SWUCB, UCB1, ExploreFirst, Forced, Testable, Thompson
+from swerve.bandits import (
+    DTS,
+    DUCB,
+    EXP3S,
+    KLUCB,
+    SWTS,
+    SWUCB,
+    UCB1,
+    ExploreFirst,
+    Forced,
+    Given,
+    ListThompson,
+    Testable,
+    Thompson,
+)
 from swerve.classifiers import Hull, Rectangle
 from swerve.core.contract import select
 from swerve.core.errors import SwerveError, whole
@@ -19,13 +33,15 @@ from swerve.policies.bwc import BWC
 from swerve.policies.oracle import Oracle
 from swerve.policies.restarting import Restarting
 from swerve.policies.swerve.policy import Swerve
+from swerve.policies.top import Top
 
 
 class Problem(NamedTuple):
-    """The facts that a tuning may depend on: the number of arms, and the rounds of one query."""
+    """The facts that a tuning may depend on: the number of arms, the rounds of one query, and how people read a page."""
 
     arms: int = 5
     horizon: int = 30_000
+    clicks: str = "ubm"
 
 
 def ucb1(problem: Problem, alpha: float = 0.5) -> Spec:
@@ -182,6 +198,26 @@ def d_ts(problem: Problem, shifts: int = 1) -> Spec:
     return DTS.tuned(problem.horizon, shifts)
 
 
+def given(problem: Problem) -> Spec:
+    """The given order of a page, never changed."""
+    return Given()
+
+
+def top(problem: Problem) -> Spec:
+    """Swerve's policy on the top slot of a page alone; the other slots keep the given order."""
+    return Top(Swerve())
+
+
+def list_ts(problem: Problem, clicks: str | None = None) -> Spec:
+    """Thompson sampling on every slot of a page, with the true click model; it is not told of events."""
+    return ListThompson(clicks=problem.clicks if clicks is None else clicks)
+
+
+def oracle_list(problem: Problem, clicks: str | None = None) -> Spec:
+    """Thompson sampling on every slot of a page, with the true click model, restarted at each event by an oracle."""
+    return Oracle(list_ts(problem, clicks))
+
+
 #: Every policy by its name on the command line.
 POLICIES: dict[str, Callable[..., Spec]] = {
     maker.__name__.replace("_", "-"): maker
@@ -190,6 +226,7 @@ POLICIES: dict[str, Callable[..., Spec]] = {
         ucb1, ucb1_proof, klucb, ts, exp3s, ora, oracle_klucb, oracle_ts, bwc, bwc_hull, bwc_klucb, bwc_ts, bwc_explore_first,
         glr_ts, glr_klucb, glr_ucb1, cusum_klucb, cusum_ucb, cusum_ts, mucb, bocpd_ts,
         glr_klucb_theory, cusum_ucb_theory, mucb_theory, sw_ucb, d_ucb, sw_ts, d_ts,
+        given, top, list_ts, oracle_list,
     )
 }  # fmt: skip
 
@@ -202,7 +239,7 @@ def for_problem(maker: Callable[..., Spec], problem: Problem) -> Callable[..., S
     return made
 
 
-def policy(text: str, *, arms: int = 5, horizon: int = 30_000) -> Spec:
+def policy(text: str, *, arms: int = 5, horizon: int = 30_000, clicks: str = "ubm") -> Spec:
     """Return a policy from text: a name of the catalogue or a composition of classes, with parameters in brackets.
 
     >>> policy("bwc(length=500)")
@@ -210,7 +247,7 @@ def policy(text: str, *, arms: int = 5, horizon: int = 30_000) -> Spec:
     >>> policy("Oracle(Thompson(a=2))")
     Oracle(bandit=Thompson(a=2.0))
     """
-    problem = Problem(arms, horizon)
+    problem = Problem(arms, horizon, clicks)
     spec = parse(text, {name: for_problem(maker, problem) for name, maker in POLICIES.items()}, "policy")
     if not select.knows(spec):
         raise SwerveError(f"policy = {text!r} is not allowed; {type(spec).__name__} does not choose arms")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from swerve.core.contract import ALARM, CONSULTED, RESTARTED, begin, layout, observe, restart, select, starts
+from swerve.core.pages import order, present, respond
 from swerve.core.spec import Spec
 from swerve.core.wrapping import inner_layout, wrapping
 
@@ -27,6 +28,10 @@ class Oracle(Spec):
     def check(self) -> None:
         if not select.knows(self.bandit):
             self.refuse("bandit", "a bandit, such as UCB1()")
+
+
+for _verb in (order, present, respond):  # a bandit for pages orders them here too; for others this is what the default does
+    _verb.register(Oracle)(_verb.passing)
 
 
 @layout.register(Oracle)

@@ -12,12 +12,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from swerve.core.engine import Entry
 from swerve.core.errors import SwerveError, nearest
 from swerve.core.spec import Spec
+from swerve.environments.browsing import browse
 from swerve.simulate.loop import play
+from swerve.simulate.pages import play_pages
 
 #: Hexadecimal digits of a plan's digest in a file name.
 DIGITS = 12
+
+
+def entry_of(environment: Spec) -> Entry:
+    """Return the loop that plays an environment: the one for pages if it has pages."""
+    return play_pages if browse.knows(environment) else play
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +45,7 @@ class Plan:
     @property
     def digest(self) -> str:
         """Return a digest of the plan and of the code that plays it: results of other code have another digest."""
-        text = json.dumps([self.as_text(), play.digest(self.policy, self.environment)], sort_keys=True)
+        text = json.dumps([self.as_text(), entry_of(self.environment).digest(self.policy, self.environment)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 

@@ -16,9 +16,10 @@ from swerve.core.contract import reads_context, select, test_length
 from swerve.core.errors import SwerveError, whole
 from swerve.core.fleet import Fleet
 from swerve.core.spec import Spec, pack, walk
+from swerve.environments.browsing import browse
 from swerve.environments.worlds import World, context, world
-from swerve.simulate import loop
-from swerve.simulate.results import Plan, Results, Run, read_run, write_run
+from swerve.simulate import loop, pages
+from swerve.simulate.results import Plan, Results, Run, entry_of, read_run, write_run
 
 #: Rounds between two checks of the clock and of Ctrl-C.
 BREATH = 250_000
@@ -72,20 +73,27 @@ class Session:
             policy, queries=instance.queries, arms=instance.arms, features=instance.features, pooling=pooling, seed=instance.seed
         )
         self.cursors = instance.cursors.copy()
-        self.tally = np.zeros(1, loop.TALLY)
-        self.notes = np.zeros(instance.queries, loop.NOTE)
+        self.paged = browse.knows(instance.spec)
+        self.tally = np.zeros(1, pages.TALLY if self.paged else loop.TALLY)
+        self.notes = np.zeros(instance.queries, pages.NOTE if self.paged else loop.NOTE)
+        self.recovered = np.full(len(instance.segments) if self.paged else 0, -1, np.int64)
         self.x = np.zeros(instance.features)
         self.see = bool(reads_context(policy))
         self.done = 0
         self._env_params = pack(instance.spec)
-        self._play = loop.play.bind(policy, instance.spec) if compiled else loop.play.plain
+        entry = entry_of(instance.spec)
+        self._play = entry.bind(policy, instance.spec) if compiled else entry.plain
+        # the arguments that differ between the two loops: the arms on offer, or scratch space for the given order and the page
+        slots = getattr(instance.spec, "slots", 0)
+        self._offered = (np.zeros(instance.arms, np.int64), np.zeros(slots, np.int64)) if self.paged else (self.fleet.available,)
+        self._counters = (self.tally, self.notes, self.recovered) if self.paged else (self.tally, self.notes)
 
     def play(self, until: int) -> None:
         """Play on, up to and including round `until`."""
         fleet, instance = self.fleet, self.instance
         reached = self._play(
             fleet.params, fleet.table, fleet.pools, fleet.groups, fleet.writer, self._env_params, instance.scene, instance.segments,
-            self.cursors, instance.schedule, self.done, until, self.see, self.x, fleet.available, self.tally, self.notes,
+            self.cursors, instance.schedule, self.done, until, self.see, self.x, *self._offered, *self._counters,
         )  # fmt: skip
         if reached < until:
             where = f"round {reached + 1}, query {instance.schedule[reached]}"
@@ -101,6 +109,7 @@ class Session:
             "cursors": self.cursors,
             "tally": self.tally,
             "notes": self.notes,
+            "recovered": self.recovered,
         }
         return {name: part.tobytes() for name, part in parts.items()}
 
@@ -108,8 +117,11 @@ class Session:
     def counts(self) -> dict[str, float]:
         """Return the counters by name, with the regret also by cause."""
         tally = self.tally[0]
-        counts = {name: tally[name].item() for name in loop.TALLY.names or () if name != "by_cause"}
-        return counts | {f"regret_{name}": float(lost) for name, lost in zip(loop.CAUSES, tally["by_cause"], strict=True)}
+        counts = {name: tally[name].item() for name in self.tally.dtype.names or () if name != "by_cause"}
+        counts |= {f"regret_{name}": float(lost) for name, lost in zip(loop.CAUSES, tally["by_cause"], strict=True)}
+        if self.paged:
+            counts |= pages.page_counts(tally, self.notes, self.recovered, self.instance.segments["event"])
+        return counts
 
 
 def play_run(plan: Plan, instance: World, tick: Progress | None = None, stop: threading.Event | None = None) -> Run | None:

@@ -1,0 +1,108 @@
+"""The open page of a bandit that orders pages: it counts when the query's next round begins.
+
+Until then clicks arrive in any order, and the page is counted once, with all of them. A click that arrives after the next page was
+shown is not learnt. The verb `finish` counts a page; `settle` calls it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from swerve.core.contract import settle
+from swerve.core.examination import SLOTS
+from swerve.core.pages import present, respond
+from swerve.core.verbs import kernel, verb
+
+GONE = -1  # in place of an arm that was forgotten while its page was open
+
+
+@verb
+def finish(spec, row, page, clicks, number):
+    """Count a page with its clicks, a mask of slots; arms that were forgotten meanwhile are −1."""
+
+
+def open_layout() -> list[tuple[Any, ...]]:
+    """Return the fields of the open page: its arms, the number of its slots (0: none is open), its clicks and its number."""
+    return [("open", "i8", SLOTS), ("filled", "i8"), ("clicks", "i8"), ("number", "i8")]
+
+
+@kernel
+def close(row):
+    """Discard the open page, and leave nothing of it."""
+    for slot in range(row.filled):
+        row.open[slot] = 0
+    row.filled = 0
+    row.clicks = 0
+    row.number = 0
+
+
+@kernel
+def drop(row, arm):
+    """Take a forgotten arm out of the open page."""
+    for slot in range(row.filled):
+        if row.open[slot] == arm:
+            row.open[slot] = GONE
+
+
+@kernel
+def settle_open(spec, row, pool, delta, now):
+    if row.filled > 0:
+        finish(spec, row, row.open[: row.filled], row.clicks, row.number)
+        close(row)
+    return 0
+
+
+@kernel
+def present_open(spec, row, pool, page, number, now):
+    close(row)
+    for slot in range(len(page)):
+        row.open[slot] = page[slot]
+    row.filled = len(page)
+    row.number = number
+    return 0
+
+
+@kernel
+def respond_open(spec, row, pool, page, before, after, number, shown, now):
+    if row.filled == 0 or row.number != number:
+        return False
+    row.clicks = (row.clicks & ~before) | after
+    return True
+
+
+@kernel
+def by_score(scores, given, page):
+    """Fill the page with the arms of the highest scores; equal scores keep the given order. Return how many slots were filled."""
+    filled = min(len(page), len(given))
+    for rank in range(len(given)):
+        slot = min(rank, filled)  # slots before this one are sorted
+        arm = given[rank]
+        while slot > 0 and scores[page[slot - 1]] < scores[arm]:
+            if slot < filled:
+                page[slot] = page[slot - 1]
+            slot -= 1
+        if slot < filled:
+            page[slot] = arm
+    return filled
+
+
+@kernel
+def reading_depth(clicks, filled, all_clicks):
+    """Return down to which slot a page was read: the first click, or with `all_clicks` the last one; all of it without a click."""
+    depth = filled
+    for slot in range(filled):
+        if clicks >> np.int64(slot) & 1:
+            depth = slot + 1
+            if not all_clicks:
+                break
+    return depth
+
+
+def opening(cls: type) -> type:
+    """Register `settle`, `present` and `respond` for a class with the fields of `open_layout` and the verb `finish`."""
+    settle.register(cls)(settle_open)
+    present.register(cls)(present_open)
+    respond.register(cls)(respond_open)
+    return cls

@@ -1,0 +1,167 @@
+"""The compiled round loop for result pages: a policy orders a page, people click on it, and the policy learns from every slot."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swerve.core.contract import CONSULTED, testing
+from swerve.core.engine import Entry, admissible, consider
+from swerve.core.examination import SLOTS
+from swerve.core.pages import order, present, respond
+from swerve.core.spec import record_dtype
+from swerve.core.tables import Table
+from swerve.core.verbs import kernel
+from swerve.environments.browsing import browse, ideal, offer, worth
+from swerve.environments.worlds import advance, best, chance, context
+from swerve.simulate.loop import LEARNING, TESTING, cause_after, count
+from swerve.simulate.loop import NOTE as SINGLE_NOTE
+from swerve.simulate.loop import TALLY as SINGLE_TALLY
+
+#: The first impressions of a query, in which a policy that knows nothing yet must not harm the given order.
+FIRST = 200
+#: A page is as good as the best one from this share of its value on.
+GOOD = 0.95
+HARM_QUANTILE = 0.9  # of the queries
+
+
+def extended(record: np.dtype[Any], *more: tuple[Any, ...]) -> np.dtype[Any]:
+    """Return a record type with further fields."""
+    assert record.fields is not None
+    return record_dtype([*[(name, record.fields[name][0]) for name in record.names or ()], *more])
+
+
+#: The counters of one run. `regret` is value lost to the best page, `top_regret` attractiveness lost on the top slot.
+TALLY = extended(
+    SINGLE_TALLY,
+    ("searches", "i8"),  # rounds with at least one click
+    ("top_regret", "f8"),
+    ("churn", "i8"),  # slots that differ from the query's page before
+)
+
+#: The state of a query: beside that of the loop for one slot, its sums over the first impressions and its last page.
+NOTE = extended(
+    SINGLE_NOTE,
+    ("harm", "f8"),  # value lost to the given order in the first impressions
+    ("given_value", "f8"),  # the given order's value in the same
+    ("waits", "i8"),  # whether the page has not been good again since the last event
+    ("event_round", "i8"),
+    ("event_line", "i8"),
+    ("filled", "i8"),  # slots of the last page
+    ("page", "i8", SLOTS),
+)
+
+
+@kernel
+def count_slots(note, page):
+    """Remember the page; return how many of its slots differ from the page before."""
+    differing = 0
+    for slot in range(len(page)):
+        if slot < note.filled and note.page[slot] != page[slot]:
+            differing += 1
+        note.page[slot] = page[slot]
+    note.filled = len(page)
+    return differing
+
+
+@Entry
+def play_pages(
+    params,
+    table,
+    pools,
+    groups,
+    writer,
+    env_params,
+    scene,
+    segments,
+    cursors,
+    schedule,
+    start,
+    stop,
+    see,
+    x,
+    given,
+    page,
+    tallies,
+    notes,
+    recovered,
+):
+    """Play rounds `start` to `stop`; return the round reached, which is below `stop` when a context cannot be used.
+
+    `given` and `page` are scratch space. `recovered` holds, for each segment that begins with an event, the rounds until the page
+    was good again, −1 before that.
+    """
+    spec = params[0]
+    env = env_params[0]
+    facts = scene[0]
+    tally = tallies[0]
+    for t in range(start, stop):
+        query = schedule[t]
+        cursor, note, group = cursors[query], notes[query], groups[query]
+        now = float(t)
+        event = advance(env, facts, segments, cursor)
+        if see:
+            context(env, facts, cursor, event, x)
+            if admissible(spec, pools[group], x) != 0:
+                tally.rounds += t - start
+                return t
+        offer(env, facts, segments, cursor, given)
+        report = consider(spec, table[query], pools, group, writer, x, event, now)
+        filled = order(spec, table[query], pools[group], given, page, now)
+        shown = page[:filled]
+        clicks = np.int64(0)
+        if filled > 0:
+            present(spec, table[query], pools[group], shown, cursor.t, now)
+            clicks = browse(env, facts, segments, cursor, shown)
+            if clicks != 0:
+                respond(spec, table[query], pools[group], shown, np.int64(0), clicks, cursor.t, now, now)
+                tally.searches += 1
+        while clicks != 0:
+            tally.clicks += float(clicks & 1)
+            clicks >>= 1
+        if event != 0 or report > CONSULTED:
+            count(tally, note, event, report)
+            note.cause = cause_after(note.cause, event, report)
+        elif report == CONSULTED:
+            tally.consulted += 1
+        top = ideal(env, facts, segments, cursor)
+        value = worth(env, facts, segments, cursor, shown)
+        lost = top - value
+        tally.regret += lost
+        tally.by_cause[TESTING if note.cause == LEARNING and testing(spec, table[query]) else note.cause] += lost
+        if filled > 0:
+            tally.top_regret += best(env, facts, segments, cursor) - chance(env, facts, segments, cursor, page[0])
+        else:
+            tally.top_regret += best(env, facts, segments, cursor)
+        tally.churn += count_slots(note, shown)
+        if cursor.t <= FIRST:
+            usual = worth(env, facts, segments, cursor, given[: len(page)])
+            note.harm += usual - value
+            note.given_value += usual
+        if event != 0:
+            note.waits, note.event_round, note.event_line = 1, cursor.t, cursor.segment
+        if note.waits != 0 and value >= GOOD * top:
+            recovered[note.event_line] = cursor.t - note.event_round
+            note.waits = 0
+    tally.rounds += stop - start
+    return stop
+
+
+def page_counts(tally: Any, notes: Table, recovered: NDArray[np.int64], events: NDArray[np.int64]) -> dict[str, float]:
+    """Return the figures of pages: churn per round, harm in % of the given order's value, and the median rounds to recover.
+
+    An event after which the page was never good again counts as infinitely long.
+    """
+    rounds = max(1, int(tally["rounds"]))
+    played = notes["given_value"] > 0.0
+    harm = 100.0 * notes["harm"][played] / notes["given_value"][played]
+    waited = np.where(recovered < 0, math.inf, recovered)[events > 0]
+    return {
+        "churn": float(tally["churn"]) / rounds,
+        "harm": float(harm.mean()) if harm.size else 0.0,
+        "harm_p90": float(np.quantile(harm, HARM_QUANTILE)) if harm.size else 0.0,
+        "recovered": float(np.quantile(waited, 0.5, method="lower")) if waited.size else math.nan,
+    }
