@@ -105,7 +105,9 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
     "Pages": lambda: [
         cls_named("Pages")(queries=3, impressions=900, results=6, slots=4, features=2, silent_share=0.3, spurious_share=0.05),
         cls_named("Pages")(queries=2, impressions=600, results=12, features=2, moves="one", clicks="pbm", engine=float("inf")),
-        cls_named("Pages")(queries=2, impressions=600, results=16, slots=3, features=2, moves="intents", value="click", clicks="dcm"),
+        cls_named("Pages")(
+            queries=2, impressions=600, results=16, slots=3, features=2, moves="intents", value="click", clicks="dcm"
+        ),
         cls_named("Pages")(queries=2, impressions=600, results=5, slots=5, features=2, clicks="cascade", right_share=0.5),
     ],
     "Hurricane": lambda: [cls_named("Hurricane")(impressions=600)],

@@ -61,11 +61,11 @@ def present_open(spec, row, pool, page, number, now):
         row.open[slot] = page[slot]
     row.filled = len(page)
     row.number = number
-    return 0
+    return (np.int64(1) << np.int64(len(page))) - 1
 
 
 @kernel
-def respond_open(spec, row, pool, page, before, after, number, shown, now):
+def respond_open(spec, row, pool, page, seen, before, after, number, shown, now):
     if row.filled == 0 or row.number != number:
         return False
     row.clicks = (row.clicks & ~before) | after

@@ -114,10 +114,10 @@ def play_pages(
         shown = page[:filled]
         clicks = np.int64(0)
         if filled > 0:
-            present(spec, table[query], pools[group], shown, cursor.t, now)
+            seen = present(spec, table[query], pools[group], shown, cursor.t, now)
             clicks = browse(env, facts, segments, cursor, shown)
             if clicks != 0:
-                respond(spec, table[query], pools[group], shown, np.int64(0), clicks, cursor.t, now, now)
+                respond(spec, table[query], pools[group], shown, seen, np.int64(0), clicks, cursor.t, now, now)
                 tally.searches += 1
         while clicks != 0:
             tally.clicks += float(clicks & 1)

@@ -13,31 +13,23 @@ from typing import Any
 
 import numpy as np
 
+from swerve.core.examination import EXAMINATION, SLOTS, UBM
 from swerve.core.rng import at, unit
 from swerve.core.verbs import kernel
 
-#: Slots of a page that a policy fills at most.
-SLOTS = 10
 #: Pairs of a slot and a distance: slot r has r distances, and "no click above".
 PAIRS = SLOTS * (SLOTS + 1) // 2
 #: Positions in the given order that are told apart; the last stands for all below.
 RANKS = 20
 
-#: γ₀ without a click above: the user browsing model of the ULTRA toolbox.
-FIRST_LOOK = (1.0, 1.0, 0.95, 0.82, 0.69, 0.54, 0.47, 0.43, 0.41, 0.43)
-#: γ₀ below a click, by distance: right below it nearly all users look, far below few.
-NEXT_LOOK = (0.98, 0.8, 0.65, 0.5, 0.4, 0.33, 0.27, 0.22, 0.17)
 #: Click probabilities by given position before anything is learnt, and the plays that they weigh: a falling curve, so that the
 #: given order is kept where nothing else is known.
 FIRST_WORTH = tuple(0.4 / (1.0 + 0.6 * rank) for rank in range(RANKS))
 WORTH_PLAYS = 30.0
 
 
-def _looks() -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.array([FIRST_LOOK[r] if d == 0 else NEXT_LOOK[d - 1] for r in range(SLOTS) for d in range(r + 1)])
-
-
-LOOKS = _looks()
+#: γ₀: the user browsing model, the most realistic of the published tables.
+LOOKS = EXAMINATION[UBM]
 WORTH = np.array(FIRST_WORTH)
 
 
@@ -64,7 +56,7 @@ def looks_at(weight, pool, slot, last):
     if slot == 0:
         return 1.0
     k = pair_of(slot, last)
-    return min((weight * LOOKS[k] + pool.clicks[k]) / (weight + pool.expected[k]), 1.0)
+    return min((weight * LOOKS[slot, last + 1] + pool.clicks[k]) / (weight + pool.expected[k]), 1.0)
 
 
 @kernel

@@ -16,6 +16,7 @@ from swerve.core.contract import (
     restart,
     settle,
 )
+from swerve.core.examination import SLOTS
 from swerve.core.pages import mask_of, order, present, respond
 from swerve.core.spec import Count, Natural, Positive, Spec
 from swerve.core.tables import bit, has, nested
@@ -24,7 +25,6 @@ from swerve.core.wrapping import inner_layout, inner_pool_layout, wrapping
 from swerve.detectors.split import log_bayes
 from swerve.policies.swerve.draws import begin_draws, draw_chance, draw_changed
 from swerve.policies.swerve.examination import (
-    SLOTS,
     clear_examination,
     counts_as_seen,
     examination_layout,
