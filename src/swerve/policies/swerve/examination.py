@@ -4,7 +4,9 @@
 was none). A click at slot r happens with probability γ · a, a being the click probability of the result. The estimate is
 (w γ₀ + clicks) / (w + Σ a) over results whose click probability is known well. The top slot is always seen.
 
-*Given positions*: the clicks per play of the results that the search engine put at position r, over all queries.
+*Given positions*: the mean and the variance of the click probabilities of results at position r of the given order, over all queries.
+A result enters once, with the clicks of its first `MEASURED` plays. The share of the variance that positions explain (R²) says how
+much the given order tells: nothing, if the engine's order means nothing.
 """
 
 from __future__ import annotations
@@ -22,25 +24,28 @@ PAIRS = SLOTS * (SLOTS + 1) // 2
 #: Positions in the given order that are told apart; the last stands for all below.
 RANKS = 20
 
-#: Click probabilities by given position before anything is learnt, and the plays that they weigh: a falling curve, so that the
-#: given order is kept where nothing else is known.
-FIRST_WORTH = tuple(0.4 / (1.0 + 0.6 * rank) for rank in range(RANKS))
-WORTH_PLAYS = 30.0
+#: Before anything is learnt, the mean falls with the position, and the variance is that of a Beta with `FIRST_PLAYS` plays; both
+#: have the weight of `FIRST_RESULTS` results.
+FIRST_MEAN = tuple(0.4 / (1.0 + 0.6 * rank) for rank in range(RANKS))
+FIRST_PLAYS, FIRST_RESULTS = 40.0, 4.0
+#: Plays after which a result counts as measured.
+MEASURED = 20
 
 
 #: γ₀: the user browsing model, the most realistic of the published tables.
 LOOKS = EXAMINATION[UBM]
-WORTH = np.array(FIRST_WORTH)
+MEANS = np.array(FIRST_MEAN)
 
 
 def examination_layout() -> list[tuple[Any, ...]]:
-    """Return the fields of the pool: clicks and expected clicks by slot and distance; clicks and plays by given position."""
+    """Return the fields of the pool: clicks and expected clicks by slot and distance; measured results by given position."""
     return [
         ("fresh", "i8"),  # in a delta: whether there is anything to fold
         ("clicks", "f8", PAIRS),
         ("expected", "f8", PAIRS),
-        ("rank_clicks", "f8", RANKS),
-        ("rank_plays", "f8", RANKS),
+        ("results", "f8", RANKS),  # measured results by given position,
+        ("rates", "f8", RANKS),  # the sum of their click rates,
+        ("squares", "f8", RANKS),  # and of their squares
     ]
 
 
@@ -66,9 +71,29 @@ def rank_of(position):
 
 
 @kernel
-def rank_worth(pool, rank):
-    """Return the click probability of results at a given position."""
-    return (WORTH_PLAYS * WORTH[rank] + pool.rank_clicks[rank]) / (WORTH_PLAYS + pool.rank_plays[rank])
+def rank_mean(pool, rank):
+    """Return the mean click probability of results at a given position."""
+    return (FIRST_RESULTS * MEANS[rank] + pool.rates[rank]) / (FIRST_RESULTS + pool.results[rank])
+
+
+@kernel
+def order_tells(pool):
+    """Return R²: the share of the variance of click probabilities that the given positions explain."""
+    count, total = 0.0, 0.0
+    for rank in range(RANKS):
+        n = FIRST_RESULTS + pool.results[rank]
+        count += n
+        total += n * rank_mean(pool, rank)
+    middle = total / count
+    between, within = 0.0, 0.0
+    for rank in range(RANKS):
+        n, first, mean = FIRST_RESULTS + pool.results[rank], MEANS[rank], rank_mean(pool, rank)
+        spread = first * (1.0 - first) * (1.0 / (FIRST_PLAYS + 1.0) + 1.0 / MEASURED)
+        square = (FIRST_RESULTS * (first * first + spread) + pool.squares[rank]) / n
+        # the rate of a few plays varies more than the click probability itself
+        within += n * max(square - mean * mean - mean * (1.0 - mean) / MEASURED, 0.0)
+        between += n * (mean - middle) * (mean - middle)
+    return between / (between + within)
 
 
 @kernel
@@ -86,8 +111,9 @@ def merge_examination(pool, delta):
         pool.clicks[k] += delta.clicks[k]
         pool.expected[k] += delta.expected[k]
     for k in range(RANKS):
-        pool.rank_clicks[k] += delta.rank_clicks[k]
-        pool.rank_plays[k] += delta.rank_plays[k]
+        pool.results[k] += delta.results[k]
+        pool.rates[k] += delta.rates[k]
+        pool.squares[k] += delta.squares[k]
 
 
 @kernel
@@ -100,5 +126,6 @@ def clear_examination(delta):
         delta.clicks[k] = 0.0
         delta.expected[k] = 0.0
     for k in range(RANKS):
-        delta.rank_clicks[k] = 0.0
-        delta.rank_plays[k] = 0.0
+        delta.results[k] = 0.0
+        delta.rates[k] = 0.0
+        delta.squares[k] = 0.0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Annotated
+
 import numpy as np
 
 from swerve.core.contract import (
@@ -18,27 +21,32 @@ from swerve.core.contract import (
 )
 from swerve.core.examination import SLOTS
 from swerve.core.pages import mask_of, order, present, respond
-from swerve.core.spec import Count, Natural, Positive, Spec
+from swerve.core.rng import beta, gamma_scale
+from swerve.core.spec import Natural, Positive, Range, Spec
 from swerve.core.tables import bit, has, nested
 from swerve.core.verbs import kernel
 from swerve.core.wrapping import inner_layout, inner_pool_layout, wrapping
 from swerve.detectors.split import log_bayes
 from swerve.policies.swerve.draws import begin_draws, draw_chance, draw_changed
 from swerve.policies.swerve.examination import (
+    MEASURED,
     clear_examination,
     counts_as_seen,
     examination_layout,
     looks_at,
     merge_examination,
+    order_tells,
     pair_of,
+    rank_mean,
     rank_of,
-    rank_worth,
 )
 from swerve.policies.swerve.policy import Swerve, count_earned, count_shown, settle_play
 from swerve.policies.swerve.posterior import ChangeTest, event_odds, plays_in, rescale, slab, suspicion, total_in
 
 QUANTUM = 4096.0  # the prior's clicks are a multiple of 1/4096: adding a click and taking it back leaves the same bits
+MOST_PRIOR = 255  # plays of a prior, which a byte holds
 UNKNOWN = 255  # a given position that is not known
+RENEW_MASK = 7  # priors are renewed every 8 rounds
 DIVERSITY_MASK = 15  # whether intents are mixed is computed every 16 rounds: it takes many logarithms
 LEAST_EVIDENCE = -1.0  # one result's evidence that intents are not mixed, at most: many results that say nothing must not add up
 
@@ -47,14 +55,14 @@ LEAST_EVIDENCE = -1.0  # one result's evidence that intents are not mixed, at mo
 class Listed(Spec):
     """`Swerve` for pages of results.
 
-    The given order is the prior: each result starts with a record of `prior_plays` plays at the click rate of its position in the
-    given order, learnt over all queries. The page is sorted by posterior means. One result a page is explored: the winner of a
-    posterior sample goes on top; if it is there already, the result with the highest sample among those whose sample beats the
-    result above moves to where its sample puts it. A click counts as a play and a click. A skipped slot counts as a play with the
-    probability that it was seen (`swerve.policies.swerve.examination`), a table learnt over all queries with `examination_plays`
-    plays of prior weight, from results with at least `known_plays` plays. Tests, alarms, net and trust are those of `Swerve`, on
-    every play that counts. In a test, the share of changed results is learnt as they are decided, with the weight of
-    `share_results` results.
+    The given order is the prior: each result starts with a record of up to `prior_plays` plays at the click rate of its position in
+    the given order. Both are learnt over all queries: the less the order tells, the fewer plays it weighs. The page is sorted by
+    posterior means. One result a page is explored: the winner of a posterior sample goes on top; if it is there already, the
+    result with the highest sample among those whose sample beats the result above moves to where its sample puts it. A click counts
+    as a play and a click. A skipped slot counts as a play with the probability that it was seen
+    (`swerve.policies.swerve.examination`), a table learnt over all queries with `examination_plays` plays of prior weight, from
+    results with at least `known_plays` plays. Tests, alarms, net and trust are those of `Swerve`, on every play that counts. In a
+    test, the share of changed results is learnt as they are decided, with the weight of `share_results` results.
 
     If results below a click do not earn what they earn elsewhere, users have different intents: then only plays without a click
     above are used for the order, so that the second slot serves those whom the first one does not.
@@ -62,9 +70,9 @@ class Listed(Spec):
     With one slot, `prior_plays=0` and its default test, this is `Swerve`, draw for draw.
     """
 
-    bandit: Spec = Swerve(test=ChangeTest(other_change_probability=0.2))
-    prior_plays: Count = 20
-    examination_plays: Positive = 50.0
+    bandit: Spec = Swerve(test=ChangeTest(other_change_probability=0.3))
+    prior_plays: Annotated[int, Range(0, MOST_PRIOR)] = 40
+    examination_plays: Positive = 10.0
     known_plays: Natural = 30
     share_results: Positive = 2.0
 
@@ -82,10 +90,15 @@ def _(spec, arms, features):
         ("seen", "i8"),  # its slots that count as seen
         ("number", "u8"),  # its decision
         ("mixed", "i8"),  # whether the query has users of different intents
+        ("tells", "f8"),  # how much the given order tells, from 0 to 1
         ("page", "u1", SLOTS),
         ("rank", "u1", arms),  # each arm's position in the given order, at its last offer
         ("spot", "u1", arms),  # scratch: each arm's position by posterior means
         ("spare", "f8", arms),  # scratch of `order`: posterior means; until the page is settled: Bayes factors before it was shown
+        ("prior_plays", "u1", arms),  # the part of the arm's record that is its prior, 0 once that was dropped
+        ("prior_clicks", "f4", arms),
+        ("measured", "u1", arms),  # plays of the arm since it began, up to `MEASURED`, and their clicks
+        ("measured_clicks", "u1", arms),
         ("below_plays", "f4", arms),  # plays below a click, and their clicks
         ("below_clicks", "f4", arms),
     ]
@@ -146,6 +159,8 @@ def forget_pages(row):
     row.mixed = 0
     for arm in range(row.rank.shape[0]):
         row.rank[arm] = UNKNOWN
+        row.measured[arm] = MEASURED  # nothing is measured before the given order is known
+        row.prior_plays[arm] = 0
         forget_below(row, arm)
 
 
@@ -159,6 +174,7 @@ def _(spec, row):
 def _(spec, row, arm):
     evict(spec.bandit, row.bandit, arm)
     row.rank[arm] = UNKNOWN
+    row.measured[arm] = MEASURED
     forget_below(row, arm)
     for slot in range(row.filled):
         if row.page[slot] == arm:
@@ -170,19 +186,42 @@ def _(spec, row, arm):
 
 
 @kernel
-def set_priors(spec, row, pool, given):
-    """Note the given positions, and give results without a record the prior of theirs."""
+def set_prior(spec, row, pool, arm, rank, whole):
+    """Replace the prior in the arm's record by `whole` plays at the click rate of its given position, as known today."""
     test = row.bandit.test
+    clicks = np.floor(whole * rank_mean(pool.pages, rank) * QUANTUM) / QUANTUM
+    test.old_plays[arm] += whole - np.int64(row.prior_plays[arm])
+    test.old_total[arm] = min(max(test.old_total[arm] + clicks - row.prior_clicks[arm], 0.0), float(test.old_plays[arm]))
+    row.prior_plays[arm] = whole
+    row.prior_clicks[arm] = clicks
+    rescale(spec.bandit.test, test, arm)
+
+
+@kernel
+def set_priors(spec, row, pool, given):
+    """Note the given positions; give results without a record the prior of theirs, and renew it from time to time."""
+    state = row.bandit
+    whole = np.int64(0)
+    if spec.prior_plays > 0 and state.t & RENEW_MASK == 0:
+        row.tells = order_tells(pool.pages)
+    if spec.prior_plays > 0:
+        whole = max(np.int64(spec.prior_plays * row.tells + 0.5), np.int64(1))
     for position in range(len(given)):
         arm = given[position]
         rank = rank_of(position)
-        if row.rank[arm] == rank:
-            continue
+        if spec.prior_plays > 0:
+            if plays_in(state.test, arm) == 0:
+                row.prior_plays[arm] = 0
+                row.prior_clicks[arm] = 0.0
+                row.measured[arm] = 0
+                row.measured_clicks[arm] = 0
+                set_prior(spec, row, pool, arm, rank, whole)
+            elif row.prior_plays[arm] > 0 and state.open == 0 and (state.t & RENEW_MASK == 0 or row.rank[arm] != rank):
+                if state.kept[arm] > -math.inf:
+                    row.prior_plays[arm] = 0  # the record that held it was dropped
+                else:
+                    set_prior(spec, row, pool, arm, rank, whole)
         row.rank[arm] = rank
-        if spec.prior_plays > 0 and plays_in(test, arm) == 0:
-            test.old_plays[arm] = spec.prior_plays
-            test.old_total[arm] = np.floor(spec.prior_plays * rank_worth(pool.pages, rank) * QUANTUM) / QUANTUM
-            rescale(spec.bandit.test, test, arm)
 
 
 @kernel
@@ -201,6 +240,16 @@ def mean_chance(spec, row, arm, odds):
             fresh = (prior.a + test.new_total[arm]) / (prior.a + slab(test, arm) + test.new_plays[arm])
             mean += q * (fresh - mean)
     return mean
+
+
+@kernel
+def draw_alone(spec, row, arm, word):
+    """Draw an unchanged arm's click probability from its plays without a click above."""
+    test, prior = row.bandit.test, spec.bandit.test
+    less, clicked = below_of(row, arm)
+    clicks = prior.a + total_in(test, arm) - clicked
+    skips = prior.b + (plays_in(test, arm) - less) - (total_in(test, arm) - clicked)
+    return beta(word, clicks, skips, gamma_scale(clicks), gamma_scale(skips))
 
 
 @kernel
@@ -254,7 +303,10 @@ def _(spec, row, pool, given, page, now):
             inside = has(available, arm) and 0 < row.spot[arm] < slots
             changed, none, word = draw_changed(inner, test, arm, odds, none, rise, event, bold, not inside, word)
         if has(available, arm):
-            theta, word = draw_chance(inner, test, arm, changed, word)
+            if row.mixed != 0 and not changed:
+                theta, word = draw_alone(spec, row, arm, word)
+            else:
+                theta, word = draw_chance(inner, test, arm, changed, word)
             if theta > best:
                 best, winner = theta, arm
             spot = row.spot[arm]
@@ -376,21 +428,32 @@ def teach(spec, row, delta):
     for slot in range(row.filled):
         arm = row.page[slot]
         clicked = has(row.clicks, slot)
-        known = plays_in(state.test, arm) - spec.prior_plays
-        if slot > 0 and state.open == 0 and known >= spec.known_plays:
+        known = plays_in(state.test, arm)
+        if slot > 0 and state.open == 0 and known >= spec.known_plays + spec.prior_plays:
             k = pair_of(slot, last)
             pages.clicks[k] += 1.0 if clicked else 0.0
             pages.expected[k] += (spec.bandit.test.a + total_in(state.test, arm)) / (
                 spec.bandit.test.a + spec.bandit.test.b + plays_in(state.test, arm)
             )
-        if has(row.seen, slot) and row.rank[arm] != UNKNOWN:
-            pages.rank_plays[row.rank[arm]] += 1.0
-            pages.rank_clicks[row.rank[arm]] += 1.0 if clicked else 0.0
+        if has(row.seen, slot) and row.measured[arm] < MEASURED:
+            measure(row, pages, arm, clicked)
         if last >= 0 and has(row.seen, slot):
             row.below_plays[arm] += np.float32(1.0)
             row.below_clicks[arm] += np.float32(1.0 if clicked else 0.0)
         if clicked:
             last = slot
+
+
+@kernel
+def measure(row, pages, arm, clicked):
+    """Count one of a result's first plays; after the last of them its click rate enters the distribution of its position."""
+    row.measured[arm] += np.uint8(1)
+    row.measured_clicks[arm] += np.uint8(1 if clicked else 0)
+    if row.measured[arm] == MEASURED and row.rank[arm] != UNKNOWN:
+        rate = row.measured_clicks[arm] / MEASURED
+        pages.results[row.rank[arm]] += 1.0
+        pages.rates[row.rank[arm]] += rate
+        pages.squares[row.rank[arm]] += rate * rate
 
 
 @kernel
@@ -437,6 +500,7 @@ def _(spec, row, pool, delta, now):
     if row.filled > 1:
         for arm in range(row.rank.shape[0]):
             if has(state.test.moved & ~before, arm):
+                row.prior_plays[arm] = 0
                 forget_below(row, arm)
         if state.open != 0 and kept != 0 and state.test.moved | state.test.stayed != before:
             learn_share(spec, row)
