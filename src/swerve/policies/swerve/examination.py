@@ -4,9 +4,9 @@
 was none). A click at slot r happens with probability γ · a, a being the click probability of the result. The estimate is
 (w γ₀ + clicks) / (w + Σ a) over results whose click probability is known well. The top slot is always seen.
 
-*Given positions*: the mean and the variance of the click probabilities of results at position r of the given order, over all queries.
-A result enters once, with the clicks of its first `MEASURED` plays. The share of the variance that positions explain (R²) says how
-much the given order tells: nothing, if the engine's order means nothing.
+*Given positions*: the mean and the variance of the click probabilities of results at position r of the given order, over all
+queries. A result enters once, with the clicks of its first `MEASURED` plays. The share of the variance that positions explain (R²)
+says how much the given order tells: nothing, if the engine's order means nothing.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ PAIRS = SLOTS * (SLOTS + 1) // 2
 RANKS = 20
 
 #: Before anything is learnt, the mean falls with the position, and the variance is that of a Beta with `FIRST_PLAYS` plays; both
-#: have the weight of `FIRST_RESULTS` results.
+#: have a weight in results that the policy sets.
 FIRST_MEAN = tuple(0.4 / (1.0 + 0.6 * rank) for rank in range(RANKS))
-FIRST_PLAYS, FIRST_RESULTS = 40.0, 4.0
+FIRST_PLAYS = 40.0
 #: Plays after which a result counts as measured.
 MEASURED = 20
 
@@ -71,25 +71,25 @@ def rank_of(position):
 
 
 @kernel
-def rank_mean(pool, rank):
-    """Return the mean click probability of results at a given position."""
-    return (FIRST_RESULTS * MEANS[rank] + pool.rates[rank]) / (FIRST_RESULTS + pool.results[rank])
+def rank_mean(weight, pool, rank):
+    """Return the mean click probability of results at a given position; `weight` is that of the first guess, in results."""
+    return (weight * MEANS[rank] + pool.rates[rank]) / (weight + pool.results[rank])
 
 
 @kernel
-def order_tells(pool):
+def order_tells(weight, pool):
     """Return R²: the share of the variance of click probabilities that the given positions explain."""
     count, total = 0.0, 0.0
     for rank in range(RANKS):
-        n = FIRST_RESULTS + pool.results[rank]
+        n = weight + pool.results[rank]
         count += n
-        total += n * rank_mean(pool, rank)
+        total += n * rank_mean(weight, pool, rank)
     middle = total / count
     between, within = 0.0, 0.0
     for rank in range(RANKS):
-        n, first, mean = FIRST_RESULTS + pool.results[rank], MEANS[rank], rank_mean(pool, rank)
+        n, first, mean = weight + pool.results[rank], MEANS[rank], rank_mean(weight, pool, rank)
         spread = first * (1.0 - first) * (1.0 / (FIRST_PLAYS + 1.0) + 1.0 / MEASURED)
-        square = (FIRST_RESULTS * (first * first + spread) + pool.squares[rank]) / n
+        square = (weight * (first * first + spread) + pool.squares[rank]) / n
         # the rate of a few plays varies more than the click probability itself
         within += n * max(square - mean * mean - mean * (1.0 - mean) / MEASURED, 0.0)
         between += n * (mean - middle) * (mean - middle)

@@ -56,7 +56,8 @@ class Listed(Spec):
     """`Swerve` for pages of results.
 
     The given order is the prior: each result starts with a record of up to `prior_plays` plays at the click rate of its position in
-    the given order. Both are learnt over all queries: the less the order tells, the fewer plays it weighs. The page is sorted by
+    the given order. Both are learnt over all queries, from a first guess that weighs `order_results` results at each position: the
+    less the order tells, the fewer plays it weighs. The page is sorted by
     posterior means. One result a page is explored: the winner of a posterior sample goes on top; if it is there already, the
     result with the highest sample among those whose sample beats the result above moves to where its sample puts it. A click counts
     as a play and a click. A skipped slot counts as a play with the probability that it was seen
@@ -71,7 +72,8 @@ class Listed(Spec):
     """
 
     bandit: Spec = Swerve(test=ChangeTest(other_change_probability=0.3))
-    prior_plays: Annotated[int, Range(0, MOST_PRIOR)] = 40
+    prior_plays: Annotated[int, Range(0, MOST_PRIOR)] = 60
+    order_results: Positive = 40.0
     examination_plays: Positive = 10.0
     known_plays: Natural = 30
     share_results: Positive = 2.0
@@ -189,7 +191,7 @@ def _(spec, row, arm):
 def set_prior(spec, row, pool, arm, rank, whole):
     """Replace the prior in the arm's record by `whole` plays at the click rate of its given position, as known today."""
     test = row.bandit.test
-    clicks = np.floor(whole * rank_mean(pool.pages, rank) * QUANTUM) / QUANTUM
+    clicks = np.floor(whole * rank_mean(spec.order_results, pool.pages, rank) * QUANTUM) / QUANTUM
     test.old_plays[arm] += whole - np.int64(row.prior_plays[arm])
     test.old_total[arm] = min(max(test.old_total[arm] + clicks - row.prior_clicks[arm], 0.0), float(test.old_plays[arm]))
     row.prior_plays[arm] = whole
@@ -203,7 +205,7 @@ def set_priors(spec, row, pool, given):
     state = row.bandit
     whole = np.int64(0)
     if spec.prior_plays > 0 and state.t & RENEW_MASK == 0:
-        row.tells = order_tells(pool.pages)
+        row.tells = order_tells(spec.order_results, pool.pages)
     if spec.prior_plays > 0:
         whole = max(np.int64(spec.prior_plays * row.tells + 0.5), np.int64(1))
     for position in range(len(given)):
