@@ -26,6 +26,10 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
     "Testable": lambda: [Testable(UCB1(), L), Testable(Thompson(), L)],
     "ExploreFirst": lambda: [ExploreFirst(UCB1(), L)],
     "Oracle": lambda: [Oracle(UCB1())],
+    "RestartingList": lambda: [
+        cls_named("RestartingList")(cls_named("CascadeKLUCB")(), cls_named("GLR")(0.9, 1, 6), exploration=0.3),
+        cls_named("RestartingList")(cls_named("DCMKLUCB")(), cls_named("CUSUM")(5, 0.05, 1.0)),
+    ],
     "Top": lambda: [cls_named("Top")(UCB1())],
     "BWC": lambda: (
         [BWC(Testable(UCB1(), L), classifier) for classifier in classifiers()] + [BWC(ExploreFirst(UCB1(), L), swerve.Told(), 5)]
@@ -105,7 +109,9 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
     "Pages": lambda: [
         cls_named("Pages")(queries=3, impressions=900, results=6, slots=4, features=2, silent_share=0.3, spurious_share=0.05),
         cls_named("Pages")(queries=2, impressions=600, results=12, features=2, moves="one", clicks="pbm", engine=float("inf")),
-        cls_named("Pages")(queries=2, impressions=600, results=16, slots=3, features=2, moves="intents", value="click", clicks="dcm"),
+        cls_named("Pages")(
+            queries=2, impressions=600, results=16, slots=3, features=2, moves="intents", value="click", clicks="dcm"
+        ),
         cls_named("Pages")(queries=2, impressions=600, results=5, slots=5, features=2, clicks="cascade", right_share=0.5),
     ],
     "Hurricane": lambda: [cls_named("Hurricane")(impressions=600)],

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import numpy as np
-
 from swerve.bandits.counts import count_evict
-from swerve.bandits.listing import by_score, drop, finish, open_layout, opening
+from swerve.bandits.listing import by_score, clicked_at, drop, finish, open_layout, opening
 from swerve.bandits.thompson import Thompson, clicks_of, rescale, skips_of
 from swerve.core.contract import begin, evict, layout, restart
 from swerve.core.examination import CLICKS, EXAMINATION, SLOTS
@@ -93,7 +91,7 @@ def _(spec, row, page, clicks, number):
     last = 0
     for slot in range(len(page)):
         arm = page[slot]
-        clicked = clicks >> np.int64(slot) & 1
+        clicked = clicked_at(clicks, slot)
         if arm >= 0 and (clicked or looked(spec, row, arm, EXAMINATION[spec.clicks, slot, last], number, slot)):
             row.plays[arm] += 1
             row.total[arm] += float(clicked)

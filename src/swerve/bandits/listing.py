@@ -19,6 +19,11 @@ GONE = -1  # in place of an arm that was forgotten while its page was open
 
 
 @verb
+def depth_of(spec, clicks, filled):
+    """Return how many of the filled slots of a page count as looked at, from the top, given its clicks."""
+
+
+@verb
 def finish(spec, row, page, clicks, number):
     """Count a page with its clicks, a mask of slots; arms that were forgotten meanwhile are −1."""
 
@@ -89,15 +94,35 @@ def by_score(scores, given, page):
 
 
 @kernel
-def reading_depth(clicks, filled, all_clicks):
-    """Return down to which slot a page was read: the first click, or with `all_clicks` the last one; all of it without a click."""
-    depth = filled
+def to_first_click(spec, clicks, filled):
     for slot in range(filled):
-        if clicks >> np.int64(slot) & 1:
-            depth = slot + 1
-            if not all_clicks:
-                break
-    return depth
+        if clicked_at(clicks, slot):
+            return slot + 1
+    return filled
+
+
+@kernel
+def to_last_click(spec, clicks, filled):
+    for slot in range(filled - 1, -1, -1):
+        if clicked_at(clicks, slot):
+            return slot + 1
+    return filled
+
+
+@kernel
+def clicked_at(clicks, slot):
+    """Return 1 if the slot is in the mask of clicks, else 0."""
+    return clicks >> np.int64(slot) & 1
+
+
+@kernel
+def count_read(spec, row, page, clicks):
+    """Count a page in plays and totals: the slots that were looked at, with a reward of 1 for each click."""
+    row.t += 1
+    for slot in range(depth_of(spec, clicks, len(page))):
+        if page[slot] >= 0:
+            row.plays[page[slot]] += 1
+            row.total[page[slot]] += float(clicked_at(clicks, slot))
 
 
 def opening(cls: type) -> type:
