@@ -111,10 +111,9 @@ def test_the_best_page_for_a_click_is_found(model, intents):
     attractions = dice.random((4, intents, 7)) ** 3
     found = best_clicks(model, shares, attractions, 3, compiled=False)
     for line in range(4):
-        pages = itertools.permutations(range(7), 3)
         values = (
-            sum(share * twin.any_click(model, [row[arm] for arm in page]) for share, row in zip(shares[line], attractions[line]))
-            for page in pages
+            sum(shares[line, i] * twin.any_click(model, [attractions[line, i, arm] for arm in page]) for i in range(intents))
+            for page in itertools.permutations(range(7), 3)
         )
         assert found[line] == pytest.approx(max(values), rel=1e-12)
 
@@ -126,7 +125,8 @@ def test_the_best_page_by_gain_is_found_and_compiled_search_agrees():
     advance(record, scene, segments, cursor)
     chance = segments[cursor.segment].chance
     values = [
-        sum(float(chance[arm]) / math.log2(2 + slot) for slot, arm in enumerate(page)) for page in itertools.permutations(range(6), 3)
+        sum(float(chance[arm]) / math.log2(2 + slot) for slot, arm in enumerate(page))
+        for page in itertools.permutations(range(6), 3)
     ]
     assert float(ideal(record, scene, segments, cursor)) == pytest.approx(max(values))
     best = np.argsort(-chance[:6], kind="stable")[:3]
@@ -161,7 +161,9 @@ def test_the_given_order_sorts_by_attractiveness_with_an_error_and_never_adapts(
             assert sorted(lines["given"][0][:12]) == list(range(12))
         orders = instance.segments["given"][first][:, :12]
         chances = np.take_along_axis(instance.segments["chance"][first], orders, axis=1)
-        lost[engine] = float((instance.segments["ideal"][first] - chances[:, :10] @ [1 / math.log2(2 + r) for r in range(10)]).mean())
+        lost[engine] = float(
+            (instance.segments["ideal"][first] - chances[:, :10] @ [1 / math.log2(2 + r) for r in range(10)]).mean()
+        )
         if engine == 0.0:
             assert (np.diff(chances, axis=1) <= 0).all()
     assert lost[0.0] == pytest.approx(0.0, abs=1e-12)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import swerve
-from swerve import Pages, SwerveError, UCB1, simulate
+from swerve import UCB1, Pages, SwerveError, simulate
 from swerve.core.contract import observe, settle
 from swerve.core.pages import order, present, respond
 from swerve.core.spec import pack
@@ -98,7 +98,9 @@ def test_every_figure_equals_that_of_a_plain_loop(name, value):
     assert counts["harm"] == pytest.approx(np.mean(shares))
     assert counts["harm_p90"] == pytest.approx(np.quantile(shares, 0.9))
     assert counts["recovered"] == sorted(waits)[(len(waits) - 1) // 2]
-    assert sum(counts[f"regret_{cause}"] for cause in ("learning", "testing", "false_alarm", "unseen", "missed")) == pytest.approx(regret)
+    assert sum(counts[f"regret_{cause}"] for cause in ("learning", "testing", "false_alarm", "unseen", "missed")) == pytest.approx(
+        regret
+    )
 
 
 def test_pieces_of_a_run_equal_the_whole():

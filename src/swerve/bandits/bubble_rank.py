@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from swerve.bandits.listing import GONE, clicked_at, drop, finish, open_layout, opening
+from swerve.bandits.listing import GONE, clicked_at, close, drop, finish, open_layout, opening
 from swerve.bandits.pairs import forget_pairs, pair_layout, prefer
 from swerve.bandits.solo import alone, solo_layout
 from swerve.core.contract import begin, evict, layout, restart, room
@@ -66,6 +66,7 @@ def _(spec, row, word):
 
 @restart.register(BubbleRank)
 def _(spec, row):
+    close(row)
     for arm in range(row.ranked.shape[0]):
         evict(spec, row, arm)
     row.t = 0

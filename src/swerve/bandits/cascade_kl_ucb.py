@@ -6,8 +6,8 @@ import math
 
 from swerve.bandits.counts import count_evict
 from swerve.bandits.kl_ucb import KLUCB, refresh, upper_bound
-from swerve.bandits.listing import by_score, count_read, depth_of, drop, finish, open_layout, opening, to_first_click
-from swerve.core.contract import evict, layout, mean_of
+from swerve.bandits.listing import by_score, count_read, depth_of, drop, finish, open_layout, opening, restart_open, to_first_click
+from swerve.core.contract import evict, layout, mean_of, restart
 from swerve.core.pages import order
 from swerve.core.spec import NonNegative
 from swerve.core.tables import capacity
@@ -39,6 +39,9 @@ class CascadeKLUCB(KLUCB):
 def _(spec, arms, features):
     inside = layout.implementations[KLUCB](spec, arms, features)
     return [*inside, *open_layout(), ("scores", "f8", capacity("arms", arms))]
+
+
+restart.register(CascadeKLUCB)(restart_open)
 
 
 @evict.register(CascadeKLUCB)

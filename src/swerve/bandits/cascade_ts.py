@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from swerve.bandits.counts import count_evict
 from swerve.bandits.list_thompson import sample
-from swerve.bandits.listing import by_score, count_read, depth_of, drop, finish, open_layout, opening, to_first_click
+from swerve.bandits.listing import by_score, count_read, depth_of, drop, finish, open_layout, opening, restart_open, to_first_click
 from swerve.bandits.thompson import Thompson, rescale
-from swerve.core.contract import evict, layout
+from swerve.core.contract import evict, layout, restart
 from swerve.core.pages import order
 from swerve.core.tables import capacity
 
@@ -32,6 +32,9 @@ class CascadeThompson(Thompson):
 def _(spec, arms, features):
     inside = layout.implementations[Thompson](spec, arms, features)
     return [*inside, *open_layout(), ("scores", "f8", capacity("arms", arms))]
+
+
+restart.register(CascadeThompson)(restart_open)
 
 
 @evict.register(CascadeThompson)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from swerve.bandits.counts import count_restart
 from swerve.core.contract import settle
 from swerve.core.examination import SLOTS
 from swerve.core.pages import present, respond
@@ -49,6 +50,13 @@ def drop(row, arm):
     for slot in range(row.filled):
         if row.open[slot] == arm:
             row.open[slot] = GONE
+
+
+@kernel
+def restart_open(spec, row):
+    """Start over with counts and without the open page."""
+    close(row)
+    count_restart(spec, row)
 
 
 @kernel

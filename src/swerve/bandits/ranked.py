@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from swerve.bandits.listing import clicked_at, drop, finish, open_layout, opening
+from swerve.bandits.listing import clicked_at, close, drop, finish, open_layout, opening
 from swerve.bandits.solo import alone, solo_layout
 from swerve.core.contract import begin, evict, layout, restart, room
 from swerve.core.examination import SLOTS
@@ -56,6 +56,7 @@ def _(spec, row, word):
 
 @restart.register(RankedThompson)
 def _(spec, row):
+    close(row)
     for arm in range(row.plays.shape[1]):
         evict(spec, row, arm)
     row.t = 0

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from swerve.bandits.listing import clicked_at, drop, finish, open_layout, opening
+from swerve.bandits.listing import clicked_at, close, drop, finish, open_layout, opening
 from swerve.bandits.pairs import forget_pairs, pair_layout, prefer
 from swerve.bandits.solo import alone, solo_layout
 from swerve.core.contract import begin, evict, layout, restart, room
@@ -64,6 +64,7 @@ def _(spec, row, word):
 
 @restart.register(TopRank)
 def _(spec, row):
+    close(row)
     for arm in range(row.beaten.shape[0]):
         evict(spec, row, arm)
     row.t = 0
