@@ -29,7 +29,7 @@ SRC = str(Path(__file__).parents[2] / "src")
 SMALL = ("--queries", "2", "--impressions", "2000", "--runs", "2", "--threads", "1")
 KEYS = {
     "workload", "fraction", "policy", "mean", "sd", "runs", "seed", "ratio", "ratio_low", "ratio_high", "against", "difference",
-    "difference_low", "difference_high", "rank", "seconds",
+    "difference_low", "difference_high", "rank", "seconds", "oracle", "harm", "harm_p90", "recovered", "churn", "top_regret",
 }  # fmt: skip
 
 
@@ -90,6 +90,51 @@ def test_json_rows_have_the_promised_keys_and_the_figures_of_the_library():
     assert [(row["workload"], row["fraction"], row["policy"]) for row in rows[:3]] == [
         ("clear", 0.0, "ucb1"), ("clear", 0.0, "ts"), ("clear", 0.5, "ucb1"),
     ]  # fmt: skip
+
+
+def test_pages_have_their_own_oracle_and_figures():
+    rows = json_rows(
+        "-w", "page-clear(clicks=pbm, slots=3, candidates=6),clear", "-f", "0.5", "-p", "given,ts", "--against", "given"
+    )
+    assert [(row["workload"], row["fraction"], row["oracle"]) for row in rows[::2]] == [
+        ("page-clear(clicks=pbm, slots=3, candidates=6)", None, "oracle-list"), ("clear", 0.5, "oracle-ts"),
+    ]  # fmt: skip
+    given, top = rows[:2]
+    assert given["harm"] == given["harm_p90"] == given["churn"] == 0.0
+    assert given["top_regret"] > 0.0
+    assert top["harm_p90"] >= top["harm"] != 0.0
+    assert top["difference"] == pytest.approx(given["mean"] - top["mean"])
+    assert all(row[name] is None for row in rows[2:] for name in ("harm", "harm_p90", "recovered", "churn", "top_regret"))
+
+
+def test_tables_of_pages_show_harm_and_recovery(tmp_path):
+    asked = (
+        "-w",
+        "page-clear(slots=3, candidates=6)",
+        "-p",
+        "given,oracle-list",
+        "--threads",
+        "1",
+        "--runs",
+        "2",
+        "--queries",
+        "2",
+    )
+    text = invoke(*asked, "--plot", str(tmp_path / "pages.svg"))
+    assert all(word in text for word in ("harm", "p90", "recovered", "oracle-list", "regret"))
+    assert "shifting" not in text
+    assert "pages" in (tmp_path / "pages.svg").read_text(encoding="utf-8")
+    lines = invoke(*asked, "--markdown").splitlines()
+    assert "| policy | regret | harm | p90 | recovered | rank |" in lines
+    row = next(line for line in lines if line.startswith("| `given`"))
+    assert row.count("|") == 7
+    assert "0.0 %" in row
+
+
+def test_a_parameter_that_pages_do_not_have_is_refused():
+    done = CliRunner().invoke(app, ["compare", "-w", "page-clear(click=pbm)", "-p", "given"])
+    assert done.exit_code != 0
+    assert "unknown parameter 'click'; did you mean 'clicks'?" in str(done.exception or done.output)
 
 
 def test_the_policies_that_are_played_by_default_are_known_and_the_bars_need_no_more():

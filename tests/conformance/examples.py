@@ -26,6 +26,10 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
     "Testable": lambda: [Testable(UCB1(), L), Testable(Thompson(), L)],
     "ExploreFirst": lambda: [ExploreFirst(UCB1(), L)],
     "Oracle": lambda: [Oracle(UCB1())],
+    "RestartingList": lambda: [
+        cls_named("RestartingList")(cls_named("CascadeKLUCB")(), cls_named("GLR")(0.9, 1, 6), exploration=0.3),
+        cls_named("RestartingList")(cls_named("DCMKLUCB")(), cls_named("CUSUM")(5, 0.05, 1.0)),
+    ],
     "Top": lambda: [cls_named("Top")(UCB1())],
     "BWC": lambda: (
         [BWC(Testable(UCB1(), L), classifier) for classifier in classifiers()] + [BWC(ExploreFirst(UCB1(), L), swerve.Told(), 5)]

@@ -73,7 +73,11 @@ def _known():
     del MARKERS[Probe.marker]
 
 
-WRAPPERS = [cls for cls in load() if "bandit" in field_types(cls)]
+#: By default a combinator fills a page by its own choice of the top, so that the bandit inside is asked for that.
+ON_PAGES = {"order": "select", "present": "show", "respond": "reward"}
+
+#: `RestartingList` reads the open page of its bandit, which the probe does not have: tests/policies/test_restarting_list.py.
+WRAPPERS = [cls for cls in load() if "bandit" in field_types(cls) and cls.__name__ != "RestartingList"]
 EVERY = pytest.mark.parametrize("cls", WRAPPERS, ids=lambda cls: cls.__name__)
 
 
@@ -147,7 +151,7 @@ def test_every_verb_reaches_the_bandit_inside_or_is_withheld_by_name(cls, verb):
     if (cls.__name__, verb.__name__) in OWN:
         assert cls in verb.implementations
         return
-    if verb.__name__ in asked_in_a_life(cls):
+    if {verb.__name__, ON_PAGES.get(verb.__name__)} & asked_in_a_life(cls):
         return
     tables = Tables(spec)
     ASKED.clear()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import numpy as np
-
 from swerve.bandits.counts import count_evict
-from swerve.bandits.listing import by_score, drop, finish, open_layout, opening
+from swerve.bandits.listing import by_score, clicked_at, drop, finish, open_layout, opening, restart_open
 from swerve.bandits.thompson import Thompson, clicks_of, rescale, skips_of
 from swerve.core.contract import begin, evict, layout, restart
-from swerve.core.examination import CLICKS, EXAMINATION, SLOTS
+from swerve.core.examination import AFTER_CLICK, AFTER_SKIP, CLICKS, DCM, EXAMINATION, SLOTS
 from swerve.core.pages import order
 from swerve.core.rng import at, beta, unit
 from swerve.core.spec import Choice
@@ -22,13 +20,13 @@ from swerve.core.verbs import kernel
 class ListThompson(Thompson):
     """Draw an attractiveness for each arm from its posterior and show the arms in the order of the draws.
 
-    Every slot of a page is evidence, by the examination table of the click model `clicks`. A click is a play and a click. A skip in
-    a slot that people look at with probability γ, given the last click above it, is a play with probability γ(1 − â)/(1 − γâ), the
-    probability that they looked at it although they did not click; â is the posterior mean. The play is drawn from a hash of the
-    query, the page's number and the slot, so that counts stay whole. One slot alone is plain Thompson sampling.
+    Every slot of a page is evidence, by the true click model `clicks`. A click is a play and a click. A skip is a play with the
+    probability that people looked at it although they did not click, drawn from a hash of the query, the page's number and the
+    slot, so that counts stay whole. Where people look at a slot with a probability γ that depends on the last click above (`ubm`,
+    `pbm`), that probability is γ(1 − â)/(1 − γâ), â being the posterior mean. Where people leave (`dcm`, `cascade`), they looked at
+    everything above a click, and below the last one Bayes' rule says how far they went. One slot alone is plain Thompson sampling.
 
-    The table is the true one of `Pages` (for `dcm`, without what the skips since the last click tell). With `Oracle` around it this
-    policy is the yardstick for pages, `oracle-list`.
+    With `Oracle` around it this policy is the yardstick for pages, `oracle-list`.
 
     Source: Thompson sampling in the position-based model is that of Lagrée, Vernade and Cappé (NeurIPS 2016), with the table of the
     user browsing model (Dupret and Piwowarski, SIGIR 2008) in place of the curve.
@@ -45,7 +43,7 @@ class ListThompson(Thompson):
 @layout.register(ListThompson)
 def _(spec, arms, features):
     inside = layout.implementations[Thompson](spec, arms, features)
-    return [*inside, *open_layout(), ("key", "u8"), ("scores", "f8", capacity("arms", arms))]
+    return [*inside, *open_layout(), ("key", "u8"), ("seen", "f8", SLOTS), ("scores", "f8", capacity("arms", arms))]
 
 
 @begin.register(ListThompson)
@@ -53,6 +51,9 @@ def _(spec, row, word):
     row.rng = word
     row.key = word
     restart(spec, row)
+
+
+restart.register(ListThompson)(restart_open)
 
 
 @evict.register(ListThompson)
@@ -80,23 +81,57 @@ def _(spec, row, pool, given, page, now):
 
 
 @kernel
-def looked(spec, row, arm, seen, number, slot):
-    """Return whether a skipped slot counts as looked at: a draw keyed by the page and the slot."""
+def mean_of_posterior(spec, row, arm):
+    """Return â of an arm; a forgotten arm tells nothing about people who leave, as one that nobody clicks."""
+    if arm < 0:
+        return 0.0
     clicks = clicks_of(spec, row, arm)
-    mean = clicks / (clicks + skips_of(spec, row, arm))
-    return unit(at(row.key, number * SLOTS + slot)) * (1.0 - seen * mean) < seen * (1.0 - mean)
+    return clicks / (clicks + skips_of(spec, row, arm))
+
+
+@kernel
+def chances_of_leaving_readers(spec, row, page, clicks):
+    """Write the probability that each slot was looked at into `row.seen`, given all clicks, for people who may leave."""
+    first = 0  # the first slot below the last click
+    for slot in range(len(page)):
+        row.seen[slot] = 1.0
+        if clicked_at(clicks, slot):
+            first = slot + 1
+    reach = AFTER_CLICK[spec.clicks] if first > 0 else 1.0  # the probability of looking at the first of them
+    on = AFTER_SKIP[spec.clicks]
+    silent = 1.0  # the probability of no click from a slot on, for people who look at it
+    for slot in range(len(page) - 1, first - 1, -1):
+        silent = (1.0 - mean_of_posterior(spec, row, page[slot])) * (1.0 - on + on * silent)
+        row.seen[slot] = silent
+    silent = 1.0 - reach + reach * silent
+    for slot in range(first, len(page)):
+        row.seen[slot] *= reach / silent
+        reach *= (1.0 - mean_of_posterior(spec, row, page[slot])) * on
+
+
+@kernel
+def chances_of_steady_readers(spec, row, page, clicks):
+    """Write the probability that each skipped slot was looked at into `row.seen`, for people who do not leave."""
+    last = 0
+    for slot in range(len(page)):
+        seen = EXAMINATION[spec.clicks, slot, last]
+        mean = mean_of_posterior(spec, row, page[slot])
+        row.seen[slot] = seen * (1.0 - mean) / (1.0 - seen * mean)
+        if clicked_at(clicks, slot):
+            last = slot + 1
 
 
 @finish.register(ListThompson)
 def _(spec, row, page, clicks, number):
     row.t += 1
-    last = 0
+    if spec.clicks >= DCM:
+        chances_of_leaving_readers(spec, row, page, clicks)
+    else:
+        chances_of_steady_readers(spec, row, page, clicks)
     for slot in range(len(page)):
         arm = page[slot]
-        clicked = clicks >> np.int64(slot) & 1
-        if arm >= 0 and (clicked or looked(spec, row, arm, EXAMINATION[spec.clicks, slot, last], number, slot)):
+        clicked = clicked_at(clicks, slot)
+        if arm >= 0 and (clicked or unit(at(row.key, number * SLOTS + slot)) < row.seen[slot]):
             row.plays[arm] += 1
             row.total[arm] += float(clicked)
             rescale(spec, row, arm)
-        if clicked:
-            last = slot + 1

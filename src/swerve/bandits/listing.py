@@ -10,12 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from swerve.bandits.counts import count_restart
 from swerve.core.contract import settle
 from swerve.core.examination import SLOTS
 from swerve.core.pages import present, respond
 from swerve.core.verbs import kernel, verb
 
 GONE = -1  # in place of an arm that was forgotten while its page was open
+
+
+@verb
+def depth_of(spec, clicks, filled):
+    """Return how many of the filled slots of a page count as looked at, from the top, given its clicks."""
 
 
 @verb
@@ -44,6 +50,13 @@ def drop(row, arm):
     for slot in range(row.filled):
         if row.open[slot] == arm:
             row.open[slot] = GONE
+
+
+@kernel
+def restart_open(spec, row):
+    """Start over with counts and without the open page."""
+    close(row)
+    count_restart(spec, row)
 
 
 @kernel
@@ -89,15 +102,35 @@ def by_score(scores, given, page):
 
 
 @kernel
-def reading_depth(clicks, filled, all_clicks):
-    """Return down to which slot a page was read: the first click, or with `all_clicks` the last one; all of it without a click."""
-    depth = filled
+def to_first_click(spec, clicks, filled):
     for slot in range(filled):
-        if clicks >> np.int64(slot) & 1:
-            depth = slot + 1
-            if not all_clicks:
-                break
-    return depth
+        if clicked_at(clicks, slot):
+            return slot + 1
+    return filled
+
+
+@kernel
+def to_last_click(spec, clicks, filled):
+    for slot in range(filled - 1, -1, -1):
+        if clicked_at(clicks, slot):
+            return slot + 1
+    return filled
+
+
+@kernel
+def clicked_at(clicks, slot):
+    """Return 1 if the slot is in the mask of clicks, else 0."""
+    return clicks >> np.int64(slot) & 1
+
+
+@kernel
+def count_read(spec, row, page, clicks):
+    """Count a page in plays and totals: the slots that were looked at, with a reward of 1 for each click."""
+    row.t += 1
+    for slot in range(depth_of(spec, clicks, len(page))):
+        if page[slot] >= 0:
+            row.plays[page[slot]] += 1
+            row.total[page[slot]] += float(clicked_at(clicks, slot))
 
 
 def opening(cls: type) -> type:

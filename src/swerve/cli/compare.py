@@ -240,7 +240,7 @@ def page_cells(rows: list[Row]) -> list[str]:
         text
         for row in rows
         if row.harm is not None and row.harm_p90 is not None
-        for text in (f"{row.harm:.1f} %", f"{row.harm_p90:.1f} %", "never" if row.recovered is None else f"{row.recovered:.0f}")
+        for text in (f"{row.harm:.1f} %", f"{row.harm_p90:.1f} %", "–" if row.recovered is None else f"{row.recovered:.0f}")
     ]
 
 
@@ -277,7 +277,7 @@ def legend(found: Comparison) -> str:
     if any(row.harm is not None for row in found.rows):
         text += (
             " Harm: value lost to the given order in a query's first 200 impressions, mean and 90th percentile of the queries;"
-            " recovered: median impressions after an event until a page has 95 % of the best one's value."
+            " recovered: median impressions after an event until a page has 95 % of the best one's value, – if most never have."
         )
     return text
 

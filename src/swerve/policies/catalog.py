@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from swerve.bandits import (
+    DCMKLUCB,
     DTS,
     DUCB,
     EXP3S,
@@ -16,12 +17,17 @@ from swerve.bandits import (
     SWTS,
     SWUCB,
     UCB1,
+    BubbleRank,
+    CascadeKLUCB,
+    CascadeThompson,
     ExploreFirst,
     Forced,
     Given,
     ListThompson,
+    RankedThompson,
     Testable,
     Thompson,
+    TopRank,
 )
 from swerve.classifiers import Hull, Rectangle
 from swerve.core.contract import select
@@ -32,6 +38,7 @@ from swerve.detectors import BOCPD, CUSUM, GLR, MUCB
 from swerve.policies.bwc import BWC
 from swerve.policies.oracle import Oracle
 from swerve.policies.restarting import Restarting
+from swerve.policies.restarting_list import RestartingList
 from swerve.policies.swerve.policy import Swerve
 from swerve.policies.top import Top
 
@@ -218,6 +225,56 @@ def oracle_list(problem: Problem, clicks: str | None = None) -> Spec:
     return Oracle(list_ts(problem, clicks))
 
 
+def cascade_klucb(problem: Problem, c: float = 3.0) -> Spec:
+    """CascadeKL-UCB: a page of the highest KL-UCB bounds, for people who stop at their first click."""
+    return CascadeKLUCB(c=c)
+
+
+def cascade_ts(problem: Problem) -> Spec:
+    """CascadeTS: Thompson sampling on a page, for people who stop at their first click."""
+    return CascadeThompson()
+
+
+def dcm_klucb(problem: Problem, c: float = 3.0) -> Spec:
+    """dcmKL-UCB: a page of the highest KL-UCB bounds, for people who may click several results."""
+    return DCMKLUCB(c=c)
+
+
+def glrt_cascade(problem: Problem, c: float = 3.0, exploration: float = 0.0) -> Spec:
+    """GLRT-CascadeKL-UCB: CascadeKL-UCB restarted when a GLR test detects a change of any result."""
+    return RestartingList(CascadeKLUCB(c=c), GLR.tuned(problem.horizon), exploration=exploration)
+
+
+def glrt_dcm(problem: Problem, c: float = 3.0, exploration: float = 0.0) -> Spec:
+    """GLRT-dcmKL-UCB: dcmKL-UCB restarted when a GLR test detects a change of any result."""
+    return RestartingList(DCMKLUCB(c=c), GLR.tuned(problem.horizon), exploration=exploration)
+
+
+def bubble(problem: Problem, delta: float = 0.5) -> Spec:
+    """BubbleRank: neighbours of the given order change places when clicks prove it wrong. A smaller δ is safer and slower."""
+    return BubbleRank(delta=delta)
+
+
+def toprank(problem: Problem, delta: float | None = None) -> Spec:
+    """TopRank: blocks of results that clicks have not told apart yet, each in random order; δ = 1/T unless given."""
+    return TopRank(delta=1.0 / (problem.horizon + 1.0) if delta is None else delta)
+
+
+def ranked_ts(problem: Problem) -> Spec:
+    """Ranked bandits: Thompson sampling for every slot of a page on its own."""
+    return RankedThompson()
+
+
+def oracle_bubble(problem: Problem, delta: float = 0.5) -> Spec:
+    """BubbleRank restarted at each event by an oracle."""
+    return Oracle(bubble(problem, delta))
+
+
+def oracle_ranked_ts(problem: Problem) -> Spec:
+    """Ranked bandits restarted at each event by an oracle."""
+    return Oracle(ranked_ts(problem))
+
+
 #: Every policy by its name on the command line.
 POLICIES: dict[str, Callable[..., Spec]] = {
     maker.__name__.replace("_", "-"): maker
@@ -226,7 +283,8 @@ POLICIES: dict[str, Callable[..., Spec]] = {
         ucb1, ucb1_proof, klucb, ts, exp3s, ora, oracle_klucb, oracle_ts, bwc, bwc_hull, bwc_klucb, bwc_ts, bwc_explore_first,
         glr_ts, glr_klucb, glr_ucb1, cusum_klucb, cusum_ucb, cusum_ts, mucb, bocpd_ts,
         glr_klucb_theory, cusum_ucb_theory, mucb_theory, sw_ucb, d_ucb, sw_ts, d_ts,
-        given, top, list_ts, oracle_list,
+        given, top, list_ts, oracle_list, cascade_klucb, cascade_ts, dcm_klucb, glrt_cascade, glrt_dcm,
+        bubble, toprank, ranked_ts, oracle_bubble, oracle_ranked_ts,
     )
 }  # fmt: skip
 

@@ -90,8 +90,9 @@ def _(spec, row):
     row.open = -1
 
 
-@settle.register(Restarting)
-def _(spec, row, pool, delta, now):
+@kernel
+def settle_restarting(spec, row, pool, delta, now):
+    """Finish the open play of one slot; return report bits."""
     report = settle(spec.bandit, row.bandit, pool.bandit, delta.bandit, now)
     arm = row.open
     if arm >= 0:
@@ -103,6 +104,9 @@ def _(spec, row, pool, delta, now):
                 evict(spec, row, arm)
             report |= RESTARTED
     return report
+
+
+settle.register(Restarting)(settle_restarting)
 
 
 @show.register(Restarting)
