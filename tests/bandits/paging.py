@@ -39,7 +39,7 @@ class Desk:
         self.before = 0
         offered = np.arange(self.arms) if given is None else np.array(given)
         filled = order(self.spec, self.row, self.pools[0], offered, self.slots, 0.0)
-        present(self.spec, self.row, self.pools[0], self.slots[:filled], self.number, 0.0)
+        self.seen = present(self.spec, self.row, self.pools[0], self.slots[:filled], self.number, 0.0)
         return self.slots[:filled].tolist()
 
     def show(self, arms):
@@ -48,11 +48,13 @@ class Desk:
         self.number += 1
         self.before = 0
         self.slots[: len(arms)] = arms
-        present(self.spec, self.row, self.pools[0], self.slots[: len(arms)], self.number, 0.0)
+        self.seen = present(self.spec, self.row, self.pools[0], self.slots[: len(arms)], self.number, 0.0)
 
     def click(self, *slots, number=None):
         after = self.before | sum(1 << slot for slot in slots)
-        learnt = respond(self.spec, self.row, self.pools[0], self.slots, self.before, after, number or self.number, 0.0, 0.0)
+        learnt = respond(
+            self.spec, self.row, self.pools[0], self.slots, self.seen, self.before, after, number or self.number, 0.0, 0.0
+        )
         self.before = after
         return bool(learnt)
 

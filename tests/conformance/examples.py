@@ -51,6 +51,7 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
             swerve.Rectangle(margin=0.2), cls_named("Blind")(), verdict_after=12, revise_until=40, min_test_rounds=4
         ),
     ],
+    "Listed": lambda: [cls_named("Listed")(examples_of(cls_named("Swerve"))[0])],
     "Forced": lambda: [
         cls_named("Forced")(UCB1(), 0.3, rate_grows=True),
         cls_named("Forced")(Thompson(), 0.3, "random"),

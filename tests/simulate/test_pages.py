@@ -67,10 +67,10 @@ def test_every_figure_equals_that_of_a_plain_loop(name, value):
         observe(policy, row, pool, delta, x, event, float(t))
         assert order(policy, row, pool, given, page, float(t)) == 4
         assert len(set(page.tolist())) == 4
-        present(policy, row, pool, page, cursor.t, float(t))
+        seen = present(policy, row, pool, page, cursor.t, float(t))
         mask = int(browse(env, scene, segments, cursor, page))
         if mask:
-            respond(policy, row, pool, page, 0, mask, cursor.t, float(t), float(t))
+            respond(policy, row, pool, page, seen, 0, mask, cursor.t, float(t), float(t))
         value_now, best_now = (float(worth(env, scene, segments, cursor, page)), float(ideal(env, scene, segments, cursor)))
         regret += best_now - value_now
         chance = segments[cursor.segment].chance

@@ -27,7 +27,7 @@ def oracle_of(problem: Spec) -> str:
 
 def page_tuning(problem: Spec) -> dict[str, Any]:
     """Return the parameters that policies for pages are tuned to; none without pages."""
-    return {"clicks": getattr(problem, "clicks", "ubm")} if browse.knows(problem) else {}
+    return {"clicks": getattr(problem, "clicks", "ubm"), "slots": getattr(problem, "slots", 1)} if browse.knows(problem) else {}
 
 
 def page_figures(problem: Spec, results: Results) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from swerve.policies.oracle import Oracle
 from swerve.policies.patient import Patient
 from swerve.policies.restarting import Restarting
 from swerve.policies.restarting_list import RestartingList
+from swerve.policies.swerve.listed import Listed
 from swerve.policies.swerve.policy import Swerve
 from swerve.policies.swerve.posterior import ChangeTest
 from swerve.policies.swerve.trust import Trust
@@ -15,6 +16,7 @@ __all__ = [
     "BWC",
     "POLICIES",
     "ChangeTest",
+    "Listed",
     "Oracle",
     "Patient",
     "Problem",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import math
@@ -39,16 +40,18 @@ from swerve.policies.bwc import BWC
 from swerve.policies.oracle import Oracle
 from swerve.policies.restarting import Restarting
 from swerve.policies.restarting_list import RestartingList
+from swerve.policies.swerve.listed import PAGE_TEST, Listed
 from swerve.policies.swerve.policy import Swerve
 from swerve.policies.top import Top
 
 
 class Problem(NamedTuple):
-    """The facts that a tuning may depend on: the number of arms, the rounds of one query, and how people read a page."""
+    """The facts that a tuning may depend on: the number of arms, the rounds of one query, the slots of a page and its readers."""
 
     arms: int = 5
     horizon: int = 30_000
     clicks: str = "ubm"
+    slots: int = 1
 
 
 def ucb1(problem: Problem, alpha: float = 0.5) -> Spec:
@@ -93,8 +96,9 @@ def oracle_ts(problem: Problem) -> Spec:
 
 
 def swerve(problem: Problem, look_threshold: float = 0.0075, verdict_after: int = 200, revise_until: int = 1000) -> Spec:
-    """Swerve's own policy, the default: alarms are evidence, tests keep the old record, a passive net finds unannounced changes."""
-    return Swerve(look_threshold=look_threshold, verdict_after=verdict_after, revise_until=revise_until)
+    """Swerve's own policy, the default: alarms are evidence, tests keep the old record, a net finds changes without an alarm."""
+    own = Swerve(look_threshold=look_threshold, verdict_after=verdict_after, revise_until=revise_until)
+    return own if problem.slots == 1 else Listed(dataclasses.replace(own, test=PAGE_TEST))
 
 
 def bwc(problem: Problem, length: int = 200, epsilon: float = 0.3, margin: float = 0.1, alpha: float = 0.5) -> Spec:
@@ -297,7 +301,7 @@ def for_problem(maker: Callable[..., Spec], problem: Problem) -> Callable[..., S
     return made
 
 
-def policy(text: str, *, arms: int = 5, horizon: int = 30_000, clicks: str = "ubm") -> Spec:
+def policy(text: str, *, arms: int = 5, horizon: int = 30_000, clicks: str = "ubm", slots: int = 1) -> Spec:
     """Return a policy from text: a name of the catalogue or a composition of classes, with parameters in brackets.
 
     >>> policy("bwc(length=500)")
@@ -305,7 +309,7 @@ def policy(text: str, *, arms: int = 5, horizon: int = 30_000, clicks: str = "ub
     >>> policy("Oracle(Thompson(a=2))")
     Oracle(bandit=Thompson(a=2.0))
     """
-    problem = Problem(arms, horizon, clicks)
+    problem = Problem(arms, horizon, clicks, slots)
     spec = parse(text, {name: for_problem(maker, problem) for name, maker in POLICIES.items()}, "policy")
     if not select.knows(spec):
         raise SwerveError(f"policy = {text!r} is not allowed; {type(spec).__name__} does not choose arms")

@@ -51,6 +51,10 @@ DIVERSITY_MASK = 15  # whether intents are mixed is computed every 16 rounds: it
 LEAST_EVIDENCE = -1.0  # one result's evidence that intents are not mixed, at most: many results that say nothing must not add up
 
 
+#: On a page the results that did not change are seen too: a smaller share of them is expected to have changed.
+PAGE_TEST = ChangeTest(other_change_probability=0.3)
+
+
 @wrapping
 class Listed(Spec):
     """`Swerve` for pages of results.
@@ -69,9 +73,12 @@ class Listed(Spec):
     above are used for the order, so that the second slot serves those whom the first one does not.
 
     With one slot, `prior_plays=0` and its default test, this is `Swerve`, draw for draw.
+
+    Source: this library. Credit by the chance of being seen: Lagrée, Vernade and Cappé (NIPS 2016) for known examination; the table
+    is that of Dupret and Piwowarski (SIGIR 2008). Starting from the given order in small steps: Li et al., BubbleRank (UAI 2019).
     """
 
-    bandit: Spec = Swerve(test=ChangeTest(other_change_probability=0.3))
+    bandit: Spec = Swerve(test=PAGE_TEST)
     prior_plays: Annotated[int, Range(0, MOST_PRIOR)] = 60
     order_results: Positive = 40.0
     examination_plays: Positive = 10.0
