@@ -26,6 +26,7 @@ from swerve.cli.common import (
 )
 from swerve.core.errors import SwerveError
 from swerve.environments import environment, world
+from swerve.experiments.compare_pages import page_tuning
 from swerve.policies import policy
 from swerve.simulate import Interrupted, Results, simulate
 
@@ -85,7 +86,8 @@ def command(
         need_plotext("--plot")
     problem = environment(where)
     first = world(problem, seed)
-    specs = {name: policy(name, arms=first.arms, horizon=int(first.rounds.max())) for name in dict.fromkeys(policies)}
+    facts = {"arms": first.arms, "horizon": int(first.rounds.max()), **page_tuning(problem)}
+    specs = {name: policy(name, **facts) for name in dict.fromkeys(policies)}
     done: dict[str, tuple[Results, float]] = {}
     stopped = False
     for name, spec in specs.items():
