@@ -107,6 +107,27 @@ def test_pages_have_their_own_oracle_and_figures():
     assert all(row[name] is None for row in rows[2:] for name in ("harm", "harm_p90", "recovered", "churn", "top_regret"))
 
 
+def test_a_simulation_of_pages_tells_the_oracle_how_people_read_them():
+    text = (
+        CliRunner()
+        .invoke(
+            app,
+            [
+                "simulate",
+                "oracle-list",
+                "-e",
+                "pages(queries=2, impressions=400, events_high=1, clicks=pbm)",
+                "--runs",
+                "1",
+                "--json",
+            ],
+            catch_exceptions=False,
+        )
+        .output
+    )
+    assert json.loads(text)[0]["policy"] == "Oracle(bandit=ListThompson(clicks='pbm'))"
+
+
 def test_tables_of_pages_show_harm_and_recovery(tmp_path):
     asked = (
         "-w",

@@ -19,10 +19,10 @@ class RankedThompson(Spec):
 
     The bandit of a slot plays the arm with the highest draw from its own posteriors. If that arm is on the page already, the slot
     shows a random one of the others and the bandit's choice earns nothing. A bandit's choice earns 1 if it is shown in its slot and
-    is the first click of the page: a person is served once.
+    clicked.
 
     Source: Radlinski, Kleinberg and Joachims, "Learning diverse rankings with multi-armed bandits" (ICML 2008), with Thompson
-    sampling for the bandits.
+    sampling for the bandits. Their people click at most once; here every click counts, which has less regret if there are several.
 
     >>> from swerve import Pages, simulate
     >>> quiet = Pages(queries=1, impressions=4000, results=6, slots=2, clicks="cascade", events_low=0, events_high=0)
@@ -120,13 +120,10 @@ def _(spec, row, pool, given, page, now):
 
 @finish.register(RankedThompson)
 def _(spec, row, page, clicks, number):
-    served = False
     for slot in range(len(page)):
-        first = clicked_at(clicks, slot) and not served
         wish = row.wish[slot]
         if wish >= 0 and page[slot] >= 0:
             row.plays[slot, wish] += 1
-            if first and page[slot] == wish:
+            if clicked_at(clicks, slot) and page[slot] == wish:
                 row.total[slot, wish] += 1.0
-        served = served or first
     row.t += 1

@@ -86,8 +86,8 @@ def command(
         need_plotext("--plot")
     problem = environment(where)
     first = world(problem, seed)
-    tuned = {"arms": first.arms, "horizon": int(first.rounds.max()), **page_tuning(problem)}
-    specs = {name: policy(name, **tuned) for name in dict.fromkeys(policies)}
+    facts = {"arms": first.arms, "horizon": int(first.rounds.max()), **page_tuning(problem)}
+    specs = {name: policy(name, **facts) for name in dict.fromkeys(policies)}
     done: dict[str, tuple[Results, float]] = {}
     stopped = False
     for name, spec in specs.items():
