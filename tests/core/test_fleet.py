@@ -138,7 +138,7 @@ REFUSED = {
     "complex": (lambda f: f.select(0, [0.0, 1j]), ["x = [0.0, 1j]", "numbers"]),
     "complex array": (lambda f: f.select(0, np.array([0.0, 1j])), ["x = array(", "numbers"]),
     "words": (lambda f: f.select(0, ["0.0", "1.0"]), ["x = ['0.0', '1.0']", "numbers"]),
-    "ragged": (lambda f: f.select(0, [0.0, [1.0]]), ["x = [0.0, [1.0]]", "numbers", "one length"]),
+    "ragged": (lambda f: f.select(0, [0.0, [1.0]]), ["x = [0.0, [1.0]]", "numbers", "equal length"]),
     "query of a float": (lambda f: f.select(0.0, [0.0, 0.0]), ["query = 0.0", "whole number", "[0, 2]"]),
     "query true": (lambda f: f.select(True, [0.0, 0.0]), ["query = True", "whole number", "[0, 2]"]),
     "query of a word": (lambda f: f.reward("a", Decision(0, 1)), ["query = 'a'", "whole number", "[0, 2]"]),
@@ -164,7 +164,7 @@ REFUSED = {
     "many: rows of floats": (lambda f: f.select_many([0.0, 1.5], np.zeros((2, 2))), ["rows = [0.0, 1.5]", "[0, 2]"]),
     "many: true rows": (lambda f: f.select_many([True, False], np.zeros((2, 2))), ["rows = [True, False]", "[0, 2]"]),
     "many: complex": (lambda f: f.select_many([0], [[0.0, 1j]]), ["xs = [[0.0, 1j]]", "numbers"]),
-    "many: ragged": (lambda f: f.select_many([0, 1], [[0.0, 0.0], [0.0]]), ["xs = [[0.0, 0.0], [0.0]]", "one length"]),
+    "many: ragged": (lambda f: f.select_many([0, 1], [[0.0, 0.0], [0.0]]), ["xs = [[0.0, 0.0], [0.0]]", "equal length"]),
     "many: stray bits": (
         lambda f: f.select_many([0, 1], np.zeros((2, 2)), available=[1, 16]),
         ["available = 16", "4 arms, no others"],

@@ -65,7 +65,7 @@ def test_the_page_says_how_it_was_made(page):
 
 def test_the_page_shows_what_was_played_and_not_what_the_paper_has(page):
     assert "<tr><td><code>impressions</code></td><td>10,000</td></tr>" in page
-    assert "<tr><td><code>shifting</code></td><td>0.0; 0.1; 0.125; 0.25; 0.375; 0.5</td></tr>" in page
+    assert "<tr><td><code>shifting_share</code></td><td>0.0; 0.1; 0.125; 0.25; 0.375; 0.5</td></tr>" in page
     assert "<tr><td><code>features</code></td><td>10; 20; 25; 30; 40</td></tr>" in page
     assert "<tr><td><code>order</code></td><td>sequential; uniform</td></tr>" in page
 

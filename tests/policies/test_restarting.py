@@ -194,7 +194,7 @@ def test_names_in_the_catalog_are_what_they_say():
     assert policy("glr-ts", horizon=9_999) == Restarting(Thompson(), GLR.tuned(9_999))
     theory = policy("glr-klucb-theory", arms=5, horizon=30_000)
     assert theory.bandit.rate == pytest.approx(np.sqrt(5 * np.log(30_000) / 30_000))
-    assert theory.bandit.growing
+    assert theory.bandit.rate_grows
     assert policy("cusum-ucb-theory(shifts=6)", horizon=30_000).detector.threshold == pytest.approx(np.log(5_000))
     assert policy("mucb-theory", horizon=100).bandit.rate == 1.0  # a horizon too short for the theory explores always
 
