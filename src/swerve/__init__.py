@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         environment,
         world,
     )
-    from swerve.policies import BWC, ChangeTest, Oracle, Patient, Restarting, Swerve, Trust, policy
+    from swerve.policies import BWC, ChangeTest, Listed, Oracle, Patient, Restarting, Swerve, Trust, policy
     from swerve.signals import Senses
     from swerve.simulate import Results, simulate
 
@@ -85,6 +85,7 @@ _WHERE = {
     "Matrix": "swerve.classifiers",
     "MUCB": "swerve.detectors",
     "Never": "swerve.classifiers",
+    "Listed": "swerve.policies",
     "Oracle": "swerve.policies",
     "Pages": "swerve.environments",
     "Patient": "swerve.policies",
@@ -143,6 +144,7 @@ __all__ = [
     "Hull",
     "Hurricane",
     "Learner",
+    "Listed",
     "ManyPhases",
     "Matrix",
     "Never",

@@ -106,12 +106,12 @@ def test_the_figures_of_the_page(rate):
 @pytest.mark.slow
 @pytest.mark.parametrize("abrupt", [False, True])
 def test_a_burst_is_one_alarm_for_a_policy(abrupt):
-    """Signals that are 0 when quiet, in place of noise, upset a classifier that learns where features lie."""
-    loop = signals.in_the_loop(Senses(), Swerve(), signals.PLAN, abrupt, meant=False)
-    assert loop.found == 1.0
-    assert loop.per_burst <= 1.1
-    assert loop.elsewhere <= 0.01
-    assert signals.in_the_loop(Senses(noise_ceiling=0.0), Swerve(), signals.PLAN, abrupt, meant=False).elsewhere > 0.5
+    """With noise where nothing is heard, and with 0 there, a value on which the quantiles of every feature lie."""
+    for senses in (Senses(), Senses(noise_ceiling=0.0)):
+        loop = signals.in_the_loop(senses, Swerve(), signals.PLAN, abrupt, meant=False)
+        assert loop.found == 1.0
+        assert loop.per_burst <= 1.1
+        assert loop.elsewhere <= 0.01
     # BWC shares one rectangle: a single test on a rare query that wrongly says "false" hides half of the later bursts. Whether a
     # run has one is chance, so the typical run is asserted.
     safe = [signals.in_the_loop(Senses(), policy("bwc"), signals.PLAN, abrupt, meant=True, seed=seed) for seed in range(5, 14)]

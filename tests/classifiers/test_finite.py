@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twins.finite import Finite as Twin
 
-from swerve import Finite, Learner, Matrix
+from swerve import Finite, Learner, Matrix, SwerveError
 from swerve.classifiers.finite import concepts, value
 from swerve.core.contract import domain
 from swerve.core.spec import Spec, pack
@@ -119,3 +120,16 @@ def test_an_empty_class_is_refused(table):
 
 def test_a_context_without_features_has_no_number():
     assert not domain(pack(Matrix(((1, -1),)))[0], None, np.zeros(0))
+
+
+def test_a_missing_number_is_silent_and_other_features_do_not_matter():
+    safe = Learner(Finite(Matrix(((1, -1, -1), (-1, 1, -1)))), d=2)
+    before = safe.pools.tobytes()
+    assert not safe.predict([math.nan, 0.0])
+    safe.learn([math.nan, 0.0])
+    assert safe.pools.tobytes() == before
+    assert safe.predict([0.0, math.nan])
+    safe.learn([0.0, math.nan])
+    assert not safe.predict([0.0, math.nan])
+    with pytest.raises(SwerveError, match="outside the domain"):
+        safe.predict([0.5, math.nan])

@@ -324,3 +324,44 @@ def test_the_declared_ball_is_the_l2_ball():
     with pytest.raises(SwerveError, match="outside the domain"):
         Learner(Hull(), d=2).predict(outside)
     assert Learner(Hull(radius=1.5), d=2).predict(outside)
+
+
+# ---------------------------------------------------------------- missing features
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(0, 12), st.integers(1, 2**FEATURES - 2))
+def test_a_context_with_holes_is_compared_with_the_projection(seed, count, mask):
+    """The distance in the features that are there is the least over all ways to fill the holes."""
+    dice = np.random.default_rng(seed)
+    points, x = dice.uniform(-0.4, 0.4, (count, FEATURES)), dice.uniform(-0.5, 0.5, FEATURES)
+    there = np.array([mask >> k & 1 == 1 for k in range(FEATURES)])
+    pool, delta = filled(LARGE, points, d=FEATURES)
+    before = pool.tobytes()
+    holed = np.where(there, x, np.nan)
+    positive = predict(LARGE, pool, delta, holed, 0)
+    assert positive == twin(points[:, there], x[there], LARGE.margin)
+    assert pool.tobytes() == before
+    if positive:
+        for filling in dice.uniform(-1.0, 1.0, (5, FEATURES)):
+            assert predict(LARGE, pool, delta, np.where(there, x, filling), 0)
+    elif count:  # some point of the hull fills the holes of a negative context
+        near = min(points, key=lambda point: np.linalg.norm((point - x)[there]))
+        if np.linalg.norm((near - x)[there]) <= 2 * LARGE.margin:
+            assert not predict(LARGE, pool, delta, np.where(there, x, near), 0)
+    whole = dice.uniform(-0.5, 0.5, FEATURES)  # directions that the projection remembered say nothing about the whole
+    assert predict(LARGE, pool, delta, whole, 0) == twin(points, whole, LARGE.margin)
+
+
+def test_a_delta_with_contexts_in_it_keeps_them_when_holes_are_asked_about():
+    pool, delta = filled(SMALL, [(0.0, 0.0), (0.1, 0.0)])
+    learn(SMALL, delta, np.array([0.5, 0.5]))
+    for _ in range(SMALL.max_points):
+        assert predict(SMALL, pool, delta, np.array([np.nan, 0.6]), 0)
+        assert not predict(SMALL, pool, delta, np.array([np.nan, 0.1]), 0)
+    assert delta.points[0, :2].tolist() == [0.5, 0.5]
+    for k in range(SMALL.max_points - 1):
+        learn(SMALL, delta, np.array([0.01 * k, 0.5]))
+    assert predict(SMALL, pool, delta, np.array([np.nan, 0.1]), 0)  # no room: an alarm is the safe answer
+    assert delta.count == SMALL.max_points
+    assert delta.points[-1, 1] == 0.5

@@ -39,7 +39,8 @@ def test_only_equals_are_joined(other):
 @pytest.mark.parametrize(
     ("x", "words"),
     [
-        ([math.nan, 0.0], "finite"),
+        ([math.nan, -math.inf], "finite"),
+        ([math.nan, 1.1], "outside the domain"),
         ([0.0, math.inf], "finite"),
         ([0.0, -1.1], "outside the domain"),
         ([0.0], "2 features"),

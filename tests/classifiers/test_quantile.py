@@ -10,7 +10,7 @@ from numba import njit
 from twins.quantile import QuantileBox as Twin
 
 from swerve import Learner, QuantileBox, SwerveError
-from swerve.core.contract import absorb, clear, merge, predict
+from swerve.core.contract import absorb, clear, heed, merge, predict
 
 HIGH = {"uniform": 0.98 + 1.5 * 0.08, "normal": 2.0537 + 1.5 * (2.0537 - 1.2816), "exponential": math.log(50) + 1.5 * math.log(5)}
 
@@ -54,12 +54,18 @@ def draws(kind, count, d=1, seed=0):
         {"outer_tail": 0.1, "inner_tail": 0.3, "tail_factor": 0.2, "warmup_contexts": 20},
         {"min_margin": 0.5, "warmup_contexts": 50},
         {"tail_factor": 0.0},
+        {"code_share": 0.05},
+        {"code_share": 1.0},
     ],
     ids=str,
 )
-def test_equals_the_twin(named):
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_equals_the_twin(named, missing):
     dice = np.random.default_rng(3)
-    contexts = np.stack([dice.random(2500), 1e4 * dice.normal(size=2500), np.round(dice.exponential(size=2500))], axis=1)
+    contexts = np.stack([dice.random(4500), 1e4 * dice.normal(size=4500), np.round(dice.exponential(size=4500))], axis=1)
+    contexts[dice.random(4500) < 0.01, 0] = 1.7  # a code
+    contexts[3000::50, 0] = 1e3 * dice.random(30)  # and values far away
+    contexts[dice.random(contexts.shape) < missing] = math.nan
     learner, twin = Learner(QuantileBox(**named), d=3), Twin(3, **named)
     alarms = shown(learner, contexts)
     for i, x in enumerate(contexts.tolist()):
@@ -188,7 +194,7 @@ def test_one_context_in_a_hundred_hides_no_event(where, far):
 def test_more_than_the_outer_share_is_usual():
     """The other side of it: what 5 % of the contexts do is no event."""
     contexts = draws("uniform", LONG)
-    contexts[10::20] = 3.0
+    contexts[10::20] += 3.0  # no codes: never twice the same
     learner = settled(contexts)
     assert not learner.predict([3.0])
     assert settled(contexts, outer_tail=0.06, inner_tail=0.2).predict([3.0])
@@ -257,7 +263,7 @@ def test_thousands_of_contexts_in_one_delta_move_averages_no_further_than_their_
     assert learner.pools[0].middle[0] == pytest.approx(2.5, abs=0.05)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e101])
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, 1e101])
 def test_what_would_spoil_the_box_for_good_is_refused(bad):
     learner = settled(draws("uniform", 1000, 2))
     before = learner.pools.tobytes()
@@ -268,6 +274,131 @@ def test_what_would_spoil_the_box_for_good_is_refused(bad):
     learner.absorb([0.5, 1e100])
     learner.absorb([0.5, -1e100])
     assert all(np.isfinite(learner.pools[0][name]).all() for name in learner.pools.dtype.names)
+
+
+# ---------------------------------------------------------------- codes
+
+
+def coded(count, code, share, seed=0):
+    """Uniform values, of which a share is the same number."""
+    contexts, dice = draws("uniform", count, seed=seed), np.random.default_rng(seed + 1)
+    contexts[dice.random(count) < share] = code
+    return contexts
+
+
+@pytest.mark.parametrize("code", [1.5, -1.0, 40.0])
+def test_a_value_that_repeats_beyond_the_sides_is_soon_no_alarm(code):
+    learner = Learner(QuantileBox(), d=1)
+    alarms = shown(learner, coded(60_000, code, 0.01))
+    assert alarms.sum() <= 6
+    assert not alarms[2000:].any()
+    assert not learner.predict([code])
+    assert learner.predict([code + 0.01])
+    assert learner.predict([1.3])
+    assert learner.predict([-0.3])
+
+
+@pytest.mark.parametrize(("share", "silent"), [(0.001, False), (0.003, False), (0.008, True), (0.015, True)])
+def test_a_code_is_as_common_as_its_share_says(share, silent):
+    learner = settled(coded(LONG, 1.5, share))
+    assert learner.predict([1.5]) == (not silent)
+    assert settled(coded(LONG, 1.5, share), code_share=1.0).predict([1.5])
+
+
+def test_a_code_that_is_no_longer_sent_becomes_a_surprise_again():
+    learner = settled(coded(20_000, 1.5, 0.01))
+    assert not learner.predict([1.5])
+    shown(learner, draws("uniform", 20_000, seed=9))
+    assert learner.predict([1.5])
+
+
+def test_codes_are_found_among_other_values_beyond_the_sides():
+    contexts, dice = draws("uniform", LONG), np.random.default_rng(4)
+    odds = dice.random(LONG)
+    contexts[odds < 0.01] = 1.5
+    contexts[(odds > 0.01) & (odds < 0.016), 0] = 2.0 + dice.random(((odds > 0.01) & (odds < 0.016)).sum())
+    learner = settled(contexts)
+    assert not learner.predict([1.5])
+    assert learner.predict([2.5])
+
+
+def test_a_flag_that_is_rarely_set_is_an_alarm_every_time():
+    """Zeros, and a one in a thousand contexts: no variation to learn from, and each one is a surprise."""
+    contexts = np.zeros((50_000, 1))
+    contexts[500::1000] = 1.0
+    alarms = shown(Learner(QuantileBox(), d=1), contexts)
+    assert alarms[500::1000].all()
+    assert alarms.sum() == 50
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.5])
+def test_a_value_on_which_a_quantile_comes_to_lie_is_no_alarm(share):
+    """Such as 0 for what was not measured: the quantile swings around it by its step."""
+    assert not shown(Learner(QuantileBox(), d=1), coded(60_000, 0.0, share))[5000:].any()
+
+
+@pytest.mark.parametrize("share", [0.01, 0.025, 0.06])
+def test_a_feature_that_rarely_differs_from_zero(share):
+    """Below `outer_tail` it is a surprise every time; above, its deviation must not shrink to nothing, so that it becomes usual."""
+    contexts, dice = np.zeros((LONG, 1)), np.random.default_rng(6)
+    rare = dice.random(LONG) < share
+    contexts[rare, 0] = 1.0 + dice.random(rare.sum())
+    learner = Learner(QuantileBox(), d=1)
+    alarms = shown(learner, contexts)
+    if share < 0.02:
+        assert (alarms == rare)[1000:].all()
+    else:
+        assert learner.pools[0].spread[0] == pytest.approx(2.0 * share * (1.0 - share) * 1.5, rel=0.4)
+
+
+@pytest.mark.parametrize("far", [1e3, 1e6, 1e9])
+def test_values_any_distance_away_do_not_move_the_sides(far):
+    dice = np.random.default_rng(7)
+    learner = settled(dice.random((LONG, 1)))
+    contexts = dice.random((50_000, 1))
+    bad = np.flatnonzero(dice.random(50_000) < 0.01)
+    contexts[bad, 0] = far * (1.0 + dice.random(len(bad)))  # never twice the same: no codes
+    for start in range(0, 50_000, 500):
+        shown(learner, contexts[start : start + 500])
+        assert learner.pools[0].high[0] < 1.5
+        assert learner.pools[0].low[0] > -0.5
+
+
+def test_a_positive_context_is_heeded_without_being_absorbed():
+    learner = settled(draws("uniform", 2000))
+    spec, (pool, delta) = learner.classifier, learner.pools
+    before = pool.seen, pool.high[0]
+    for sighting in range(12):
+        assert predict(spec, pool, delta, np.array([1.5]), 0) == (sighting < 10)  # half a per cent of 2,000
+        if heed(spec, pool, delta, np.array([1.5])):
+            merge(spec, pool, delta)
+            clear(spec, delta)
+    assert (pool.seen, pool.high[0]) == before
+    assert predict(spec, pool, delta, np.array([1.6]), 0)
+
+
+# ---------------------------------------------------------------- missing values
+
+
+def test_quantiles_come_to_lie_where_the_values_that_are_there_say():
+    contexts = draws("uniform", 100_000, 2)
+    contexts[np.random.default_rng(1).random(100_000) < 0.7, 1] = math.nan
+    pool = settled(contexts).pools[0]
+    assert pool.high[1] == pytest.approx(HIGH["uniform"], abs=0.1)
+    only = settled(np.ascontiguousarray(contexts[~np.isnan(contexts[:, 1]), 1:])).pools[0]
+    for name in ("middle", "spread", "low_outer", "low_inner", "high_inner", "high_outer", "low", "high"):
+        assert pool[name][1] == only[name][0]
+
+
+def test_every_feature_has_its_own_warm_up():
+    contexts = draws("uniform", 1000, 2)
+    contexts[:900, 1] = math.nan
+    learner = settled(contexts)
+    assert learner.predict([9.0, math.nan])
+    assert not learner.predict([0.5, 9.0])
+    assert learner.blame([1.3, 9.0]) == 0
+    shown(learner, draws("uniform", 100, 2, seed=1))
+    assert learner.predict([0.5, 9.0])
 
 
 def test_the_inner_quantiles_lie_inside():

@@ -168,3 +168,38 @@ def test_compiled_merge_equals_the_plain_one():
     plain = a.pools[:1].copy()
     merge(Rectangle(margin=0.1), plain[0], b.pools[0])
     assert plain[0].tobytes() == joined(a, b)
+
+
+# ---------------------------------------------------------------- missing features
+
+
+def test_the_box_grows_only_in_the_features_that_are_there():
+    box = Learner(Rectangle(margin=0.1), d=2)
+    box.learn([0.2, math.nan])
+    assert box.pools[0].low[:2].tolist() == [0.2, math.inf]
+    assert box.pools[0].high[:2].tolist() == [0.2, -math.inf]
+    assert not box.predict([0.25, math.nan])
+    assert box.predict([0.25, 0.0])  # no value of the second feature is known to be harmless
+    assert box.blame([0.25, 0.0]) == 1
+    assert box.predict([0.4, math.nan])
+    assert box.blame([0.4, math.nan]) == 0
+    box.learn([math.nan, 0.5])
+    assert not box.predict([0.2, 0.5])
+    box.learn([math.nan, -0.0])
+    assert box.pools[0].low[:2].tobytes() == np.array([0.2, 0.0]).tobytes()
+
+
+@given(
+    st.lists(st.tuples(*[st.one_of(st.just(math.nan), st.floats(-1.0, 1.0))] * 3), max_size=8), st.tuples(*[st.floats(-1, 1)] * 3)
+)
+def test_with_holes_each_feature_learns_as_if_it_were_alone(false, x):
+    box = Learner(Rectangle(margin=0.1), d=3)
+    alone = [Learner(Rectangle(margin=0.1), d=1) for _ in range(3)]
+    for context in false:
+        box.learn(context)
+        for j, learner in enumerate(alone):
+            learner.learn(context[j : j + 1])
+    assert box.predict(x) == any(learner.predict([x[j]]) for j, learner in enumerate(alone))
+    for hole in range(3):
+        holed = [math.nan if j == hole else value for j, value in enumerate(x)]
+        assert box.predict(holed) == any(learner.predict([x[j]]) for j, learner in enumerate(alone) if j != hole)

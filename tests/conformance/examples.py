@@ -105,6 +105,8 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
             moves="return",
             poison_share=0.1,
             glide_rounds=40,
+            missing_share=0.2,
+            extreme_share=0.05,
         ),
     ],
     "Pages": lambda: [

@@ -9,6 +9,7 @@ order.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 
 import numpy as np
@@ -18,11 +19,12 @@ from conformance.examples import classifiers, contexts_for, label
 from swerve import Learner, SwerveError
 from swerve.classifiers.learner import absorb_one
 from swerve.core import engine
-from swerve.core.contract import absorb, clear, learn, merge, predict
+from swerve.core.contract import absorb, clear, learn, merge, pool_layout, predict
 
 EVERY = pytest.mark.parametrize("classifier", classifiers(), ids=label)
 SAFE = pytest.mark.parametrize("classifier", [c for c in classifiers() if not absorb.knows(c)], ids=label)
 ABSORBING = pytest.mark.parametrize("classifier", [c for c in classifiers() if absorb.knows(c)], ids=label)
+READING = pytest.mark.parametrize("classifier", [c for c in classifiers() if pool_layout.knows(c)], ids=label)
 LEARNING = pytest.mark.parametrize("classifier", [c for c in classifiers() if learn.knows(c)], ids=label)
 
 
@@ -177,10 +179,118 @@ def test_what_counts_contexts_is_not_joined_whole(classifier):
 
 
 @EVERY
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-def test_a_context_that_is_no_number_is_refused(classifier, bad):
-    with pytest.raises(SwerveError, match="finite"):
-        Learner(classifier, d=2).predict([0.0, bad])
+@pytest.mark.parametrize("bad", [float("inf"), -float("inf")])
+def test_a_context_that_is_infinite_is_refused(classifier, bad):
+    learner = Learner(classifier, d=2)
+    for verb in (learner.predict, learner.learn, learner.absorb, learner.blame):
+        for x in ([0.0, bad], [math.nan, bad]):
+            with pytest.raises(SwerveError, match="finite"):
+                verb(x)
+
+
+# ---------------------------------------------------------------- missing features are silent
+
+NOTHING = [math.nan, math.nan]
+
+
+def holes(x, where):
+    """The context with these features missing."""
+    return [math.nan if j in where else value for j, value in enumerate(x)]
+
+
+def several(classifier):
+    """Empty, taught, and after many contexts."""
+    yield Learner(classifier, d=2)
+    learner = taught(classifier, contexts(classifier, 5))
+    yield learner.copy()
+    for x in contexts(classifier, 100, seed=3):
+        learner.absorb(x)
+    yield learner
+
+
+@READING
+def test_a_context_without_features_is_negative_and_teaches_nothing(classifier):
+    for learner in several(classifier):
+        before = learner.pools[0].tobytes()
+        assert not learner.predict(NOTHING)
+        learner.learn(NOTHING)
+        learner.absorb(NOTHING)
+        assert learner.pools[0].tobytes() == before
+        assert learner.blame(NOTHING) == 0
+
+
+@READING
+def test_a_missing_feature_raises_no_alarm(classifier):
+    """Where a context with a hole is positive, it is so because of a feature that is there, and that one is named."""
+    positive = 0
+    for learner in several(classifier):
+        for x in contexts(classifier, 60, seed=11):
+            for hole in (0, 1):
+                x_ = holes([1.4 * value for value in x] if absorb.knows(classifier) else x, {hole})
+                if learner.predict(x_):
+                    positive += 1
+                    assert learner.blame(x_) != hole
+    assert positive > 0
+
+
+@SAFE
+def test_filling_a_hole_in_a_harmless_context_is_the_only_way_to_an_alarm(classifier):
+    """A positive context with a hole is positive however the hole is filled: what is missing hides no reason against an alarm."""
+    for learner in several(classifier):
+        for x in contexts(classifier, 40, seed=12):
+            for hole in (0, 1):
+                if learner.predict(holes(x, {hole})):
+                    for other in contexts(classifier, 10, seed=13):
+                        filled = [other[j] if j == hole else value for j, value in enumerate(x)]
+                        assert learner.predict(filled)
+
+
+@LEARNING
+def test_a_label_of_a_context_with_holes_hides_no_value_of_what_was_missing(classifier):
+    """Taught only contexts in which a feature was missing: whatever raised an alarm by that feature still does."""
+    for hole in (0, 1):
+        learner, fresh = Learner(classifier, d=2), Learner(classifier, d=2)
+        for x in contexts(classifier, 10):
+            learner.learn(holes(x, {hole}))
+        for x in contexts(classifier, 40, seed=14):
+            alone = holes(x, {1 - hole})
+            assert learner.predict(alone) == fresh.predict(alone)
+
+
+@EVERY
+def test_with_holes_compiled_equals_interpreted_to_the_byte(classifier):
+    fast, slow = Learner(classifier, d=2), Learner(classifier, d=2)
+    engine.begin_pools.plain(slow.params, slow.pools, 2)
+    dice = random.Random(5)
+    for i, x in enumerate(contexts(classifier, 150)):
+        x = holes(x, {j for j in (0, 1) if dice.random() < 0.3})
+        spot = np.array(x)
+        positive = engine.predict_one.plain(slow.params, slow.pools, 0, 1, spot)
+        assert positive >= 0
+        assert fast.predict(x) == bool(positive), f"context {i}"
+        if positive and i % 2:
+            fast.learn(x)
+            assert engine.learn_one.plain(slow.params, slow.pools, 0, 1, spot) == 0
+        fast.absorb(x)
+        assert absorb_one.plain(slow.params, slow.pools, 0, 1, spot) == 0
+        assert fast.pools.tobytes() == slow.pools.tobytes(), f"context {i}"
+
+
+@SAFE
+def test_with_holes_merges_commute_and_a_stale_copy_never_misses(classifier):
+    dice = random.Random(6)
+    false = [holes(x, {j for j in (0, 1) if dice.random() < 0.3}) for x in contexts(classifier, 12)]
+    asked = contexts(classifier, 60, seed=15)
+    asked += [holes(x, {k % 2}) for k, x in enumerate(asked)]
+    one, two = taught(classifier, false[:6]), taught(classifier, false[6:])
+    left, right = one.copy(), two.copy()
+    left.merge(two)
+    right.merge(one)
+    right.merge(two)
+    together = taught(classifier, false)
+    for x in asked:
+        assert left.predict(x) == right.predict(x) == together.predict(x)
+        assert one.predict(x) or not together.predict(x)
 
 
 def test_predict_is_what_makes_a_classifier():

@@ -76,8 +76,8 @@ def _known():
 #: By default a combinator fills a page by its own choice of the top, so that the bandit inside is asked for that.
 ON_PAGES = {"order": "select", "present": "show", "respond": "reward"}
 
-#: `RestartingList` and `Listed` read records of their bandits, which the probe does not have: tests/policies/test_restarting_list.py
-#: and test_listed.py.
+#: `RestartingList` and `Listed` read records of their bandits, which the probe does not have:
+#: tests/policies/test_restarting_list.py and test_listed.py.
 WRAPPERS = [cls for cls in load() if "bandit" in field_types(cls) and cls.__name__ not in ("RestartingList", "Listed")]
 EVERY = pytest.mark.parametrize("cls", WRAPPERS, ids=lambda cls: cls.__name__)
 

@@ -68,7 +68,7 @@ def test_many_equals_one_by_one_in_order(policy):
 
 def test_many_are_all_decided_or_none():
     fleet = make()
-    xs = np.array([[0.1, 0.1], [0.2, np.nan], [0.3, 0.3]])
+    xs = np.array([[0.1, 0.1], [0.2, np.inf], [0.3, 0.3]])
     out = np.zeros(3, np.int64)
     done = engine.select_many.bind(BOX)(
         fleet.params, fleet.table, np.zeros(3, np.int64), fleet.pools, fleet.groups, fleet.writer,
@@ -84,7 +84,7 @@ def test_a_refused_context_changes_nothing():
     fleet.select(0, [0.1, 0.2])
     before = bytes_of(fleet)
     select = engine.select_one.bind(BOX)
-    for x, code in (([np.inf, 0.0], NOT_FINITE), ([0.0, np.nan], NOT_FINITE), ([1.5, 0.0], OUTSIDE)):
+    for x, code in (([np.inf, 0.0], NOT_FINITE), ([np.nan, -np.inf], NOT_FINITE), ([1.5, 0.0], OUTSIDE), ([np.nan, 1.5], OUTSIDE)):
         args = (fleet.params, fleet.table, 0, fleet.pools, 0, fleet.writer, np.array(x), False, 15, 0.0)
         assert select(*args) == code == engine.select_one.plain(*args)
     assert bytes_of(fleet) == before

@@ -92,7 +92,7 @@ def columns(*arms):
 
 
 REFUSED = {
-    "nan": (lambda f: f.select(0, [math.nan, 0.0]), ["x = [nan, 0.0]", "finite"]),
+    "infinite": (lambda f: f.select(0, [-math.inf, math.nan]), ["x = [-inf, nan]", "finite", "NaN where it is missing"]),
     "inf": (lambda f: f.select(0, [0.0, -math.inf]), ["x = [0.0, -inf]", "finite"]),
     "outside": (lambda f: f.select(0, [0.0, 1.01]), ["x = [0.0, 1.01]", "outside", "Rectangle"]),
     "shape": (lambda f: f.select(0, [0.0]), ["x", "(1,)", "2 features"]),
@@ -111,7 +111,7 @@ REFUSED = {
     "many: too few told": (lambda f: f.select_many([0, 1], np.zeros((2, 2)), told=[1]), ["told", "2"]),
     "many: shape": (lambda f: f.select_many([0, 1], np.zeros((2, 3))), ["xs", "(2, 3)", "(2, 2)"]),
     "many: no such query": (lambda f: f.select_many([0, 3], np.zeros((2, 2))), ["query", "[0, 2]"]),
-    "many: nan": (lambda f: f.select_many([0, 1], [[0.0, 0.0], [0.0, math.nan]]), ["x = [0.0, nan]", "finite"]),
+    "many: infinite": (lambda f: f.select_many([0, 1], [[0.0, 0.0], [0.0, math.inf]]), ["x = [0.0, inf]", "finite"]),
     "many: no such arm": (lambda f: f.update_many([0], columns(9), [1.0]), ["arm", "9", "[0, 3]"]),
     "many: lengths": (
         lambda f: f.update_many([0], columns(1, 2), [1.0]),
@@ -200,7 +200,10 @@ def test_refused_at_the_door_and_nothing_has_changed(fleet, case):
     for name, stop in safe.items():
         setattr(fleet, name, stop)
     with pytest.MonkeyPatch.context() as patch:
-        if case.startswith("many") and case not in ("many: nan", "many: outside"):  # those are the batch kernel's own to refuse
+        if case.startswith("many") and case not in (
+            "many: infinite",
+            "many: outside",
+        ):  # those are the batch kernel's own to refuse
             refuse = type("Stop", (), {"bind": lambda *a: lambda *b: pytest.fail("let through")})()
             patch.setattr(engine, "select_many", refuse)
             patch.setattr(engine, "update_many", refuse)

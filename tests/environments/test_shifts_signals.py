@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from twins import shifts as twins
 
-from swerve import Shifts
+from swerve import Shifts, SpecError
 from swerve.environments import world
 from swerve.environments.shifts import announced
 from swerve.environments.worlds import Line
@@ -197,3 +197,52 @@ def test_contexts_have_documented_keys():
         for t in range(1, 1001):
             expected = twins.context(spec, 9, query, t, rounds.told[t - 1], rounds.signal[t - 1], instance.scene[0])
             np.testing.assert_allclose(rounds.xs[t - 1], expected, atol=1e-12)
+
+
+# ---------------------------------------------------------------- values that are missing or extreme
+
+SPOILT = [
+    {"missing_share": 0.2}, {"missing_share": 0.2, "missing_as": "zero"}, {"missing_share": 0.2, "missing_as": "quiet"},
+    {"extreme_share": 0.05}, {"extreme_share": 0.05, "extreme_as": "tenfold"}, {"extreme_share": 0.05, "extreme_as": "quiet"},
+    {"missing_share": 0.2, "extreme_share": 0.05},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spoilt", SPOILT, ids=str)
+def test_spoilt_contexts_have_documented_keys(spoilt):
+    spec = Shifts(queries=2, impressions=2000, **EVERYTHING, **spoilt)
+    drawn, instance = rounds_of(spec, 9)
+    for query, rounds in enumerate(drawn):
+        for t in range(1, 1001):
+            expected = twins.context(spec, 9, query, t, rounds.told[t - 1], rounds.signal[t - 1], instance.scene[0])
+            np.testing.assert_allclose(rounds.xs[t - 1], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("spoilt", SPOILT, ids=str)
+def test_spoiling_changes_only_the_values_that_it_hits_as_often_as_asked(spoilt):
+    plain, _ = rounds_of(SMALL, 3)
+    drawn, _ = rounds_of(dataclasses.replace(SMALL, **spoilt), 3)
+    before, after = (np.concatenate([rounds.xs for rounds in each]) for each in (plain, drawn))
+    for one, other in zip(plain, drawn, strict=True):
+        assert one.chances.tobytes() == other.chances.tobytes()
+        assert one.signal.tobytes() == other.signal.tobytes()
+    gone = np.isnan(after)
+    other = (after != before) & ~gone
+    share = {"nan": gone, "zero": after == 0.0}.get(spoilt.get("missing_as", "nan"), gone)
+    if spoilt.get("missing_as") != "quiet":
+        assert stats.binomtest(int(share.sum()), share.size, spoilt.get("missing_share", 0.0)).pvalue > 0.001
+    if "extreme_share" in spoilt and "extreme_as" not in spoilt:
+        assert stats.binomtest(int(other.sum()), other.size, 0.05).pvalue > 0.001
+        assert (after[other] == 1.0).all()
+    if spoilt.get("extreme_as") == "tenfold":
+        np.testing.assert_allclose(after[other], np.minimum(1.0, 10.0 * before[other]))
+    if "quiet" in spoilt.values():  # only signals are lost, in as many rounds as their feature is hit
+        said = np.concatenate([rounds.signal for rounds in plain]) == 1
+        assert not other[~said].any()
+        hit = spoilt.get("missing_share", spoilt.get("extreme_share"))
+        assert stats.binomtest(int(other[said].any(axis=1).sum()), int(said.sum()), hit).pvalue > 0.001
+
+
+def test_missing_and_extreme_shares_have_room_for_each_other():
+    with pytest.raises(SpecError, match=r"extreme_share = 0\.6 is not allowed; extreme_share must be ≤ 1 − missing_share = 0\.5"):
+        Shifts(missing_share=0.5, extreme_share=0.6)

@@ -15,6 +15,7 @@ SYNTHETIC = [name for name in WORKLOADS if name not in RECORDED and name not in 
 def test_every_workload_that_was_asked_for_is_there():
     kinds = ["clear", "mixed", "low", "uniform"]
     others = ["drifting", "correlated", "wide", "zipf", "gradual", "leading", "late", "bursts", "recurring", "adversarial"]
+    others += ["clear-missing", "mixed-missing", "clear-extreme", "mixed-extreme"]
     assert [*kinds, *(f"{kind}-noisy" for kind in kinds), *others] == SYNTHETIC
     assert list(RECORDED) == ["hurricane", "hurricane-10k", "hurricane-100k", "hurricane-1m"]
 

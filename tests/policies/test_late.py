@@ -12,11 +12,13 @@ from swerve import BWC, UCB1, Fleet, Rectangle, Swerve, Testable, Thompson
 from swerve.core.contract import ALARM, RESTARTED, reads_context, starts
 from swerve.core.engine import Entry, credit, decide
 from swerve.core.spec import pack
+from swerve.core.tables import nested
 from swerve.environments import world
 from swerve.environments.workloads import workload
 from swerve.environments.worlds import advance, best, chance, click, context
 from swerve.policies.patient import Patient
 from swerve.simulate.runner import Session
+from swerve.store.layouts import copy_fields
 
 QUERIES, ROUNDS = 8, 5000
 
@@ -74,6 +76,20 @@ def regret(policy, name, delay):
     return sum(run[0] for run in runs), sum(run[1] for run in runs)
 
 
+#: Fields of the quantile box that came later, for missing values and codes: they change nothing where there are none.
+LATER = ("missed", "noted", "code", "often")
+
+
+def without_later(table):
+    """The same records without the later fields, as they were laid out before."""
+    kind = table.dtype["classifier"]
+    fields = [(name, kind[name]) for name in kind.names if name not in LATER]
+    out = np.zeros(len(table), nested([("classifier", nested(fields)), ("trust", table.dtype["trust"])]))
+    for old, new in zip(table, out, strict=True):
+        copy_fields(old, new)
+    return out
+
+
 def digest(*tables):
     return hashlib.sha256(b"".join(table.tobytes() for table in tables)).hexdigest()[:16]
 
@@ -86,7 +102,8 @@ def test_with_clicks_at_once_swerve_is_what_it_was_to_the_byte(name, known):
     environment = workload(name, 0.5, queries=QUERIES, impressions=QUERIES * ROUNDS, events_low=2, events_high=4)
     session = Session(Swerve(), world(environment, 3))
     session.play(len(session.instance.schedule))
-    assert digest(session.fleet.table, session.fleet.pools, session.tally) == known
+    assert digest(session.fleet.table, without_later(session.fleet.pools), session.tally) == known
+    assert not session.fleet.pools["classifier"]["missed"].any()
     _, _, late = played(Swerve(), name, 3, 0)
     for table in (late.table, session.fleet.table):
         assert np.isfinite(table["opened"]).any()

@@ -40,10 +40,10 @@ def assert_finite(session):
 
 
 @functools.cache
-def regret(name, kind, fraction, runs=8, seed=200):
+def regret(name, kind, fraction, runs=8, seed=200, **changes):
     """Final regret of each run, at the workload's full size."""
     made = {"swerve": Swerve(), "told": Swerve(classifier=Told()), "oracle": policy("oracle-ts")}[name]
-    return simulate(made, workload(kind, fraction), runs=runs, seed=seed, threads=1, points=1).regret
+    return simulate(made, workload(kind, fraction, **changes), runs=runs, seed=seed, threads=1, points=1).regret
 
 
 @pytest.mark.parametrize("kind", ["clear", "mixed-noisy", "gradual", "zipf"])
@@ -170,3 +170,34 @@ def test_poison_does_not_make_contexts_worthless():
     """Even so it is better than what ignores contexts altogether."""
     passive = simulate(policy("glr-ts"), workload("adversarial", 0.1), runs=8, seed=200, threads=1, points=1).regret
     assert regret("swerve", "adversarial", 0.1).mean() < passive.mean()
+
+
+# ---------------------------------------------------------------- values that are missing or extreme
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.5])
+@pytest.mark.parametrize("kind", ["clear", "mixed"])
+def test_missing_values_cost_nothing_but_the_signals_that_are_lost_in_them(kind, fraction):
+    """One value in five is missing. The reference loses the same signals, and all its contexts are whole."""
+    whole = regret("swerve", f"{kind}-missing", fraction, 4, missing_as="quiet")
+    assert regret("swerve", f"{kind}-missing", fraction, 4).mean() <= 1.05 * whole.mean()
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.5])
+def test_missing_values_that_are_sent_as_zero_cost_little_more(fraction):
+    """The quantile box takes a value that repeats for what it is."""
+    whole = regret("swerve", "clear-missing", fraction, 4, missing_as="quiet")
+    assert regret("swerve", "clear-missing", fraction, 4, missing_as="zero").mean() <= 1.05 * whole.mean()
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.5])
+def test_one_extreme_value_in_a_hundred_costs_at_most_a_fifth(fraction):
+    """Of the values, so that one context in ten has one. The same seeds, clicks and events."""
+    assert regret("swerve", "clear-extreme", fraction, 4).mean() <= 1.2 * regret("swerve", "clear", fraction, 4).mean()
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.5])
+def test_one_extreme_value_in_a_hundred_costs_a_fifth_beyond_the_rises_that_are_lost_in_them(fraction):
+    """Where results rise unseen, a lost signal is dear. The reference loses the same signals, and nothing is extreme."""
+    whole = regret("swerve", "mixed-extreme", fraction, 8, extreme_as="quiet")
+    assert regret("swerve", "mixed-extreme", fraction, 8).mean() <= 1.2 * whole.mean()

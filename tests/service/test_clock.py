@@ -111,6 +111,7 @@ def test_the_service_goes_on_through_a_jump_back_of_an_hour(tmp_path, hands):
         state = await service.inspection.explain("q")
         assert state.seen - state.created == 2.0
         assert sum(arm.clicks for arm in state.arms) == 2
+        assert state.signals.pop("given") is None  # a raw number that nobody sent
         assert all(0.0 <= value <= 1.0 for value in state.signals.values())
         hands.go(301.0)  # half an hour has passed, whatever the wall says
         assert (await service.feedback.one(FeedbackRequest(unused.decision, unused.ranking[0]))).status == "expired"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from service.running import Running, running
 
-from swerve import Traffic, world
+from swerve import Shifts, Traffic, world
 from swerve.core.spec import pack
 from swerve.environments.worlds import advance, click, context
 from swerve.policies import policy
@@ -38,11 +38,14 @@ def played_over_http(service: Running, instance: Any) -> None:
     x = np.zeros(instance.features)
     http = service.client()
     arms = [str(arm) for arm in range(instance.arms)]
-    for query in instance.schedule:
+    for number, query in enumerate(instance.schedule):
         place = places[query]
         told = advance(env, facts, instance.segments, place)
         context(env, facts, place, told, x)
-        answer = http.rank(str(query), arms, signals={f"x{j}": float(x[j]) for j in range(FEATURES)}).json
+        signals = {f"x{j}": None if np.isnan(x[j]) else float(x[j]) for j in range(FEATURES)}
+        if number % 2:  # a number that is missing is null, or is left out
+            signals = {name: value for name, value in signals.items() if value is not None}
+        answer = http.rank(str(query), arms, signals=signals).json
         assert not answer["degraded"]
         if click(env, facts, instance.segments, place, int(answer["ranking"][0])):
             assert http.feedback(answer["decision"], answer["ranking"][0]).json == {"status": "learned"}
@@ -56,7 +59,7 @@ def stored(service: Running) -> tuple[Ranker, Layouts, Any]:
     return ranker, Layouts(store, ranker), store
 
 
-def check_same(folder: Path, spec: str, traffic: Traffic) -> None:
+def check_same(folder: Path, spec: str, traffic: Traffic | Shifts) -> None:
     instance = world(traffic, 11)
     simulated = Session(policy(spec, arms=8), instance, compiled=False)
     simulated.play(len(instance.schedule))
@@ -79,6 +82,14 @@ def check_same(folder: Path, spec: str, traffic: Traffic) -> None:
 
 def test_bwc_over_http_is_bwc_in_the_simulation(tmp_path):
     traffic = Traffic(queries=2, impressions=1400, shifting_share=1.0, events_high=3, features=FEATURES, order="uniform")
+    check_same(tmp_path, "bwc(length=60)", traffic)
+
+
+def test_missing_numbers_over_http_are_missing_features(tmp_path):
+    """Null and left out are NaN: the state ends in the bytes of a simulation whose contexts have holes."""
+    traffic = Shifts(
+        queries=2, impressions=1400, shifting_share=1.0, events_high=3, features=FEATURES, missing_share=0.3, spurious_share=0.01
+    )
     check_same(tmp_path, "bwc(length=60)", traffic)
 
 

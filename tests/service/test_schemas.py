@@ -56,6 +56,7 @@ def test_a_full_request():
     assert ids_of(request.candidates) == ["a", "b", "c", "d"]
     assert newest_of(request.candidates) == 1704067200.0
     assert request.signals == {"news": 3.0}
+    assert read_request(body(signals={"news": None})).signals == {"news": None}
     check(request, LIMITS)
     check(request, LIMITS, {"news"})
 
@@ -130,9 +131,13 @@ def test_deep_nesting_is_refused():
             "candidates[0].published_at",
             f'candidates[0].published_at is "2024-01-01T00:00:00"; it must be {INSTANT}',
         ),
-        ({"signals": {"x": "3"}}, "signals.x", 'signals.x is "3"; it must be a finite number'),
-        ({"signals": {"w": 1, "x": True, "y": 2}}, "signals.x", "signals.x is true; it must be a finite number"),
-        ({"signals": [1]}, "signals", "signals is a list; it must be an object in which each value is a finite number, or null"),
+        ({"signals": {"x": "3"}}, "signals.x", 'signals.x is "3"; it must be a finite number, or null'),
+        ({"signals": {"w": 1, "x": True, "y": 2}}, "signals.x", "signals.x is true; it must be a finite number, or null"),
+        (
+            {"signals": [1]},
+            "signals",
+            "signals is a list; it must be an object in which each value is a finite number or null, or null",
+        ),
         ({"query": "x", "session": {}}, "session", "session is an object; it must be a string, or null"),
         (
             {"sesion": "s"},

@@ -78,3 +78,19 @@ def test_a_verdict_that_was_taken_back_is_told_so():
     note(book, ALARM, 0, 0.9, False, True, 40.0)
     note(book, LEARNT | REVISED, 0, 0.0, True, True, 50.0)  # about an alarm before it, whose verdict is known
     assert [alarm.verdict for alarm in alarms_of(book, NAMES)] == ["open", "true"]
+
+
+def test_a_number_that_is_missing_is_null_and_silent():
+    """Null, and left out: neither is a value, neither raises an alarm, and the answer says that there was nothing."""
+    script = Script(ranker(POLICY, plan=PLAN, numbers=NAMES))
+    for t in range(200):
+        script.rank("q", ["a", "b", "c"], signals={"news": None} if t % 2 else {})
+    state = state_of(script.place("q"), NAMES)
+    assert state.signals == {"news": None, "volume": None}
+    assert state.alarms == []
+    script.rank("q", ["a", "b", "c"], signals={"news": None, "volume": 0.25})
+    assert state_of(script.place("q"), NAMES).signals == {"news": None, "volume": 0.25}
+    asked = ({"news": None}, {"news": None, "volume": 0.5})
+    together = [script.asking("q", ["a", "b", "c"], signals=signals) for signals in asked]
+    assert len(script.ranker.rank(together, script.now)) == 2  # several requests are packed another way
+    assert state_of(script.place("q"), NAMES).signals == {"news": None, "volume": 0.5}

@@ -128,7 +128,15 @@ def test_a_candidate_from_the_future_is_new_and_no_more():
 def test_numbers_as_they_are():
     query = Query(RAW, RAW | 1 << 8, numbers=2)
     cases = [(0.25, 0.75), (-3.0, 7.0), (math.nan, 0.5), (math.inf, -math.inf)]
-    assert [query.ask(float(i), *case) for i, case in enumerate(cases)] == [[0.25, 0.75], [0.0, 1.0], [0.0, 0.5], [1.0, 0.0]]
+    xs = [query.ask(float(i), *case) for i, case in enumerate(cases)]
+    np.testing.assert_array_equal(xs, [[0.25, 0.75], [0.0, 1.0], [math.nan, 0.5], [1.0, 0.0]])
+
+
+def test_a_count_that_is_not_sent_is_noise_and_its_last_value_holds():
+    query = Query(COUNT, numbers=1)
+    for i in range(200):
+        assert query.ask(0.5 * i, 4.0 if i % 3 == 0 else math.nan)[0] < 0.3
+    assert query.ask(101.0, 40.0)[0] >= 0.5
 
 
 def test_quiet_is_uniform_noise_that_differs_by_signal_and_request():
@@ -191,7 +199,8 @@ def test_whatever_comes_contexts_are_in_the_unit_box_and_the_state_is_numbers(re
     for gap, first, second, clicked, session, age in requests:
         hour += gap
         x = query.ask(hour, first, second, published=hour - age, first=hour + age, session=int(session))
-        assert all(0.0 <= value <= 1.0 for value in x)
+        assert math.isnan(x[-1]) == math.isnan(second)  # a raw number that was not sent is missing
+        assert all(0.0 <= value <= 1.0 for value in x[:-1] + ([] if math.isnan(second) else x[-1:]))
         if clicked:
             query.click(hour - abs(age) / 100.0, now=hour)
             query.reformulate(hour)

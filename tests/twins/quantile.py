@@ -16,20 +16,43 @@ class Quantile:
         self.at += self.side * step * (self.beyond(value) - self.share)
 
 
+class Codes:
+    """Misra and Gries's summary of the values beyond the sides, eight at most, with a memory of 16,384 contexts."""
+
+    def __init__(self) -> None:
+        self.counts: dict[float, float] = {}
+
+    def fade(self) -> None:
+        self.counts = {value: count * (1 - 1 / 16384) for value, count in self.counts.items()}
+
+    def note(self, value: float) -> None:
+        if value in self.counts or len(self.counts) < 8:
+            self.counts[value] = self.counts.get(value, 0.0) + 1
+        else:
+            self.counts = {other: count - 1 for other, count in self.counts.items() if count > 1}
+
+
 class Feature:
-    def __init__(self, outer: float, inner: float, reach: float, margin: float) -> None:
-        self.outer, self.inner, self.reach, self.margin = outer, inner, reach, margin
+    def __init__(self, outer: float, inner: float, reach: float, margin: float, share: float) -> None:
+        self.outer, self.inner, self.reach, self.margin, self.share = outer, inner, reach, margin, share
         self.seen = 0
+        self.codes = Codes()
 
     def absorb(self, value: float) -> None:
+        beyond = self.seen >= 64 and self.far(value)
+        self.codes.fade()
+        if beyond:
+            self.codes.note(value)
         self.seen += 1
         if self.seen == 1:
             self.average, self.deviation = value, 0.0
             self.pairs = {side: (Quantile(self.outer, side, value), Quantile(self.inner, side, value)) for side in (-1, 1)}
             return
-        share = 1 / min(self.seen, 2048)
-        self.deviation = (1 - share) * self.deviation + share * abs(value - self.average)
-        self.average = (1 - share) * self.average + share * value
+        share, near = 1 / min(self.seen, 2048), value
+        if self.seen > 16 and self.deviation > 0:
+            near = min(max(value, self.average - 64 * self.deviation), self.average + 64 * self.deviation)
+        self.deviation = (1 - share) * self.deviation + share * abs(near - self.average)
+        self.average = (1 - share) * self.average + share * near
         if self.seen <= 16:
             self.pairs = {
                 side: (Quantile(self.outer, side, self.average), Quantile(self.inner, side, self.average)) for side in (-1, 1)
@@ -42,13 +65,20 @@ class Feature:
 
     def bound(self, side: int) -> float:
         outer, inner = self.pairs[side]
-        return outer.at + side * max(self.margin, self.reach * side * (outer.at - inner.at))
+        least = max(self.margin, 2 * 8 / 2048 * self.deviation) if self.seen > 16 else self.margin
+        return outer.at + side * max(least, self.reach * side * (outer.at - inner.at))
 
     def far(self, value: float) -> bool:
         return value > self.bound(1) or value < self.bound(-1)
 
+    def code(self, value: float) -> bool:
+        count = self.codes.counts.get(value, 0.0)
+        return count >= 2 and count >= self.share * min(self.seen, 16384)
+
 
 class QuantileBox:
+    """A missing value (NaN) is passed over: the feature has not seen this context."""
+
     def __init__(
         self,
         d: int,
@@ -57,13 +87,20 @@ class QuantileBox:
         tail_factor: float = 1.5,
         min_margin: float = 0.0,
         warmup_contexts: int = 200,
+        code_share: float = 0.005,
     ):
-        self.features = [Feature(outer_tail, inner_tail, tail_factor, min_margin) for _ in range(d)]
+        self.features = [Feature(outer_tail, inner_tail, tail_factor, min_margin, code_share) for _ in range(d)]
         self.warm = warmup_contexts
 
     def predict(self, x: list[float]) -> bool:
-        return self.features[0].seen >= self.warm and any(f.far(value) for f, value in zip(self.features, x, strict=True))
+        pairs = [(f, value) for f, value in zip(self.features, x, strict=True) if value == value and f.seen >= self.warm]
+        return any(f.far(value) and not f.code(value) for f, value in pairs)
 
     def absorb(self, x: list[float]) -> None:
+        if all(value != value for value in x):
+            return
         for feature, value in zip(self.features, x, strict=True):
-            feature.absorb(value)
+            if value == value:
+                feature.absorb(value)
+            else:
+                feature.codes.fade()

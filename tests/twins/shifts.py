@@ -22,11 +22,19 @@ def context(spec: Any, seed: int, query: int, t: int, told: int, signal: int, sc
     common = as_unit(finish((2 * key) & MASK))
     mixed = [spec.feature_correlation * common + (1 - spec.feature_correlation) * u for u in units[:d]]
     x = [m * edge(spec, scene, t, j) for j, m in enumerate(mixed)]
+    plain = list(x)
     luck, far = units[d], units[d + 1]
     if signal or (not told and luck < spec.spurious_share):
         which = int(as_unit(key) * (spec.signal_features or d))
         outside = edge(spec, scene, t, which) + spec.margin
         x[which] = min(1.0, outside + far * (1 - outside))
     elif not told and luck >= 1 - spec.poison_share:
-        x[int(as_unit(key) * spec.poisoned_features)] = 1.0
+        plain[int(as_unit(key) * spec.poisoned_features)] = x[int(as_unit(key) * spec.poisoned_features)] = 1.0
+    apart = key ^ 0x4D49_5353_494E_4721
+    for j in range(d):
+        luck = as_unit(finish((apart + (j + 1) * GAMMA) & MASK))
+        if luck < spec.missing_share:
+            x[j] = {"nan": math.nan, "zero": 0.0, "quiet": plain[j]}[spec.missing_as]
+        elif luck >= 1 - spec.extreme_share:
+            x[j] = {"edge": 1.0, "tenfold": min(1.0, 10 * x[j]), "quiet": plain[j]}[spec.extreme_as]
     return x

@@ -11,7 +11,7 @@ import numpy as np
 from swerve.core.contract import begin_pool, clear, domain, learn, merge, pool_layout, predict
 from swerve.core.errors import SpecError
 from swerve.core.spec import Spec
-from swerve.core.verbs import verb
+from swerve.core.verbs import kernel, verb
 
 
 @verb
@@ -24,6 +24,19 @@ def value(spec, i, x):
     """Return the value of concept i for a context: +1, −1, or 0 where it is undefined (null)."""
 
 
+@kernel
+def _all_present(spec, x):
+    for j in range(len(x)):
+        if math.isnan(x[j]):
+            return False
+    return True
+
+
+@verb(default=_all_present)
+def legible(spec, x):
+    """Return whether every feature that the class reads is present; by default, whether no feature is missing."""
+
+
 class Finite(Spec):
     """SafeCl for any class: negative iff no concept consistent with all false labels calls the context an event.
 
@@ -32,6 +45,8 @@ class Finite(Spec):
     The class is a spec with two verbs, `concepts` and `value`: `Matrix` below, or your own. The state is the set of concepts that
     are ruled out. It only grows, so `merge` is a union: commutative, associative and idempotent, and a stale copy never misses an
     event.
+
+    A context in which a feature is missing that the class reads (verb `legible`) is negative and teaches nothing.
 
     Paper: Safe Classifier, SafeCl.
 
@@ -84,12 +99,19 @@ def _(spec, i, x):
     return spec.table[i, np.int64(x[0])]
 
 
+@legible.register(Matrix)
+def _(spec, x):
+    return not math.isnan(x[0])
+
+
 @domain.register(Matrix)
 def _(spec, pool, x):
-    finite = len(x) > 0
+    usable = len(x) > 0
     for j in range(len(x)):
-        finite &= abs(x[j]) < math.inf
-    return finite and 0.0 <= x[0] < spec.table.shape[1] and x[0] == math.floor(x[0])
+        usable &= abs(x[j]) != math.inf
+    if not usable or math.isnan(x[0]):  # math.floor takes no NaN
+        return usable
+    return 0.0 <= x[0] < spec.table.shape[1] and x[0] == math.floor(x[0])
 
 
 @pool_layout.register(Finite)
@@ -106,6 +128,8 @@ def _(spec, pool, d):
 
 @predict.register(Finite)
 def _(spec, pool, delta, x, told):
+    if not legible(spec.family, x):
+        return False
     for i in range(pool.ruled_out.shape[0]):
         if pool.ruled_out[i] == 0 and value(spec.family, i, x) == 1:
             return True
@@ -114,6 +138,8 @@ def _(spec, pool, delta, x, told):
 
 @learn.register(Finite)
 def _(spec, delta, x):
+    if not legible(spec.family, x):
+        return 0
     for i in range(delta.ruled_out.shape[0]):
         if value(spec.family, i, x) != -1:
             delta.ruled_out[i] = 1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from swerve.classifiers.nearest import search, work_layout
-from swerve.core.contract import begin_pool, clear, domain, learn, merge, pool_layout, predict
+from swerve.core.contract import all_missing, begin_pool, clear, domain, learn, merge, pool_layout, predict
 from swerve.core.engine import Entry
 from swerve.core.rng import mix, wrap_add
 from swerve.core.spec import Natural, Positive, Spec, record_dtype
@@ -28,6 +29,9 @@ class Hull(Spec):
     idempotent, up to the order of the points, which no prediction depends on. A stale copy has a subset of N, hence a smaller hull:
     it raises more false alarms and never misses an event that an up-to-date copy would catch. A full table refuses points
     (`spilled` counts them) and is such a subset too.
+
+    A context with missing features (NaN) is compared with the projection of conv N on the features that are present. It is positive
+    iff it would be positive whatever the missing features were. A false-labelled context with a missing feature is not stored.
 
     Paper: HYP(d, δ), with the bound (1 + 1/δ)^d on its false positives.
 
@@ -76,6 +80,9 @@ def _(spec, pool, d):
 def _(spec, pool, delta, x, told):
     work = delta.work  # the pool is shared and only read here; the search keeps its memory in the writer's delta
     work.version = pool.version
+    for k in range(pool.d):
+        if math.isnan(x[k]):
+            return not all_missing(x) and beyond_projection(spec, pool, delta, x)
     return search(pool.points, pool.count, pool.d, x, 2.0 * spec.margin, work) == 1
 
 
@@ -83,12 +90,16 @@ def _(spec, pool, delta, x, told):
 def _(spec, pool, x):
     square = 0.0
     for k in range(len(x)):
-        square += x[k] * x[k]
+        if not math.isnan(x[k]):
+            square += x[k] * x[k]
     return square <= (spec.radius * ROUNDING) ** 2
 
 
 @learn.register(Hull)
 def _(spec, delta, x):
+    for k in range(delta.d):
+        if math.isnan(x[k]):
+            return 0
     append(delta, x)
     return 0
 
@@ -113,6 +124,33 @@ def _(spec, delta):
 def stamp(version, number):
     """Return the version after one more number. Groups that share a search memory must never have equal versions by accident."""
     return np.int64(mix(wrap_add(version, np.int64(number * GRID))) >> ONE)
+
+
+@kernel
+def project(points, j, x, source):
+    """Write a point into row j of the table, with 0 in the features that are missing in x."""
+    for k in range(len(x)):
+        points[j, k] = 0.0 if math.isnan(x[k]) else source[k]
+
+
+@kernel
+def beyond_projection(spec, pool, delta, x):
+    """Return whether x is too far from the hull's projection on the features that are present in x.
+
+    The projected points are written behind the contexts in the delta's table, which are few. Points that do not fit are left out: a
+    smaller hull raises more alarms, and misses nothing.
+    """
+    first = delta.count
+    if first == delta.points.shape[0]:
+        return True  # no room: an alarm is the safe answer
+    project(delta.points, first, x, x)
+    count = min(pool.count, delta.points.shape[0] - first - 1)
+    for j in range(count):
+        project(delta.points, first + 1 + j, x, pool.points[j])
+    for k in range(pool.d):
+        if math.isnan(x[k]):  # directions are remembered for this projection only
+            delta.work.version = stamp(delta.work.version, k + 1.0)
+    return search(delta.points[first + 1 :], count, pool.d, delta.points[first], 2.0 * spec.margin, delta.work) == 1
 
 
 @kernel

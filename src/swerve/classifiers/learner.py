@@ -93,7 +93,9 @@ class Learner:
 
     def _accepted(self, code: int, x: ArrayLike) -> int:
         if code == engine.NOT_FINITE:
-            raise SwerveError(f"x = {np.asarray(x).tolist()} is not allowed; every feature must be a finite number")
+            raise SwerveError(
+                f"x = {np.asarray(x).tolist()} is not allowed; every feature must be a finite number, or NaN where it is missing"
+            )
         if code == engine.OUTSIDE:
             raise SwerveError(f"x = {np.asarray(x).tolist()} is not allowed; it lies outside the domain of {self.classifier!r}")
         return code

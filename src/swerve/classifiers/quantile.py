@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
-from swerve.core.contract import absorb, begin_pool, blame, clear, domain, merge, pool_layout, predict
-from swerve.core.spec import Natural, NonNegative, Range, Spec
+from swerve.core.contract import absorb, all_missing, begin_pool, blame, clear, domain, heed, merge, pool_layout, predict
+from swerve.core.spec import Natural, NonNegative, Probability, Range, Spec
+from swerve.core.verbs import kernel
 
 STEP = 8.0  # step of the search for a quantile, in mean absolute deviations, divided by (contexts seen)^DECAY
 DECAY = 0.9  # the power of the contexts seen by which steps shrink
@@ -16,6 +18,14 @@ HEADSTART = 64.0  # shortens the first steps: a long first step outwards takes t
 FIRST = 16.0  # the search starts at the average of this many contexts
 LARGEST = 1e100  # larger features are refused: their deviations could overflow, and a box that is not a number stays so
 TINY = 1e-200  # replaces the spread of a feature that has never varied
+# A value counts as at most this many mean deviations away. It is below 100, or 1 % of far values would let the deviation grow
+# without end, and above 1 / outer_tail, or the deviation of a feature that rarely differs from 0 would shrink to nothing.
+FAR = 64.0
+JITTER = 2.0 * LONG_STEP  # a settled quantile moves by less than this, in mean deviations, around a value that repeats
+CODES = 8  # repeating values that are remembered per feature: one that makes up a ninth of all values beyond the sides is found
+CODE_MEMORY = 16384.0  # contexts over which they are counted; at a share of 1 %, the count is within 25 % of its mean for certain
+NOTE_FROM = 64.0  # values of a feature after which its sides are good enough to look for codes
+FEW = 2.0  # a code was seen at least twice
 
 
 class QuantileBox(Spec):
@@ -28,8 +38,13 @@ class QuantileBox(Spec):
     Each quantile q is tracked by q ← q ± γ_n · s · (1[x_j beyond q] − τ), where s is the feature's mean absolute deviation and γ_n
     = max(8 / n^0.9, 8 / 2048) after n contexts. The state has constant size and follows slow drift. No label is needed, and
     features may have different scales. Once the box has settled, a share of the contexts below `outer_tail` cannot move it far,
-    wherever those contexts lie (up to about a hundred ranges away: s is an average). All contexts are negative until
+    wherever those contexts lie (s is an average, in which a value counts as at most 64 s away). All contexts are negative until
     `warmup_contexts` were seen.
+
+    A value beyond the sides that repeats exactly in at least a share `code_share` of the contexts is a *code*, such as a limit at
+    which values are cut off or a default of the sender, and no alarm. `code_share=1` switches this off.
+
+    A missing feature (NaN) is silent, and its quantiles do not move. Each feature has its own warm-up, which counts its values.
 
     The classifier is not safe in the paper's sense: a context is negative because many similar ones were seen, not because one of
     them was harmless. Its state is not a join semilattice either: deltas count contexts, so each must be folded exactly once; their
@@ -51,6 +66,7 @@ class QuantileBox(Spec):
     tail_factor: NonNegative = 1.5
     min_margin: NonNegative = 0.0
     warmup_contexts: Natural = 200
+    code_share: Probability = 0.005
 
     def check(self) -> None:
         if self.inner_tail <= self.outer_tail:
@@ -71,7 +87,65 @@ def _(spec, features):
         ("low_inner", *each),
         ("high_inner", *each),
         ("high_outer", *each),
+        ("missed", *each),  # contexts in which the feature was missing
+        ("noted", "f8"),  # values beyond the sides that were noted as possible codes
+        ("code", "f8", (features, CODES)),
+        ("often", "f8", (features, CODES)),  # how often each code was seen, 0 for none
     ]
+
+
+@kernel
+def known(pool, j):
+    """Return how many values of the feature were seen."""
+    return pool.seen - pool.missed[j]
+
+
+@kernel
+def note(record, j, value, times):
+    """Count a value of feature j that may be a code (Misra and Gries 1982: a value that no slot has takes from every slot)."""
+    free = -1
+    for i in range(CODES):
+        if record.often[j, i] <= 0.0:
+            free = i
+        elif record.code[j, i] == value:
+            record.often[j, i] += times
+            return
+    if free >= 0:
+        record.code[j, free] = value + 0.0  # turns −0 into 0
+        record.often[j, free] = times
+        return
+    for i in range(CODES):
+        record.often[j, i] -= times
+
+
+@kernel
+def fold_codes(pool, delta, n):
+    """Add the values that the delta noted, after reducing the weight of the earlier ones."""
+    keep = max(1.0 - n / CODE_MEMORY, 0.0)
+    for j in range(pool.d):
+        for i in range(CODES):
+            pool.often[j, i] *= keep
+        if delta.noted > 0.0:
+            for i in range(CODES):
+                if delta.often[j, i] > 0.0:
+                    note(pool, j, delta.code[j, i], delta.often[j, i])
+    pool.noted += delta.noted
+
+
+@kernel
+def is_code(spec, pool, j, value):
+    """Return whether this value of feature j repeats too often to be a surprise."""
+    if pool.noted > 0.0:
+        for i in range(CODES):
+            if pool.often[j, i] >= FEW and pool.code[j, i] == value:
+                return pool.often[j, i] >= spec.code_share * min(known(pool, j), CODE_MEMORY)
+    return False
+
+
+@kernel
+def speaks(spec, pool, j, value):
+    """Return whether this value of feature j may raise an alarm: it is present, its usual range is known, and it is no code."""
+    return not math.isnan(value) and known(pool, j) >= spec.warmup_contexts and not is_code(spec, pool, j, value)
 
 
 @begin_pool.register(QuantileBox)
@@ -85,12 +159,19 @@ def _(spec, pool, d):
 def _(spec, delta):
     delta.seen = 0.0
     for j in range(delta.d):
+        delta.missed[j] = 0.0
         delta.middle[j] = 0.0
         delta.spread[j] = 0.0
         delta.low_outer[j] = 0.0
         delta.low_inner[j] = 0.0
         delta.high_inner[j] = 0.0
         delta.high_outer[j] = 0.0
+    if delta.noted > 0.0:
+        delta.noted = 0.0
+        for j in range(delta.d):
+            for i in range(CODES):
+                delta.code[j, i] = 0.0
+                delta.often[j, i] = 0.0
     return 0
 
 
@@ -101,7 +182,12 @@ def _(spec, pool, delta, x, told):
     far = False
     for j in range(pool.d):  # no early exit: quiet contexts need every feature anyway, and a loop without branches is faster
         far |= (x[j] > pool.high[j]) | (x[j] < pool.low[j])
-    return far
+    if not far:
+        return False
+    for j in range(pool.d):
+        if (x[j] > pool.high[j] or x[j] < pool.low[j]) and speaks(spec, pool, j, x[j]):
+            return True
+    return False
 
 
 @blame.register(QuantileBox)
@@ -109,35 +195,66 @@ def _(spec, pool, x):
     worst, which = -1.0, 0
     for j in range(pool.d):  # in mean deviations, to compare features on different scales
         excess = max(x[j] - pool.high[j], pool.low[j] - x[j]) / (pool.spread[j] + TINY)
-        if excess > worst:
+        if excess > worst and speaks(spec, pool, j, x[j]):
             worst, which = excess, j
     return which
 
 
 @absorb.register(QuantileBox)
 def _(spec, pool, delta, x):
+    if all_missing(x):
+        return 0
     delta.seen += 1.0
-    if pool.seen == 0.0:  # there are no quantiles to compare with yet
-        for j in range(pool.d):
-            delta.middle[j] += x[j]
-        return 1
     for j in range(pool.d):
-        delta.middle[j] += x[j]
-        delta.spread[j] += abs(x[j] - pool.middle[j])
+        if math.isnan(x[j]):
+            delta.missed[j] += 1.0
+            continue
+        if known(pool, j) == 0.0:  # there are no quantiles to compare with yet
+            delta.middle[j] += x[j]
+            continue
+        value = x[j]
+        if known(pool, j) >= FIRST and pool.spread[j] > 0.0:  # a few values must not make all steps too long
+            reach = FAR * pool.spread[j]
+            value = min(max(value, pool.middle[j] - reach), pool.middle[j] + reach)
+        delta.middle[j] += value
+        delta.spread[j] += abs(value - pool.middle[j])
         delta.low_outer[j] += 1.0 if x[j] < pool.low_outer[j] else 0.0
         delta.low_inner[j] += 1.0 if x[j] < pool.low_inner[j] else 0.0
         delta.high_inner[j] += 1.0 if x[j] > pool.high_inner[j] else 0.0
         delta.high_outer[j] += 1.0 if x[j] > pool.high_outer[j] else 0.0
+        if (x[j] > pool.high[j] or x[j] < pool.low[j]) and known(pool, j) >= NOTE_FROM:
+            note(delta, j, x[j], 1.0)
+            delta.noted += 1.0
     return 1
+
+
+@heed.register(QuantileBox)
+def _(spec, pool, delta, x):
+    for j in range(pool.d):
+        if (x[j] > pool.high[j] or x[j] < pool.low[j]) and speaks(spec, pool, j, x[j]):
+            note(delta, j, x[j], 1.0)
+            delta.noted += 1.0
+    return 1
+
+
+@kernel
+def step_after(seen):
+    """Return the step of the search after this many values, in mean deviations."""
+    return max(LONG_STEP, STEP / (seen + HEADSTART) ** DECAY) if seen < SETTLED else LONG_STEP
 
 
 @merge.register(QuantileBox)
 def _(spec, pool, delta):
-    n = delta.seen
-    if n == 0.0:
+    if pool.noted > 0.0 or delta.noted > 0.0:
+        fold_codes(pool, delta, delta.seen)
+    if delta.seen == 0.0:
         return 0
-    if pool.seen == 0.0:
-        for j in range(pool.d):
+    common = step_after(pool.seen + delta.seen)
+    for j in range(pool.d):
+        n, before = delta.seen - delta.missed[j], known(pool, j)
+        if n == 0.0:
+            continue
+        if before == 0.0:
             first = delta.middle[j] / n
             pool.middle[j] = first
             pool.low[j] = first - spec.min_margin
@@ -146,27 +263,28 @@ def _(spec, pool, delta):
             pool.low_inner[j] = first
             pool.high_inner[j] = first
             pool.high_outer[j] = first
-        pool.seen = n
-        return 0
-    pool.seen += n
-    weight = min(n / min(pool.seen, LONG), 1.0)
-    steps = max(LONG_STEP, STEP / (pool.seen + HEADSTART) ** DECAY) if pool.seen < SETTLED else LONG_STEP
-    for j in range(pool.d):
+            continue
+        seen = before + n
+        weight = min(n / min(seen, LONG), 1.0)
         pool.middle[j] += (delta.middle[j] / n - pool.middle[j]) * weight
         pool.spread[j] += (delta.spread[j] / n - pool.spread[j]) * weight
-        if pool.seen <= FIRST:  # the deviation is not known yet
+        if seen <= FIRST:  # the deviation is not known yet
             pool.low_outer[j] = pool.middle[j]
             pool.low_inner[j] = pool.middle[j]
             pool.high_inner[j] = pool.middle[j]
             pool.high_outer[j] = pool.middle[j]
             continue
-        step = steps * pool.spread[j]
+        step = (common if seen == pool.seen + delta.seen else step_after(seen)) * pool.spread[j]
         pool.low_outer[j] -= step * (delta.low_outer[j] - spec.outer_tail * n)
         pool.low_inner[j] -= step * (delta.low_inner[j] - spec.inner_tail * n)
         pool.high_inner[j] += step * (delta.high_inner[j] - spec.inner_tail * n)
         pool.high_outer[j] += step * (delta.high_outer[j] - spec.outer_tail * n)
-        pool.low[j] = pool.low_outer[j] - max(spec.min_margin, spec.tail_factor * (pool.low_inner[j] - pool.low_outer[j]))
-        pool.high[j] = pool.high_outer[j] + max(spec.min_margin, spec.tail_factor * (pool.high_outer[j] - pool.high_inner[j]))
+        least = max(spec.min_margin, JITTER * pool.spread[j])
+        pool.low[j] = pool.low_outer[j] - max(least, spec.tail_factor * (pool.low_inner[j] - pool.low_outer[j]))
+        pool.high[j] = pool.high_outer[j] + max(least, spec.tail_factor * (pool.high_outer[j] - pool.high_inner[j]))
+    pool.seen += delta.seen
+    for j in range(pool.d):
+        pool.missed[j] += delta.missed[j]
     return 0
 
 
@@ -174,5 +292,5 @@ def _(spec, pool, delta):
 def _(spec, pool, x):
     inside = True
     for j in range(len(x)):
-        inside &= abs(x[j]) <= LARGEST
+        inside &= not abs(x[j]) > LARGEST  # true for NaN
     return inside

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from swerve.core.contract import begin_pool, blame, clear, domain, learn, merge, pool_layout, predict
+from swerve.core.contract import all_missing, begin_pool, blame, clear, domain, learn, merge, pool_layout, predict
 from swerve.core.spec import Positive, Spec
 
 ROUNDING = 1.0 + 1e-9  # a context on the surface of the ball is inside it, despite rounding
@@ -18,6 +18,10 @@ class Rectangle(Spec):
     A concept of the class is +1 at distance δ or more, so distance exactly δ must be positive (the paper's box uses ≤ δ, which
     would miss it). R(N) only grows: the state is a join semilattice, `merge` is commutative, associative and idempotent, and a
     stale copy is positive wherever an up-to-date one is.
+
+    A missing feature (NaN) is silent. A context is positive only if a feature that is present makes it so, whatever the missing
+    ones were. A false-labelled context grows R(N) in the features that are present. A feature that was missing in all of N has an
+    empty range: any value of it is positive.
 
     Paper: APR(d, δ).
 
@@ -46,9 +50,10 @@ def _(spec, pool, d):
 @predict.register(Rectangle)
 def _(spec, pool, delta, x, told):
     if pool.known == 0:
-        return True
+        return not all_missing(x)
     far = False
     for j in range(pool.d):  # no early exit: quiet contexts need every feature anyway, and a loop without branches is faster
+        # comparisons with NaN are false: a missing feature is silent
         far |= (x[j] - pool.high[j] >= spec.margin) | (pool.low[j] - x[j] >= spec.margin)
     return far
 
@@ -65,10 +70,16 @@ def _(spec, pool, x):
 
 @learn.register(Rectangle)
 def _(spec, delta, x):
+    if all_missing(x):
+        return 0
     for j in range(delta.d):
-        value = x[j] + 0.0  # turns −0 into 0, so that equal boxes have equal bytes
-        delta.low[j] = value if delta.known == 0 else min(delta.low[j], value)
-        delta.high[j] = value if delta.known == 0 else max(delta.high[j], value)
+        if delta.known == 0:  # an empty range
+            delta.low[j] = math.inf
+            delta.high[j] = -math.inf
+        if not math.isnan(x[j]):
+            value = x[j] + 0.0  # turns −0 into 0, so that equal boxes have equal bytes
+            delta.low[j] = min(delta.low[j], value)
+            delta.high[j] = max(delta.high[j], value)
     delta.known = 1  # a flag, not a count: with a count, merging twice would count twice
     return 0
 
@@ -93,5 +104,5 @@ def _(spec, delta):
 def _(spec, pool, x):
     inside = True
     for j in range(len(x)):
-        inside &= abs(x[j]) <= spec.radius * ROUNDING
+        inside &= not abs(x[j]) > spec.radius * ROUNDING  # true for NaN
     return inside

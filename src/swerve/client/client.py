@@ -82,7 +82,7 @@ class Client(_Base):
         self,
         query: str,
         candidates: Sequence[CandidateLike],
-        signals: Mapping[str, float] | None = None,
+        signals: Mapping[str, float | None] | None = None,
         session: str | None = None,
     ) -> Ranking:
         """Return the order to show; the given order, degraded, if the service does not answer in time."""
@@ -169,7 +169,7 @@ class AsyncClient(_Base):
         self,
         query: str,
         candidates: Sequence[CandidateLike],
-        signals: Mapping[str, float] | None = None,
+        signals: Mapping[str, float | None] | None = None,
         session: str | None = None,
     ) -> Ranking:
         """Return the order to show; the given order, degraded, if the service does not answer in time."""

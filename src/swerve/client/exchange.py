@@ -45,7 +45,7 @@ class RankArguments(TypedDict, total=False):
 
     query: Required[str]
     candidates: Required[Sequence[CandidateLike]]
-    signals: Mapping[str, float] | None
+    signals: Mapping[str, float | None] | None
     session: str | None
 
 
@@ -347,13 +347,15 @@ def _given(ids: list[str], reason: str) -> Ranking:
     return Ranking(None, ids, degraded=True, reason=reason)
 
 
-def _finite(name: str, value: Any) -> float:
+def _finite(name: str, value: Any) -> float | None:
+    if value is None:
+        return None
     try:
         number = float(value)
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        message = f"signals[{name!r}] = {shown(value)} is not allowed; it must be a finite number, or left out"
+        message = f"signals[{name!r}] = {shown(value)} is not allowed; it must be a finite number, or None where it is missing"
         raise SwerveClientError(message, field="signals")
     return number
 

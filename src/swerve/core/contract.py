@@ -13,7 +13,7 @@ Arguments have the same name and order everywhere:
 `available`
     the arms on offer as a 64-bit mask: bit a is set when arm a may be played;
 `x`
-    the context, an array of d numbers;
+    the context, an array of d numbers. NaN means that the feature is missing in this round; infinite numbers are refused;
 `told`
     1 when an oracle (the environment's, or an operator) says that this round is an event, else 0;
 `now`
@@ -57,19 +57,28 @@ def _one(spec, *args):
 
 @kernel
 def _anywhere(spec, pool, x):
-    finite = True
+    usable = True
     for j in range(len(x)):  # no early exit: nearly every context passes, and a loop without branches is faster
-        finite &= abs(x[j]) < math.inf
-    return finite
+        usable &= abs(x[j]) != math.inf
+    return usable
 
 
 @kernel
 def _largest(spec, pool, x):
-    which = 0
-    for j in range(1, len(x)):
-        if x[j] > x[which]:
-            which = j
+    largest, which = -math.inf, 0
+    for j in range(len(x)):
+        if x[j] > largest:
+            largest, which = x[j], j
     return which
+
+
+@kernel
+def all_missing(x):
+    """Return whether every feature of the context is missing."""
+    for j in range(len(x)):
+        if not math.isnan(x[j]):
+            return False
+    return True
 
 
 # ---------------------------------------------------------------- layouts (Python only)
@@ -198,6 +207,8 @@ def onset(spec, row, arm):
 
 
 # ---------------------------------------------------------------- classifiers
+# A missing feature is silent: it neither raises an alarm nor teaches. A context without any feature is negative and teaches
+# nothing, unless the classifier reads no features at all.
 @verb(default=_nothing)
 def begin_pool(spec, pool, d):
     """Initialise a zeroed group row for d features."""
@@ -213,9 +224,21 @@ def absorb(spec, pool, delta, x):
     """Add an unlabelled context to the delta; return 1 if there is something to fold."""
 
 
+@verb(default=_nothing)
+def heed(spec, pool, delta, x):
+    """Add a positive context that is not absorbed to the delta; return 1 if there is something to fold.
+
+    A policy that absorbs only a sample of the contexts calls this for the other positive ones, so that the classifier learns soon
+    which alarms repeat.
+    """
+
+
 @verb(default=_largest)
 def blame(spec, pool, x):
-    """Return the feature that makes this context positive; the largest one where the classifier cannot say."""
+    """Return the feature that makes this context positive; the largest one where the classifier cannot say.
+
+    A missing feature is never named, unless all of them are missing.
+    """
 
 
 @verb(default=_nothing)
@@ -235,4 +258,4 @@ def clear(spec, delta):
 
 @verb(default=_anywhere)
 def domain(spec, pool, x):
-    """Return whether a context can be used: it is finite and lies in the domain of the policy or classifier."""
+    """Return whether a context can be used: its features lie in the domain of the policy or classifier, or are missing."""

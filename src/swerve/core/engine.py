@@ -103,7 +103,7 @@ def admissible(spec, pool, x):
     if domain(spec, pool, x):
         return 0
     for j in range(len(x)):
-        if not math.isfinite(x[j]):
+        if math.isinf(x[j]):
             return NOT_FINITE
     return OUTSIDE
 

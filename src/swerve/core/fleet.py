@@ -389,7 +389,9 @@ class Fleet:
 
     def _refused(self, code: int, x: Any) -> None:
         if code == engine.NOT_FINITE:
-            raise SwerveError(f"x = {np.asarray(x).tolist()} is not allowed; every feature must be a finite number")
+            raise SwerveError(
+                f"x = {np.asarray(x).tolist()} is not allowed; every feature must be a finite number, or NaN where it is missing"
+            )
         if code == engine.OUTSIDE:
             raise SwerveError(
                 f"x = {np.asarray(x).tolist()} is not allowed; it lies outside the domain that {self.policy!r} is declared for"

@@ -6,6 +6,8 @@ import math
 from dataclasses import replace
 from typing import Annotated
 
+import numpy as np
+
 from swerve.core.errors import SwerveError
 from swerve.core.rng import GOLDEN, Stream, at, mix, split, unit, wrap_add
 from swerve.core.spec import Choice, Count, Natural, NonNegative, Positive, Probability, Range, Spec
@@ -16,8 +18,13 @@ from swerve.environments.worlds import Line, World, assemble, context, world
 
 MOVES = ("all", "one", "return")
 TRIES = 100_000  # draws before a setting is refused as impossible
+MISSING = ("nan", "zero", "quiet")
+EXTREME = ("edge", "tenfold", "quiet")
+AS_NAN, AS_ZERO, EDGE, TENFOLD = 0, 1, 0, 1  # indices in the two lists above
+TEN = 10.0  # the factor of an extreme value
 STEP = 5  # a glide is a staircase with one step every this many rounds
 INTENTS = 3  # the number of meanings of a query with recurring intents
+SPOILT = np.uint64(0x4D49_5353_494E_4721)  # separates the draws of missing and extreme values from those of the context
 ROUNDING = 1e-12  # sums of shares may exceed 1 by this much, and a tie is a gap below it
 
 
@@ -41,6 +48,11 @@ class Shifts(Spec):
     never shifts and sends a signal every `burst_every` rounds. A share `poison_share` of the quiet contexts has the largest
     possible value in one of the first `poisoned_features` features. Edges swing by `edge_drift` over `season_rounds` rounds.
     Features share a common part by `feature_correlation`. Signals use only the first `signal_features` features (0: all of them).
+
+    Every value of a context, a signal's too, is missing with probability `missing_share` and extreme with probability
+    `extreme_share`. A missing value is NaN, or 0 with `missing_as="zero"`. An extreme value is 1, the largest there is; with
+    `extreme_as="tenfold"` it is ten times the value, at most 1. `missing_as="quiet"` and `extreme_as="quiet"` are for comparisons:
+    such a value is an ordinary one, so that the signals in it are lost and nothing else changes.
 
     The defaults are the workload `clear`; see `swerve.environments.WORKLOADS` for the others.
 
@@ -81,6 +93,10 @@ class Shifts(Spec):
     season_rounds: Natural = 30_000
     feature_correlation: Probability = 0.0
     signal_features: Count = 0
+    missing_share: Probability = 0.0
+    missing_as: Annotated[str, Choice(MISSING)] = "nan"
+    extreme_share: Probability = 0.0
+    extreme_as: Annotated[str, Choice(EXTREME)] = "edge"
     order: Annotated[str, Choice(ORDERS)] = "uniform"
     zipf_exponent: NonNegative = 1.0
 
@@ -104,6 +120,8 @@ class Shifts(Spec):
             self.refuse(
                 "features", f"≥ {max(self.signal_features, self.poisoned_features)}, the features that signals and poison use"
             )
+        if self.missing_share + self.extreme_share > 1.0 + ROUNDING:
+            self.refuse("extreme_share", f"≤ 1 − missing_share = {1.0 - self.missing_share:g}")
         if self.shifting_share + self.bursting_share > 1.0 + ROUNDING:
             self.refuse("bursting_share", f"≤ 1 − shifting_share = {1.0 - self.shifting_share:g}")
 
@@ -262,6 +280,29 @@ def edge_of(spec, scene, cursor, j):
     return scene.edge[j] + spec.edge_drift * math.sin(2.0 * math.pi * (cursor.t / spec.season_rounds + scene.phase[j]))
 
 
+@kernel
+def spoil(spec, key, x, which, quiet):
+    """Make values of a context missing or extreme; `quiet` is the value that feature `which` would have without a signal."""
+    word = key ^ SPOILT
+    for j in range(len(x)):
+        word = wrap_add(word, GOLDEN)
+        chance = unit(mix(word))
+        if chance < spec.missing_share:
+            if spec.missing_as == AS_NAN:
+                x[j] = math.nan
+            elif spec.missing_as == AS_ZERO:
+                x[j] = 0.0
+            elif j == which:
+                x[j] = quiet
+        elif chance >= 1.0 - spec.extreme_share:
+            if spec.extreme_as == EDGE:
+                x[j] = 1.0
+            elif spec.extreme_as == TENFOLD:
+                x[j] = min(1.0, TEN * x[j])
+            elif j == which:
+                x[j] = quiet
+
+
 @context.register(Shifts)
 def _(spec, scene, cursor, event, x):
     d = len(x)
@@ -275,9 +316,13 @@ def _(spec, scene, cursor, event, x):
         return
     word = wrap_add(word, GOLDEN)
     chance = unit(mix(word))  # decides whether a quiet round looks like a signal or is poisoned
+    which, quiet = -1, 0.0
     if cursor.signal != 0 or (event == 0 and chance < spec.spurious_share):
         which = int(unit(key) * (spec.signal_features if spec.signal_features > 0 else d))
+        quiet = x[which]
         outside = edge_of(spec, scene, cursor, which) + spec.margin
         x[which] = min(1.0, outside + unit(mix(wrap_add(word, GOLDEN))) * (1.0 - outside))
     elif event == 0 and chance >= 1.0 - spec.poison_share:
         x[int(unit(key) * spec.poisoned_features)] = 1.0
+    if spec.missing_share > 0.0 or spec.extreme_share > 0.0:
+        spoil(spec, key, x, which, quiet)

@@ -37,6 +37,10 @@ SYNTHETIC: dict[str, dict[str, Any]] = {
     "bursts": {"bursting_share": 0.1},
     "recurring": {"moves": "return"},
     "adversarial": {"poison_share": 0.01},
+    "clear-missing": {"missing_share": 0.2},
+    "mixed-missing": {**CLICKS["mixed"], "missing_share": 0.2},
+    "clear-extreme": {"extreme_share": 0.01},
+    "mixed-extreme": {**CLICKS["mixed"], "extreme_share": 0.01},
 }
 
 #: Workloads made from records, and their settings on top of `Hurricane`. They need data, and their shifts are the recorded ones.

@@ -40,6 +40,7 @@ BARS: dict[tuple[str, float], float] = {
         "mixed-noisy": (1.15, 2.5, 2.8),
         "low": (1.05, 1.1, 1.3),
         "uniform": (1.05, 1.1, 1.3),
+        "clear-extreme": (1.26, 1.2, 1.14),  # a fifth more than clear
     }.items()
     for fraction, bar in zip(FRACTIONS, bars, strict=True)
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from swerve.serving.ledger import CLICKS, CUT, LOG, NO_SHIFT, OPEN, OPERATOR, SHIFT
@@ -33,7 +34,7 @@ def alarms_of(book: Any, names: tuple[str, ...]) -> list[Alarm]:
             Alarm(
                 at=float(book.alarm_at[at]),
                 signal=signal_name(code, names),
-                value=float(book.alarm_value[at]) if code >= 0 else None,
+                value=float(book.alarm_value[at]) if code >= 0 and not math.isnan(book.alarm_value[at]) else None,
                 verdict=VERDICTS[int(book.alarm_verdict[at])],
                 phase=int(book.alarm_phase[at]),
             )
@@ -68,6 +69,11 @@ def arms_of(place: Place, book: Any) -> list[ArmState]:
     return sorted(out, key=lambda arm: (-arm.phase_plays, -arm.plays))
 
 
+def present(value: float) -> float | None:
+    """Return a signal as answers show it; None for one that was missing."""
+    return None if math.isnan(value) else round(value, DECIMALS)
+
+
 def state_of(place: Place, names: tuple[str, ...]) -> QueryState:
     """Return the state of a query."""
     record = place.record
@@ -80,7 +86,7 @@ def state_of(place: Place, names: tuple[str, ...]) -> QueryState:
         created=float(book.created),
         seen=float(book.seen),
         testing=under_test(book),
-        signals={name: round(float(book.surprise[j]), DECIMALS) for j, name in enumerate(names)},
+        signals={name: present(float(book.surprise[j])) for j, name in enumerate(names)},
         arms=arms_of(place, book),
         alarms=alarms_of(book, names),
     )

@@ -49,9 +49,10 @@ class RankRequest(Struct, forbid_unknown_fields=True, gc=False):
 
     query: str
     candidates: list[str | Candidate]
-    signals: Annotated[dict[str, float] | None, Meta(description="Numbers of your own, by their names in the configuration.")] = (
-        None
-    )
+    signals: Annotated[
+        dict[str, float | None] | None,
+        Meta(description="Numbers of your own, by their names in the configuration. Null means missing, as if it were left out."),
+    ] = None
     session: Annotated[
         str | None,
         Meta(description="Any id of the person who searches: another query of the same session soon after is a reformulation."),
@@ -63,7 +64,7 @@ class Asked(Struct, forbid_unknown_fields=True, gc=False):
 
     query: str
     candidates: Annotated[msgspec.Raw, Meta(extra={"decoded_as": Candidates})]
-    signals: dict[str, float] | None = None
+    signals: dict[str, float | None] | None = None
     session: str | None = None
 
     def read(self) -> Candidates:

@@ -39,7 +39,7 @@ ANSWER = struct.Struct(f"={kernels.ASKS - kernels.ASKED}q")
 NO_STORE = Life(store=0, mark=0, id=1)
 
 
-def picker(names: tuple[str, ...]) -> Callable[[dict[str, float]], Any]:
+def picker(names: tuple[str, ...]) -> Callable[[dict[str, float | None]], Any]:
     """A function that takes the values of these names out of a table; faster than asking for each."""
     if len(names) > 1:
         return itemgetter(*names)
@@ -316,13 +316,15 @@ class Ranker:
             number += 1
         return out
 
-    def _given(self, given: dict[str, float]) -> Sequence[float]:
-        """Return the numbers that the caller sent, in the order of the configuration."""
+    def _given(self, given: dict[str, float | None]) -> Sequence[float]:
+        """Return the numbers that the caller sent, in the order of the configuration; NaN for null and for those left out."""
         try:
             picked: Sequence[float] = self._pick(given)
-            return picked
+            if None not in picked:
+                return picked
         except KeyError:
-            return [given.get(name, math.nan) for name in self.names]
+            pass
+        return [math.nan if (number := given.get(name)) is None else number for name in self.names]
 
     def _room_for(self, count: int) -> Any:
         """Arrays for so many requests."""

@@ -28,7 +28,7 @@ class Prepared(msgspec.Struct, gc=False):
     query: str
     candidates: Candidates | None
     raw: msgspec.Raw | None = None
-    signals: dict[str, float] | None = None
+    signals: dict[str, float | None] | None = None
     session: str | None = None
 
     def read(self) -> Candidates:

@@ -157,7 +157,8 @@ def _described(kind: inspect.Type) -> str:
                 else f"a list in which each entry is {_allowed(kind.item_type)}"
             )
         case inspect.DictType():
-            return f"an object in which each value is {_allowed(kind.value_type)}"
+            value = _allowed(kind.value_type).replace(", or null", " or null")  # the comma is for the object itself
+            return f"an object in which each value is {value}"
         case inspect.StructType():
             names = [field.encode_name for field in kind.fields]
             return f"an object with the field{'s'[: len(names) > 1]} {', '.join(names)}" if names else "an empty object"

@@ -98,7 +98,8 @@ def sense(
 
     A signal at `crossing_level` or more that is not latched is heard: x[j] is its level. Otherwise x[j] is noise, uniform below
     `noise_ceiling`: a classifier that learns the usual range of a feature needs some variation, and no level below `crossing_level`
-    justifies an alarm. RAW numbers are passed through, clipped to [0, 1].
+    justifies an alarm. RAW numbers are passed through, clipped to [0, 1]; one that was not sent stays NaN, a missing feature. A
+    COUNT that was not sent is no surprise: its last value holds, and x[j] is noise.
     """
     advance(spec, season, now)
     du = max(0.0, season.clock - row.clock) if row.requests > 0 else 0.0
@@ -134,7 +135,7 @@ def sense(
                 row.number_crossed[i] = now
                 level = 0.0 if shut else level
         if kind == RAW:
-            x[j] = 0.0 if math.isnan(numbers[i]) else min(max(numbers[i], 0.0), 1.0)
+            x[j] = numbers[i] if math.isnan(numbers[i]) else min(max(numbers[i], 0.0), 1.0)
         else:
             x[j] = level if level >= spec.crossing_level else spec.noise_ceiling * noise(row, j, now)
 

@@ -20,6 +20,7 @@ from swerve.core.contract import (
     domain,
     evict,
     evidence,
+    heed,
     intake,
     layout,
     merge,
@@ -263,7 +264,8 @@ def _(spec, row, pool, delta, now):
 @observe.register(Swerve)
 def _(spec, row, pool, delta, x, told, now):
     report = CONSULTED
-    if predict(spec.classifier, pool.classifier, delta.classifier, x, told):
+    positive = predict(spec.classifier, pool.classifier, delta.classifier, x, told)
+    if positive:
         signal = blame(spec.classifier, pool.classifier, x)
         falls, rises = rates(spec.trust, row.trust, pool.trust, signal)
         # an alarm that is rarely true must not cut short the test of one that often is
@@ -282,7 +284,10 @@ def _(spec, row, pool, delta, x, told, now):
             for j in range(min(len(x), row.alarm.shape[0])):
                 row.alarm[j] = x[j]
     # a random eighth of the contexts suffices; taking every eighth in turn would favour some hours of the day
-    if at(row.rng, row.t) >> EIGHTH == 0 and absorb(spec.classifier, pool.classifier, delta.classifier, x):
+    if at(row.rng, row.t) >> EIGHTH == 0:
+        if absorb(spec.classifier, pool.classifier, delta.classifier, x):
+            report |= LEARNT
+    elif positive and heed(spec.classifier, pool.classifier, delta.classifier, x):
         report |= LEARNT
     return report
 

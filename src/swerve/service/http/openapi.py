@@ -177,7 +177,7 @@ def _narrow(components: Json, config: Config) -> None:
     components["Candidate"]["properties"]["id"] |= name
     rank["session"]["anyOf"][0] |= {**text, "maxLength": limits.session_chars}
     numbers = rank["signals"]["anyOf"][0]
-    numbers["properties"] = {number: {"type": "number"} for number in config.signals.numbers}
+    numbers["properties"] = {number: {"type": ["number", "null"]} for number in config.signals.numbers}
     numbers["additionalProperties"] = False
     feedback["decision"] |= {"minLength": LENGTH, "maxLength": LENGTH, "pattern": "^[A-Za-z0-9_-]*$"}
     feedback["clicked"]["anyOf"][0] |= name
