@@ -25,7 +25,7 @@ test: $(VENV)/.dev  ## set up and run the default tests
 	tools/system-packages gcc chromium
 	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile
 
-#: The essentials: verbs and kernels against plain Python, decisions and feedback, the store, the service over HTTP.
+#: The essentials: verbs and kernels against plain Python, a bandit and BWC against their twins, the store, the docs.
 QUICK := tests/core tests/bandits/test_ucb1.py tests/policies/test_bwc.py tests/store tests/test_docs.py
 
 test-quick: $(VENV)/.dev  ## run the essential tests, in under a minute with compiled code

@@ -79,11 +79,11 @@ class Swerve(Spec):
 
     A positive context opens a *test* (`ChangeTest`): the old record is kept beside a new one. `Trust` supplies the prior for this
     signal and query, and the clicks decide whether there was an event and which arms changed. While an event is the likelier case,
-    play is Thompson sampling over that posterior. While it is not, the leader is played, which costs nothing and reveals its fall,
-    and another arm is tried once the probability that it has overtaken reaches `look_threshold`. A passive detector, the net,
-    always watches; after an alarm it needs less evidence, in proportion to how often changes have followed alarms with a delay. The
-    verdict is given `verdict_after` rounds after the alarm and may be revised up to `revise_until` rounds after it. A suspicion
-    that a test could not settle is kept.
+    play is Thompson sampling over that posterior. While it is not, play goes on with the joined records: mostly the leader, whose
+    clicks reveal its fall. Another arm is tried once the probability that it has overtaken reaches `look_threshold`. A passive
+    detector, the net, always watches; after an alarm it needs less evidence, in proportion to how often changes have followed
+    alarms with a delay. The verdict is given `verdict_after` rounds after the alarm and may be revised up to `revise_until` rounds
+    after it. A suspicion that a test could not settle is kept.
 
     Without alarms and without a net (`net=Blind()`) this is `Thompson`, draw for draw. With a safe classifier (`Rectangle`)
     contexts are fed back only when the clicks spoke against an event, as in the paper's BWC.
@@ -107,7 +107,7 @@ class Swerve(Spec):
     prompt_fall_rounds: Natural = 40  # a fall found within this many rounds is prompt; if most are, alarms are acted on at once
     true_from: Gap = 0.9  # P(event) from which an alarm counts as true
     look_threshold: Probability = 0.0075  # P(an arm has overtaken unseen) from which it is tried
-    look_probability: Probability = 0.5  # the probability per round of trying it
+    look_probability: Probability = 0.5  # the least probability per round of trying it
     suspicion_odds: Positive = 0.3  # odds of an event when the net raises a suspicion
     unannounced_rate: Gap = 1e-6  # changes per round without an alarm
 
