@@ -13,7 +13,7 @@ from swerve import Blind, ChangeTest, Never, Swerve
 from swerve.core.contract import begin, begin_pool, select
 from swerve.core.rng import split
 from swerve.core.tables import full_mask, nested, pool_dtype, row_dtype
-from swerve.policies.swerve import policy as policy_file
+from swerve.policies.swerve import draws as draws_file
 from swerve.policies.swerve import posterior as change
 from swerve.policies.swerve.posterior import MOST, begin_change, change_layout, count_click, count_play
 
@@ -91,7 +91,7 @@ def drawn_sets(monkeypatch, row, n, draws):
         sizes.append(float(a + b))
         return 0.5, word
 
-    monkeypatch.setattr(policy_file, "beta", noted)
+    monkeypatch.setattr(draws_file, "beta", noted)
     seen: Counter[frozenset[int]] = Counter()
     for _ in range(draws):
         sizes.clear()

@@ -15,7 +15,7 @@ from twins.change import Arm, Cases, log_marginal
 
 from swerve import ChangeTest, Swerve, SwerveError
 from swerve.core.tables import bit
-from swerve.policies.swerve import policy as policy_file
+from swerve.policies.swerve import draws as draws_file
 from swerve.policies.swerve import posterior as change
 from swerve.policies.swerve.posterior import (
     MOST,
@@ -156,7 +156,7 @@ def test_what_is_looked_at_is_the_chance_that_an_arm_has_risen_unseen(test):
     rise = odds / (1.0 + odds) * (1.0 - share_changed(row, leader, row.given[leader])) / (1.0 - none)
     cases = cases_of(row, n, spec)
     for arm in range(n):
-        share = policy_file.worth_a_look(policy, row, arm, odds, rise)
+        share = draws_file.worth_a_look(policy, row, arm, odds, rise)
         exact = 0.0 if arm == leader else cases.chance(True, (arm,), (leader,)) + cases.chance(False, (arm,))
         assert share == pytest.approx(exact, rel=1e-6, abs=1e-12)
 

@@ -20,6 +20,8 @@ from swerve.store.layouts import copy_fields
 SMALL, LARGE, D = 8, 16, 2
 BEFORE, AFTER = 210, 60  # BWC has ended its first test by then
 
+#: Policies that show what was given first, or move results by one slot at a time: newcomers at the end are not tried on top.
+FROM_THE_TOP = ("given", "bubble", "oracle-bubble")
 MADE = {name: maker(Problem(SMALL, BEFORE + AFTER)) for name, maker in POLICIES.items()}
 TESTING = Swerve(
     classifier=Told(), verdict_after=20, revise_until=60, min_test_rounds=5
@@ -83,7 +85,8 @@ def test_a_grown_row_decides_as_one_that_was_large_all_along(name):
     assert grown.seen == always.seen
     assert grown.table.tobytes() == always.table.tobytes()
     assert grown.pools.tobytes() == always.pools.tobytes()
-    assert {arm for arm, *_ in grown.seen[BEFORE:]} & {SMALL, SMALL + 1}  # the newcomers were tried
+    if name not in FROM_THE_TOP:
+        assert {arm for arm, *_ in grown.seen[BEFORE:]} & {SMALL, SMALL + 1}  # the newcomers were tried
 
 
 @pytest.mark.parametrize("name", ["testing", "patient"])
