@@ -26,29 +26,34 @@ from swerve.core.spec import Natural, Positive, Range, Spec
 from swerve.core.tables import bit, has, nested
 from swerve.core.verbs import kernel
 from swerve.core.wrapping import inner_layout, inner_pool_layout, wrapping
-from swerve.detectors.split import log_bayes
+from swerve.policies.swerve.credit import (
+    UNKNOWN,
+    below_of,
+    credit_page,
+    forget_below,
+    judge_diversity,
+    learn_share,
+    mean_chance,
+    teach,
+    uncredit_page,
+)
 from swerve.policies.swerve.draws import begin_draws, draw_chance, draw_changed
 from swerve.policies.swerve.examination import (
     MEASURED,
     clear_examination,
-    counts_as_seen,
     examination_layout,
-    looks_at,
     merge_examination,
     order_tells,
-    pair_of,
     rank_mean,
     rank_of,
 )
 from swerve.policies.swerve.policy import Swerve, count_earned, count_shown, settle_play
-from swerve.policies.swerve.posterior import ChangeTest, event_odds, plays_in, rescale, slab, suspicion, total_in
+from swerve.policies.swerve.posterior import ChangeTest, plays_in, rescale, total_in
 
 QUANTUM = 4096.0  # the prior's clicks are a multiple of 1/4096: adding a click and taking it back leaves the same bits
 MOST_PRIOR = 255  # plays of a prior, which a byte holds
-UNKNOWN = 255  # a given position that is not known
 RENEW_MASK = 7  # priors are renewed every 8 rounds
 DIVERSITY_MASK = 15  # whether intents are mixed is computed every 16 rounds: it takes many logarithms
-LEAST_EVIDENCE = -1.0  # one result's evidence that intents are not mixed, at most: many results that say nothing must not add up
 
 
 #: On a page the results that did not change are seen too: a smaller share of them is expected to have changed.
@@ -138,21 +143,6 @@ def _(spec, delta):
     return 0
 
 
-@kernel
-def forget_below(row, arm):
-    """Forget what the arm earned below a click."""
-    row.below_plays[arm] = 0.0
-    row.below_clicks[arm] = 0.0
-
-
-@kernel
-def below_of(row, arm):
-    """Return the plays and clicks below a click that the arm's record still holds: it may have been cut since."""
-    plays, total = float(plays_in(row.bandit.test, arm)), total_in(row.bandit.test, arm)
-    below = min(float(row.below_plays[arm]), plays)
-    return below, max(min(min(float(row.below_clicks[arm]), total), below), total - (plays - below))
-
-
 @begin.register(Listed)
 def _(spec, row, word):
     begin(spec.bandit, row.bandit, word)
@@ -231,24 +221,6 @@ def set_priors(spec, row, pool, given):
                 else:
                     set_prior(spec, row, pool, arm, rank, whole)
         row.rank[arm] = rank
-
-
-@kernel
-def mean_chance(spec, row, arm, odds):
-    """Return the posterior mean of an arm's click probability; without plays below a click where intents are mixed."""
-    test, prior = row.bandit.test, spec.bandit.test
-    clicks, plays = prior.a + total_in(test, arm), prior.a + prior.b + plays_in(test, arm)
-    if row.mixed != 0:
-        less, clicked = below_of(row, arm)
-        clicks -= clicked
-        plays -= less
-    mean = clicks / plays
-    if row.bandit.open != 0:
-        q = suspicion(test, arm, odds)
-        if q > 0.0:
-            fresh = (prior.a + test.new_total[arm]) / (prior.a + slab(test, arm) + test.new_plays[arm])
-            mean += q * (fresh - mean)
-    return mean
 
 
 @kernel
@@ -336,51 +308,6 @@ def _(spec, row, pool, given, page, now):
 # ---------------------------------------------------------------- credit
 
 
-@kernel
-def credit_page(spec, row, pool, clicks, now):
-    """Count the plays and clicks of the last page; return the slots that count as seen."""
-    inner, state = spec.bandit, row.bandit
-    odds = 0.0
-    if state.open != 0:
-        odds, _ = event_odds(state.test)
-    chances = row.number  # the stream of the draws
-    seen = 0
-    last = -1
-    for slot in range(row.filled):
-        arm = row.page[slot]
-        clicked = has(clicks, slot)
-        look = looks_at(spec.examination_plays, pool.pages, slot, last)
-        if clicked or look >= 1.0 or counts_as_seen(look, mean_chance(spec, row, arm, odds), chances, slot):
-            seen |= bit(slot)
-            count_shown(inner, state, arm)
-            if clicked:
-                count_earned(inner, state, arm, 1.0, now)
-        if clicked:
-            last = slot
-    row.seen = seen
-    row.clicks = clicks
-    return seen
-
-
-@kernel
-def uncredit_page(spec, row):
-    """Take back the plays and clicks of the last page."""
-    state = row.bandit
-    test = state.test
-    for slot in range(row.filled):
-        arm = row.page[slot]
-        if has(row.seen, slot):
-            earned = 1.0 if has(row.clicks, slot) else 0.0
-            if state.open != 0:
-                test.new_plays[arm] -= 1
-                test.new_total[arm] -= earned
-            else:
-                test.old_plays[arm] -= 1
-                test.old_total[arm] -= earned
-            test.factor[arm] = row.spare[arm]
-            rescale(spec.bandit.test, test, arm)
-
-
 @present.register(Listed)
 def _(spec, row, pool, page, number, now):
     state = row.bandit
@@ -426,71 +353,6 @@ def _(spec, row, pool, page, seen, before, after, number, shown, now):
 
 
 # ---------------------------------------------------------------- settling
-
-
-@kernel
-def teach(spec, row, delta):
-    """Add the last page to what all queries know: the examination of its slots and the worth of given positions."""
-    state, pages = row.bandit, delta.pages
-    pages.fresh = 1
-    last = -1
-    for slot in range(row.filled):
-        arm = row.page[slot]
-        clicked = has(row.clicks, slot)
-        known = plays_in(state.test, arm)
-        if slot > 0 and state.open == 0 and known >= spec.known_plays + spec.prior_plays:
-            k = pair_of(slot, last)
-            pages.clicks[k] += 1.0 if clicked else 0.0
-            pages.expected[k] += (spec.bandit.test.a + total_in(state.test, arm)) / (
-                spec.bandit.test.a + spec.bandit.test.b + plays_in(state.test, arm)
-            )
-        if has(row.seen, slot) and row.measured[arm] < MEASURED:
-            measure(row, pages, arm, clicked)
-        if last >= 0 and has(row.seen, slot):
-            row.below_plays[arm] += np.float32(1.0)
-            row.below_clicks[arm] += np.float32(1.0 if clicked else 0.0)
-        if clicked:
-            last = slot
-
-
-@kernel
-def measure(row, pages, arm, clicked):
-    """Count one of a result's first plays; after the last of them its click rate enters the distribution of its position."""
-    row.measured[arm] += np.uint8(1)
-    row.measured_clicks[arm] += np.uint8(1 if clicked else 0)
-    if row.measured[arm] == MEASURED and row.rank[arm] != UNKNOWN:
-        rate = row.measured_clicks[arm] / MEASURED
-        pages.results[row.rank[arm]] += 1.0
-        pages.rates[row.rank[arm]] += rate
-        pages.squares[row.rank[arm]] += rate * rate
-
-
-@kernel
-def judge_diversity(spec, row):
-    """Decide whether results earn below a click what they earn elsewhere; if not, users have different intents."""
-    test = row.bandit.test
-    log_odds = 0.0
-    for arm in range(row.rank.shape[0]):
-        below, clicks = below_of(row, arm)
-        if below > 0.0:
-            log_odds += max(log_bayes(float(plays_in(test, arm)), total_in(test, arm), below, clicks), LEAST_EVIDENCE)
-    row.mixed = 1 if log_odds > 0.0 else 0
-
-
-@kernel
-def learn_share(spec, row):
-    """Set the probability that an undecided result has changed to the share among those that were decided."""
-    test = row.bandit.test
-    moved, decided = 0, 0
-    for arm in range(test.given.shape[0]):
-        if arm != test.leader:
-            moved += 1 if has(test.moved, arm) else 0
-            decided += 1 if has(test.moved | test.stayed, arm) else 0
-    share = (spec.share_results * spec.bandit.test.other_change_probability + moved) / (spec.share_results + decided)
-    share = min(max(share, 0.01), 0.99)
-    for arm in range(test.given.shape[0]):
-        if arm != test.leader and test.given[arm] > 0.0 and arm != row.bandit.split:
-            test.given[arm] = 1.0 - (1.0 - share) * (1.0 - test.anyway[arm])
 
 
 @settle.register(Listed)
