@@ -52,12 +52,16 @@ def test_something_is_registered():
 
 
 @EVERY
-def test_compiled_equals_interpreted_to_the_byte(classifier):
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_compiled_equals_interpreted_to_the_byte(classifier, missing):
     fast, slow = Learner(classifier, d=2), Learner(classifier, d=2)
     engine.begin_pools.plain(slow.params, slow.pools, 2)
-    for i, x in enumerate(contexts(classifier, 120)):
+    dice = random.Random(5)
+    for i, x in enumerate(contexts(classifier, 150)):
+        x = holes(x, {j for j in (0, 1) if dice.random() < missing})
         spot = np.array(x)
         positive = engine.predict_one.plain(slow.params, slow.pools, 0, 1, spot)
+        assert positive >= 0
         assert fast.predict(x) == bool(positive), f"context {i}"
         if positive and i % 2:
             fast.learn(x)
@@ -255,25 +259,6 @@ def test_a_label_of_a_context_with_holes_hides_no_value_of_what_was_missing(clas
         for x in contexts(classifier, 40, seed=14):
             alone = holes(x, {1 - hole})
             assert learner.predict(alone) == fresh.predict(alone)
-
-
-@EVERY
-def test_with_holes_compiled_equals_interpreted_to_the_byte(classifier):
-    fast, slow = Learner(classifier, d=2), Learner(classifier, d=2)
-    engine.begin_pools.plain(slow.params, slow.pools, 2)
-    dice = random.Random(5)
-    for i, x in enumerate(contexts(classifier, 150)):
-        x = holes(x, {j for j in (0, 1) if dice.random() < 0.3})
-        spot = np.array(x)
-        positive = engine.predict_one.plain(slow.params, slow.pools, 0, 1, spot)
-        assert positive >= 0
-        assert fast.predict(x) == bool(positive), f"context {i}"
-        if positive and i % 2:
-            fast.learn(x)
-            assert engine.learn_one.plain(slow.params, slow.pools, 0, 1, spot) == 0
-        fast.absorb(x)
-        assert absorb_one.plain(slow.params, slow.pools, 0, 1, spot) == 0
-        assert fast.pools.tobytes() == slow.pools.tobytes(), f"context {i}"
 
 
 @SAFE

@@ -68,6 +68,7 @@ def test_the_most_asked_query_is_shown_without_asking_for_it(served, opened, kee
     expect(page.locator("#health .value[data-kind=good]")).to_have_text("ok")
     for hidden in ("#banner", "#demo", "#regret-part", "#chips", "#key"):
         expect(page.locator(hidden)).to_be_hidden()
+    assert page.locator("#ranking .name").all_text_contents()[0] == "b"
     keep(page, "service")
 
 
@@ -95,6 +96,7 @@ def test_a_query_that_the_service_refuses_is_said_once(served, opened):
     page.locator("#go").click()
     expect(page.locator("#banner-text")).to_contain_text("does not take this query")
     expect(page.locator("#link-text")).to_have_text("Not watching")
+    assert page.locator("#banner-text").count() == 1
     page.fill("#text", "hurricane")
     page.keyboard.press("Enter")
     expect(page.locator("#banner")).to_be_hidden()
@@ -179,6 +181,7 @@ def test_the_page_comes_back_with_the_service(protected, opened, keep):
     expect(page.locator("#banner")).to_be_hidden()
     ask(protected, "oasis", "d", 5, ("a", "b", "c", "d"), key=READ.text)
     expect(page.locator("#ranking li")).to_have_count(4)
+    assert sorted(page.locator("#ranking .name").all_text_contents()) == ["a", "b", "c", "d"]
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (800, "light"), (1440, "light")])

@@ -97,6 +97,7 @@ def test_the_parts_of_a_simulation(site, page, keep):
     site.do(site.hub.tick)
     expect(page.locator("#timeline .event .pill")).to_have_text(["followed in 84", "overtaken by the next"])
     expect(page.locator("#timeline .event .small").first).to_contain_text("25 Aug, 12:00")
+    assert page.locator("#timeline .event").count() == 2
     keep(page, "demo-parts")
 
 
@@ -117,6 +118,7 @@ def test_the_banner_says_what_matters_most(site, page):
     site.do(site.hub.tick)
     expect(page.locator("#banner")).to_be_hidden()
     expect(page.locator("#reached")).to_contain_text("reaches ×20")
+    assert page.locator("#shift").is_enabled()
 
 
 @pytest.mark.parametrize("width", [360, 700, 1000, 1230, 1440])
@@ -144,6 +146,7 @@ def test_another_scenario_begins_with_empty_tallies(site, page):
     expect(page.locator("#scenario")).to_have_value("quiet")
     expect(page.locator("#hour")).to_have_text("09:36")  # of its own days, which began a tenth of a day into the service's
     expect(page.locator("#timeline .event .small")).to_contain_text("2 Mar, 03:36")
+    assert page.locator("#timeline .event").count() == 1
 
 
 def test_what_is_being_written_is_left_alone(site, opened):

@@ -83,6 +83,7 @@ def test_a_lost_connection_comes_back_where_it_was(demo, opened):
         expect(page.locator("#link-text")).to_have_text("Live", timeout=30_000)
         expect(page.locator("#banner")).to_be_hidden()
         expect(page.locator("#reached")).not_to_have_text(searches or "")
+        assert page.locator("#ranking li").count() > 0
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1440, "dark")])

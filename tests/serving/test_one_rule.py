@@ -141,9 +141,10 @@ def test_a_fleet_and_the_service_learn_the_same(name: str, seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_compiled_too() -> None:
-    for seed in range(5):
-        Both(POLICIES["patient"], seed).play(2000)
+@pytest.mark.parametrize("seed", range(5))
+def test_compiled_too(seed: int) -> None:
+    seen = Both(POLICIES["patient"], seed).play(2000)
+    assert min(seen["evicted"], seen["shifted"], seen["late"], seen["current"], seen["alarms"]) > 0
 
 
 @pytest.mark.parametrize("owners", [0, 7, 255])
