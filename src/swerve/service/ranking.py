@@ -73,7 +73,7 @@ class Ranking:
             candidates = asked.read()
             check_candidates(candidates, self.limits)
         session = asked.session
-        if session is not None and (not 0 < len(session) <= self.limits.session_chars or "\0" in session):
+        if session is not None:
             check_session(session, self.limits)
         if asked.signals and not asked.signals.keys() <= self.numbers:
             check_signals(asked.signals, self.numbers)

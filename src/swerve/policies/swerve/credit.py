@@ -59,14 +59,13 @@ def credit_page(spec, row, pool, clicks, now):
     odds = 0.0
     if state.open != 0:
         odds, _ = event_odds(state.test)
-    chances = row.number  # the stream of the draws
     seen = 0
     last = -1
     for slot in range(row.filled):
         arm = row.page[slot]
         clicked = has(clicks, slot)
         look = looks_at(spec.examination_plays, pool.pages, slot, last)
-        if clicked or look >= 1.0 or counts_as_seen(look, mean_chance(spec, row, arm, odds), chances, slot):
+        if clicked or look >= 1.0 or counts_as_seen(look, mean_chance(spec, row, arm, odds), row.number, slot):
             seen |= bit(slot)
             count_shown(inner, state, arm)
             if clicked:
