@@ -25,7 +25,7 @@ def test_headless_ends_by_itself_with_a_summary(tmp_path: Path):
     for name in ("ctr", "ctr_top", "regret"):
         assert set(found[name]) == POLICIES, name
     assert found["ctr_gained"]["points"] == pytest.approx(100 * (found["ctr"]["swerve"] - found["ctr"]["fixed"]), abs=0.01)
-    for word in ("CTR gained", "clicks lost to the best", "new phases", "Swerve, live"):
+    for word in ("CTR gained", "clicks lost to the best", "new phase", "Swerve, live"):
         assert word in done.stdout
     assert done.stderr == ""
 
