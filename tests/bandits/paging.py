@@ -6,7 +6,7 @@ import numpy as np
 
 from swerve.core import engine
 from swerve.core.contract import evict, restart, settle
-from swerve.core.pages import order, present, respond
+from swerve.core.pages import NOT_LEARNT, order, present, respond
 from swerve.core.rng import split
 from swerve.core.spec import pack
 from swerve.core.tables import pool_dtype, row_dtype
@@ -52,11 +52,21 @@ class Desk:
 
     def click(self, *slots, number=None):
         after = self.before | sum(1 << slot for slot in slots)
-        learnt = respond(
-            self.spec, self.row, self.pools[0], self.slots, self.seen, self.before, after, number or self.number, 0.0, 0.0
+        found = respond(
+            self.spec,
+            self.row,
+            self.pools[0],
+            self.slots,
+            self.seen,
+            self.before,
+            self.slots,
+            after,
+            number or self.number,
+            0.0,
+            0.0,
         )
         self.before = after
-        return bool(learnt)
+        return found != NOT_LEARNT
 
     def evict(self, arm):
         evict(self.spec, self.row, arm)

@@ -52,7 +52,7 @@ def test_one_slot_without_a_prior_is_swerve_byte_for_byte():
         seen = present(listed.policy, listed.table[0], listed.pools[0], page, t, now)
         if draw.random() < chances(t)[arm]:
             reward(alone.policy, alone.table[0], arm, 1.0, now, now + 0.5)
-            respond(listed.policy, listed.table[0], listed.pools[0], page, seen, 0, 1, t, now, now + 0.5)
+            respond(listed.policy, listed.table[0], listed.pools[0], page, seen, 0, page, 1, t, now, now + 0.5)
         opened += int(alone.table[0]["open"])
         inside = listed.table[0]["bandit"]
         assert all(inside[name].tobytes() == alone.table[0][name].tobytes() for name in inside.dtype.names)
@@ -84,13 +84,13 @@ def test_clicks_in_any_order_and_splitting_end_in_the_same_bytes(clicked: list[i
             seen = present(one.policy, one.table[0], one.pools[0], page, t, now)
             if t < rounds or one is once:
                 if after:
-                    respond(one.policy, one.table[0], one.pools[0], page, seen, 0, after, t, now, now)
+                    respond(one.policy, one.table[0], one.pools[0], page, seen, 0, page, after, t, now, now)
             else:
                 parts = clicked[:]
                 shuffle.shuffle(parts)
                 before = 0
                 for slot in parts:
-                    respond(one.policy, one.table[0], one.pools[0], page, seen, before, before | 1 << slot, t, now, now)
+                    respond(one.policy, one.table[0], one.pools[0], page, seen, before, page, before | 1 << slot, t, now, now)
                     before |= 1 << slot
         assert once.table.tobytes() == split.table.tobytes()
 
@@ -124,7 +124,7 @@ def test_a_page_never_shows_a_result_twice(slots: int):
         seen = present(one.policy, one.table[0], one.pools[0], page, t, float(t))
         after = sum(1 << slot for slot in range(slots) if draw.random() < chances(t)[page[slot]])
         if after:
-            respond(one.policy, one.table[0], one.pools[0], page, seen, 0, after, t, float(t), float(t))
+            respond(one.policy, one.table[0], one.pools[0], page, seen, 0, page, after, t, float(t), float(t))
         test = one.table[0]["bandit"]["test"]
         assert (test["old_total"] <= test["old_plays"]).all()
         assert (test["new_total"] <= test["new_plays"]).all()

@@ -92,9 +92,9 @@ def test_a_click_of_before_an_alarm_is_learnt_if_its_play_was_handed_over():
         shown_at(spec, row, pools, 0, float(t))
     handed = int(row.bandit.plays[0])
     assert 8 <= handed <= 14
-    drop_all(row, 20.0)
+    drop_all(spec, row, 20.0)
     shown_at(spec, row, pools, 0, 21.0)
-    drop_all(row, 22.0)
+    drop_all(spec, row, 22.0)
     shown_at(spec, row, pools, 0, 22.0)
     for shown, learnt in ((0, True), (handed - 1, True), (handed, False), (19, False), (21, False)):
         assert reward(spec, row, 0, 1.0, float(shown), 23.0) is learnt, shown
@@ -110,7 +110,7 @@ def test_of_two_alarms_ago_nobody_knows_which_plays_were_handed_over():
     for t in range(60):
         shown_at(spec, row, pools, 0, float(t))
         if t in (20, 50):
-            drop_all(row, t + 0.5)
+            drop_all(spec, row, t + 0.5)
     for shown, learnt in ((0, False), (19, False), (21, True), (35, True), (48, False), (50, False)):
         assert reward(spec, row, 0, 1.0, float(shown), 60.0) is learnt, shown
 

@@ -70,7 +70,7 @@ def test_every_figure_equals_that_of_a_plain_loop(name, value):
         seen = present(policy, row, pool, page, cursor.t, float(t))
         mask = int(browse(env, scene, segments, cursor, page))
         if mask:
-            respond(policy, row, pool, page, seen, 0, mask, cursor.t, float(t), float(t))
+            respond(policy, row, pool, page, seen, 0, page, mask, cursor.t, float(t), float(t))
         value_now, best_now = (float(worth(env, scene, segments, cursor, page)), float(ideal(env, scene, segments, cursor)))
         regret += best_now - value_now
         chance = segments[cursor.segment].chance

@@ -13,7 +13,7 @@ import numpy as np
 from swerve.bandits.counts import count_restart
 from swerve.core.contract import settle
 from swerve.core.examination import SLOTS
-from swerve.core.pages import present, respond
+from swerve.core.pages import NOT_LEARNT, present, respond
 from swerve.core.verbs import kernel, verb
 
 GONE = -1  # in place of an arm that was forgotten while its page was open
@@ -78,11 +78,15 @@ def present_open(spec, row, pool, page, number, now):
 
 
 @kernel
-def respond_open(spec, row, pool, page, seen, before, after, number, shown, now):
+def respond_open(spec, row, pool, page, seen, before, final, after, number, shown, now):
     if row.filled == 0 or row.number != number:
-        return False
-    row.clicks = (row.clicks & ~before) | after
-    return True
+        return NOT_LEARNT
+    for slot in range(len(final)):
+        if slot >= row.filled or final[slot] != page[slot]:  # else the arm may have been forgotten since
+            row.open[slot] = final[slot]
+    row.filled = len(final)
+    row.clicks = after
+    return (np.int64(1) << np.int64(len(final))) - 1
 
 
 @kernel

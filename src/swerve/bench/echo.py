@@ -17,24 +17,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from swerve.core.examination import SLOTS
 from swerve.service.http.server import loop_factory
 from swerve.serving.messages import FeedbackRequest, FeedbackResponse, RankRequest, RankResponse, ids_of
-from swerve.serving.tokens import LENGTH
+from swerve.serving.tokens import LENGTHS
 
 _rank = msgspec.json.Decoder(RankRequest)
 _ranks = msgspec.json.Decoder(list[RankRequest])
 _feedback = msgspec.json.Decoder(FeedbackRequest)
 _encode = msgspec.json.Encoder().encode
-TOKEN = "a" * LENGTH
+TOKEN = "a" * LENGTHS[-1]
 #: Values of typical length in JSON; their meaning does not matter.
-PROBABILITY, PHASE = 0.75, 3
+PROPENSITY, PHASE = 0.8889, 3
 BACKLOG = 2048  # connections waiting to be accepted, as in the service
 LEARNED = FeedbackResponse("learned")
 
 
 def response(request: RankRequest) -> RankResponse:
     """Return an answer as large as the service's."""
-    return RankResponse(TOKEN, ids_of(request.candidates), False, PROBABILITY, PHASE, False)
+    ids = ids_of(request.candidates)
+    return RankResponse(TOKEN, ids, [PROPENSITY] * min(len(ids), SLOTS), None, PHASE, False)
 
 
 def answer(path: str, body: bytes) -> bytes:

@@ -152,8 +152,8 @@ def decide(port: int, count: int) -> int:
     while len(_feedback) < count:
         for answer in json.loads(line.call(next(batches))):
             if not answer["degraded"]:
-                clicked = answer["ranking"][0] if len(_feedback) % 2 else None
-                _feedback.append(post(FEEDBACK, json.dumps({"decision": answer["decision"], "clicked": clicked}).encode()))
+                events = [{"kind": "click", "result": answer["ranking"][0]}] if len(_feedback) % 2 else []
+                _feedback.append(post(FEEDBACK, json.dumps({"decision": answer["decision"], "events": events}).encode()))
     line.socket.close()
     return len(_feedback)
 

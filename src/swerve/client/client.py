@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast
 from swerve.client.exchange import (
     ADDRESS,
     CandidateLike,
+    Clicks,
     Exchange,
     Failure,
     RankArguments,
     Ranking,
     Reply,
+    Report,
     Send,
     ServiceAway,
     Steps,
@@ -84,38 +86,64 @@ class Client(_Base):
         candidates: Sequence[CandidateLike],
         signals: Mapping[str, float | None] | None = None,
         session: str | None = None,
+        *,
+        slots: int | None = None,
+        locale: str | None = None,
+        filter: str | None = None,
+        segment: str | None = None,
     ) -> Ranking:
-        """Return the order to show; the given order, degraded, if the service does not answer in time."""
-        return self._run(self._exchange.rank({"query": query, "candidates": candidates, "signals": signals, "session": session}))
+        """Return the order to show; the given order, degraded, if the service does not answer in time or refuses what a user typed
+        or a search engine returned."""
+        parts: RankArguments = {"query": query, "candidates": candidates, "signals": signals, "session": session, "slots": slots}
+        return self._run(self._exchange.rank({**parts, "locale": locale, "filter": filter, "segment": segment}))
 
     def rank_many(self, requests: Iterable[RankArguments]) -> list[Ranking]:
         """Return the orders of several queries, in one request. A refused entry keeps its order, with the reason."""
         return self._run(self._exchange.rank_many(requests))
 
-    def feedback(self, decision: str | None, clicked: str | None = None) -> bool:
-        """Report the click, None for no click. Return True if it counts; False if it came too late or there is no decision."""
-        return self._run(self._exchange.feedback(decision, clicked))
+    def feedback(self, decision: str | None, clicks: Clicks = None, *, shown: Sequence[str] | None = None) -> bool:
+        """Report clicks: results by id, positions from 1, or events; None for no click. `shown` has the results that were really
+        shown, where they differ. Return True if it counts; False if it came too late or there is no decision."""
+        return self._run(self._exchange.feedback(decision, clicks, shown))
 
-    def feedback_many(self, decisions: Iterable[tuple[str | None, str | None]]) -> list[bool]:
-        """Report several (decision, clicked) pairs in one request; return for each whether it counts.
+    def feedback_many(self, reports: Iterable[Report]) -> list[bool]:
+        """Report several (decision, clicks) or (decision, clicks, shown) entries in one request; return for each whether it counts.
 
         Raises `SwerveClientError` for the first refused pair; every pair that is not refused was taken. Raises `ServiceAway` if
         some pair could not be taken; others may have been. A pair counts once, however often it is sent: docs/client.md shows how
         to retry.
         """
-        return self._run(self._exchange.feedback_many(decisions))
+        return self._run(self._exchange.feedback_many(reports))
 
-    def state(self, query: str) -> QueryState:
+    def observe(
+        self,
+        query: str,
+        shown: Sequence[CandidateLike],
+        clicks: Clicks = None,
+        *,
+        at: float | str | None = None,
+        signals: Mapping[str, float | None] | None = None,
+        session: str | None = None,
+        locale: str | None = None,
+        filter: str | None = None,
+        segment: str | None = None,
+    ) -> str:
+        """Report a ranking that the service did not make, with its clicks; return a decision for later clicks."""
+        arguments = {"query": query, "shown": list(shown), "at": at, "signals": signals, "session": session}
+        parts = {"locale": locale, "filter": filter, "segment": segment}
+        return self._run(self._exchange.observe({**arguments, **parts}, clicks))
+
+    def state(self, query: str, *, locale: str | None = None, filter: str | None = None, segment: str | None = None) -> QueryState:
         """Return what the service has learnt about a query."""
-        return self._run(self._exchange.state(query))
+        return self._run(self._exchange.state(query, {"locale": locale, "filter": filter, "segment": segment}))
 
     def queries(self, order: Literal["traffic", "shifted"] = "traffic", limit: int = LISTED) -> list[QuerySummary]:
         """Return the queries with the most traffic, or those that shifted last."""
         return self._run(self._exchange.queries(order, limit))
 
-    def shift(self, query: str) -> int:
+    def shift(self, query: str, *, locale: str | None = None, filter: str | None = None, segment: str | None = None) -> int:
         """Tell the service that a query's intent has shifted; return the phase that begins."""
-        return self._run(self._exchange.shift(query))
+        return self._run(self._exchange.shift(query, {"locale": locale, "filter": filter, "segment": segment}))
 
     def health(self) -> bool:
         """Return whether the service can serve now."""
@@ -171,35 +199,61 @@ class AsyncClient(_Base):
         candidates: Sequence[CandidateLike],
         signals: Mapping[str, float | None] | None = None,
         session: str | None = None,
+        *,
+        slots: int | None = None,
+        locale: str | None = None,
+        filter: str | None = None,
+        segment: str | None = None,
     ) -> Ranking:
-        """Return the order to show; the given order, degraded, if the service does not answer in time."""
-        return await self._run(
-            self._exchange.rank({"query": query, "candidates": candidates, "signals": signals, "session": session})
-        )
+        """Return the order to show; the given order, degraded, if the service does not answer in time or refuses what a user typed
+        or a search engine returned."""
+        parts: RankArguments = {"query": query, "candidates": candidates, "signals": signals, "session": session, "slots": slots}
+        return await self._run(self._exchange.rank({**parts, "locale": locale, "filter": filter, "segment": segment}))
 
     async def rank_many(self, requests: Iterable[RankArguments]) -> list[Ranking]:
         """Return the orders of several queries, in one request. A refused entry keeps its order, with the reason."""
         return await self._run(self._exchange.rank_many(requests))
 
-    async def feedback(self, decision: str | None, clicked: str | None = None) -> bool:
-        """Report the click, None for no click. Return True if it counts; False if it came too late or there is no decision."""
-        return await self._run(self._exchange.feedback(decision, clicked))
+    async def feedback(self, decision: str | None, clicks: Clicks = None, *, shown: Sequence[str] | None = None) -> bool:
+        """Report clicks: results by id, positions from 1, or events; None for no click. `shown` has the results that were really
+        shown, where they differ. Return True if it counts; False if it came too late or there is no decision."""
+        return await self._run(self._exchange.feedback(decision, clicks, shown))
 
-    async def feedback_many(self, decisions: Iterable[tuple[str | None, str | None]]) -> list[bool]:
-        """Report several (decision, clicked) pairs in one request; see `Client.feedback_many` for errors."""
-        return await self._run(self._exchange.feedback_many(decisions))
+    async def feedback_many(self, reports: Iterable[Report]) -> list[bool]:
+        """Report several (decision, clicks) entries in one request; see `Client.feedback_many`."""
+        return await self._run(self._exchange.feedback_many(reports))
 
-    async def state(self, query: str) -> QueryState:
+    async def observe(
+        self,
+        query: str,
+        shown: Sequence[CandidateLike],
+        clicks: Clicks = None,
+        *,
+        at: float | str | None = None,
+        signals: Mapping[str, float | None] | None = None,
+        session: str | None = None,
+        locale: str | None = None,
+        filter: str | None = None,
+        segment: str | None = None,
+    ) -> str:
+        """Report a ranking that the service did not make, with its clicks; return a decision for later clicks."""
+        arguments = {"query": query, "shown": list(shown), "at": at, "signals": signals, "session": session}
+        parts = {"locale": locale, "filter": filter, "segment": segment}
+        return await self._run(self._exchange.observe({**arguments, **parts}, clicks))
+
+    async def state(
+        self, query: str, *, locale: str | None = None, filter: str | None = None, segment: str | None = None
+    ) -> QueryState:
         """Return what the service has learnt about a query."""
-        return await self._run(self._exchange.state(query))
+        return await self._run(self._exchange.state(query, {"locale": locale, "filter": filter, "segment": segment}))
 
     async def queries(self, order: Literal["traffic", "shifted"] = "traffic", limit: int = LISTED) -> list[QuerySummary]:
         """Return the queries with the most traffic, or those that shifted last."""
         return await self._run(self._exchange.queries(order, limit))
 
-    async def shift(self, query: str) -> int:
+    async def shift(self, query: str, *, locale: str | None = None, filter: str | None = None, segment: str | None = None) -> int:
         """Tell the service that a query's intent has shifted; return the phase that begins."""
-        return await self._run(self._exchange.shift(query))
+        return await self._run(self._exchange.shift(query, {"locale": locale, "filter": filter, "segment": segment}))
 
     async def health(self) -> bool:
         """Return whether the service can serve now."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, Required, TypedDict, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from swerve.client.waiting import Breaker, Deadline
 from swerve.core.errors import SwerveError, shown
@@ -36,6 +36,9 @@ OK, CLIENT_ERRORS = 200, (400, 500)
 #: 4xx answers that a retry can mend: a timeout of the request, and too many requests.
 TEMPORARY = (408, 429)
 
+#: Refusals of `rank` that depend on what a user typed or a search engine returned: the given order is shown.
+UNRANKABLE = (422, 413)
+
 T = TypeVar("T")
 CandidateLike = str | Mapping[str, Any]
 
@@ -47,16 +50,32 @@ class RankArguments(TypedDict, total=False):
     candidates: Required[Sequence[CandidateLike]]
     signals: Mapping[str, float | None] | None
     session: str | None
+    slots: int | None
+    locale: str | None
+    filter: str | None
+    segment: str | None
+
+
+#: A click: the id of the result, its position from 1, or an event as the service takes it.
+Click = str | int | Mapping[str, Any]
+#: The clicks on a ranking: one, several, or none.
+Clicks = Click | Sequence[Click] | None
+#: One entry of `feedback_many`: the decision, its clicks and, where they differ, the results that were shown.
+Report = tuple[str | None, Clicks] | tuple[str | None, Clicks, Sequence[str] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The order to show. Without a decision there is nothing to send feedback for; `reason` says why the ranking is degraded."""
+    """The order to show. Without a decision there is nothing to send feedback for; `reason` says why the ranking is degraded.
+
+    `propensities` are the estimated probabilities of the filled slots, `explored` the first position, from 1, whose result the
+    policy would mostly not put there.
+    """
 
     decision: str | None
     ranking: list[str]
-    explored: bool = False
-    probability: float | None = None
+    propensities: list[float] | None = None
+    explored: int | None = None
     phase: int | None = None
     degraded: bool = False
     reason: str | None = None
@@ -161,33 +180,50 @@ class Exchange:
 
     def rank(self, arguments: RankArguments) -> Steps[Ranking]:
         ids, asked = self._asked(arguments)
-        answer = yield from self._guarded("/v1/rank", asked, lambda body: self._ranking(body, ids))
+        if not ids:
+            return _given(ids, "there are no candidates")
+        try:
+            answer = yield from self._guarded("/v1/rank", asked, lambda body: self._ranking(body, ids))
+        except SwerveClientError as refused:
+            if refused.status not in UNRANKABLE:
+                raise
+            return _given(ids, str(refused))
         return _given(ids, answer.reason) if isinstance(answer, Failure) else answer
 
     def rank_many(self, requests: Iterable[RankArguments]) -> Steps[list[Ranking]]:
         pairs = [self._asked(arguments) for arguments in requests]
-        if not pairs:
-            return []
+        rankings = [_given(ids, "there are no candidates") for ids, _ in pairs]
+        indices = [index for index, (ids, _) in enumerate(pairs) if ids]
+        if not indices:
+            return rankings
 
         def read(body: bytes) -> list[Ranking]:
-            entries = zip(self._entries(body), pairs, strict=True)
-            return [self._entry(entry, ids) for entry, (ids, _) in entries]
+            entries = zip(self._entries(body), indices, strict=True)
+            return [self._entry(entry, pairs[index][0]) for entry, index in entries]
 
-        answer = yield from self._guarded("/v1/rank/batch", [asked for _, asked in pairs], read)
-        return [_given(ids, answer.reason) for ids, _ in pairs] if isinstance(answer, Failure) else answer
+        answer: list[Ranking] | Failure
+        try:
+            answer = yield from self._guarded("/v1/rank/batch", [pairs[index][1] for index in indices], read)
+        except SwerveClientError as refused:
+            if refused.status not in UNRANKABLE:
+                raise
+            answer = Failure(str(refused))
+        for entry, index in enumerate(indices):
+            rankings[index] = _given(pairs[index][0], answer.reason) if isinstance(answer, Failure) else answer[entry]
+        return rankings
 
-    def feedback(self, decision: str | None, clicked: str | None) -> Steps[bool]:
+    def feedback(self, decision: str | None, clicks: Clicks, shown: Sequence[str] | None) -> Steps[bool]:
         if decision is None:
             return False
-        return (yield from self._insist("/v1/feedback", {"decision": decision, "clicked": clicked}, self._counted))
+        return (yield from self._insist("/v1/feedback", _feedback(decision, clicks, shown), self._counted))
 
-    def feedback_many(self, decisions: Iterable[tuple[str | None, str | None]]) -> Steps[list[bool]]:
-        pairs = list(decisions)
-        indices = [index for index, (decision, _) in enumerate(pairs) if decision is not None]
+    def feedback_many(self, reports: Iterable[Report]) -> Steps[list[bool]]:
+        pairs = list(reports)
+        indices = [index for index, report in enumerate(pairs) if report[0] is not None]
         counted = [False] * len(pairs)
         if not indices:
             return counted
-        asked = [{"decision": pairs[index][0], "clicked": pairs[index][1]} for index in indices]
+        asked = [_feedback(*pairs[index]) for index in indices]
 
         def read(body: bytes) -> list[bool | Error] | Failure:
             entries = zip(self._entries(body), indices, strict=True)
@@ -204,15 +240,31 @@ class Exchange:
             counted[index] = outcome
         return counted
 
-    def state(self, query: str) -> Steps[QueryState]:
-        return (yield from self._once("GET", _path(query), self._messages.QueryState))
+    def observe(self, arguments: Mapping[str, Any], clicks: Clicks) -> Steps[str]:
+        body = {name: value for name, value in arguments.items() if value is not None}
+        body["events"] = _events(clicks)
+        if signals := body.get("signals"):
+            body["signals"] = {name: _finite(name, value) for name, value in signals.items()}
+
+        def read(answer: bytes) -> str:
+            decision: str = self._json.decode(answer, type=self._messages.ObserveResponse).decision
+            return decision
+
+        answer = self._answer((yield Send("POST", "/v1/observe", self._encoded(body), self._feedback_timeout)), read)
+        if isinstance(answer, Failure):  # not sent again: an observed ranking has no decision yet that would count once
+            raise ServiceAway(f"the ranking may or may not have been counted: {answer.reason}")
+        return answer
+
+    def state(self, query: str, parts: Mapping[str, str | None]) -> Steps[QueryState]:
+        return (yield from self._once("GET", _path(query) + _parameters(parts), self._messages.QueryState))
 
     def queries(self, order: str, limit: int) -> Steps[list[QuerySummary]]:
         path = f"/v1/queries?order={quote(order)}&limit={int(limit)}"
         return (yield from self._once("GET", path, self._messages.QueryList)).queries
 
-    def shift(self, query: str) -> Steps[int]:
-        return (yield from self._once("POST", _path(query) + "/shift", self._messages.ShiftResponse, b"{}")).phase
+    def shift(self, query: str, parts: Mapping[str, str | None]) -> Steps[int]:
+        path = _path(query) + "/shift" + _parameters(parts)
+        return (yield from self._once("POST", path, self._messages.ShiftResponse, b"{}")).phase
 
     def health(self) -> Steps[bool]:
         reply = yield Send("GET", "/readyz", None, self._feedback_timeout)
@@ -281,7 +333,7 @@ class Exchange:
         for index, candidate in enumerate(candidates):
             name = candidate.get("id") if isinstance(candidate, Mapping) else candidate
             if not isinstance(name, str):
-                field, allowed = f"candidates[{index}]", "it must be an id (text) or {'id': …, 'published_at': …}"
+                field, allowed = f"candidates[{index}]", "it must be an id (text) or {'id': …, 'published_at': …, 'score': …}"
                 raise SwerveClientError(f"{field} = {shown(candidate)} is not allowed; {allowed}", field=field)
             ids.append(name)
         body: dict[str, Any] = {
@@ -290,15 +342,17 @@ class Exchange:
         }
         if signals := arguments.get("signals"):
             body["signals"] = {name: _finite(name, value) for name, value in signals.items()}
-        if (session := arguments.get("session")) is not None:
-            body["session"] = session
+        for name in ("session", "slots", "locale", "filter", "segment"):
+            if (value := arguments.get(name)) is not None:
+                body[name] = value
         return ids, body
 
     def _encoded(self, body: Any) -> bytes:
         try:
             return self._json.encode(body)
         except UnicodeEncodeError as trouble:
-            raise SwerveClientError(f"{shown(trouble.object)} is not text: it holds half of a surrogate pair") from None
+            message = f"{shown(trouble.object)} is not text: it holds half of a surrogate pair"
+            raise SwerveClientError(message, UNRANKABLE[0], "not_text") from None
 
     def _answer(self, reply: Reply | Failure | None, read: Callable[[bytes], T | Failure]) -> T | Failure:
         """Return the content of a reply; raise if the request is at fault. Anything else is a failure of the service."""
@@ -337,10 +391,41 @@ class Exchange:
         if sorted(said.ranking) != sorted(ids):
             raise ValueError("the ranking has other candidates than were given")
         reason = "the service could not use its state in time" if said.degraded else None
-        return Ranking(said.decision, said.ranking, said.explored, said.probability, said.phase, said.degraded, reason)
+        return Ranking(said.decision, said.ranking, said.propensities, said.explored, said.phase, said.degraded, reason)
 
     def _counted(self, body: bytes) -> bool:
         return self._json.decode(body, type=self._messages.FeedbackResponse).status != "expired"
+
+
+def _events(clicks: Clicks) -> list[dict[str, Any]]:
+    """Return clicks as the events of a request.
+
+    >>> _events("irma"), _events([1, {"result": "jose", "id": "e7"}]), _events(None)
+    ([{'kind': 'click', 'result': 'irma'}], [{'kind': 'click', 'position': 1}, {'kind': 'click', 'result': 'jose', 'id': 'e7'}], [])
+    """
+    if clicks is None:
+        return []
+    several = [clicks] if isinstance(clicks, str | int | Mapping) else clicks
+    events: list[dict[str, Any]] = []
+    for click in several:
+        if isinstance(click, Mapping):
+            events.append({"kind": "click", **click})
+        else:
+            events.append({"kind": "click", "position" if isinstance(click, int) else "result": click})
+    return events
+
+
+def _feedback(decision: str | None, clicks: Clicks, shown: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return the body of feedback."""
+    body: dict[str, Any] = {"decision": decision, "events": _events(clicks)}
+    if shown is not None:
+        body["shown"] = list(shown)
+    return body
+
+
+def _parameters(parts: Mapping[str, str | None]) -> str:
+    given = {name: part for name, part in parts.items() if part is not None}
+    return f"?{urlencode(given)}" if given else ""
 
 
 def _given(ids: list[str], reason: str) -> Ranking:

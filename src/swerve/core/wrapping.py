@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeVar, overload
 
 from swerve.core.contract import layout, pool_layout, select
-from swerve.core.pages import order, present, respond
+from swerve.core.pages import HOLDING, order, present, respond
 from swerve.core.tables import nested
 from swerve.core.verbs import WRAPPING, Verb
 
@@ -44,7 +44,8 @@ def wrapping(cls: Any = None, /, *, without: Collection[Verb] = ()) -> Any:
         WRAPPING[cls] = frozenset(without)
         layout.register(cls)(inner_layout)
         pool_layout.register(cls)(inner_pool_layout)
-        for verb in (order, present, respond):  # in terms of the wrapper's own select, show and reward
+        # in terms of the wrapper's own select, show, reward and settle
+        for verb in (order, present, respond, *HOLDING):
             assert verb.default is not None, "every policy can show a page"
             verb.register(cls)(verb.default)
         select.register(cls)(select.passing)  # explicitly: the catalogue lists classes that implement `select`

@@ -300,7 +300,7 @@ class Hub:
         unknown = False
         if self.service.ranker.rows.get(key) is None:
             try:
-                await self._sampler.inspection.explain(f"key:{key.hex()}")
+                await self._sampler.inspection.explain(f"key:{key.hex()}", {})
             except Refused:
                 unknown = True
             except Unavailable:

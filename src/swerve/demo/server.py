@@ -278,7 +278,7 @@ class Demo:
             return 200, encode({"query": text, "decision": None, "phase": None, "degraded": False, "results": []}), JSON
         session = asked.get("session") or None
         ids = msgspec.Raw(encode([document.id for document in found]))
-        ranked = await self.service.ranking.rank_one(Asked(text, ids, None, session))
+        ranked = await self.service.ranking.rank_one(Asked(text, ids, session=session))
         results = [
             {"id": one.id, "title": one.title, "text": one.text, "meaning": one.meaning}
             for one in (self._documents[name] for name in ranked.ranking)

@@ -25,12 +25,29 @@ from swerve.core.contract import (
     show,
     test_length,
 )
+from swerve.core.examination import SLOTS
+from swerve.core.pages import (
+    NOT_LEARNT,
+    PARTS,
+    drop_held,
+    hand,
+    hold,
+    hold_final,
+    hold_page,
+    looks,
+    move_held,
+    order,
+    present,
+    respond,
+    study,
+    turn,
+)
 from swerve.core.spec import NonNegative, Spec
+from swerve.core.tables import has
 from swerve.core.verbs import kernel
 from swerve.core.wrapping import inner_layout, wrapping
 from swerve.policies.swerve.policy import Swerve
 
-PARTS = 4  # measured: with 2, regret at clicks 100 rounds late was 1.4 times as high, because plays wait up to twice `click_wait`
 MOST = 65535  # the most plays of one arm that a 16-bit part can hold
 
 
@@ -46,6 +63,9 @@ class Patient(Spec):
     all waiting plays and their clicks, because half of their clicks have not arrived yet. A click after `click_wait` goes to the
     bandit at once, with the time of its show, also after an alarm, because the bandit has its play. After two alarms with plays
     handed over in between, such a click is ignored: the plays that were waiting at the first alarm are no longer known.
+
+    Pages wait in the same way, as plays of the slots that count as seen: any order or splitting of a waiting page's clicks ends in
+    the same bytes. One page at a time waits as a whole, so that the bandit learns from it how users look at slots.
 
     Make it the outermost policy, around one that draws at random. A deterministic policy (UCB1) plays the same arm until it learns
     the result, and does better without `Patient`. With `click_wait` = 0 and clicks without delay this is the bandit, round for
@@ -93,8 +113,9 @@ def drop_arm(row, arm):
 
 
 @kernel
-def drop_all(row, now):
+def drop_all(spec, row, now):
     """Discard everything that waits."""
+    drop_held(spec.bandit, row.bandit)
     for arm in range(row.plays.shape[0]):
         drop_arm(row, arm)
     if row.opened[PARTS - 1] > row.void:
@@ -112,13 +133,13 @@ def _(spec, row, word):
     row.newest = -math.inf
     row.known = -math.inf
     row.handed = -math.inf
-    drop_all(row, -math.inf)
+    drop_all(spec, row, -math.inf)
 
 
 @restart.register(Patient)
 def _(spec, row):
     restart(spec.bandit, row.bandit)
-    drop_all(row, row.newest)
+    drop_all(spec, row, row.newest)
 
 
 @evict.register(Patient)
@@ -141,18 +162,16 @@ def hand_over(spec, row, pool, delta, part, now):
             value = float((i + 1) * clicks // plays - i * clicks // plays)
             if value == 0.0 and rest > 0.0:
                 value, rest = rest, 0.0
-            show(spec.bandit, row.bandit, arm, now)
-            if value > 0.0:
-                reward(spec.bandit, row.bandit, arm, value, now, now)
-            report |= settle(spec.bandit, row.bandit, pool.bandit, delta.bandit, now)
+            report |= hand(spec.bandit, row.bandit, pool.bandit, delta.bandit, arm, value, now)
         row.plays[arm, part] = 0
         row.earned[arm, part] = 0.0
-    return report
+    return report | turn(spec.bandit, row.bandit, pool.bandit, delta.bandit, part, now)
 
 
 @kernel
-def move_on(row, now):
+def move_on(spec, row, now):
     """Shift every part by one and begin a new one."""
+    move_held(spec.bandit, row.bandit)
     for part in range(PARTS - 1, 0, -1):
         row.opened[part] = row.opened[part - 1]
         for arm in range(row.plays.shape[0]):
@@ -168,16 +187,17 @@ def move_on(row, now):
 def _(spec, row, pool, delta, now):
     report = 0
     if now < row.newest - spec.click_wait:  # the clock was set back: the age of the waiting plays is unknown
-        drop_all(row, now)
+        drop_all(spec, row, now)
+    report |= study(spec.bandit, row.bandit, delta.bandit, spec.click_wait, now)
     all_ripe = now >= row.newest + spec.click_wait
     if all_ripe or now >= row.opened[0] + spec.click_wait / (PARTS - 1):
         for part in range(PARTS - 1, -1 if all_ripe else PARTS - 2, -1):
             report |= hand_over(spec, row, pool, delta, part, now)
-        move_on(row, now)
+        move_on(spec, row, now)
     if all_ripe:
         row.opened[:] = now  # a click for an earlier play is a click for a play that was handed over
     if report & RESTARTED:
-        drop_all(row, now)
+        drop_all(spec, row, now)
     return report
 
 
@@ -185,7 +205,7 @@ def _(spec, row, pool, delta, now):
 def _(spec, row, pool, delta, x, told, now):
     report = observe(spec.bandit, row.bandit, pool.bandit, delta.bandit, x, told, now)
     if report & (ALARM | RESTARTED):
-        drop_all(row, now)
+        drop_all(spec, row, now)
     return report
 
 
@@ -196,20 +216,109 @@ def _(spec, row, arm, now):
         row.plays[arm, 0] += 1
 
 
-@reward.register(Patient)
-def _(spec, row, arm, value, shown, now):
+@kernel
+def part_of(row, shown):
+    """Return the part in which plays shown at this time wait; PARTS when they were handed over, −1 when they were discarded."""
     if shown >= row.void:
         for part in range(PARTS):
             if shown >= row.opened[part]:
-                earned = float(row.earned[arm, part]) + value
-                if earned > float(row.plays[arm, part]):
-                    return False
-                row.earned[arm, part] = earned
-                return True
-    elif shown >= row.handed or shown < row.known:
+                return part
+        return PARTS
+    return -1 if shown >= row.handed or shown < row.known else PARTS
+
+
+@reward.register(Patient)
+def _(spec, row, arm, value, shown, now):
+    part = part_of(row, shown)
+    if part < 0:
         return False
-    # its play was handed over
-    return plays_of(spec.bandit, row.bandit, arm) > 0 and reward(spec.bandit, row.bandit, arm, value, shown, now)
+    if part == PARTS:
+        return plays_of(spec.bandit, row.bandit, arm) > 0 and reward(spec.bandit, row.bandit, arm, value, shown, now)
+    earned = float(row.earned[arm, part]) + value
+    if earned > float(row.plays[arm, part]):
+        return False
+    row.earned[arm, part] = earned
+    return True
+
+
+# ---------------------------------------------------------------- pages
+
+
+@order.register(Patient)
+def _(spec, row, pool, given, page, now):
+    return order(spec.bandit, row.bandit, pool.bandit, given, page, now)
+
+
+@kernel
+def count_page(spec, row, part, page, seen, clicks, sign):
+    """Add the plays and clicks of a page to a part (`sign` 1), or take them back (−1)."""
+    for slot in range(min(len(page), SLOTS)):
+        arm = page[slot]
+        if has(seen, slot) and arm >= 0:
+            row.plays[arm, part] = np.int64(row.plays[arm, part]) + sign
+            if has(clicks, slot):
+                row.earned[arm, part] += np.float32(sign)
+    hold(spec.bandit, row.bandit, part, page, seen, clicks, sign)
+
+
+@kernel
+def is_waiting(row, part, page, seen, clicks):
+    """Return whether the part holds the plays and clicks of a page: a crash may have undone them."""
+    for slot in range(min(len(page), SLOTS)):
+        arm = page[slot]
+        empty = row.plays[arm, part] == 0 or (has(clicks, slot) and row.earned[arm, part] < 1.0)
+        if has(seen, slot) and arm >= 0 and empty:
+            return False
+    return True
+
+
+@kernel
+def is_possible(row, part, page):
+    """Return whether no arm of the page has more clicks than plays in a part: a crash may have undone a play."""
+    for slot in range(min(len(page), SLOTS)):
+        if page[slot] >= 0 and row.earned[page[slot], part] > row.plays[page[slot], part]:
+            return False
+    return True
+
+
+@kernel
+def is_full(row, part, page):
+    """Return whether an arm of the page has as many plays in a part as it can hold."""
+    for slot in range(min(len(page), SLOTS)):
+        if page[slot] >= 0 and row.plays[page[slot], part] >= MOST:
+            return True
+    return False
+
+
+@present.register(Patient)
+def _(spec, row, pool, page, number, now):
+    row.newest = now
+    seen = looks(spec.bandit, row.bandit, pool.bandit, page, 0, number)
+    if is_full(row, 0, page):
+        return 0
+    count_page(spec, row, 0, page, seen, 0, 1)
+    hold_page(spec.bandit, row.bandit, page, number, now)
+    return seen
+
+
+@respond.register(Patient)
+def _(spec, row, pool, page, seen, before, final, after, number, shown, now):
+    part = part_of(row, shown)
+    if part < 0:
+        return NOT_LEARNT
+    if part == PARTS:
+        return respond(spec.bandit, row.bandit, pool.bandit, page, seen, before, final, after, number, shown, now)
+    if not is_waiting(row, part, page, seen, before) or is_full(row, part, final):
+        return NOT_LEARNT
+    count_page(spec, row, part, page, seen, before, -1)
+    found = looks(spec.bandit, row.bandit, pool.bandit, final, after, number)
+    count_page(spec, row, part, final, found, after, 1)
+    if not is_possible(row, part, final):
+        count_page(spec, row, part, final, found, after, -1)
+        count_page(spec, row, part, page, seen, before, 1)
+        return NOT_LEARNT
+    hold_final(spec.bandit, row.bandit, final, after, number)
+    return found
 
 
 @plays_of.register(Patient)

@@ -11,7 +11,7 @@ from swerve.serving.requests import Misplaced
 from swerve.serving.rows import Place
 from swerve.store.protocol import DAY, Batch, Conflict, Row, Store, StoreError
 
-#: Commits of one batch that may end in a conflict. A conflict names the versions and decisions that differ, so the second attempt
+#: Commits of one batch that may end in a conflict. A conflict names the versions that differ, so the second attempt
 #: normally succeeds; the last attempt raises.
 MOST_CONFLICTS = 3
 
@@ -77,5 +77,4 @@ def insist(store: Store, batch: Batch) -> None:
             for row in batch.rows:
                 if row.key in conflict.versions:
                     row.version = conflict.versions[row.key] + 1
-            batch.used = [(number, outcome) for number, outcome in batch.used if number not in conflict.used]
     store.commit(batch)

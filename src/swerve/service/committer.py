@@ -99,15 +99,15 @@ class Committer:
     # ------------------------------------------------------------------ feedback
     def durable(self, place: Place, number: int, outcome: int) -> Written:
         """Note that a decision was used and changed a row. The future resolves when both are written."""
+        self._next.put(number, outcome, place, self.used.get(number))
         self.used.put(number, outcome, self.clock())
-        self._next.used[number] = (outcome, place)
         return self.now(place)
 
     def again(self, number: int) -> Written | None:
         """Return the future of a decision that is used but not durable yet, for a repeat; None when it is durable."""
         for group in (self._next, self._flying):
             if number in group.used:
-                return group.wait(group.used[number][1].key)
+                return group.wait(group.used[number].place.key)
         return None
 
     def now(self, place: Place) -> Written:
@@ -190,7 +190,7 @@ class Committer:
             place.dirty = False
         started = time.perf_counter()
         try:
-            used = [(number, outcome, place.key) for number, (outcome, place) in group.used.items()]
+            used = [(number, use.outcome, use.place.key) for number, use in group.used.items()]
             lost = await self._writer.ask(self._commit, rows, used, shared)
         finally:
             for place in places.values():
@@ -238,8 +238,7 @@ class Committer:
             if not place.dirty:
                 place.dirty = True
                 self.ranker.unwritten.appendleft((0.0, place))
-        self._next.used = group.used | self._next.used
-        self._next.rows = group.rows | self._next.rows
+        self._next.join(group)
         self._flying = Group()
         self.ranker.learnt = True
         self.metrics.store_errors(error.kind).value += 1
@@ -252,9 +251,9 @@ class Committer:
         """Drop a row whose page is damaged, with its changes in memory: none of them has been acknowledged."""
         log.error("a row could not be written, its page is damaged: %s", place.key.hex())
         self.metrics.store_errors("corrupt").value += 1
-        for group in (self._flying, self._next):
-            for number in group.lose(place):
-                self.used.put(number, 0, self.clock())
+        for group in (self._next, self._flying):
+            for number, before in group.lose(place).items():
+                self.used.put(number, before, self.clock())
         place.dirty = False
         if self.ranker.rows.get(place.key) is place:
             self.ranker.rows.drop(place)

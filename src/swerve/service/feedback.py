@@ -16,9 +16,9 @@ from swerve.service.groups import Written, durable
 from swerve.service.loader import Loader, Wish
 from swerve.service.metrics import Metrics
 from swerve.service.turns import Turns
-from swerve.serving.checks import check
-from swerve.serving.kernels import IGNORED, LATE, LEARNED
-from swerve.serving.messages import FeedbackRequest, FeedbackResponse, Refused, Status
+from swerve.serving.checks import check_feedback
+from swerve.serving.messages import Event, FeedbackRequest, FeedbackResponse, Refused, Status
+from swerve.serving.outcomes import STATUSES, Outcome, decode, encode
 from swerve.serving.ranker import Ranker
 from swerve.serving.recording import Recorder
 from swerve.serving.rows import Place
@@ -30,11 +30,10 @@ WAIT = 1.0
 #: Entries of a batch that wait together: bounds the tasks and the pinned rows of one batch.
 SLICE = 100
 
-OUTCOMES: dict[int, Status] = {LEARNED: "learned", LATE: "late", IGNORED: "ignored"}
-ANSWERS: dict[Status, FeedbackResponse] = {status: FeedbackResponse(status) for status in (*OUTCOMES.values(), "expired")}
+ANSWERS: dict[Status, FeedbackResponse] = {status: FeedbackResponse(status) for status in (*STATUSES.values(), "expired")}
 
-#: The status of feedback, and the future that resolves when it is durable.
-Counted = tuple[Status, Written]
+#: The status of feedback, and the future that resolves when it is durable; None when it is.
+Counted = tuple[Status, Written | None]
 #: The outcome of an entry of a batch; None: the caller must send it again.
 Said = FeedbackResponse | Refused | None
 
@@ -62,48 +61,44 @@ class Feedback:
 
     # ------------------------------------------------------------------ entry points
     def at_once(self, request: FeedbackRequest) -> Counted | None:
-        """Count feedback for an unused decision of this life whose row is in memory. For any other feedback do nothing and return
-        None. Raises `Refused`."""
-        check(request, self.limits)
+        """Count feedback for a decision of this life whose row is in memory. For any other feedback do nothing and return None.
+        Raises `Refused`."""
+        check_feedback(request, self.limits)
         try:
             ticket = self.tokens.read(request.decision)
         except Forged:
             return None
         now, life, place = self.clock(), self.ranker.life, self.ranker.rows.get(ticket.key)
-        number = life.id << NUMBER_BITS | ticket.number
         ours = ticket.life == life.mark and ticket.store == life.store
-        if place is None or not ours or now - ticket.at > self.window or self.committer.used.get(number):
+        if place is None or not ours or now - ticket.at > self.window:
             return None
         try:
             self.availability.require()
         except Unavailable:
             return None
-        return self._count(place, ticket, number, request.clicked, now)
+        return self._count(place, ticket, life.id << NUMBER_BITS | ticket.number, request, now)
 
     async def one(self, request: FeedbackRequest) -> FeedbackResponse:
         """Count feedback and return its status once it is durable. Raises `Refused`, or `Unavailable` when the caller must send it
         again."""
-        check(request, self.limits)
+        check_feedback(request, self.limits)
         ticket, now = self._read(request.decision), self.clock()
         if now - ticket.at > self.window:
             return self.answer("expired")
         self.availability.require()
         life, number = self.ranker.life, await self._number(ticket)
         used = self.committer.used
-        outcome = used.get(number) or (0 if used.ours(number) else await self._earlier(number))
-        if outcome:
-            return await self._again(number, outcome)
+        if not used.ours(number) and not used.get(number):
+            await self._earlier(number)
         place = self.ranker.rows.get(ticket.key)
         if place is not None:
-            return await self._when_durable(*self._count(place, ticket, number, request.clicked, now))
+            return await self._when_durable(*self._count(place, ticket, number, request, now))
         async with self.loader.held([Wish(ticket.key, begin=True)], WAIT) as (found,):
             if isinstance(found, str) or self.ranker.life is not life:
                 raise Unavailable
             self.availability.require()
-            outcome = self.committer.used.get(number)  # a repeat may have been counted while this one waited
-            if not outcome:
-                counted = self._count(found, ticket, number, request.clicked, now)
-        return await (self._again(number, outcome) if outcome else self._when_durable(*counted))
+            counted = self._count(found, ticket, number, request, now)
+        return await self._when_durable(*counted)
 
     async def many(self, entries: Sequence[FeedbackRequest | Refused], turns: Turns) -> list[Said]:
         """Count several entries and return their outcomes, in order, once they are durable."""
@@ -183,8 +178,8 @@ class Feedback:
                 raise Unavailable
         return lives[ticket.life] << NUMBER_BITS | ticket.number
 
-    async def _earlier(self, number: int) -> int:
-        """Return the outcome of a decision of an earlier life, from the store, and remember it."""
+    async def _earlier(self, number: int) -> None:
+        """Read the outcome of a decision of an earlier life from the store, and remember it."""
         used = self.committer.used
         try:
             known = await self.loader.ask(self.loader.store.outcomes, [number])
@@ -192,22 +187,38 @@ class Feedback:
             raise Unavailable from None
         if self.committer.used is not used:  # another store has replaced ours meanwhile
             raise Unavailable
-        outcome = used.get(number) or known.get(number, 0)
-        if outcome:
-            used.put(number, outcome, self.clock())
-        return outcome
+        if number in known and not used.get(number):
+            used.put(number, known[number], self.clock())
 
     # ------------------------------------------------------------------ count, wait, answer
-    def _count(self, place: Place, ticket: Ticket, number: int, clicked: str | None, now: float) -> Counted:
-        outcome = self.ranker.feedback(place, ticket, clicked, now)
-        if self.recorder is not None:
-            self.recorder.answered(number, clicked, now)
-        return OUTCOMES[outcome], self.committer.durable(place, number, outcome)
+    def _count(self, place: Place, ticket: Ticket, number: int, request: FeedbackRequest, now: float) -> Counted:
+        """Apply feedback to its decision, in the order in which requests arrive; raises `Refused`."""
+        known = self.committer.used.get(number)
+        before = decode(known) if known else Outcome(0, ticket.seen)
+        return self.apply(place, ticket, number, before, request.events, request.shown, now)
 
-    async def _again(self, number: int, outcome: int) -> FeedbackResponse:
-        """Answer a repeat like the first one, once that is durable."""
-        self.metrics.feedback("repeat").value += 1
-        return await self._when_durable(OUTCOMES[outcome], self.committer.again(number))
+    def apply(
+        self,
+        place: Place,
+        ticket: Ticket,
+        number: int,
+        before: Outcome,
+        events: list[Event],
+        shown: list[str] | None,
+        now: float,
+    ) -> Counted:
+        """Apply events to a decision, whose outcome was `before`; raises `Refused`."""
+        outcome = self.ranker.feedback(place, ticket, number, before, events, shown, now)
+        status = STATUSES[outcome.status]
+        if outcome is before:
+            self.metrics.feedback("repeat").value += 1
+            return status, self.committer.again(number)
+        for slot in range(len(self.metrics.clicks)):
+            if (outcome.heard & ~before.heard) >> slot & 1:
+                self.metrics.clicks[slot].value += 1
+        if self.recorder is not None:
+            self.recorder.answered(number, events, shown, now)
+        return status, self.committer.durable(place, number, encode(outcome))
 
     async def _when_durable(self, status: Status, waiting: Written | None) -> FeedbackResponse:
         if waiting is not None:

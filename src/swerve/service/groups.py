@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from typing import NamedTuple
 
 from swerve.service.availability import Unavailable
 from swerve.serving.rows import Place
@@ -19,11 +20,19 @@ async def durable(waiting: Written) -> None:
         raise Unavailable
 
 
+class Use(NamedTuple):
+    """The outcome of a decision, the row that it changed, and the outcome that the store had before."""
+
+    outcome: int
+    place: Place
+    before: int
+
+
 @dataclasses.dataclass(slots=True)
 class Group:
     """Rows and used decisions that one batch writes, and the callers that wait for it."""
 
-    used: dict[int, tuple[int, Place]] = dataclasses.field(default_factory=dict)  # decision number → outcome and row
+    used: dict[int, Use] = dataclasses.field(default_factory=dict)  # by decision number
     rows: dict[bytes, Place] = dataclasses.field(default_factory=dict)  # every row that a decision or a caller of this group needs
     waiting: list[tuple[bytes, Written]] = dataclasses.field(default_factory=list)  # a row's key and the future of its caller
 
@@ -49,9 +58,23 @@ class Group:
                 one.set_result(key not in lost)
         self.waiting = []
 
-    def lose(self, place: Place) -> list[int]:
-        """Remove a row that cannot be written and resolve its futures with False; return the numbers of its decisions."""
-        numbers = [number for number, (_, row) in self.used.items() if row is place]
+    def put(self, number: int, outcome: int, place: Place, before: int) -> None:
+        """Note the outcome of a decision, which was `before`."""
+        known = self.used.get(number)
+        self.used[number] = Use(outcome, place, known.before if known else before)
+
+    def join(self, earlier: Group) -> None:
+        """Take over what an earlier group could not write."""
+        for number, use in self.used.items():
+            if number in earlier.used:
+                earlier.used[number] = use._replace(before=earlier.used[number].before)
+            else:
+                earlier.used[number] = use
+        self.used, self.rows = earlier.used, earlier.rows | self.rows
+
+    def lose(self, place: Place) -> dict[int, int]:
+        """Remove a row that cannot be written and resolve its futures with False; return its decisions' outcomes before."""
+        numbers = {number: use.before for number, use in self.used.items() if use.place is place}
         for number in numbers:
             del self.used[number]
         if self.rows.pop(place.key, None) is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from swerve.service.availability import Availability, Unavailable
@@ -11,9 +11,9 @@ from swerve.service.groups import Written, durable
 from swerve.service.loader import Loader, Wish
 from swerve.service.turns import Turns
 from swerve.serving.explain import state_of, summary_of, text_in
-from swerve.serving.messages import QueryList, QueryState, Refused, ShiftResponse
+from swerve.serving.messages import QueryList, QueryState, Refused, ShiftResponse, key_text
 from swerve.serving.migration import Layouts
-from swerve.serving.ranker import Ranker
+from swerve.serving.ranker import KEY, Ranker
 from swerve.serving.recording import Recorder
 from swerve.serving.rows import Place
 from swerve.store.protocol import Order, StoreError
@@ -42,12 +42,12 @@ class Inspection:
         self.ranker, self.loader, self.committer, self.availability = ranker, loader, committer, availability
         self.clock, self.layouts, self.names, self.recorder = clock, layouts, names, recorder
 
-    async def with_row(self, text: str, use: Callable[[Place], T]) -> T:
+    async def with_row(self, text: str, parts: Mapping[str, str], use: Callable[[Place], T]) -> T:
         """Call `use` with the row of a known query and return its result.
 
-        `text` is the query's text or `key:` and its key. The row stays in memory during the call.
+        `text` is the query's text, with `parts`, or `key:` and its key. The row stays in memory during the call.
         """
-        key = self.ranker.key_from(text)
+        key = self.ranker.key_from(text, parts)
         place = self.ranker.rows.get(key)
         if place is not None:
             return use(place)
@@ -58,14 +58,15 @@ class Inspection:
                 raise Unavailable
             return use(found)
 
-    async def explain(self, text: str) -> QueryState:
+    async def explain(self, text: str, parts: Mapping[str, str]) -> QueryState:
         """Return the state of a query."""
-        return await self.with_row(text, lambda place: state_of(place, self.names))
+        return await self.with_row(text, parts, lambda place: state_of(place, self.names))
 
-    async def shift(self, text: str) -> ShiftResponse:
+    async def shift(self, text: str, parts: Mapping[str, str]) -> ShiftResponse:
         """Start a query over because an operator says that its intent has shifted. Returns once that is durable."""
         self.availability.require()
-        phase, written = await self.with_row(text, lambda place: self._shifted(place, text))
+        named = text if text.startswith(KEY) else key_text(text, **parts)
+        phase, written = await self.with_row(text, parts, lambda place: self._shifted(place, named))
         await durable(written)
         return ShiftResponse(phase)
 

@@ -10,6 +10,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
+from swerve.core.examination import SLOTS
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 #: Upper bounds of the latency buckets, in seconds: fine around the deadline of 20 ms.
 LATENCIES = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.25, 1.0, 5.0)
@@ -121,12 +123,16 @@ class Metrics:
         self.rank_batch_seconds = spread(
             "rank_batch_seconds", "Time from the start of a batch of rank requests to its answer.", LATENCIES
         )
+        self.observe_seconds = spread("observe_seconds", "Time from the start of an observe request to its answer.", LATENCIES)
         self.feedback_batch_seconds = spread(
             "feedback_batch_seconds", "Time from the start of a batch of feedback to its answer.", LATENCIES
         )
 
         self.decisions = count("decisions_total", "Rankings decided, without degraded ones.")()
-        self.explored = count("explored_total", "Rankings whose first candidate was not the one most likely to be chosen.")()
+        self.explored = count("explored_total", "Rankings with a result in a slot that the policy mostly gives to another.")()
+        self.shown_again = count("shown_again_total", "Rankings that a session was shown again, without a new decision.")()
+        clicks = count("clicks_total", "Clicks on results that the policy had put into a slot, by position.", "position")
+        self.clicks = [clicks(str(slot + 1)) for slot in range(SLOTS)]
         self.degraded = count("degraded_total", "Rankings answered in the given order.", "reason")
         self.feedback = count("feedback_total", "Feedback accepted.", "outcome")
         self.refused = count("feedback_refused_total", "Feedback refused.", "reason")
@@ -168,7 +174,7 @@ class Metrics:
 
     def seconds(self, route: str) -> Histogram | None:
         """Return the latency histogram of a route, or None."""
-        kept = {"rank": self.rank_seconds, "feedback": self.feedback_seconds}
+        kept = {"rank": self.rank_seconds, "feedback": self.feedback_seconds, "observe": self.observe_seconds}
         return (kept | {"rank_batch": self.rank_batch_seconds, "feedback_batch": self.feedback_batch_seconds}).get(route)
 
     def request(self, route: str, status: int) -> None:

@@ -1,7 +1,7 @@
 """Rankings: prepare, decide, answer. Single requests, batches and the short way of the protocol all take this path.
 
-`prepare` reads and checks a request. Rows that are not in memory are waited for, within the deadline; nothing else waits. Then
-requests are decided together, and answered with signed tokens. Whatever goes wrong, the caller gets its own order.
+`prepare` reads and checks a request. The path waits only for rows that are not in memory, within the deadline. Then requests are
+decided together and answered with signed tokens. If anything fails, the caller gets its own order.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from swerve.core.contract import ALARM, RESTARTED
+from swerve.core.examination import SLOTS
 from swerve.service.availability import Availability
 from swerve.service.config.sections import Limits
 from swerve.service.loader import Loader, Wish
 from swerve.service.metrics import Metrics
 from swerve.service.turns import Turns
-from swerve.serving.checks import check_candidates, check_query, check_session, check_signals
-from swerve.serving.messages import Asked, RankResponse, Refused, normalise
+from swerve.serving.checks import check_candidates, check_parts, check_query, check_session, check_signals
+from swerve.serving.messages import Asked, ObserveRequest, RankResponse, Refused, key_text
 from swerve.serving.ranker import Ranker
 from swerve.serving.recording import Recorder
 from swerve.serving.requests import Decided, Prepared
@@ -27,14 +28,17 @@ from swerve.serving.tokens import Tokens
 
 log = logging.getLogger("swerve.service")
 
-MOST_KEYS, LONGEST_KEYS = 50_000, 64  # texts whose key is remembered, and their characters at most
-SLICE = 100  # entries of a batch whose rows are waited for together: the deadline is for so many
-TOGETHER = 64  # what is decided in one go, in requests; each candidate that may be new to its row counts as much as a request
-PATIENCE = 0.75  # the share of the deadline that may be spent on waiting for rows
+MOST_KEYS, LONGEST_KEYS = 50_000, 64  # queries whose key is remembered, and their characters at most
+SLICE = 100  # entries of a batch that wait together for their rows, within one deadline
+TOGETHER = 64  # requests that are decided together; each candidate that may be new to its row counts as one more
+WAIT_SHARE = 0.75  # the share of the deadline that may be spent on waiting for rows
+DECIMALS = 4  # of propensities: no setting allows draws that would justify more
 
-#: A request on its way: where it stands among the answers, and itself, ready to be decided.
+#: A query: its text, or its text and parts.
+Name = str | tuple[str, str | None, str | None, str | None]
+#: The index of a request's answer, and the request.
 Entry = tuple[int, Prepared]
-#: A request that can be decided: its row, and itself.
+#: The row of a request, and the request.
 Pair = tuple[Place, Prepared]
 
 
@@ -59,17 +63,21 @@ class Ranking:
         self.metrics, self.clock, self.limits, self.deadline = metrics, clock, limits, deadline
         self.names, self.recorder = names, recorder
         self.numbers = frozenset(ranker.settings.numbers)
-        self.watched: Mapping[bytes, Callable[[list[str]], None]] = {}  # who is told of each ranking, by the query's key
-        self._keys: dict[str, bytes] = {}
-        self._rounded = ranker.settings.draws > 0
+        self.watched: Mapping[bytes, Callable[[list[str]], None]] = {}  # called with each ranking of a query, by its key
+        self.slots = ranker.settings.slots
+        self._keys: dict[Name, tuple[bytes, str]] = {}
+        self._estimated = ranker.settings.draws > 0
 
     # ------------------------------------------------------------------ prepare
     def prepare(self, asked: Asked) -> tuple[Place | None, Prepared]:
-        """A request, read and checked, and its row if that is in memory. Raises `Refused`."""
-        key = self._keys.get(asked.query) or self._key_of(asked.query)
+        """Read and check a request; return its row, if that is in memory, and the request. Raises `Refused`."""
+        name: Name = asked.query
+        if asked.locale is not None or asked.filter is not None or asked.segment is not None:
+            name = asked.query, asked.locale, asked.filter, asked.segment
+        key, text = self._keys.get(name) or self._key_of(name)
         place = self.ranker.rows.get(key)
         candidates = None
-        if place is None or place.raw != asked.candidates:  # else they are those of the last time, when they were good
+        if place is None or place.raw != asked.candidates:  # else they are those of the last request, which were checked
             candidates = asked.read()
             check_candidates(candidates, self.limits)
         session = asked.session
@@ -77,27 +85,41 @@ class Ranking:
             check_session(session, self.limits)
         if asked.signals and not asked.signals.keys() <= self.numbers:
             check_signals(asked.signals, self.numbers)
-        return place, Prepared(key, asked.query, candidates, asked.candidates, asked.signals, session)
+        return place, Prepared(key, text, candidates, asked.candidates, asked.signals, session, asked.slots or self.slots)
 
-    def _key_of(self, query: str) -> bytes:
+    def prepare_shown(self, request: ObserveRequest) -> Prepared:
+        """Read and check a ranking that Swerve did not make. Raises `Refused`."""
+        key, text = self._key_of((request.query, request.locale, request.filter, request.segment))
+        check_candidates(request.shown, self.limits, "shown")
+        if request.session is not None:
+            check_session(request.session, self.limits)
+        if request.signals:
+            check_signals(request.signals, self.numbers)
+        return Prepared(key, text, request.shown, None, request.signals, request.session, SLOTS, as_given=True)
+
+    def _key_of(self, name: Name) -> tuple[bytes, str]:
+        """Return the key and the text of a query, and remember them."""
+        query, locale, filter_, segment = (name, None, None, None) if isinstance(name, str) else name
         check_query(query, self.limits)
-        key = self.ranker.key_of(normalise(query))
-        if len(query) <= LONGEST_KEYS:  # long ones are rare, and would take the memory of many
+        check_parts(self.limits, locale=locale, filter=filter_, segment=segment)
+        text = key_text(query, locale, filter_, segment)
+        found = self.ranker.key_of(text), text
+        if len(text) <= LONGEST_KEYS:  # longer texts are rare, and would take the memory of many
             if len(self._keys) >= MOST_KEYS:
                 self._keys.clear()
-            self._keys[query] = key
-        return key
+            self._keys[name] = found
+        return found
 
     # ------------------------------------------------------------------ the ways in
     async def rank_one(self, asked: Asked) -> RankResponse:
-        """The order to show for one request. Raises `Refused`."""
+        """Return the order to show for one request. Raises `Refused`."""
         answers: list[Any] = [None]
         await self._rank([(0, self.prepare(asked)[1])], answers, Turns())
         answer: RankResponse = answers[0]
         return answer
 
     async def rank(self, asked: Sequence[Asked | Refused], turns: Turns | None = None) -> list[RankResponse | Refused]:
-        """The orders to show for several, in order; in the place of one that is refused, why."""
+        """Return the orders to show for several requests; a refused one has its refusal instead."""
         turns, answers = turns or Turns(), list[Any](asked)
         for start in range(0, len(asked), SLICE):
             entries: list[Entry] = []
@@ -114,8 +136,8 @@ class Ranking:
         return answers
 
     def at_once(self, asked: Sequence[Asked]) -> list[RankResponse] | None:
-        """The same where nothing has to be waited for, nothing is refused, and of several none has new candidates to be read; else
-        None, and nothing is done."""
+        """Return the orders to show if that needs no waiting: all rows are in memory, no request is refused and, of several, none
+        has candidates that must be decoded. Otherwise do nothing and return None."""
         if self.availability.degraded() is not None:
             return None
         pairs: list[Pair] = []
@@ -123,7 +145,7 @@ class Ranking:
         try:
             for one in asked:
                 place, prepared = self.prepare(one)
-                if place is None or (several and prepared.candidates is not None):  # reading takes long: not in one turn
+                if place is None or (several and prepared.candidates is not None):  # decoding many would hold the event loop
                     return None
                 pairs.append((place, prepared))
         except Refused:
@@ -135,7 +157,7 @@ class Ranking:
 
     # ------------------------------------------------------------------ wait, decide, answer
     async def _rank(self, entries: Sequence[Entry], answers: list[Any], turns: Turns) -> None:
-        """Wait for the rows that are not in memory, and decide; where that fails, answer with the given order."""
+        """Wait for rows that are not in memory, then decide. If that fails, answer with the given order."""
         try:
             await self._wait_and_decide(entries, answers, turns)
         except Exception:
@@ -151,16 +173,16 @@ class Ranking:
         wishes: dict[bytes, Wish] = {}
         for _, prepared in entries:
             if get(prepared.key) is not None:
-                touch(prepared.key)  # it is not the one to make room for those that are waited for
+                touch(prepared.key)  # it must not be dropped to make room for the rows that are read
                 continue
             session, wish = name_of(prepared.session), wishes.get(prepared.key)
             if wish is None:
-                wishes[prepared.key] = Wish(prepared.key, True, normalise(prepared.query), len(prepared.read()), session)
+                wishes[prepared.key] = Wish(prepared.key, True, prepared.text, len(prepared.read()), session)
             elif wish.session != session:
                 wishes[prepared.key] = wish._replace(several=True)
         self.metrics.cache_misses.value += len(wishes)
         self.metrics.cache_hits.value += len(entries) - len(wishes)
-        within = self.deadline * PATIENCE * max(1.0, len(wishes) / 100)  # a batch has the time of its hundreds
+        within = self.deadline * WAIT_SHARE * max(1.0, len(wishes) / SLICE)
         async with self.loader.held(list(wishes.values()), within) as found:
             missing = {key: why for key, why in zip(wishes, found, strict=True) if isinstance(why, str)}
             spots: list[int] = []
@@ -168,12 +190,12 @@ class Ranking:
             work = 0
             for at, prepared in entries:
                 if work >= TOGETHER or turns.over():
-                    self._decide(spots, pairs, answers)  # rows may go while others have their turn
+                    self._decide(spots, pairs, answers)  # rows may leave memory during the pause
                     spots, pairs, work = [], [], 0
                     await turns()
                 work += 1 if prepared.candidates is None else 1 + len(prepared.candidates)
                 place = get(prepared.key)
-                if place is None:  # not loaded, or let go again to make room for another of this batch
+                if place is None:  # not loaded, or dropped again to make room for another row of this batch
                     answers[at] = self.given(prepared, missing.get(prepared.key, "memory"))
                 else:
                     spots.append(at)
@@ -181,7 +203,7 @@ class Ranking:
             self._decide(spots, pairs, answers)
 
     def _decide(self, spots: Sequence[int], pairs: Sequence[Pair], answers: list[Any]) -> None:
-        """Decide requests whose rows are in memory, and put the answers in their spots."""
+        """Decide requests whose rows are in memory, and set their answers."""
         if not pairs:
             return
         now, touch = self.clock(), self.ranker.rows.touch
@@ -190,24 +212,29 @@ class Ranking:
         made = explored = 0
         try:
             decisions = self.ranker.rank(pairs, now)
-            tokens = iter(self.tokens.sign_many([decided.signed for decided in decisions if decided is not None], now))
+            made_now = [decided.signed for decided in decisions if decided is not None and not decided.again]
+            tokens = iter(self.tokens.sign_many(made_now, now) if made_now else ())
             for at, (_, prepared), decided in zip(spots, pairs, decisions, strict=True):
                 if decided is None:
                     # the capacity that it needs may still be compiling
                     answers[at] = self.given(prepared, "candidates" if self.ranker.rows.ready else "starting")
                     continue
+                if decided.again:
+                    self.metrics.shown_again.value += 1
+                    answers[at] = self._answer(decided, self.tokens.sign(decided.signed, decided.at))
+                    continue
                 if self.recorder is not None:
-                    self.recorder.ranked(prepared.request(), decided, now)
+                    self.recorder.ranked(prepared, decided, now)
                 answers[at] = self._answer(decided, next(tokens))
                 made += 1
-                explored += decided.explored
+                explored += decided.explored >= 0
         except Exception:
             self._failed([(at, prepared) for at, (_, prepared) in zip(spots, pairs, strict=True)], answers)
         self.metrics.decisions.value += made
         self.metrics.explored.value += explored
 
     def _failed(self, entries: Sequence[Entry], answers: list[Any]) -> None:
-        """Search must not break because of a defect of ours: who has no answer yet gets the given order."""
+        """Answer requests that have no answer yet with the given order: a defect must not break a search."""
         log.exception("a ranking failed")
         for at, prepared in entries:
             if type(answers[at]) is not RankResponse:
@@ -218,11 +245,12 @@ class Ranking:
             seen(decided.ranking)
         if decided.report & (ALARM | RESTARTED):
             self._tell(decided)
-        chance = round(decided.chance, 6) if self._rounded else None
-        return RankResponse(token, decided.ranking, decided.explored, chance, decided.phase, False)
+        chances = [round(chance, DECIMALS) for chance in decided.chances] if self._estimated else None
+        explored = decided.explored + 1 if decided.explored >= 0 else None
+        return RankResponse(token, decided.ranking, chances, explored, decided.phase, False)
 
     def _tell(self, decided: Decided) -> None:
-        """Count and log what happened to a query's policy."""
+        """Count and log an alarm or a restart of a query's policy."""
         if decided.report & RESTARTED:
             self.metrics.restarts.value += 1
         if decided.report & ALARM:
@@ -231,6 +259,6 @@ class Ranking:
             log.info("alarm", extra={"query": decided.signed.key.hex(), "signal": name, "phase": decided.phase})
 
     def given(self, prepared: Prepared, reason: str) -> RankResponse:
-        """The order that the caller gave."""
+        """Return the degraded answer: the order that the caller gave."""
         self.metrics.degraded(reason).value += 1
-        return RankResponse(None, prepared.ids(), False, None, None, True)
+        return RankResponse(None, prepared.ids(), None, None, None, True)

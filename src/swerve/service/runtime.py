@@ -24,6 +24,7 @@ from swerve.service.feedback import Feedback
 from swerve.service.inspection import Inspection
 from swerve.service.loader import Found, Loader, Wish
 from swerve.service.metrics import Metrics
+from swerve.service.observing import Observing
 from swerve.service.ranking import Ranking
 from swerve.service.secrets import Secrets
 from swerve.service.warm import Warming
@@ -106,6 +107,16 @@ class Service:
             limits=config.limits,
             window=config.feedback.window_seconds,
             recorder=self.recorder,
+        )
+        self.observing = Observing(
+            self.ranker,
+            self.loader,
+            self.tokens,
+            self.availability,
+            self.ranking,
+            self.feedback,
+            self.clock.now,
+            window=config.feedback.window_seconds,
         )
         self.inspection = Inspection(
             self.ranker,

@@ -44,10 +44,10 @@ class Arms:
                 if not young:
                     place.shelf.of("first", place.index)[arm] = int(now)
             self.rows.recount(place)
-        place.raw, place.offer = None, [place.arms[candidate] for candidate in ids]
-        place.last = [place.ids[arm] for arm in place.offer]  # the strings that are kept already, not those of this request
+        place.raw, place.order = None, bytes([place.arms[candidate] for candidate in ids])
+        place.last = [place.ids[arm] for arm in place.order]  # the strings that are kept already, not those of this request
         mask = 0
-        for arm in place.offer:
+        for arm in place.order:
             mask |= 1 << arm
         place.mask = signed(mask)
         return True

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from swerve.core.errors import nearest, shown
-from swerve.serving.messages import Candidates, FeedbackRequest, RankRequest, Refused, ids_of
+from swerve.serving.messages import Candidates, Event, FeedbackRequest, Refused, ids_of
+
+#: Events of one request: more than a page has results, in several kinds.
+MOST_EVENTS = 256
 
 
 class Limits(Protocol):
@@ -24,37 +27,50 @@ class Limits(Protocol):
     def batch(self) -> int: ...
 
 
-def check(request: RankRequest | FeedbackRequest, limits: Limits, signals: Collection[str] | None = None) -> None:
-    """Refuse values that are too long, empty, repeated or not text and, where `signals` is given, numbers of other names."""
-    if type(request) is FeedbackRequest:
-        if request.clicked is not None:
-            _text("clicked", request.clicked, limits.id_chars)
-        return
-    assert type(request) is RankRequest
-    check_query(request.query, limits)
-    check_candidates(request.candidates, limits)
-    if request.session is not None:
-        check_session(request.session, limits)
-    if request.signals and signals is not None:
-        check_signals(request.signals, signals)
+def check_feedback(request: FeedbackRequest, limits: Limits) -> None:
+    """Refuse events that name no result, or two, and ids that are too long, empty, repeated or not text."""
+    check_events(request.events, limits)
+    if request.shown is not None:
+        check_candidates(request.shown, limits, "shown")
 
 
-def check_candidates(candidates: Candidates, limits: Limits) -> None:
+def check_events(events: Sequence[Event], limits: Limits) -> None:
+    """Refuse too many events, events that name no result, or two, and ids that are too long, empty or not text."""
+    if len(events) > MOST_EVENTS:
+        raise Refused(422, "too_many", f"events has {len(events)} entries; at most {MOST_EVENTS} are allowed", "events")
+    for index, event in enumerate(events):
+        if (event.result is None) == (event.position is None):
+            found = "neither result nor position" if event.result is None else "both result and position"
+            raise Refused(422, "invalid", f"events[{index}] has {found}; it must have one of them", f"events[{index}]")
+        if event.result is not None:
+            _text(f"events[{index}].result", event.result, limits.id_chars)
+        if event.id is not None:
+            _text(f"events[{index}].id", event.id, limits.id_chars)
+
+
+def check_parts(limits: Limits, **parts: str | None) -> None:
+    """Refuse parts of a query's key that are too long, empty or not text."""
+    for name, part in parts.items():
+        if part is not None:
+            _text(name, part, limits.query_chars)
+
+
+def check_candidates(candidates: Candidates | Sequence[str], limits: Limits, field: str = "candidates") -> None:
     """Refuse an empty list of candidates, too many, repeated ids, and ids that are too long or not text."""
     ids = ids_of(candidates)
     if not ids:
-        raise Refused(422, "empty", "candidates is empty; there must be at least one", "candidates")
+        raise Refused(422, "empty", f"{field} is empty; there must be at least one", field)
     if len(ids) > limits.candidates:
-        message = f"candidates has {len(ids)} entries; at most {limits.candidates} are allowed"
-        raise Refused(422, "too_many", message, "candidates")
+        message = f"{field} has {len(ids)} entries; at most {limits.candidates} are allowed"
+        raise Refused(422, "too_many", message, field)
     if len(set(ids)) < len(ids):
         twice = next(name for index, name in enumerate(ids) if name in ids[:index])
-        raise Refused(422, "repeated", f"candidates has {shown(twice)} twice; ids must differ", "candidates")
+        raise Refused(422, "repeated", f"{field} has {shown(twice)} twice; ids must differ", field)
     # All ids are checked together first: it is much faster, and hardly any request is wrong.
     joined = "".join(ids)
     if "" in ids or "\0" in joined or len(joined) > limits.id_chars:
         for index, name in enumerate(ids):
-            _text(f"candidates[{index}]", name, limits.id_chars)
+            _text(f"{field}[{index}]", name, limits.id_chars)
 
 
 def check_session(session: str, limits: Limits) -> None:

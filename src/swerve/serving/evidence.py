@@ -1,8 +1,9 @@
 """Units of evidence per session, so that one person cannot outweigh many.
 
-A *unit* of evidence is a show that the policy learns from, with its click if one comes. By default a session has one unit for each
-result of a query in each phase: repeated requests and repeated clicks teach nothing more. Session ids come from the application and
-are trusted. The units are kept in memory only, bounded, under a hash; after a restart each session has its units again.
+A *unit* of evidence is a page that the policy learns from, with its clicks if any come. By default a session has one unit for each
+result on top of a query's page in each phase: repeated requests and repeated clicks teach nothing more. Session ids come from the
+application and are trusted. The units are kept in memory only, bounded, under a hash; after a restart each session has its units
+again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Heard:
         self.phase = phase
         self.shows: list[int] = []  # each result's hash as often as its show was evidence; mostly once
         self.clicks: list[int] = []
-        self.results: list[int] = []  # on which the session has no units left
+        self.results: list[int] = []  # those that were on top, on which the session has no units left
 
 
 class Evidence:
@@ -33,7 +34,7 @@ class Evidence:
     `limit` is the number of units that a session has for each result of a query in a phase; 0: no limit, and nothing is kept.
 
     >>> evidence = Evidence(limit=1)
-    >>> evidence.shown(session=7, key=b"jaguar", phase=1, result=5)
+    >>> evidence.shown(session=7, key=b"jaguar", phase=1, results=[5, 6])
     >>> evidence.spent_by(7, b"jaguar").results, evidence.spent_by(8, b"jaguar")
     ([5], None)
     >>> [evidence.clicked(7, b"jaguar", 1, 5, shown=True) for _ in range(2)]
@@ -51,8 +52,8 @@ class Evidence:
         pair = session, key
         return self._young.get(pair) or self._old.get(pair)
 
-    def shown(self, session: int, key: bytes, phase: int, result: int) -> None:
-        """Note that a result was shown to the session and that the policy learns from it."""
+    def shown(self, session: int, key: bytes, phase: int, results: list[int]) -> None:
+        """Note that a page of results was shown to the session and that the policy learns from it; the first is on top."""
         young = self._young
         heard = young.get((session, key))
         if heard is None:
@@ -63,9 +64,9 @@ class Evidence:
             young[session, key] = heard
         if heard.phase != phase:
             heard.begin(phase)
-        heard.shows.append(result)
-        if heard.shows.count(result) == self.limit:
-            heard.results.append(result)
+        heard.shows += results
+        if heard.shows.count(results[0]) >= self.limit and results[0] not in heard.results:
+            heard.results.append(results[0])
 
     def clicked(self, session: int, key: bytes, phase: int, result: int, *, shown: bool) -> bool:
         """Return whether a click of the session is evidence; `shown` says whether the show of its own ranking was.

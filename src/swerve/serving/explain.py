@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from swerve.serving.ledger import CLICKS, CUT, LOG, NO_SHIFT, OPEN, OPERATOR, SHIFT
-from swerve.serving.messages import Alarm, ArmState, QueryState, QuerySummary
+from swerve.serving.messages import Alarm, ArmState, QueryState, QuerySummary, parts_of
 from swerve.serving.rows import UNPACK, Place
 
 #: Decimals of signals in answers: single precision has no more.
@@ -78,8 +78,10 @@ def state_of(place: Place, names: tuple[str, ...]) -> QueryState:
     """Return the state of a query."""
     record = place.record
     book = record.ledger
+    query, parts = parts_of(place.query)
     return QueryState(
-        query=place.query,
+        query=query,
+        parts=parts,
         phase=int(book.phase),
         phases=int(book.phase),
         requests=int(book.requests),
@@ -92,12 +94,14 @@ def state_of(place: Place, names: tuple[str, ...]) -> QueryState:
     )
 
 
-def summary_of(key: bytes, record: Any, query: str | None) -> QuerySummary:
+def summary_of(key: bytes, record: Any, text: str | None) -> QuerySummary:
     """Return the line of a query in the list."""
     book = record.ledger
+    query, parts = parts_of(text)
     return QuerySummary(
         key=key.hex(),
         query=query,
+        parts=parts,
         requests=int(book.requests),
         phase=int(book.phase),
         seen=float(book.seen),
@@ -107,5 +111,5 @@ def summary_of(key: bytes, record: Any, query: str | None) -> QuerySummary:
 
 
 def text_in(names: bytes) -> str | None:
-    """Return the query's text in a row's packed names; None where it is not stored."""
+    """Return the text of a query and its parts in a row's packed names; None where it is not stored."""
     return UNPACK.decode(names).query

@@ -1,4 +1,4 @@
-"""The service's compiled entry points: a request and a click, each from the signals to the ledger in one call."""
+"""The service's compiled entry points: a request and its feedback, each from the signals to the ledger in one call."""
 
 from __future__ import annotations
 
@@ -6,40 +6,40 @@ from typing import Any
 
 import numpy as np
 
-from swerve.core.contract import ALARM, RESTARTED, begin, blame, evict, plays_of, restart, select, show, testing
-from swerve.core.decisions import code_of, disown, next_generation, still_ours
-from swerve.core.engine import NOTHING_TO_SHOW, Entry, admissible, consider, credit
+from swerve.core.contract import ALARM, begin, blame, evict, restart, starts, testing
+from swerve.core.decisions import START_BITS, decode, disown, encode, next_generation
+from swerve.core.engine import NOTHING_TO_SHOW, Entry, admissible, consider
+from swerve.core.examination import SLOTS
+from swerve.core.pages import NOT_LEARNT, order, present, respond
 from swerve.core.rng import at
 from swerve.core.spec import Spec, record_dtype
-from swerve.core.tables import Table, has, nested, row_dtype
+from swerve.core.tables import Table, bit, has, nested, row_dtype
 from swerve.core.verbs import kernel
 from swerve.serving.ledger import (
-    ENOUGH_DRAWS,
     OPERATOR,
     SHIFT,
     begin_ledger,
-    count_draws,
     count_show,
     forget_arm,
     is_evidence,
     ledger_layout,
-    likeliest,
     log_alarm,
     next_phase,
     note,
 )
+from swerve.serving.outcomes import IGNORED, LATE, LEARNED
 from swerve.signals import answered, begin_senses, reformulated, sense, senses_layout
 
-#: What became of feedback: learned; counted, but nothing is left that it could be learnt into; counted, but no evidence.
-LEARNED, LATE, IGNORED = 1, 2, 3
-#: What a compiled call says instead of writing into a record that belongs to another query.
+#: A compiled call returns this instead of writing into a record that belongs to another query.
 MISPLACED = -100
 
-APART = np.uint64(0x5357_4552_5645_2121)  # what tells the stream of the draws from the policy's own
+#: Separates the stream of the draws for propensities from the policy's own.
+APART = np.uint64(0x5357_4552_5645_2121)
+STARTS = (1 << START_BITS) - 1
 
 
 def query_dtype(policy: Spec, arms: int, features: int, numbers: int) -> np.dtype[Any]:
-    """The record of one query: the policy's state, the signals' and the ledger. Its bytes are what the store keeps."""
+    """Return the record of one query: the policy's state, the signals' and the ledger. The store keeps its bytes."""
     state = row_dtype(policy, arms, features)
     room = state["generation"].shape[0]
     return record_dtype(
@@ -47,32 +47,37 @@ def query_dtype(policy: Spec, arms: int, features: int, numbers: int) -> np.dtyp
     )
 
 
-#: The columns of a request in `rank_many`: its row and whose that must be, the mask on offer, whether there is a session, the row
-#: that the session came from (negative for none) and whose that must be, and the arms that the session was heard on, in which
-#: phase.
-ROW, OWNER, OFFER, SESSION, LEFT, LEFT_OWNER, HEARD, HEARD_PHASE = range(8)
-#: The columns of its answer: the arm, negative when the context cannot be used or there is nothing to show; the decision's code,
-#: the phase, whether it explored, the report, the signal of an alarm, and whether the show is evidence.
-ARM, CODE, PHASE, EXPLORED, REPORT, SIGNAL, EVIDENCE = range(8, 15)
-ASKED, ASKS = 8, 15
-#: Facts of a request before the numbers that the caller sent.
-FACTS = 3
+#: The columns of a request in `rank_many`: its row and the owner that this row must have, the mask on offer, whether there is a
+#: session, the row that the session came from (negative for none) and that row's owner, the arms for which the session has used its
+#: evidence, and in which phase, the number of candidates, the slots to fill, whether the given order is shown as it is, and the
+#: decision's number.
+ROW, OWNER, OFFER, SESSION, LEFT, LEFT_OWNER, HEARD, HEARD_PHASE, CANDIDATES, FILL, AS_GIVEN, NUMBER = range(12)
+#: The columns of its answer: the slots that were filled, negative when the context cannot be used or there is nothing to show; the
+#: policy's start, the phase, the explored slot (−1 for none), the report, the signal of an alarm, whether the page is evidence, the
+#: slots that count as seen, and the arm and generation in each slot.
+FILLED, START, PHASE, EXPLORED, REPORT, SIGNAL, EVIDENCE, SEEN, PAGE = range(12, 21)
+ASKED, ANSWERED = 12, PAGE + SLOTS
+#: After them: room for another page.
+OTHER, ASKS = ANSWERED, ANSWERED + SLOTS
+#: The facts of a request: when the newest candidate was published, when the session had asked the row that it came from, the
+#: propensity of each slot (an answer), and the numbers that the caller sent.
+NEWEST, LEFT_AT, CHANCES = 0, 1, 2
+FACTS = CHANCES + SLOTS
 
-
-#: What `fixed_of` begins with: words of the policy's part of a record, numbers of its streams and of features, and `share` of
+#: The beginning of `fixed_of`: words of the policy's part of a record, numbers of its streams and of features, and `share` of
 #: `is_evidence`.
 SIZE, STREAMS, FEATURES, SHARE, HEAD = range(5)
 
 
 def fixed_of(record: np.dtype[Any], plan: tuple[int, ...], share: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """What `rank_many` must know of a record, of the signals, and of what is evidence."""
+    """Return the facts about a record, the signals and evidence that `rank_many` needs."""
     size = dict(record.fields or {})["senses"][1] // 8  # the policy's part comes first
     streams = words_of(record)
     return np.array([size, len(streams), len(plan), share, *streams, *plan], np.int64)
 
 
 def words_of(record: np.dtype[Any], name: str = "rng", base: int = 0) -> list[int]:
-    """Where in a record, counted in words of eight bytes, the fields called `name` lie: the streams of a nested policy."""
+    """Return where the fields called `name` are in a record, in words of eight bytes: the streams of a nested policy."""
     found: list[int] = []
     for field, (kind, offset, *_) in (record.fields or {}).items():
         if field == name and kind == np.dtype("u8"):
@@ -83,43 +88,44 @@ def words_of(record: np.dtype[Any], name: str = "rng", base: int = 0) -> list[in
 
 
 def as_words(table: Table) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """The same memory as rows of eight-byte words."""
+    """Return the same memory as rows of eight-byte words."""
     return table.view(np.uint64).reshape(len(table), -1)
 
 
 @kernel
-def choose(spec, row, pool, available, now):
-    """`select`, compiled once for the choice and for the draws: it is the largest part of what a first start compiles."""
-    return select(spec, row, pool, available, now)
+def fill(spec, row, pool, given, page, now):
+    """Call `order`. It is compiled once for the choice and for the draws: it is the largest part of what a first start compiles."""
+    return order(spec, row, pool, given, page, now)
 
 
 @kernel
-def draw_wins(spec, table, words, i, streams, size, pool, available, now, draws, wins):
-    """How often each arm wins `draws` further choices, made on a copy of the row with streams of its own; whether lots were drawn.
+def draw_pages(spec, table, words, i, streams, pool, given, page, other, now, draws, wins):
+    """Count how often each slot gets the arm of `page` in `draws` further pages; return whether the policy drew at random.
 
-    The copy is the table's last row. A policy that draws no lots leaves the streams where they are: what it chose it would have
-    chosen again.
+    The table's last row is a copy of row i before the page was filled. The draws are made on it, with streams of their own; `other`
+    is room for a page. A policy that does not draw at random left the streams of row i unchanged: it would fill the page in the
+    same way again.
     """
     spare = len(table) - 1
-    for arm in range(len(wins)):
-        wins[arm] = 0.0
-    for w in range(size):
-        words[spare, w] = words[i, w]
+    random = False
     for k in range(len(streams)):
-        words[spare, streams[k]] = at(words[i, streams[k]] ^ APART, 1)
+        random |= words[spare, streams[k]] != words[i, streams[k]]
+        words[spare, streams[k]] = at(words[spare, streams[k]] ^ APART, 1)
+    if not random:
+        return False
+    for slot in range(len(page)):
+        wins[slot] = 0.0
     for _ in range(draws):
-        arm = choose(spec, table[spare].policy, pool, available, now)
-        if arm >= 0:
-            wins[arm] += 1.0
-    lots = False
-    for k in range(len(streams)):
-        lots |= words[spare, streams[k]] != at(words[i, streams[k]] ^ APART, 1)
-    return lots
+        filled = fill(spec, table[spare].policy, pool, given, other, now)
+        for slot in range(filled):
+            if other[slot] == page[slot]:
+                wins[slot] += 1.0
+    return True
 
 
 @kernel
 def youngest(book, available):
-    """When the newest candidate on offer was first seen; no number when all were there from the beginning."""
+    """Return when the newest candidate on offer was first seen; NaN when all were there from the beginning."""
     newest = 0.0
     for arm in range(len(book.first)):
         if has(available, arm):
@@ -129,127 +135,167 @@ def youngest(book, available):
 
 @Entry
 def begin_row(params, senses, table, i, owner, word, now):
-    """Make row i, zeroed, a fresh query, which belongs to `owner`."""
+    """Make row i, zeroed, a new query that belongs to `owner`."""
     begin(params[0], table[i].policy, word)
     begin_senses(senses[0], table[i].senses, word, now)
     begin_ledger(table[i].ledger, owner, now)
 
 
 @Entry
-def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, facts, now, draws):
-    """A ranking for each request, in order: signals, context, decision, ledger. `pools` holds the group and this writer's delta.
+def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, orders, facts, now, draws):
+    """Decide each request, in order: signals, context, page, ledger. `pools` holds the group and this writer's delta.
 
-    Few arguments, because each takes its time in a call from Python; hence what is packed into them:
-
-    `asks[k]`
-        the columns named above;
-    `facts[k]`
-        in: when the newest candidate was published; out: the arm's chance; in: when the session had asked the row that it came
-        from, and the numbers that the caller sent;
-    `fixed`
-        see `fixed_of`;
-    `work`
-        room for 64 wins and a context.
-
-    Nothing is written for a request whose row, or the row before, belongs to another query.
+    Each argument costs time in a call from Python, so that several facts are packed into one: `asks` and `facts` have the columns
+    named above, `orders` the candidates' arms in the given order, `fixed` see `fixed_of`, `work` room for a context. Nothing is
+    written for a request whose row, or the row that its session came from, belongs to another query.
     """
     spec = params[0]
     size, count, d = fixed[SIZE], fixed[STREAMS], fixed[FEATURES]
     streams, plan = fixed[HEAD : HEAD + count], fixed[HEAD + count : HEAD + count + d]
-    wins, x = work[:64], work[64 : 64 + d]
+    x = work[:d]
     for k in range(len(asks)):
         i, offer, session = asks[k, ROW], asks[k, OFFER], asks[k, SESSION]
         row = table[i]
         book = row.ledger
         if book.owner != asks[k, OWNER] or (asks[k, LEFT] >= 0 and table[asks[k, LEFT]].ledger.owner != asks[k, LEFT_OWNER]):
-            asks[k, ARM] = MISPLACED
+            asks[k, FILLED] = MISPLACED
             continue
         if asks[k, LEFT] >= 0:
-            reformulated(senses[0], table[asks[k, LEFT]].senses, facts[k, 2], now)
-        sense(senses[0], row.senses, seasons[0], plan, facts[k, FACTS:], facts[k, 0], youngest(book, offer), session, now, x)
+            reformulated(senses[0], table[asks[k, LEFT]].senses, facts[k, LEFT_AT], now)
+        newest = facts[k, NEWEST]
+        sense(senses[0], row.senses, seasons[0], plan, facts[k, FACTS:], newest, youngest(book, offer), session, now, x)
         for j in range(d):
             book.surprise[j] = x[j]
         bad = admissible(spec, pools[0], x)
         if bad != 0:
-            asks[k, ARM] = bad
+            asks[k, FILLED] = bad
             continue
         tested = testing(spec, row.policy) != 0
         report = consider(spec, row.policy, pools, 0, 1, x, 0, now)
-        more, lots = 0, False
-        if draws > 0:  # from the very state that the choice is made in
-            few = book.drawn < ENOUGH_DRAWS or book.offer != offer or report & (ALARM | RESTARTED) != 0
-            if few or book.requests & 3 == 0:
-                more = draws if few else 1
-                lots = draw_wins(spec, table, words, i, streams, size, pools[0], offer, now, more, wins)
-            else:  # the choice itself is a draw too
-                lots = True
-                wins[:] = 0.0
-        arm = choose(spec, row.policy, pools[0], offer, now)
-        if arm < 0:
-            asks[k, ARM] = NOTHING_TO_SHOW
+        given = orders[k, : asks[k, CANDIDATES]]
+        room = asks[k, PAGE : PAGE + min(asks[k, FILL], SLOTS)]
+        other = asks[k, OTHER : OTHER + len(room)]
+        chances = facts[k, CHANCES : CHANCES + SLOTS]
+        spare = len(table) - 1
+        if draws > 0:  # the draws begin in the state in which the page is filled
+            for w in range(size):
+                words[spare, w] = words[i, w]
+        filled = fill(spec, row.policy, pools[0], given, room, now)
+        if filled <= 0:
+            asks[k, FILLED] = NOTHING_TO_SHOW
             continue
+        page = room[:filled]
+        explored, random = -1, False
+        if asks[k, AS_GIVEN] != 0:
+            for slot in range(filled):
+                page[slot] = given[slot]
+        elif draws > 0:
+            random = draw_pages(spec, table, words, i, streams, pools[0], given, page, other, now, draws, chances)
+        for slot in range(filled):
+            chances[slot] = (chances[slot] + 1.0) / (draws + 1.0) if random else 1.0
+            if explored < 0 and chances[slot] < 0.5:
+                explored = slot
         signal, value = 0, 0.0
         if report & ALARM and d > 0:
             signal = blame(spec, pools[0], x)
             value = x[signal]
         note(book, report, signal, value, tested, testing(spec, row.policy) != 0, now)
-        evidence = is_evidence(book, arm, session, asks[k, HEARD], asks[k, HEARD_PHASE], fixed[SHARE])
+        evidence = is_evidence(book, page[0], session, asks[k, HEARD], asks[k, HEARD_PHASE], fixed[SHARE])
+        seen = np.int64(0)
         if evidence:
-            show(spec, row.policy, arm, now)
-        count_show(book, arm, offer, session, evidence, now)
-        chance, explored = 1.0, 0
-        if lots:
-            chance = count_draws(book, wins, more, arm, offer)
-            explored = 0 if likeliest(book, offer) == arm else 1
-        asks[k, ARM] = arm
-        asks[k, CODE] = code_of(spec, row.policy, arm)
+            seen = present(spec, row.policy, pools[0], page, asks[k, NUMBER], now)
+        count_show(book, page, offer, session, evidence, now)
+        for slot in range(filled):
+            page[slot] = encode(page[slot], np.int64(row.policy.generation[page[slot]]), 0)
+        asks[k, FILLED] = filled
+        asks[k, START] = np.int64(starts(spec, row.policy)) & STARTS
         asks[k, PHASE] = book.phase
         asks[k, EXPLORED] = explored
         asks[k, REPORT] = report
         asks[k, SIGNAL] = signal
         asks[k, EVIDENCE] = 1 if evidence else 0
-        facts[k, 1] = chance
+        asks[k, SEEN] = seen
     return 0
 
 
-@Entry
-def credit_one(params, senses, table, i, owner, arm, generation, start, phase_then, top, clicked, evidence, shown, now):
-    """Feedback for a ranking of row i that was made at `shown`; what became of it.
+#: The columns of feedback in `respond_one`: the row and its owner, the policy's start and the query's phase at the decision, its
+#: number, whether the policy may learn from it, the slots seen and clicked so far, the slots clicked from now on, whether this is
+#: the decision's first click, the slots of both pages; then the codes of the page so far, and of the page from now on (negative:
+#: the result has no arm). The answer replaces `SEEN_SO_FAR` and `AFTER`.
+F_ROW, F_OWNER, F_START, F_PHASE, F_NUMBER, F_EVIDENCE, SEEN_SO_FAR, BEFORE, AFTER, FIRST_CLICK, SLOTS_SO_FAR, SLOTS_NOW = range(12)
+PAGE_SO_FAR, PAGE_NOW = 12, 12 + SLOTS
+RESPONSE = PAGE_NOW + SLOTS
 
-    `arm` is where the candidate that was on top lies, negative when it is gone; `top` says that it was the one clicked, `clicked`
-    that anything was, `evidence` that the policy may learn of it. What the policy learns is decided by `credit`; the phase is the
-    ledger's, for people.
+
+@kernel
+def arms_in(row, codes):
+    """Replace codes by arms; −1 where the arm was given to another candidate since the decision."""
+    for slot in range(len(codes)):
+        if codes[slot] >= 0:
+            arm, generation, _ = decode(codes[slot])
+            codes[slot] = arm if arm < len(row.generation) and row.generation[arm] == generation else -1
+
+
+@Entry
+def respond_one(params, senses, table, pools, ask, shown, now):
+    """Apply feedback to a ranking that was made at `shown`; return its outcome.
+
+    The columns of `ask` are named above. The policy decides what it learns; the phase is the ledger's, for people.
     """
-    spec, row = params[0], table[i]
-    book = row.ledger
-    if book.owner != owner:
+    spec, row = params[0], table[ask[F_ROW]]
+    book, state = row.ledger, row.policy
+    if book.owner != ask[F_OWNER]:
         return MISPLACED
-    answered(senses[0], row.senses, shown, clicked, now)
-    if arm < 0:
+    answered(senses[0], row.senses, shown, ask[FIRST_CLICK], now)
+    page = ask[PAGE_SO_FAR : PAGE_SO_FAR + ask[SLOTS_SO_FAR]]
+    final = ask[PAGE_NOW : PAGE_NOW + ask[SLOTS_NOW]]
+    arms_in(state, page)
+    arms_in(state, final)
+    before, after = ask[BEFORE], ask[AFTER]
+    same_phase = book.phase == ask[F_PHASE]
+    lost, alive = False, False
+    for slot in range(len(final)):
+        arm = final[slot]
+        alive |= arm >= 0
+        was = False
+        for other in range(len(page)):
+            was |= page[other] == arm and has(before, other)
+        if has(after, slot) and not was:
+            if arm >= 0:
+                book.clicks[arm] += 1
+                book.plays[arm] = max(book.plays[arm], book.clicks[arm])  # after a crash: a click whose show was lost
+            # after a crash a policy with more clicks than shows would draw nonsense
+            if arm < 0 or (same_phase and ask[F_EVIDENCE] != 0 and book.phase_clicks[arm] >= book.phase_plays[arm]):
+                after &= ~bit(slot)
+                lost = True
+    ask[AFTER] = before
+    if np.int64(starts(spec, state)) & STARTS != ask[F_START] or not alive:
         return LATE
-    if top:
-        book.clicks[arm] += 1
-        book.plays[arm] = max(book.plays[arm], book.clicks[arm])  # after a crash: a click whose show was lost
-    if not still_ours(spec, row.policy, arm, generation, start):
-        return LATE
-    if not evidence:
+    if ask[F_EVIDENCE] == 0:
         return IGNORED
-    if plays_of(spec, row.policy, arm) == 0:
+    same = len(page) == len(final) and before == after
+    for slot in range(min(len(page), len(final))):
+        same &= page[slot] == final[slot]
+    if same:
+        return LATE if lost else LEARNED
+    number = ask[F_NUMBER]
+    seen = respond(spec, state, pools[0], page, ask[SEEN_SO_FAR], before, final, after, number, shown, now)
+    if seen == NOT_LEARNT:
         return LATE
-    if top:
-        now_as_then = book.phase == phase_then
-        if now_as_then and book.phase_clicks[arm] >= book.phase_plays[arm]:
-            return LATE  # after a crash again: a policy with more clicks than shows would draw nonsense
-        if not credit(spec, row.policy, arm, generation, start, 1.0, shown, now):
-            return LATE
-        if now_as_then:
-            book.phase_clicks[arm] += 1
-    return LEARNED
+    for slot in range(len(final)):
+        was = False
+        for other in range(len(page)):
+            was |= page[other] == final[slot] and has(before, other)
+        if same_phase and has(after, slot) and not was:
+            book.phase_clicks[final[slot]] += 1
+    ask[SEEN_SO_FAR] = seen
+    ask[AFTER] = after
+    return LATE if lost and after == before else LEARNED
 
 
 @Entry
 def left_one(senses, table, i, owner, shown, now):
-    """A session went from row i on to another query."""
+    """Note that a session went from row i on to another query."""
     if table[i].ledger.owner != owner:
         return MISPLACED
     reformulated(senses[0], table[i].senses, shown, now)
@@ -258,7 +304,7 @@ def left_one(senses, table, i, owner, shown, now):
 
 @Entry
 def shift_one(params, table, i, owner, now):
-    """Somebody who knows says that row i has shifted: it starts over. The new phase."""
+    """Start row i over because an operator says that it has shifted; return the new phase."""
     if table[i].ledger.owner != owner:
         return MISPLACED
     restart(params[0], table[i].policy)
@@ -271,7 +317,7 @@ def shift_one(params, table, i, owner, now):
 
 @Entry
 def vacate_one(params, table, i, owner, arm):
-    """A place of row i goes to another candidate: what was decided for the one before is not credited to it."""
+    """Free an arm of row i for another candidate, which gets no credit for earlier decisions."""
     if table[i].ledger.owner != owner:
         return MISPLACED
     evict(params[0], table[i].policy, arm)
@@ -281,13 +327,13 @@ def vacate_one(params, table, i, owner, arm):
 
 
 class Calls:
-    """All of them, compiled for one policy and one capacity."""
+    """The entry points, compiled for one policy and one capacity."""
 
     def __init__(self, policy: Spec, senses: Spec, arms: int) -> None:
         variant = f"-{arms}"
         self.begin = begin_row.bind(policy, senses, variant=variant)
         self.rank = rank_many.bind(policy, senses, variant=variant)
-        self.credit = credit_one.bind(policy, senses, variant=variant)
+        self.respond = respond_one.bind(policy, senses, variant=variant)
         self.left = left_one.bind(senses, variant=variant)
         self.shift = shift_one.bind(policy, variant=variant)
         self.vacate = vacate_one.bind(policy, variant=variant)

@@ -26,14 +26,10 @@ CLICKS, OPERATOR = -1, -2
 #: Verdicts on an alarm: its test is open; there was a shift; there was none; the test ended without a verdict.
 OPEN, SHIFT, NO_SHIFT, CUT = 0, 1, 2, 3
 
-#: Draws that the running estimate of a candidate's chance looks back over at most.
-MOST_DRAWS = 256.0
 #: Units of evidence that requests without a session may always add in a phase.
 ANONYMOUS = 20
 #: `share` in `is_evidence` is in thousandths: compiled code takes whole numbers here.
 THOUSAND = 1000
-#: Draws after which one further draw at every fourth request keeps the estimate up to date.
-ENOUGH_DRAWS = 48.0
 
 
 def ledger_layout(arms: int, features: int) -> list[tuple[Any, ...]]:
@@ -50,8 +46,6 @@ def ledger_layout(arms: int, features: int) -> list[tuple[Any, ...]]:
         ("named", "i8"),  # units of evidence from sessions, in all phases
         ("phase_named", "i4"),  # units of evidence from sessions in this phase
         ("phase_anonymous", "i4"),  # units of evidence from requests without a session in this phase
-        ("drawn", "f8"),  # draws behind `chance`
-        ("offer", "i8"),  # mask of the arms on offer in those draws
         ("alarms", "i8"),  # total; the ring holds the last LOG
         ("alarm_at", "u4", LOG),  # times below are in whole seconds: there may be a million records
         ("alarm_value", "f4", LOG),
@@ -61,11 +55,10 @@ def ledger_layout(arms: int, features: int) -> list[tuple[Any, ...]]:
         ("surprise", "f4", features),  # the context of the last request, for `explain`
         ("first", "u4", arms),  # when the candidate was first seen; 0 for candidates of the first request
         ("offered", "u4", arms),  # when the candidate was last on offer
-        ("plays", "i4", arms),
+        ("plays", "i4", arms),  # pages that showed the candidate in one of their slots
         ("clicks", "i4", arms),
         ("phase_plays", "i4", arms),
         ("phase_clicks", "i4", arms),
-        ("chance", "f4", arms),  # estimate of the probability to be chosen
     ]
 
 
@@ -87,7 +80,6 @@ def next_phase(book, now):
     book.phase_requests = 0
     book.phase_named = 0
     book.phase_anonymous = 0
-    book.drawn = 0.0
     for arm in range(book.plays.shape[0]):
         book.phase_plays[arm] = 0
         book.phase_clicks[arm] = 0
@@ -145,7 +137,7 @@ def note(book, report, signal, value, tested, testing, now):
 
 @kernel
 def is_evidence(book, arm, session, heard, heard_phase, share):
-    """Return whether the policy learns from this show of the arm.
+    """Return whether the policy learns from a page with this arm on top.
 
     `heard` has the arms for which the session has used its units in phase `heard_phase`. `share` bounds the units of requests
     without a session, where sessions ask the query too, in thousandths of the sessions' units in this phase; negative: all shows
@@ -159,17 +151,19 @@ def is_evidence(book, arm, session, heard, heard_phase, share):
 
 
 @kernel
-def count_show(book, arm, available, session, evidence, now):
-    """Count a request: the arm was put on top, and the arms of `available` were on offer."""
+def count_show(book, page, available, session, evidence, now):
+    """Count a request: the arms of the page were shown, and the arms of `available` were on offer."""
     if book.requests == 0:  # the row was made a moment earlier, and a replay knows only the request's time
         book.created = now
         book.began = now
     book.requests += 1
     book.phase_requests += 1
     book.seen = max(book.seen, now)
-    book.plays[arm] += 1
+    for arm in page:
+        book.plays[arm] += 1
+        if evidence:
+            book.phase_plays[arm] += 1
     if evidence:
-        book.phase_plays[arm] += 1
         if session:
             book.named += 1
             book.phase_named += 1
@@ -181,35 +175,6 @@ def count_show(book, arm, available, session, evidence, now):
 
 
 @kernel
-def count_draws(book, wins, draws, arm, available):
-    """Fold draws of the policy's choice, and the choice itself, into the running chances; return the chosen arm's chance.
-
-    The estimate looks back over as many draws as the phase has requests, so that draws from the first fifth of the phase have
-    almost no weight. It starts over with another phase or another set of candidates.
-    """
-    if book.offer != available:
-        book.offer = available
-        book.drawn = 0.0
-    kept = min(book.drawn, min(float(book.phase_requests), MOST_DRAWS))
-    book.drawn = kept + draws + 1.0
-    for a in range(book.chance.shape[0]):
-        if has(available, a):
-            before = float(book.chance[a]) * kept if kept > 0.0 else 0.0
-            book.chance[a] = (before + wins[a] + (1.0 if a == arm else 0.0)) / book.drawn
-    return float(book.chance[arm])
-
-
-@kernel
-def likeliest(book, available):
-    """Return the arm on offer with the highest chance, the first of equals."""
-    best, which = -1.0, -1
-    for a in range(book.chance.shape[0]):
-        if has(available, a) and book.chance[a] > best:
-            best, which = book.chance[a], a
-    return which
-
-
-@kernel
 def forget_arm(book, arm):
     """Clear an arm for another candidate."""
     book.first[arm] = 0
@@ -218,4 +183,3 @@ def forget_arm(book, arm):
     book.clicks[arm] = 0
     book.phase_plays[arm] = 0
     book.phase_clicks[arm] = 0
-    book.chance[arm] = 0.0

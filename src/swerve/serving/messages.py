@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -11,12 +12,15 @@ import msgspec
 from msgspec import Meta, Struct
 
 from swerve.core.errors import SwerveError
+from swerve.core.examination import SLOTS
 from swerve.serving.shapes import explained
 
 #: Years 1 to 9999 as unix seconds. A number outside is not a date: most likely it is in milliseconds.
 FIRST_SECOND, LAST_SECOND = -62135596800.0, 253402300799.0
 #: Queries that `GET /v1/queries` lists by default, and at most.
 LISTED, MOST_LISTED = 20, 1000
+#: The last position that an event may name: more results than any page shows.
+MOST_POSITION = 1000
 
 Seconds = Annotated[float, Meta(ge=FIRST_SECOND, le=LAST_SECOND, description="Unix seconds.")]
 Instant = Annotated[datetime, Meta(tz=True, description="RFC 3339, with an offset or Z.")]
@@ -34,14 +38,21 @@ class Refused(SwerveError):  # noqa: N818 - it names what happened to the reques
 
 
 class Candidate(Struct, forbid_unknown_fields=True, gc=False):
-    """One result on offer, with the time it was published."""
+    """One result on offer, with the time it was published and the search engine's score."""
 
     id: str
     published_at: Seconds | Instant | None = None
+    score: Annotated[float | None, Meta(description="The search engine's score: the higher, the better.")] = None
 
 
 #: The results on offer, best first as far as the caller knows.
 Candidates = list[str | Candidate]
+
+Locale = Annotated[
+    str | None, Meta(description="Language or region of the search, such as `en-US`: another locale is another query.")
+]
+Filter = Annotated[str | None, Meta(description="The filter that is set, in any form: another filter is another query.")]
+Segment = Annotated[str | None, Meta(description="The kind of user or application: another segment is another query.")]
 
 
 class RankRequest(Struct, forbid_unknown_fields=True, gc=False):
@@ -49,6 +60,10 @@ class RankRequest(Struct, forbid_unknown_fields=True, gc=False):
 
     query: str
     candidates: list[str | Candidate]
+    slots: Annotated[
+        int | None,
+        Meta(ge=1, le=SLOTS, description="Positions to fill, from the top; the rest is as given. Default: `policy.slots`."),
+    ] = None
     signals: Annotated[
         dict[str, float | None] | None,
         Meta(description="Numbers of your own, by their names in the configuration. Null means missing, as if it were left out."),
@@ -57,6 +72,9 @@ class RankRequest(Struct, forbid_unknown_fields=True, gc=False):
         str | None,
         Meta(description="Any id of the person who searches: another query of the same session soon after is a reformulation."),
     ] = None
+    locale: Locale = None
+    filter: Filter = None
+    segment: Segment = None
 
 
 class Asked(Struct, forbid_unknown_fields=True, gc=False):
@@ -64,23 +82,69 @@ class Asked(Struct, forbid_unknown_fields=True, gc=False):
 
     query: str
     candidates: Annotated[msgspec.Raw, Meta(extra={"decoded_as": Candidates})]
+    slots: Annotated[int | None, Meta(ge=1, le=SLOTS)] = None
     signals: dict[str, float | None] | None = None
     session: str | None = None
+    locale: str | None = None
+    filter: str | None = None
+    segment: str | None = None
 
     def read(self) -> Candidates:
         """Decode the candidates; raises `Refused`."""
         return read_candidates(self.candidates)
 
 
+class Event(Struct, forbid_unknown_fields=True, gc=False):
+    """Something that a user did on a ranking. It names a result, by its id or by its position."""
+
+    kind: Literal["click"]
+    result: Annotated[str | None, Meta(description="The id of the result.")] = None
+    position: Annotated[
+        int | None,
+        Meta(ge=1, le=MOST_POSITION, description="Instead of `result`: its position, from 1, in `shown`, else in the ranking."),
+    ] = None
+    id: Annotated[str | None, Meta(description="Any id of the event. A click on one result of a decision counts once anyway.")] = (
+        None
+    )
+    at: Annotated[Seconds | Instant | None, Meta(description="When it happened; kept in recordings.")] = None
+    value: Annotated[float, Meta(ge=1, le=1, description="The weight of the event; only 1 so far.")] = 1.0
+
+
 class FeedbackRequest(Struct, forbid_unknown_fields=True, gc=False):
-    """Feedback for a decision: the id of the clicked candidate, or null for no click. `clicked` is required."""
+    """Events on a ranking; an empty list says that nobody clicked. Any number of requests may follow each other for a decision."""
 
     decision: str
-    clicked: str | None
+    events: list[Event]
+    shown: Annotated[
+        list[str] | None,
+        Meta(description="The results that were really shown, from the top, where they differ from the ranking."),
+    ] = None
+
+
+class ObserveRequest(Struct, forbid_unknown_fields=True, gc=False):
+    """A ranking that Swerve did not make, with its events: it teaches like one that Swerve made."""
+
+    query: str
+    shown: Annotated[list[str | Candidate], Meta(description="The results that were shown, from the top.")]
+    events: list[Event]
+    at: Annotated[Seconds | Instant | None, Meta(description="When it was shown: within the feedback window. Default: now.")] = None
+    signals: dict[str, float | None] | None = None
+    session: str | None = None
+    locale: Locale = None
+    filter: Filter = None
+    segment: Segment = None
 
 
 class ShiftRequest(Struct, forbid_unknown_fields=True):
     """The body of an operator's shift: an empty object. The path has the query."""
+
+
+class Parts(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The parameters of `GET /v1/queries/{query}` and of a shift: the parts of the query's key besides its text."""
+
+    locale: str | None = None
+    filter: str | None = None
+    segment: str | None = None
 
 
 class ListRequest(Struct, forbid_unknown_fields=True):
@@ -97,10 +161,13 @@ class RankResponse(Struct, gc=False):
     """The order to show. A degraded answer has the given order, and no decision to send feedback for."""
 
     decision: Annotated[str | None, Meta(description="The token to send back with the feedback.")]
-    ranking: Annotated[list[str], Meta(description="The chosen candidate first, the rest as given.")]
-    explored: Annotated[bool, Meta(description="Whether another candidate was more likely to be chosen.")]
-    probability: Annotated[
-        float | None, Meta(description="Estimate of the probability with which the policy chose the first candidate.")
+    ranking: Annotated[list[str], Meta(description="All candidates: the slots that the policy has filled, then the rest as given.")]
+    propensities: Annotated[
+        list[float] | None,
+        Meta(description="For each slot from the top: estimate of the probability that the policy puts this result there."),
+    ]
+    explored: Annotated[
+        int | None, Meta(description="The first position, from 1, with a result that the policy would mostly not put there.")
     ]
     phase: Annotated[
         int | None, Meta(description="Phase of the query, from 1: each alarm and each restart of the policy begins one.")
@@ -117,10 +184,18 @@ class FeedbackResponse(Struct, gc=False):
 
     `learned`; `late`: counted, not learned (the policy has started over or dropped its record of that time, or the candidate is no
     longer in the query's record); `ignored`: counted, not learned (the session, or the requests without one, have used their units
-    of evidence in this phase); `expired`: outside the window, nothing is counted.
+    of evidence in this phase, or the click was below the slots that the policy fills); `expired`: outside the window, nothing is
+    counted.
     """
 
     status: Status
+
+
+class ObserveResponse(Struct, gc=False):
+    """The outcome of an observed ranking, and a decision for which further events can be sent."""
+
+    status: Status
+    decision: str
 
 
 class Error(Struct, omit_defaults=True):
@@ -166,9 +241,10 @@ class Alarm(Struct):
 
 
 class QueryState(Struct):
-    """The state of one query. Its text is null unless `store.store_queries` is set."""
+    """The state of one query. Its text and parts are null unless `store.store_queries` is set."""
 
     query: str | None
+    parts: Parts | None
     phase: int
     phases: int
     requests: int
@@ -181,10 +257,11 @@ class QueryState(Struct):
 
 
 class QuerySummary(Struct):
-    """One query of the list: its key in hexadecimal, and its text if `store.store_queries` is set."""
+    """One query of the list: its key in hexadecimal, and its text and parts if `store.store_queries` is set."""
 
     key: str
     query: str | None
+    parts: Parts | None
     requests: int
     phase: int
     seen: float
@@ -226,7 +303,7 @@ def read_candidates(raw: msgspec.Raw) -> Candidates:
         raise misshapen(trouble, Candidates, bytes(raw), "candidates") from None
 
 
-def ids_of(candidates: Candidates) -> list[str]:
+def ids_of(candidates: Sequence[str | Candidate]) -> list[str]:
     """Return the candidates' ids, in the given order."""
     return [c if type(c) is str else c.id for c in candidates]  # type: ignore[union-attr]
 
@@ -255,6 +332,38 @@ def normalise(text: str) -> str:
         return " ".join(text.lower().split())  # equal for ASCII, and faster
     # Folding can decompose (ΐ becomes three characters): composing again makes the normal form stable.
     return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).split())
+
+
+#: Separates the parts of a query's key; no text contains it.
+SEPARATOR = "\0"
+
+
+def key_text(query: str, locale: str | None = None, filter: str | None = None, segment: str | None = None) -> str:
+    """Return the text that identifies a query: its normal form, and the parts that are given.
+
+    >>> key_text(" Boots ", locale="en_US"), key_text("boots")
+    ('boots\\x00locale=en-us', 'boots')
+    """
+    text = normalise(query)
+    if locale is not None:
+        text += f"{SEPARATOR}locale={locale.casefold().replace('_', '-')}"
+    if filter is not None:
+        text += f"{SEPARATOR}filter={filter}"
+    if segment is not None:
+        text += f"{SEPARATOR}segment={segment}"
+    return text
+
+
+def parts_of(text: str | None) -> tuple[str | None, Parts | None]:
+    """Return the query and the parts in a text of `key_text`.
+
+    >>> parts_of("boots\\0locale=en-us")
+    ('boots', Parts(locale='en-us', filter=None, segment=None))
+    """
+    if text is None:
+        return None, None
+    query, *parts = text.split(SEPARATOR)
+    return query, Parts(**dict(part.split("=", 1) for part in parts))
 
 
 def misshapen(trouble: Exception, shape: Any, body: bytes, inside: str = "") -> Refused:

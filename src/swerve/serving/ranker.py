@@ -17,24 +17,31 @@ from typing import Any
 import numpy as np
 
 from swerve.core import engine, rng
+from swerve.core.examination import SLOTS
 from swerve.core.spec import pack
 from swerve.core.tables import nested, pool_dtype
 from swerve.serving import kernels
 from swerve.serving.arms import Arms, signed, written
 from swerve.serving.evidence import Evidence
-from swerve.serving.messages import ids_of, newest_of, normalise
+from swerve.serving.messages import Event, ids_of, key_text, newest_of
+from swerve.serving.outcomes import Outcome
 from swerve.serving.requests import Asking, Decided, Misplaced, Prepared
+from swerve.serving.responses import ARM_MASK, MOST_ARMS, NAMES, Responses
 from swerve.serving.rows import Place, Rows, Shelf, owner_of
-from swerve.serving.sessions import Sessions, name_of
+from swerve.serving.sessions import Sessions, Steady, name_of
 from swerve.serving.settings import Settings, shared_name
 from swerve.serving.tokens import NUMBER_BITS, Signed, Ticket
 from swerve.signals import begin_season, season_layout
 from swerve.store.protocol import Life
 
 HEX = set("0123456789abcdef")
+#: Begins a query's name that is its key.
+KEY = "key:"
 ASK = struct.Struct(f"={kernels.ASKED}q")
-FLOAT = struct.Struct("=d")
-ANSWER = struct.Struct(f"={kernels.ASKS - kernels.ASKED}q")
+ANSWER = struct.Struct(f"={kernels.ANSWERED - kernels.ASKED}q")
+CHANCES = struct.Struct(f"={SLOTS}d")
+CHANCES_AT = 8 * kernels.CHANCES  # bytes before them
+NO_CHANCES = (0.0,) * SLOTS
 #: The life of a ranker without a store.
 NO_STORE = Life(store=0, mark=0, id=1)
 
@@ -72,11 +79,13 @@ class Ranker:
         self.learnt = False  # whether what all queries share has changed since it was last written
         share = round(1000 * settings.anonymous_share) if settings.per_session else -1
         self.fixed = {shelf.arms: kernels.fixed_of(shelf.dtype, settings.plan, share) for shelf in self.rows.shelves}
-        self.work = np.zeros(64 + self.features)
+        self.work = np.zeros(max(self.features, 1))
+        self.responses = Responses(self)
         self._fact = struct.Struct(f"={kernels.FACTS + len(settings.numbers)}d")
         self._pick = picker(settings.numbers)
         self._none = [math.nan] * len(settings.numbers)
         self.one, self.many = self._arrays(1), self._arrays(128)
+        self._order = memoryview(self.one[1]).cast("B")
 
     def compile(self, shelf: Shelf) -> None:
         """Compile (or load) everything for one capacity, by one request to a row that nobody sees."""
@@ -85,8 +94,8 @@ class Ranker:
         shelf.take(place)
         self.arms.begin(place, 1, 0.0)
         before = self.pools.copy(), self.seasons.copy(), self.issued
-        self.rank([(place, Prepared(b"", "", list(ids)))], 0.0)
-        shelf.calls.credit(self.params, self.senses, shelf.table, place.index, place.owner, 0, 0, 0, 0, 0, 0, 1, 0.0, 0.0)
+        self.rank([(place, Prepared(b"", "", [*ids]))], 0.0)
+        self.responses.compile(place)
         shelf.calls.left(self.senses, shelf.table, place.index, place.owner, 0.0, 0.0)
         shelf.calls.shift(self.params, shelf.table, place.index, place.owner, 0.0)
         shelf.calls.vacate(self.params, shelf.table, place.index, place.owner, 0)
@@ -110,6 +119,7 @@ class Ranker:
     def forget_sessions(self) -> None:
         """What is known of sessions begins anew, as at a start."""
         self.sessions, self.evidence = Sessions(self.settings.reformulation), Evidence(self.settings.per_session)
+        self.steady = Steady(self.settings.steady)
 
     # ------------------------------------------------------------------ queries
     def key_of(self, text: str) -> bytes:
@@ -118,11 +128,11 @@ class Ranker:
         state.update(text.encode())
         return state.digest()
 
-    def key_from(self, text: str) -> bytes:
-        """The key of a query that a person names: by its text or, with `key:` before it, by its key in hexadecimal."""
-        if len(text) == 36 and text.startswith("key:") and set(text[4:]) <= HEX:
-            return bytes.fromhex(text[4:])
-        return self.key_of(normalise(text))
+    def key_from(self, text: str, parts: Mapping[str, str] | None = None) -> bytes:
+        """Return the key of a query that a person names: by its text and parts, or by `key:` and its key in hexadecimal."""
+        if len(text) == len(KEY) + 32 and text.startswith(KEY) and set(text[len(KEY) :]) <= HEX:
+            return bytes.fromhex(text[len(KEY) :])
+        return self.key_of(key_text(text, **(parts or {})))
 
     def word_of(self, text: str | None, key: bytes) -> int:
         """The random stream of a query. Without a seed it comes from the keyed hash: the record tells nothing about the text."""
@@ -178,12 +188,14 @@ class Ranker:
         """Decide for each request, in order. None: the request has more new candidates than there is room for.
 
         One compiled call decides consecutive requests whose rows lie in the same table, as long as no new candidate and no second
-        request of a session for the same query comes in between.
+        request of a session for the same query comes in between. A session that repeats its request is shown the same ranking.
         """
         if len(requests) == 1:
             ((place, request),) = requests
+            if request.session is not None and (again := self._again(place, request, now)) is not None:
+                return [again]
             asking = self._asking(place, request, now)
-            return [None] if asking is None else self._decide([asking], now)
+            return [None] if asking is None else self._decide([asking], [request], now)
         held: list[Place] = []
         try:
             return self._in_order(requests, now, held)
@@ -194,8 +206,17 @@ class Ranker:
     def _in_order(self, requests: Sequence[tuple[Place, Prepared]], now: float, held: list[Place]) -> list[Decided | None]:
         out: list[Decided | None] = []
         run: list[Asking] = []
+        asked: list[Prepared] = []
         shelf: Shelf | None = None
         heard: set[tuple[str, Place]] = set()  # sessions and queries of the run
+
+        def decide() -> None:
+            if run:
+                out.extend(self._decide(run, asked, now))
+                run.clear()
+                asked.clear()
+                heard.clear()
+
         for place, request in requests:
             if place.raw is None or place.raw != request.raw:
                 if not held:  # a row that grows must not push out the row of a later request
@@ -203,28 +224,44 @@ class Ranker:
                     for each in held:
                         each.pinned += 1
                 if run and any(candidate not in place.arms for candidate in request.ids()):
-                    out += self._decide(run, now)  # an arm may change hands: decide first what came before
-                    run = []
+                    decide()  # an arm may change hands: decide first what came before
             session = request.session
             if run and (place.shelf is not shelf or (session is not None and (session, place) in heard)):
-                out += self._decide(run, now)  # the session's earlier evidence must be counted first
-                run = []
-                heard.clear()
+                decide()  # the session's earlier evidence must be counted first
+            if session is not None and (again := self._again(place, request, now)) is not None:
+                decide()
+                out.append(again)
+                continue
             asking = self._asking(place, request, now)
             if asking is None:
-                out += [*self._decide(run, now), None] if run else [None]
-                run = []
+                decide()
+                out.append(None)
                 continue
             shelf = place.shelf
             if session is not None:
                 heard.add((session, place))
             run.append(asking)
-        return out + self._decide(run, now) if run else out
+            asked.append(request)
+        decide()
+        return out
+
+    def _again(self, place: Place, request: Prepared, now: float) -> Decided | None:
+        """Return the ranking that the session was shown a short time ago for the same candidates, or None."""
+        assert request.session is not None, "only a session can be recognised"
+        found = self.steady.find(name_of(request.session), place.key, request.slots, now)
+        if found is None or request.as_given:
+            return None
+        decided, raw = found
+        if decided.phase != place.shelf.numbers[place.index, place.shelf.at["phase"]]:
+            return None
+        if (raw is None or raw != request.raw) and set(decided.ranking) != set(request.ids()):
+            return None
+        return decided
 
     def _asking(self, place: Place, request: Prepared, now: float) -> Asking | None:
         """Give the candidates their arms and collect what the compiled call needs; None when there are too many candidates."""
         if place.query is None and self.settings.keep_text:
-            place.query = normalise(request.query)
+            place.query = request.text
             self.rows.recount(place)
         raw = request.raw
         if raw is None or place.raw != raw:  # most requests repeat the candidates of the one before
@@ -240,7 +277,7 @@ class Ranker:
         given = self._given(signals) if signals else self._none
         session = request.session
         if session is None:
-            return place, place.last, place.offer, place.mask, 0, published, given, -1, 0, 0.0, 0, 0
+            return place, 0, published, given, -1, 0, 0.0, 0, 0, request.slots, request.as_given
         left, owner, when, heard, phase = -1, 0, 0.0, 0, 0
         name = name_of(session)
         before = self.sessions.moved(name, place.key, now)
@@ -257,62 +294,105 @@ class Ranker:
                 if result in shorts:
                     heard |= 1 << shorts.index(result)
             heard = signed(heard)
-        return place, place.last, place.offer, place.mask, name, published, given, left, owner, when, heard, phase
+        return place, name, published, given, left, owner, when, heard, phase, request.slots, request.as_given
 
-    def _answers(self, run: list[Asking], now: float) -> tuple[list[Sequence[int]], list[float], int]:
+    def _answers(self, run: list[Asking], now: float) -> tuple[list[Sequence[int]], list[Sequence[float]], int]:
         """Decide requests whose rows lie in one table; return the call's answers, chances, and the first decision's number."""
         shelf = run[0][0].shelf
         single = len(run) == 1
+        first = (self.life.id << NUMBER_BITS | self.issued) + 1
         if single:  # packing by hand takes half the time of assigning to arrays
-            ((place, _, _, mask, session, newest, given, left, owner, when, heard, phase),) = run
-            asks, facts = self.one
-            ASK.pack_into(asks, 0, place.index, place.owner, mask, session != 0, left, owner, heard, phase)
-            self._fact.pack_into(facts, 0, newest, 0.0, when, *given)
+            ((place, session, newest, given, left, owner, when, heard, phase, slots, as_given),) = run
+            asks, orders, facts = self.one
+            count = len(place.order)
+            ASK.pack_into(
+                asks,
+                0,
+                place.index,
+                place.owner,
+                place.mask,
+                session != 0,
+                left,
+                owner,
+                heard,
+                phase,
+                count,
+                slots,
+                as_given,
+                first,
+            )
+            self._order[:count] = place.order
+            self._fact.pack_into(facts, 0, newest, when, *NO_CHANCES, *given)
         else:
-            places, _, _, masks, sessions, newests, givens, lefts, owners, whens, heards, phases = zip(*run, strict=True)
-            asks, facts = self._room_for(len(run))
+            places, sessions, newests, givens, lefts, owners, whens, heards, phases, slots_of, shown_as_given = zip(
+                *run, strict=True
+            )
+            asks, orders, facts = self._room_for(len(run))
             asks[:, kernels.ROW] = [place.index for place in places]
             asks[:, kernels.OWNER] = [place.owner for place in places]
-            asks[:, kernels.OFFER], asks[:, kernels.SESSION] = masks, [session != 0 for session in sessions]
+            asks[:, kernels.OFFER] = [place.mask for place in places]
+            asks[:, kernels.SESSION] = [session != 0 for session in sessions]
             asks[:, kernels.LEFT], asks[:, kernels.LEFT_OWNER] = lefts, owners
             asks[:, kernels.HEARD], asks[:, kernels.HEARD_PHASE] = heards, phases
-            facts[:, 0], facts[:, 2] = newests, whens
+            asks[:, kernels.CANDIDATES] = [len(place.order) for place in places]
+            asks[:, kernels.FILL], asks[:, kernels.AS_GIVEN] = slots_of, shown_as_given
+            asks[:, kernels.NUMBER] = range(first, first + len(run))
+            for k, place in enumerate(places):
+                orders[k, : len(place.order)] = np.frombuffer(place.order, np.uint8)
+            facts[:, kernels.NEWEST], facts[:, kernels.LEFT_AT] = newests, whens
             if self.names:
                 facts[:, kernels.FACTS :] = givens
         shelf.calls.rank(
             self.params, self.senses, shelf.table, shelf.words, self.fixed[shelf.arms], self.pools, self.seasons, self.work, asks,
-            facts, now, self.settings.draws,
+            orders, facts, now, self.settings.draws,
         )  # fmt: skip
         self.learnt = True
-        first = (self.life.id << NUMBER_BITS | self.issued) + 1
         self.issued += len(run)
         if single:
-            return [ANSWER.unpack_from(asks, ASK.size)], [FLOAT.unpack_from(facts, FLOAT.size)[0]], first
-        return asks[:, kernels.ASKED :].tolist(), facts[:, 1].tolist(), first
+            return [ANSWER.unpack_from(asks, ASK.size)], [CHANCES.unpack_from(facts, CHANCES_AT)], first
+        return (
+            asks[:, kernels.ASKED : kernels.ANSWERED].tolist(),
+            facts[:, kernels.CHANCES : kernels.CHANCES + SLOTS].tolist(),
+            first,
+        )
 
-    def _decide(self, run: list[Asking], now: float) -> list[Decided | None]:
+    def _decide(self, run: Sequence[Asking], requests: Sequence[Prepared], now: float) -> list[Decided | None]:
         """Decide requests whose rows lie in the same table."""
-        answers, chances, number = self._answers(run, now)
+        answers, chances, number = self._answers(list(run), now)
         out: list[Decided | None] = []
-        limited = self.evidence.limit > 0
-        for asking, answer, chance in zip(run, answers, chances, strict=True):
-            place, ids, offer, session = asking[0], asking[1], asking[2], asking[4]
-            arm, code, phase, explored, report, signal, evidence = answer
-            if arm < 0:
-                if arm == kernels.MISPLACED:
+        limited, steady = self.evidence.limit > 0, self.settings.steady > 0.0
+        for asking, request, answer, chance in zip(run, requests, answers, chances, strict=True):
+            place, session = asking[0], asking[1]
+            filled, start, phase, explored, report, signal, evidence, seen = answer[:8]
+            if filled < 0:
+                if filled == kernels.MISPLACED:
                     raise Misplaced(place)
                 out.append(None)
                 number += 1
                 continue
-            at = offer.index(arm)
             if not place.dirty:
                 self.mark(place, now)
-            short = place.shorts[arm]
+            ids, shorts, order = place.ids, place.shorts, place.order
+            page: list[int] = []
+            ranking: list[Any] = []
+            shown: list[int] = []
+            for code in answer[8 : 8 + filled]:
+                arm = code & ARM_MASK
+                page += (code, shorts[arm] & NAMES)
+                ranking.append(ids[arm])
+                shown.append(arm)
+            if bytes(shown) == order[:filled]:
+                ranking = place.last
+            else:
+                ranking += [ids[arm] for arm in order if arm not in shown]
             if evidence and session and limited:
-                self.evidence.shown(session, place.key, phase, short)
-            order = ids if at == 0 else [ids[at], *ids[:at], *ids[at + 1 :]]
-            token = Signed(place.key, code, phase, number, short, session, evidence != 0)
-            out.append(Decided(order, token, chance, explored != 0, phase, report, signal))
+                self.evidence.shown(session, place.key, phase, [shorts[arm] for arm in shown])
+            token = Signed(place.key, start, phase, number, session, evidence != 0, seen, place.mask, tuple(page))
+            decided = Decided(ranking, token, list(chance[:filled]), explored, phase, report, signal, now)
+            if session and steady and not request.as_given:
+                kept = Decided(ranking, token, decided.chances, explored, phase, 0, 0, now, again=True)
+                self.steady.keep(session, place.key, kept, place.raw)
+            out.append(decided)
             number += 1
         return out
 
@@ -327,42 +407,28 @@ class Ranker:
         return [math.nan if (number := given.get(name)) is None else number for name in self.names]
 
     def _room_for(self, count: int) -> Any:
-        """Arrays for so many requests."""
+        """Return arrays for this many requests."""
         if len(self.many[0]) < count:
             self.many = self._arrays(max(count, 128))
-        asks, facts = self.many
-        return asks[:count], facts[:count]
+        return tuple(array[:count] for array in self.many)
 
     def _arrays(self, count: int) -> Any:
-        return np.zeros((count, kernels.ASKS), np.int64), np.zeros((count, kernels.FACTS + len(self.settings.numbers)))
+        facts = np.zeros((count, kernels.FACTS + len(self.settings.numbers)))
+        return np.zeros((count, kernels.ASKS), np.int64), np.zeros((count, MOST_ARMS), np.uint8), facts
 
     # ------------------------------------------------------------------ feedback, shifts
-    def feedback(self, place: Place, ticket: Ticket, clicked: str | None, now: float) -> int:
-        """Feedback for a decision of this query, which was not used before; what became of it: `kernels.LEARNED`, `LATE`,
-        `IGNORED`."""
-        arm = ticket.arm if ticket.arm < len(place.ids) else -1
-        if arm >= 0 and (place.ids[arm] is None or place.shorts[arm] != ticket.top):
-            arm = -1
-        top = clicked is not None and self.rows.short(clicked) == ticket.top
-        evidence = ticket.evidence
-        if top and ticket.session and self.evidence.limit and ticket.life == self.life.mark:
-            evidence = self.evidence.clicked(ticket.session, place.key, ticket.phase, ticket.top, shown=evidence)
-        generation = ticket.generation
-        if clicked is not None and top and arm < 0:
-            # the place is another's by now, or a crash has undone what gave it: the click still counts for the candidate
-            arm, generation = place.arms.get(clicked, -1), -1
-            if arm < 0:
-                spare = self.arms.free(place, set(place.arms.values()), now)  # nobody has to go for it
-                if spare is not None:
-                    self.rows.name(place, spare, clicked)
-                    self.rows.recount(place)
-                    arm = spare
-        self.mark(place, now)
-        outcome = place.shelf.calls.credit(
-            self.params, self.senses, place.shelf.table, place.index, place.owner, arm, generation, ticket.start, ticket.phase,
-            1 if top else 0, 0 if clicked is None else 1, 1 if evidence else 0, ticket.at, now,
-        )  # fmt: skip
-        return written(place, outcome)
+    def feedback(
+        self,
+        place: Place,
+        ticket: Ticket,
+        number: int,
+        before: Outcome,
+        events: Sequence[Event],
+        shown: Sequence[str] | None,
+        now: float,
+    ) -> Outcome:
+        """Apply feedback to the decision `number` of this query and return its outcome; see `Responses.apply`."""
+        return self.responses.apply(place, ticket, number, before, events, shown, now)
 
     def shift(self, place: Place, now: float) -> int:
         """Somebody who knows says that this query has shifted: it starts over. The new phase."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from swerve.serving.messages import RankRequest
+from swerve.serving.messages import Candidates, Event
 from swerve.serving.ranker import Ranker
-from swerve.serving.requests import Decided
+from swerve.serving.requests import Decided, Prepared
 
 #: Bytes that are written to the file at a time.
 BUFFER = 1 << 16
@@ -25,24 +25,30 @@ class Head(msgspec.Struct, tag="swerve"):
     life: int
     issued: int
     shared: dict[str, bytes]
-    format: int = 2
+    format: int = 3
 
 
 class Ranked(msgspec.Struct, tag="rank"):
-    """A decided request: its time, the decision's number and the first candidate."""
+    """A decided request: its time, the decision's number, the slots that were filled, and what the request had."""
 
     now: float
     number: int
-    top: str
-    request: RankRequest
+    page: list[str]
+    query: str  # see `messages.key_text`
+    candidates: Candidates
+    signals: dict[str, float | None] | None
+    session: str | None
+    slots: int
+    as_given: bool = False
 
 
-class Answered(msgspec.Struct, tag="feedback"):
-    """The first feedback for a decision."""
+class Answered(msgspec.Struct, tag="feedback", omit_defaults=True):
+    """Feedback for a decision that was no repeat."""
 
     now: float
     number: int
-    clicked: str | None
+    events: list[Event]
+    shown: list[str] | None = None
 
 
 class Shifted(msgspec.Struct, tag="shift"):
@@ -67,13 +73,19 @@ class Recorder:
     def _write(self, line: Line) -> None:
         self._file.write(self._encode(line) + b"\n")
 
-    def ranked(self, request: RankRequest, decided: Decided, now: float) -> None:
+    def ranked(self, request: Prepared, decided: Decided, now: float) -> None:
         """Record a decided request."""
-        self._write(Ranked(now, decided.signed.number, decided.ranking[0], request))
+        page = decided.ranking[: len(decided.chances)]
+        self._write(
+            Ranked(
+                now, decided.signed.number, page, request.text, request.read(), request.signals, request.session, request.slots,
+                request.as_given,
+            )
+        )  # fmt: skip
 
-    def answered(self, number: int, clicked: str | None, now: float) -> None:
+    def answered(self, number: int, events: list[Event], shown: list[str] | None, now: float) -> None:
         """Record feedback."""
-        self._write(Answered(now, number, clicked))
+        self._write(Answered(now, number, events, shown))
 
     def shifted(self, query: str, now: float) -> None:
         """Record an operator's shift."""

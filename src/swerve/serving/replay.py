@@ -11,29 +11,30 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from swerve.core.decisions import decode
 from swerve.core.errors import SwerveError
-from swerve.serving.messages import normalise
-from swerve.serving.ranker import Ranker
+from swerve.serving.outcomes import Outcome
+from swerve.serving.ranker import KEY, Ranker
 from swerve.serving.recording import Answered, Head, Line, Ranked, Shifted
 from swerve.serving.requests import Decided, Prepared
 from swerve.serving.rows import Place
 from swerve.serving.settings import Settings
-from swerve.serving.tokens import Ticket
+from swerve.serving.tokens import NUMBER_BITS, Ticket
 from swerve.store.protocol import Life
 
 #: Lines between two calls of `progress`.
 PROGRESS_EVERY = 256
+#: Decisions whose feedback is awaited; bounds the memory. The oldest are dropped first.
+MOST_OPEN = 1_000_000
 
 
 class Replayed(msgspec.Struct):
     """The result of a replay."""
 
     requests: int = 0
-    same: int = 0  # rankings with the same candidate on top as recorded
-    first_difference: int | None = None  # the line of the first ranking with another candidate on top
+    same: int = 0  # rankings with the same results in the same slots as recorded
+    first_difference: int | None = None  # the line of the first ranking with another page
     feedback: int = 0
-    clicks: int = 0  # on the candidate on top
+    clicks: int = 0
     queries: int = 0
     alarms: int = 0
     shifts: int = 0  # queries with a shift that was found or reported by an operator
@@ -58,7 +59,7 @@ class Replay:
         self.path, self.query_key, self.settings_of = path, query_key, settings_of
         self.ranker: Ranker | None = None
         self.counts = Replayed()
-        self._tickets: dict[int, tuple[Place, Ticket, str]] = {}
+        self._open: dict[int, Opened] = {}
 
     def run(self, progress: Callable[[int], None] = lambda read: None) -> Replayed:
         """Play the recording; `progress` is called with the number of bytes read."""
@@ -96,39 +97,51 @@ class Replay:
         self.ranker.forget_sessions()
 
     def _rank(self, ranker: Ranker, line: Ranked, number: int) -> None:
-        text = normalise(line.request.query)
-        key = ranker.key_of(text)
-        place = ranker.rows.get(key) or ranker.fresh(key, text, len(line.request.candidates), line.now)
+        key = ranker.key_of(line.query)
+        place = ranker.rows.get(key) or ranker.fresh(key, line.query, len(line.candidates), line.now)
         if place is None:
             raise SwerveError(f"{self.path}:{number}: more queries than store.cache_mb of the recording's configuration holds")
-        request = line.request
-        prepared = Prepared(key, request.query, request.candidates, None, request.signals, request.session)
+        prepared = Prepared(key, line.query, line.candidates, None, line.signals, line.session, line.slots, line.as_given)
         decided = ranker.rank([(place, prepared)], line.now)[0]
         self.counts.requests += 1
-        if decided is not None and decided.ranking[0] == line.top:
+        if decided is not None and decided.ranking[: len(decided.chances)] == line.page:
             self.counts.same += 1
         elif self.counts.first_difference is None:
             self.counts.first_difference = number
         if decided is not None:
-            ticket = ticket_of(decided, line.now, ranker.life)
-            self._tickets[line.number] = (place, ticket, decided.ranking[0])
+            ticket = ticket_of(decided, ranker.life)
+            self._open[line.number] = Opened(place, ticket, Outcome(0, ticket.seen))
+            if len(self._open) > MOST_OPEN:
+                del self._open[next(iter(self._open))]
 
     def _answer(self, ranker: Ranker, line: Answered) -> None:
-        if line.number not in self._tickets:
+        opened = self._open.get(line.number)
+        if opened is None:
             return  # a decision from before the recording
-        place, ticket, top = self._tickets.pop(line.number)
-        ranker.feedback(place, ticket, line.clicked, line.now)
+        before = opened.outcome
+        opened.outcome = ranker.feedback(opened.place, opened.ticket, line.number, before, line.events, line.shown, line.now)
         self.counts.feedback += 1
-        self.counts.clicks += line.clicked == top
+        self.counts.clicks += opened.outcome.heard.bit_count() - before.heard.bit_count()
 
     def _shift(self, ranker: Ranker, line: Shifted) -> None:
-        place = ranker.rows.get(ranker.key_from(line.query))
+        place = ranker.rows.get(ranker.key_from(line.query) if line.query.startswith(KEY) else ranker.key_of(line.query))
         if place is not None:
             ranker.shift(place, line.now)
 
 
-def ticket_of(decided: Decided, now: float, life: Life) -> Ticket:
+class Opened(msgspec.Struct):
+    """A decision of the recording, for which feedback may come."""
+
+    place: Place
+    ticket: Ticket
+    outcome: Outcome
+
+
+def ticket_of(decided: Decided, life: Life) -> Ticket:
     """Return the content of the token of a decision."""
-    key, code, phase, number, top, session, evidence = decided.signed
-    arm, generation, start = decode(code)
-    return Ticket(key, arm, generation, start, phase, now, life.store, life.mark, number, top, session, evidence)
+    key, start, phase, number, session, evidence, seen, offer, page = decided.signed
+    offer &= (1 << 64) - 1
+    mark = (1 << NUMBER_BITS) - 1
+    return Ticket(
+        key, start, phase, decided.at, life.store, life.mark, number & mark, session, evidence, seen, offer, page[::2], page[1::2]
+    )

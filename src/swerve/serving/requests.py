@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from swerve.serving.messages import Candidates, RankRequest, ids_of, read_candidates
+from swerve.core.examination import SLOTS
+from swerve.serving.messages import Candidates, ids_of, read_candidates
 from swerve.serving.rows import Place
 from swerve.serving.tokens import Signed
 
@@ -25,11 +26,13 @@ class Prepared(msgspec.Struct, gc=False):
     """
 
     key: bytes
-    query: str
+    text: str  # identifies the query, see `messages.key_text`
     candidates: Candidates | None
     raw: msgspec.Raw | None = None
     signals: dict[str, float | None] | None = None
     session: str | None = None
+    slots: int = SLOTS
+    as_given: bool = False  # whether the given order is shown as it is
 
     def read(self) -> Candidates:
         """Return the candidates, decoding them if needed: a row that has left memory no longer remembers them."""
@@ -42,24 +45,22 @@ class Prepared(msgspec.Struct, gc=False):
         """Return the candidates' ids, in the given order."""
         return ids_of(self.read())
 
-    def request(self) -> RankRequest:
-        """Return the request as the caller sent it."""
-        return RankRequest(self.query, self.read(), self.signals, self.session)
-
 
 class Decided(msgspec.Struct, gc=False):
     """A ranking: the order to show, and everything that its feedback needs."""
 
     ranking: list[str]
     signed: Signed
-    chance: float
-    explored: bool
+    chances: list[float]  # of each slot, see `kernels.CHANCES`
+    explored: int  # the slot of the explored result, −1 for none
     phase: int
     report: int  # report bits of the policy, see `swerve.core.contract`
     signal: int  # the signal that raised an alarm
+    at: float  # when it was made
+    again: bool = False  # whether the session had been shown it before, so that nothing was decided now
 
 
-#: A request whose candidates have arms: row, ids in the given order, their arms, their mask, session (0 for none), publication
-#: time of the newest candidate, the caller's numbers, the row that the session came from (if it lies in the same table; negative
-#: for none), that row's owner and the time, and the arms on which the session has spent its evidence, with the phase of that.
-Asking = tuple[Place, list[str], list[int], int, int, float, Sequence[float], int, int, float, int, int]
+#: A request whose candidates have arms: row, session (0 for none), publication time of the newest candidate, the caller's numbers,
+#: the row that the session came from (if it lies in the same table; negative for none), that row's owner and the time, the arms on
+#: which the session has spent its evidence, with the phase of that, the slots to fill, and whether the given order is shown unchanged.
+Asking = tuple[Place, int, float, Sequence[float], int, int, float, int, int, int, bool]

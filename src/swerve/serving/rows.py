@@ -105,7 +105,7 @@ class Place:
         "key",
         "last",
         "mask",
-        "offer",
+        "order",
         "owner",
         "pinned",
         "published",
@@ -134,7 +134,7 @@ class Place:
         self.raw: msgspec.Raw | None = None  # those candidates as they were sent
         self.published = math.nan  # when the newest of them was published
         self.mask = 0
-        self.offer: list[int] = []
+        self.order = b""  # their arms in the given order, one byte each
 
     def name(self, arm: int, candidate: str, short: int) -> None:
         """Give an arm to a candidate, whose hash is `short`."""

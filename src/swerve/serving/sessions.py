@@ -1,9 +1,15 @@
-"""The last query of each session, so that a reformulation can be counted for the query before it.
+"""The last query of each session, so that a reformulation can be counted for the query before it, and the last order that a session
+was shown, so that a reload or the next page brings no other order.
 
-Kept in memory only, bounded, under a hash: a restart loses a few reformulations.
+Kept in memory only, bounded, under a hash: a restart loses a few reformulations, and a reload after it may bring another order.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from swerve.serving.requests import Decided
 
 #: Sessions that are remembered at most; bounds the memory.
 MOST = 50_000
@@ -42,3 +48,32 @@ class Sessions:
         if before is None or before[0] == key or now - before[1] > self.window:
             return None
         return before
+
+
+class Steady:
+    """The last ranking of each session for each query, for at least the last `most` / 2 of them and at most `most`.
+
+    A ranking is shown again within `seconds`, while the query is in the same phase and the candidates are the same.
+    """
+
+    def __init__(self, seconds: float, most: int = MOST) -> None:
+        self.seconds, self.half = seconds, most // 2
+        self._young: dict[tuple[int, bytes], tuple[Decided, Any]] = {}
+        self._old: dict[tuple[int, bytes], tuple[Decided, Any]] = {}
+
+    def find(self, name: int, key: bytes, slots: int, now: float) -> tuple[Decided, Any] | None:
+        """Return the ranking that the session was shown a short time ago, and its candidates as they were sent."""
+        found = self._young.get((name, key)) or self._old.get((name, key))
+        if (
+            found is None
+            or not 0.0 <= now - found[0].at <= self.seconds
+            or len(found[0].chances) != min(slots, len(found[0].ranking))
+        ):
+            return None
+        return found
+
+    def keep(self, name: int, key: bytes, decided: Decided, raw: Any) -> None:
+        """Remember a ranking."""
+        if len(self._young) >= self.half and (name, key) not in self._young:
+            self._old, self._young = self._young, {}
+        self._young[name, key] = decided, raw

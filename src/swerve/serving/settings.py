@@ -26,7 +26,9 @@ class Settings(NamedTuple):
     arms: int = 64
     forget: float = 7 * DAY  # seconds without an offer after which a candidate gives its arm to a new one
     reformulation: float = 60.0  # seconds in which another query of the same session is a reformulation
-    draws: int = 2  # draws of each decision from which `probability` is estimated
+    slots: int = 10  # positions that a request fills unless it names another number
+    draws: int = 8  # draws of each page from which `propensities` are estimated
+    steady: float = 120.0  # seconds in which a session is shown the same order for the same query and candidates
     budget: int = 576 << 20  # bytes of memory for queries
     seed: int | None = None  # of the random streams; None: from the query key
     keep_text: bool = False  # whether the text of queries is kept

@@ -1,9 +1,10 @@
 """Decision tokens: signed, and complete for feedback, so that the service keeps no table of open decisions.
 
-A token is 90 bytes as 120 characters of URL-safe base64: a version, flags, the query's key, the decision's code (arm, generation,
-start) and its phase, the time, the store and its life, the decision's number in that life, keyed hashes of the candidate on top and
-of the session, and a keyed BLAKE2b tag over all of them. It is signed, not encrypted: it contains no text, and its content is of no
-use without the service.
+A token has a version, flags, the query's key, the policy's start and the query's phase, the time, the store and its life, the
+decision's number in that life, a keyed hash of the session, the candidates on offer, the slots that count as seen, for each slot
+the arm, its generation and a keyed hash of the candidate, and a keyed BLAKE2b tag over all of them, as URL-safe base64: 132
+characters for one slot, 204 for ten. It is signed, not encrypted: it contains no text, and its content is of no use without the
+service.
 
 Store and life are random numbers, so that no two decisions have the same token, whatever was restored, copied or deleted.
 """
@@ -15,26 +16,33 @@ import struct
 from binascii import Error, a2b_base64, b2a_base64
 from collections.abc import Iterable
 from hmac import compare_digest
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from swerve.core.decisions import CODE_BITS, decode
+from swerve.core.decisions import START_BITS
 from swerve.core.errors import SwerveError
+from swerve.core.examination import SLOTS
 from swerve.store.protocol import Life
 
 #: Version of the layout below.
-VERSION = 2
+VERSION = 3
 #: Bytes of the tag: 128 bits cannot be guessed.
 TAG = 16
-#: Characters of a token. Its 90 bytes are a multiple of three: no padding, no spare bits, one text for each token.
-LENGTH = 120
 #: Bits of a decision's number in its life. The id of the life in the store stands above them.
 NUMBER_BITS = 40
 #: Bytes of a token key: at least 128 bits, and no more than BLAKE2b takes.
 SHORTEST_KEY, LONGEST_KEY = 16, 64
+#: Bits of a candidate's hash in a token: enough to tell the results of one page apart.
+NAME_BITS = 32
 
-_LAYOUT = struct.Struct("<BB16sQdQQQQQ")
-_PHASES = (1 << 64 - CODE_BITS) - 1
+_HEAD = struct.Struct("<BBBH16sQdQQQQQ")
+_PAGES = tuple(struct.Struct("<" + "HI" * slots) for slots in range(SLOTS + 1))
+#: Characters of a token by its number of slots. The bytes are a multiple of three: no padding, no spare bits, one text per token.
+LENGTHS = tuple((_HEAD.size + page.size + TAG) * 4 // 3 for page in _PAGES)
+_PHASES = (1 << 64 - START_BITS) - 1
+_STARTS = (1 << START_BITS) - 1
 _NUMBERS = (1 << NUMBER_BITS) - 1
+_WORDS = (1 << 64) - 1
 _TO_URL = bytes.maketrans(b"+/", b"-_")
 _FROM_URL = bytes.maketrans(b"-_+/", b"+/!!")  # `+` and `/` must fail: they would make a second text for a token
 
@@ -47,40 +55,42 @@ class Ticket(NamedTuple):
     """The content of a decision token."""
 
     key: bytes
-    arm: int
-    generation: int
     start: int
     phase: int
     at: float
     store: int
     life: int
     number: int  # in its life
-    top: int  # keyed hash of the candidate on top
     session: int  # keyed hash of the session, 0 for none
     evidence: bool  # whether the show counts as evidence
+    seen: int  # the slots that count as seen, as a mask
+    offer: int  # the arms on offer, as a mask
+    codes: tuple[int, ...]  # by slot: the arm and its generation, see `swerve.core.decisions`
+    names: tuple[int, ...]  # by slot: keyed hash of the candidate
 
 
 class Signed(NamedTuple):
-    """The content of a decision's token besides its time and life."""
+    """The content of a decision's token besides its time and life. `page` has a code and a name for each slot."""
 
     key: bytes
-    code: int  # see `swerve.core.decisions`
+    start: int
     phase: int  # the ledger's
     number: int
-    top: int
     session: int
     evidence: bool
+    seen: int
+    offer: int
+    page: tuple[int, ...]
 
 
 class Tokens:
     """Signs and reads decision tokens. The first key signs, all keys are accepted: there are two after a rotation.
 
-    >>> from swerve.core.decisions import encode
     >>> tokens = Tokens((b"k" * 32,), Life(store=1, mark=2, id=3))
-    >>> text = tokens.sign(Signed(b"q" * 16, encode(3, 0, 1), phase=7, number=5, top=9, session=0, evidence=True), at=1e9)
+    >>> text = tokens.sign(Signed(b"q" * 16, 1, 7, number=5, session=0, evidence=True, seen=1, offer=8, page=(3, 9)), at=1e9)
     >>> ticket = tokens.read(text)
-    >>> ticket.arm, ticket.phase, ticket.store, ticket.life, ticket.number, ticket.top
-    (3, 7, 1, 2, 5, 9)
+    >>> ticket.start, ticket.phase, ticket.store, ticket.life, ticket.number, ticket.codes, ticket.names
+    (1, 7, 1, 2, 5, (3,), (9,))
     >>> tokens.read(text.swapcase())
     Traceback (most recent call last):
     swerve.serving.tokens.Forged: the decision token was not issued by this service, or was changed on the way
@@ -100,39 +110,48 @@ class Tokens:
 
     def sign_many(self, decisions: Iterable[Signed], at: float) -> list[str]:
         """Return the tokens of decisions that were made at one time."""
-        pack, copy, (store, mark, _) = _LAYOUT.pack, self._states[0].copy, self.life
+        pack, copy, (store, mark, _) = _HEAD.pack, self._states[0].copy, self.life
         raw: list[bytes] = []
-        for key, code, phase, number, top, session, evidence in decisions:
+        lengths: list[int] = []
+        for key, start, phase, number, session, evidence, seen, offer, page in decisions:
+            slots = len(page) // 2
+            word = start & _STARTS | (phase & _PHASES) << START_BITS
             payload = pack(
-                VERSION, evidence, key, code | (phase & _PHASES) << CODE_BITS, at, store, mark, number & _NUMBERS, top, session
-            )
+                VERSION, evidence, slots, seen, key, word, at, store, mark, number & _NUMBERS, session, offer & _WORDS
+            ) + _PAGES[slots].pack(*page)
             state = copy()
             state.update(payload)
             raw += (payload, state.digest())
+            lengths.append(LENGTHS[slots])
         # The bytes of a token are a multiple of three, so that all tokens can be encoded together.
         text = b2a_base64(b"".join(raw), newline=False).translate(_TO_URL).decode("ascii")
-        if len(text) == LENGTH:
+        if len(lengths) == 1:
             return [text]
-        return [text[start : start + LENGTH] for start in range(0, len(text), LENGTH)]
+        ends = list(accumulate(lengths, initial=0))
+        return [text[start:end] for start, end in pairwise(ends)]
 
     def read(self, text: str) -> Ticket:
         """Return the content of a token; raises `Forged` unless one of the keys has signed exactly this text."""
-        if len(text) != LENGTH or not text.isascii():
+        if len(text) not in LENGTHS or not text.isascii():
             raise Forged(
-                f"the decision token has {len(text)} characters; it must be the {LENGTH} ASCII characters of an answer to rank"
+                f"the decision token has {len(text)} characters; it must be the text of an answer to rank, "
+                f"{LENGTHS[0]} to {LENGTHS[-1]} ASCII characters"
             )
         try:
             raw = a2b_base64(text.encode("ascii").translate(_FROM_URL), strict_mode=True)
         except Error:
             raise Forged("the decision token is not URL-safe base64; it must be the text of an answer to rank") from None
         payload, tag = raw[:-TAG], raw[-TAG:]
-        if len(payload) != _LAYOUT.size or not any(compare_digest(tag, self._tag(state, payload)) for state in self._states):
+        if not any(compare_digest(tag, self._tag(state, payload)) for state in self._states):
             raise Forged("the decision token was not issued by this service, or was changed on the way")
-        version, evidence, key, code, at, store, life, number, top, session = _LAYOUT.unpack(payload)
+        version, evidence, slots, seen, key, word, at, store, life, number, session, offer = _HEAD.unpack_from(payload)
         if version != VERSION:
             raise Forged(f"the decision token has version {version}; this service reads version {VERSION}")
-        arm, generation, start = decode(code)
-        return Ticket(key, arm, generation, start, code >> CODE_BITS, at, store, life, number, top, session, bool(evidence))
+        page = _PAGES[slots].unpack_from(payload, _HEAD.size)
+        return Ticket(
+            key, word & _STARTS, word >> START_BITS, at, store, life, number, session, bool(evidence), seen, offer, page[::2],
+            page[1::2],
+        )  # fmt: skip
 
     @staticmethod
     def _tag(state: hashlib.blake2b, payload: bytes) -> bytes:

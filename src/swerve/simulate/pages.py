@@ -117,7 +117,7 @@ def play_pages(
             seen = present(spec, table[query], pools[group], shown, cursor.t, now)
             clicks = browse(env, facts, segments, cursor, shown)
             if clicks != 0:
-                respond(spec, table[query], pools[group], shown, seen, np.int64(0), clicks, cursor.t, now, now)
+                respond(spec, table[query], pools[group], shown, seen, np.int64(0), shown, clicks, cursor.t, now, now)
                 tally.searches += 1
         while clicks != 0:
             tally.clicks += float(clicks & 1)

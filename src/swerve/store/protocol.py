@@ -17,7 +17,7 @@ Order = Literal["traffic", "shifted"]
 
 DAY = 86_400.0  # seconds; a row stores the day on which its query was last asked
 EXPIRED_AT_ONCE = 1000  # rows or ids that one call of `expire` removes at most, so that commits get their turn
-#: Rows and ids that the message of a `Conflict` names.
+#: Rows that the message of a `Conflict` names.
 NAMED = 3
 
 #: The numbers of a row as its checksum covers them: version, layout, day, level, shifted.
@@ -77,7 +77,10 @@ class Size(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """Changes that become durable together: rows (one per key), used decision ids with outcomes, this worker's pooled records."""
+    """Changes that become durable together: rows (one per key), outcomes of used decisions by id, this worker's pooled records.
+
+    An outcome is a number ≥ 0 of any size. It takes the place of an earlier one.
+    """
 
     rows: list[Row] = field(default_factory=list)
     used: list[tuple[int, int]] = field(default_factory=list)
@@ -89,7 +92,7 @@ class StoreError(SwerveError):
 
     `keys` names the rows at fault, if known: the other rows of a batch can be committed without them. `uncertain` is True if the
     commit may or may not have happened: the same batch, tried again, then raises a `Conflict` that shows the batch's own versions
-    and outcomes as stored.
+    as stored.
     """
 
     def __init__(self, kind: Kind, message: str, *, keys: Iterable[bytes] = (), uncertain: bool = False) -> None:
@@ -98,17 +101,16 @@ class StoreError(SwerveError):
 
 
 class Conflict(StoreError):  # noqa: N818 - named after the event
-    """Stored rows or decision ids differ from those that the batch expects; nothing of the batch was written.
+    """Stored rows have other versions than the batch expects; nothing of the batch was written.
 
-    `versions` has the stored version of each such row (0: no such row), `used` the outcome of each id that was used before.
+    `versions` has the stored version of each such row (0: no such row).
     """
 
-    def __init__(self, versions: Mapping[bytes, int], used: Mapping[int, int]) -> None:
+    def __init__(self, versions: Mapping[bytes, int]) -> None:
         said = [f"row {key.hex()} is stored at version {version}" for key, version in versions.items()]
-        said += [f"decision {number} was used before, with outcome {outcome}" for number, outcome in used.items()]
         more = f" and {len(said) - NAMED} more" if len(said) > NAMED else ""
         super().__init__("conflict", f"nothing was committed: {'; '.join(said[:NAMED])}{more}; load again and retry", keys=versions)
-        self.versions, self.used = dict(versions), dict(used)
+        self.versions = dict(versions)
 
 
 class Damaged(StoreError):  # noqa: N818 - named after the event

@@ -146,8 +146,7 @@ class SQLiteStore(Opened):
                 with self._writing() as writer:
                     if update(writer, old) + insert(writer, new, self._holes) != len(batch.rows):
                         raise _Mismatch
-                    if use(writer, batch.used) != len(batch.used):
-                        raise _Mismatch
+                    use(writer, batch.used)
                     writer.executemany(
                         "INSERT OR REPLACE INTO groups(name, worker, crc, record) VALUES (?, ?, ?, ?)",
                         [(name, self.worker, zlib.crc32(record), record) for name, record in batch.groups.items()],
@@ -162,9 +161,8 @@ class SQLiteStore(Opened):
             self._count += len(new)
 
     def _conflict(self, batch: Batch) -> SwerveError:
-        """Return an error that names the conflicting rows and ids, after the batch was rolled back."""
+        """Return an error that names the conflicting rows, after the batch was rolled back."""
         stored: dict[bytes, int] = {}
-        used: dict[int, int] = {}
         writer = self._writer
         assert writer is not None
         try:
@@ -172,13 +170,11 @@ class SQLiteStore(Opened):
                 found = writer.execute("SELECT version FROM rows WHERE key = ?", (row.key,)).fetchone()
                 if (found[0] if found else 0) != row.version - 1:
                     stored[row.key] = found[0] if found else 0
-            for start in range(0, len(batch.used), AT_ONCE):
-                used |= outcomes(writer, [number for number, _ in batch.used[start : start + AT_ONCE]])
         except sqlite3.Error as error:
             return translated(error, self.path)
-        if not stored and not used:
-            return SwerveError("a batch names the same row or decision twice; it must hold each key and each id once")
-        return Conflict(stored, used)
+        if not stored:
+            return SwerveError("a batch names the same row twice; it must hold each key once")
+        return Conflict(stored)
 
     def _to_blame(self, rows: Sequence[Row]) -> tuple[bytes, ...]:
         """Return the rows of a failed batch that cannot be read; if all can, the new rows, which have no page to go to."""

@@ -15,9 +15,14 @@ UPDATED, INDEXED = ("key", "version", "layout", "record", "names", "crc"), ("key
 AT_ONCE = 250
 
 
+#: Outcomes from this on are stored as bytes: SQLite's integers have 64 bits.
+LARGEST_INTEGER = (1 << 63) - 1
+
+
 def outcomes(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, int]:
     """Return the outcomes of those of these decision ids that were used."""
-    return dict(connection.execute(f"SELECT id, outcome FROM used WHERE id IN ({', '.join('?' * len(ids))})", ids).fetchall())
+    found = connection.execute(f"SELECT id, outcome FROM used WHERE id IN ({', '.join('?' * len(ids))})", ids).fetchall()
+    return {number: outcome if isinstance(outcome, int) else int.from_bytes(outcome, "little") for number, outcome in found}
 
 
 def update(writer: sqlite3.Connection, rows: Sequence[Row]) -> int:
@@ -61,14 +66,18 @@ def insert(writer: sqlite3.Connection, rows: Sequence[Row], holes: list[int]) ->
     return done
 
 
-def use(writer: sqlite3.Connection, used: Sequence[tuple[int, int]]) -> int:
-    """Record decision ids as used; return how many were not used before."""
-    done = 0
+def use(writer: sqlite3.Connection, used: Sequence[tuple[int, int]]) -> None:
+    """Record the outcomes of used decisions, in place of earlier ones."""
     for start in range(0, len(used), AT_ONCE):
         some = used[start : start + AT_ONCE]
-        statement = f"INSERT INTO used(id, outcome) VALUES {marks(2, len(some))} ON CONFLICT DO NOTHING"
-        done += writer.execute(statement, [value for pair in some for value in pair]).rowcount
-    return done
+        values: list[int | bytes] = []
+        for number, outcome in some:
+            long = outcome > LARGEST_INTEGER
+            values += (number, outcome.to_bytes(-(-outcome.bit_length() // 8), "little") if long else outcome)
+        statement = (
+            f"INSERT INTO used(id, outcome) VALUES {marks(2, len(some))} ON CONFLICT(id) DO UPDATE SET outcome = excluded.outcome"
+        )
+        writer.execute(statement, values)
 
 
 def marks(columns: int, lines: int) -> str:

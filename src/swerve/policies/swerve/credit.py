@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from swerve.core.examination import SLOTS
+from swerve.core.pages import NOT_LEARNT
 from swerve.core.tables import bit, has
 from swerve.core.verbs import kernel
 from swerve.detectors.split import log_bayes
@@ -53,25 +55,35 @@ def mean_chance(spec, row, arm, odds):
 
 
 @kernel
+def seen_slots(spec, row, pool, page, clicks, number):
+    """Return the slots of a page that count as seen: those that were clicked, and a draw for the others."""
+    odds = 0.0
+    if row.bandit.open != 0:
+        odds, _ = event_odds(row.bandit.test)
+    seen = 0
+    last = -1
+    for slot in range(min(len(page), SLOTS)):
+        arm = page[slot]
+        clicked = has(clicks, slot)
+        if 0 <= arm < row.rank.shape[0]:
+            look = looks_at(spec.examination_plays, pool.pages, slot, last)
+            if clicked or look >= 1.0 or counts_as_seen(look, mean_chance(spec, row, arm, odds), np.uint64(number), slot):
+                seen |= bit(slot)
+        if clicked:
+            last = slot
+    return seen
+
+
+@kernel
 def credit_page(spec, row, pool, clicks, now):
     """Count the plays and clicks of the last page; return the slots that count as seen."""
     inner, state = spec.bandit, row.bandit
-    odds = 0.0
-    if state.open != 0:
-        odds, _ = event_odds(state.test)
-    seen = 0
-    last = -1
+    seen = seen_slots(spec, row, pool, row.page[: row.filled], clicks, row.number)
     for slot in range(row.filled):
-        arm = row.page[slot]
-        clicked = has(clicks, slot)
-        look = looks_at(spec.examination_plays, pool.pages, slot, last)
-        if clicked or look >= 1.0 or counts_as_seen(look, mean_chance(spec, row, arm, odds), row.number, slot):
-            seen |= bit(slot)
-            count_shown(inner, state, arm)
-            if clicked:
-                count_earned(inner, state, arm, 1.0, now)
-        if clicked:
-            last = slot
+        if has(seen, slot):
+            count_shown(inner, state, row.page[slot])
+            if has(clicks, slot):
+                count_earned(inner, state, row.page[slot], 1.0, now)
     row.seen = seen
     row.clicks = clicks
     return seen
@@ -97,6 +109,64 @@ def uncredit_page(spec, row):
 
 
 @kernel
+def slot_of(page, arm):
+    """Return the slot of an arm in a page, −1 if it is not there."""
+    for slot in range(min(len(page), SLOTS)):
+        if page[slot] == arm:
+            return slot
+    return -1
+
+
+@kernel
+def late_play(spec, state, arm, shown, more):
+    """Add a play to an arm's record, or take one back, after other pages were learnt from; return whether that was possible."""
+    test = state.test
+    if state.open != 0 and shown >= state.opened:
+        if not more:
+            return False  # a test weighs plays as they come: none can be taken back
+        count_shown(spec.bandit, state, arm)
+    elif more:
+        test.old_plays[arm] += 1
+    else:
+        if test.old_plays[arm] - 1 < test.old_total[arm]:
+            return False
+        test.old_plays[arm] -= 1
+    rescale(spec.bandit.test, test, arm)
+    return True
+
+
+@kernel
+def correct_late(spec, row, pool, page, seen, before, final, after, number, shown):
+    """Replace what a page has taught, after other pages were learnt from: only the differences are counted.
+
+    Return the slots of `final` that count as seen, or `NOT_LEARNT`. A click in the record stays: it is a fact.
+    """
+    state = row.bandit
+    now_seen = seen_slots(spec, row, pool, final, after, number)
+    learnt = after == before
+    for slot in range(min(len(page), SLOTS)):  # results that were not shown, or not seen, after all
+        arm = page[slot]
+        if arm >= 0 and has(seen & ~before, slot) and shown >= state.kept[arm]:
+            other = slot_of(final, arm)
+            if other < 0 or not has(now_seen, other):
+                if late_play(spec, state, arm, shown, False):
+                    learnt = True
+                elif other >= 0:
+                    now_seen |= bit(other)
+    for slot in range(min(len(final), SLOTS)):
+        arm = final[slot]
+        if arm < 0 or not has(now_seen, slot) or shown < state.kept[arm]:
+            continue
+        other = slot_of(page, arm)
+        if other < 0 or not has(seen, other):
+            learnt |= late_play(spec, state, arm, shown, True)
+        if has(after, slot) and (other < 0 or not has(before, other)) and plays_in(state.test, arm) > 0:
+            count_earned(spec.bandit, state, arm, 1.0, shown)
+            learnt = True
+    return now_seen if learnt else NOT_LEARNT
+
+
+@kernel
 def measure(row, pages, arm, clicked):
     """Count one of a result's first plays; after the last of them its click rate enters the distribution of its position."""
     row.measured[arm] += np.uint8(1)
@@ -109,26 +179,40 @@ def measure(row, pages, arm, clicked):
 
 
 @kernel
+def teach_looks(spec, row, pages, page, clicks):
+    """Add a page to the examination of slots that all queries know, from results whose click probability is known well."""
+    test, prior = row.bandit.test, spec.bandit.test
+    last = -1
+    for slot in range(min(len(page), SLOTS)):
+        arm = page[slot]
+        clicked = has(clicks, slot)
+        if slot > 0 and 0 <= arm < row.rank.shape[0] and row.bandit.open == 0:
+            known = plays_in(test, arm)
+            if known >= spec.known_plays + spec.prior_plays:
+                k = pair_of(slot, last)
+                pages.clicks[k] += 1.0 if clicked else 0.0
+                pages.expected[k] += (prior.a + total_in(test, arm)) / (prior.a + prior.b + known)
+                pages.fresh = 1
+        if clicked:
+            last = slot
+
+
+@kernel
 def teach(spec, row, delta):
-    """Add the last page to what all queries know: the examination of its slots and the worth of given positions."""
-    state, pages = row.bandit, delta.pages
+    """Learn from the last page: the examination of its slots, the worth of given positions, and plays below a click."""
+    pages = delta.pages
     pages.fresh = 1
+    teach_looks(spec, row, pages, row.page[: row.filled], row.clicks)
     last = -1
     for slot in range(row.filled):
         arm = row.page[slot]
         clicked = has(row.clicks, slot)
-        known = plays_in(state.test, arm)
-        if slot > 0 and state.open == 0 and known >= spec.known_plays + spec.prior_plays:
-            k = pair_of(slot, last)
-            pages.clicks[k] += 1.0 if clicked else 0.0
-            pages.expected[k] += (spec.bandit.test.a + total_in(state.test, arm)) / (
-                spec.bandit.test.a + spec.bandit.test.b + plays_in(state.test, arm)
-            )
-        if has(row.seen, slot) and row.measured[arm] < MEASURED:
-            measure(row, pages, arm, clicked)
-        if last >= 0 and has(row.seen, slot):
-            row.below_plays[arm] += np.float32(1.0)
-            row.below_clicks[arm] += np.float32(1.0 if clicked else 0.0)
+        if has(row.seen, slot):
+            if row.measured[arm] < MEASURED:
+                measure(row, pages, arm, clicked)
+            if last >= 0:
+                row.below_plays[arm] += np.float32(1.0)
+                row.below_clicks[arm] += np.float32(1.0 if clicked else 0.0)
         if clicked:
             last = slot
 

@@ -20,7 +20,22 @@ from swerve.core.contract import (
     settle,
 )
 from swerve.core.examination import SLOTS
-from swerve.core.pages import mask_of, order, present, respond
+from swerve.core.pages import (
+    PARTS,
+    drop_held,
+    hand,
+    hold,
+    hold_final,
+    hold_page,
+    looks,
+    mask_of,
+    move_held,
+    order,
+    present,
+    respond,
+    study,
+    turn,
+)
 from swerve.core.rng import beta, gamma_scale
 from swerve.core.spec import Natural, Positive, Range, Spec
 from swerve.core.tables import bit, has, nested
@@ -29,12 +44,16 @@ from swerve.core.wrapping import inner_layout, inner_pool_layout, wrapping
 from swerve.policies.swerve.credit import (
     UNKNOWN,
     below_of,
+    correct_late,
     credit_page,
     forget_below,
     judge_diversity,
     learn_share,
     mean_chance,
+    measure,
+    seen_slots,
     teach,
+    teach_looks,
     uncredit_page,
 )
 from swerve.policies.swerve.draws import begin_draws, draw_chance, draw_changed
@@ -47,6 +66,7 @@ from swerve.policies.swerve.examination import (
     rank_mean,
     rank_of,
 )
+from swerve.policies.swerve.lifecycle import follow_up
 from swerve.policies.swerve.policy import Swerve, count_earned, count_shown, settle_play
 from swerve.policies.swerve.posterior import ChangeTest, plays_in, rescale, total_in
 
@@ -55,6 +75,8 @@ MOST_PRIOR = 255  # plays of a prior, which a byte holds
 RENEW_MASK = 7  # priors are renewed every 8 rounds
 DIVERSITY_MASK = 15  # whether intents are mixed is computed every 16 rounds: it takes many logarithms
 
+
+STUDIED = -1  # the last page is held by another policy: it is not counted in the record
 
 #: On a page the results that did not change are seen too: a smaller share of them is expected to have changed.
 PAGE_TEST = ChangeTest(other_change_probability=0.3)
@@ -99,9 +121,11 @@ class Listed(Spec):
 def _(spec, arms, features):
     return [
         *inner_layout(spec, arms, features),
-        ("filled", "i8"),  # slots of the last page, 0 once it is settled
+        # the last page; when pages are held, one of them, from which the examination of slots is learnt
+        ("filled", "i8"),  # its slots, 0 once it is settled
         ("clicks", "i8"),  # its clicks, as a mask of slots
-        ("seen", "i8"),  # its slots that count as seen
+        ("seen", "i8"),  # its slots that count as seen; STUDIED for a page that is held
+        ("studied", "f8"),  # when that was shown
         ("number", "u8"),  # its decision
         ("mixed", "i8"),  # whether the query has users of different intents
         ("tells", "f8"),  # how much the given order tells, from 0 to 1
@@ -115,6 +139,9 @@ def _(spec, arms, features):
         ("measured_clicks", "u1", arms),
         ("below_plays", "f4", arms),  # plays below a click, and their clicks
         ("below_clicks", "f4", arms),
+        ("held_pages", "u2", PARTS),  # held pages, and their plays below a click, by part
+        ("held_plays", "u2", (arms, PARTS)),
+        ("held_clicks", "u2", (arms, PARTS)),
     ]
 
 
@@ -177,8 +204,12 @@ def _(spec, row, arm):
     forget_below(row, arm)
     for slot in range(row.filled):
         if row.page[slot] == arm:
-            row.seen &= ~bit(slot)
-            row.clicks &= ~bit(slot)
+            row.page[slot] = UNKNOWN
+            if row.seen != STUDIED:
+                row.seen &= ~bit(slot)
+    for part in range(PARTS):
+        row.held_plays[arm, part] = 0
+        row.held_clicks[arm, part] = 0
 
 
 # ---------------------------------------------------------------- ordering
@@ -324,35 +355,48 @@ def _(spec, row, pool, page, number, now):
 
 @kernel
 def is_last(row, page, number):
-    """Return whether the page is the last one that was shown."""
-    return row.filled == min(len(page), SLOTS) and row.number == np.uint64(number)
+    """Return whether the page is the last one that was shown, and counted in the record."""
+    return row.seen != STUDIED and row.filled == min(len(page), SLOTS) and row.number == np.uint64(number)
 
 
 @respond.register(Listed)
-def _(spec, row, pool, page, seen, before, after, number, shown, now):
+def _(spec, row, pool, page, seen, before, final, after, number, shown, now):
     state = row.bandit
-    if is_last(row, page, number):
-        uncredit_page(spec, row)
-        credit_page(spec, row, pool, after, shown)
-        state.earned = 1.0 if after & 1 else 0.0
-        return True
-    # another page was shown since: the clicks count, and what was skipped stays as it was counted
-    learnt = False
-    for slot in range(min(len(page), SLOTS)):
-        if has(after & ~before, slot) and shown >= state.kept[page[slot]]:
-            arm = page[slot]
-            if not has(seen, slot):
-                if state.open != 0 and shown >= state.opened:
-                    count_shown(spec.bandit, state, arm)
-                else:
-                    state.test.old_plays[arm] += 1
-            if plays_in(state.test, arm) > 0:
-                count_earned(spec.bandit, state, arm, 1.0, shown)
-                learnt = True
-    return learnt
+    if not is_last(row, page, number):
+        return correct_late(spec, row, pool, page, seen, before, final, after, number, shown)
+    uncredit_page(spec, row)
+    filled, row.filled = row.filled, min(len(final), SLOTS)
+    for slot in range(row.filled):
+        if slot >= filled or final[slot] != page[slot]:  # else the arm may have been forgotten since
+            row.page[slot] = final[slot] if final[slot] >= 0 else UNKNOWN
+        if row.page[slot] != UNKNOWN:
+            row.spare[row.page[slot]] = state.test.factor[row.page[slot]]
+    state.last = final[0] if row.filled > 0 else -1
+    state.earned = 1.0 if after & 1 else 0.0
+    return credit_page(spec, row, pool, after, shown)
+
+
+@looks.register(Listed)
+def _(spec, row, pool, page, clicks, number):
+    return seen_slots(spec, row, pool, page, clicks, number)
 
 
 # ---------------------------------------------------------------- settling
+
+
+@kernel
+def after_verdicts(spec, row, before, tested):
+    """Drop what verdicts have made stale, and learn from them how many results a test finds changed.
+
+    `before` has the results that were decided before, `tested` says whether a test was open then.
+    """
+    state = row.bandit
+    for arm in range(row.rank.shape[0]):
+        if has(state.test.moved & ~before, arm):
+            row.prior_plays[arm] = 0
+            forget_below(row, arm)
+    if state.open != 0 and tested and state.test.moved | state.test.stayed != before:
+        learn_share(spec, row)
 
 
 @settle.register(Listed)
@@ -361,7 +405,7 @@ def _(spec, row, pool, delta, now):
     if row.filled == 0:
         return settle(spec.bandit, state, pool.bandit, delta.bandit, now)
     before = state.test.moved | state.test.stayed
-    kept = state.open
+    tested = state.open != 0
     teach(spec, row, delta)
     report = settle(spec.bandit, state, pool.bandit, delta.bandit, now) | LEARNT
     for slot in range(1, row.filled):
@@ -369,13 +413,117 @@ def _(spec, row, pool, delta, now):
             earned = 1.0 if has(row.clicks, slot) else 0.0
             report |= settle_play(spec.bandit, state, pool.bandit, delta.bandit, row.page[slot], earned, False, now)
     if row.filled > 1:
-        for arm in range(row.rank.shape[0]):
-            if has(state.test.moved & ~before, arm):
-                row.prior_plays[arm] = 0
-                forget_below(row, arm)
-        if state.open != 0 and kept != 0 and state.test.moved | state.test.stayed != before:
-            learn_share(spec, row)
+        after_verdicts(spec, row, before, tested)
         if state.t & DIVERSITY_MASK == 0:
             judge_diversity(spec, row)
     row.filled = 0
+    return report
+
+
+# ---------------------------------------------------------------- plays that are handed over later
+
+
+@hand.register(Listed)
+def _(spec, row, pool, delta, arm, value, now):
+    state = row.bandit
+    before = state.test.moved | state.test.stayed
+    tested = state.open != 0
+    count_shown(spec.bandit, state, arm)
+    if value > 0.0:
+        count_earned(spec.bandit, state, arm, value, now)
+    report = 0
+    if row.measured[arm] < MEASURED:
+        measure(row, delta.pages, arm, value > 0.0)
+        delta.pages.fresh = 1
+        report = LEARNT
+    report |= settle_play(spec.bandit, state, pool.bandit, delta.bandit, arm, value, False, now)
+    after_verdicts(spec, row, before, tested)
+    return report
+
+
+@hold_page.register(Listed)
+def _(spec, row, page, number, now):
+    row.held_pages[0] += 1
+    if row.filled == 0 and len(page) > 1:
+        row.filled = min(len(page), SLOTS)
+        row.seen = STUDIED
+        row.number = np.uint64(number)
+        row.clicks = 0
+        row.studied = now
+        for slot in range(row.filled):
+            row.page[slot] = page[slot]
+
+
+@hold.register(Listed)
+def _(spec, row, part, page, seen, clicks, sign):
+    above = False
+    for slot in range(min(len(page), SLOTS)):
+        arm = page[slot]
+        clicked = has(clicks, slot)
+        if above and arm >= 0 and has(seen, slot):
+            row.held_plays[arm, part] = np.int64(row.held_plays[arm, part]) + sign
+            if clicked:
+                row.held_clicks[arm, part] = np.int64(row.held_clicks[arm, part]) + sign
+        above |= clicked
+
+
+@hold_final.register(Listed)
+def _(spec, row, final, after, number):
+    if row.filled > 0 and row.number == np.uint64(number):
+        row.clicks = after
+        row.filled = min(len(final), SLOTS)
+        for slot in range(row.filled):
+            row.page[slot] = final[slot] if final[slot] >= 0 else UNKNOWN
+
+
+@move_held.register(Listed)
+def _(spec, row):
+    for part in range(PARTS - 1, 0, -1):
+        row.held_pages[part] = row.held_pages[part - 1]
+        for arm in range(row.rank.shape[0]):
+            row.held_plays[arm, part] = row.held_plays[arm, part - 1]
+            row.held_clicks[arm, part] = row.held_clicks[arm, part - 1]
+    empty_part(row, 0)
+
+
+@kernel
+def empty_part(row, part):
+    """Forget what a part holds."""
+    row.held_pages[part] = 0
+    for arm in range(row.rank.shape[0]):
+        row.held_plays[arm, part] = 0
+        row.held_clicks[arm, part] = 0
+
+
+@drop_held.register(Listed)
+def _(spec, row):
+    row.filled = 0
+    for part in range(PARTS):
+        empty_part(row, part)
+
+
+@study.register(Listed)
+def _(spec, row, delta, wait, now):
+    if row.filled == 0 or now < row.studied + wait:
+        return 0
+    teach_looks(spec, row, delta.pages, row.page[: row.filled], row.clicks)
+    row.filled = 0
+    return LEARNT
+
+
+@turn.register(Listed)
+def _(spec, row, pool, delta, part, now):
+    state = row.bandit
+    for arm in range(row.rank.shape[0]):
+        row.below_plays[arm] += np.float32(row.held_plays[arm, part])
+        row.below_clicks[arm] += np.float32(row.held_clicks[arm, part])
+    report, judge = 0, False
+    for _ in range(row.held_pages[part]):  # each page is a round
+        state.t += 1
+        judge |= state.t & DIVERSITY_MASK == 0
+        if state.open != 0:
+            report |= follow_up(spec.bandit, state, delta.bandit)
+    if judge:
+        judge_diversity(spec, row)
+    empty_part(row, part)
     return report

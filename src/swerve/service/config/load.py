@@ -14,7 +14,7 @@ import msgspec
 from swerve.core.contract import reads_context, test_length
 from swerve.core.errors import SpecError, SwerveError, shown
 from swerve.core.spec import Spec, base_of, coerced, field_types, walk
-from swerve.policies import BWC, Patient, Swerve, policy
+from swerve.policies import BWC, Listed, Patient, Swerve, policy
 from swerve.service.config.fields import Field, FieldsError, Reader, described
 from swerve.service.config.sections import (
     KINDS,
@@ -217,7 +217,7 @@ def policy_of(config: Config) -> Spec:
     """Return the configured policy, with its test length and grace filled in."""
     text, length = config.policy.spec, config.policy.test_length
     try:
-        spec = policy(text, arms=config.policy.arms)
+        spec = policy(text, arms=config.policy.arms, slots=config.policy.slots)
     except SwerveError as error:
         why = str(error).removeprefix(f"policy = {text!r} is not allowed; ")
         raise FieldsError(("policy", "spec"), f"policy.spec = {shown(text)} is not allowed; {why}") from None
@@ -232,7 +232,7 @@ def policy_of(config: Config) -> Spec:
     spec = rebuilt(
         spec, lambda part: {"click_wait": config.policy.grace_seconds} if isinstance(part, BWC) and not part.click_wait else {}
     )
-    if isinstance(spec, Swerve) and config.policy.grace_seconds:
+    if isinstance(spec, Swerve | Listed) and config.policy.grace_seconds:
         spec = Patient(spec, config.policy.grace_seconds)
     if reads_context(spec) and not signal_names(config):
         message = f"signals.use = [] is not allowed; the policy {shown(text)} reads contexts: name a signal or a number"

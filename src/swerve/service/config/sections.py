@@ -99,14 +99,24 @@ class Policy(Section, frozen=True):
         Annotated[int, within(0, 2**63 - 1)] | None,
         about("Seed of the random streams, for reproducible runs; without it the query key is the seed."),
     ] = None
-    probability_draws: Annotated[
+    slots: Annotated[
+        int,
+        within(
+            1,
+            10,
+            "Positions of a ranking that the policy fills, unless a request names another number; the rest is as given. With 1 the "
+            "policy is the one for a single slot.",
+        ),
+    ] = 10
+    propensity_draws: Annotated[
         int,
         within(
             0,
             1000,
-            "Draws for each decision from which `probability` is estimated, for policies that draw at random; 0: no estimate.",
+            "Further draws of each page from which `propensities` are estimated, for policies that draw at random; the standard "
+            "error is at most 0.5 / sqrt(draws). 0: no estimate.",
         ),
-    ] = 2
+    ] = 8
 
 
 class Signals(Section, frozen=True):
@@ -148,6 +158,15 @@ class Feedback(Section, frozen=True):
             "20 of their shows, plus this share of the shows it learnt from sessions.",
         ),
     ] = 0.1
+    steady_seconds: Annotated[
+        float,
+        within(
+            0,
+            DAY,
+            "Seconds in which a session that repeats a query with the same candidates is shown the same order, as the same "
+            "decision; 0: each request is a new decision.",
+        ),
+    ] = 120.0
     reformulation_seconds: Annotated[
         float, within(0, DAY, "Seconds in which another query of the same session is a reformulation.", open_low=True)
     ] = 60.0

@@ -23,12 +23,21 @@ from swerve.service.http.bodies import encode_list, feedbacks_in, ranks_in
 from swerve.service.http.gate import VARY, Gate
 from swerve.service.http.limits import ClientGone, parameters, read_body
 from swerve.service.http.porter import Porter
-from swerve.service.http.schemas import one_limit, read_feedback, read_list, read_rank, read_ranks, read_shift
+from swerve.service.http.schemas import (
+    one_limit,
+    read_feedback,
+    read_list,
+    read_observe,
+    read_parts,
+    read_rank,
+    read_ranks,
+    read_shift,
+)
 from swerve.service.metrics import CONTENT_TYPE, Histogram
 from swerve.service.runtime import Service
 from swerve.service.secrets import ApiKeys, Denied
 from swerve.service.turns import Turns
-from swerve.serving.checks import check_query
+from swerve.serving.checks import check_parts, check_query
 from swerve.serving.messages import Error, Health, Problem, Refused, encode
 
 log = logging.getLogger("swerve.service")
@@ -168,21 +177,29 @@ class Handlers:
         said = [AWAY if one is None else refusal(one) if isinstance(one, Refused) else one for one in answers]
         return 200, await encode_list(said, turns), JSON
 
+    async def observe(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(await self.service.observing.one(read_observe(body))), JSON
+
     async def queries(self, scope: Scope, body: bytes) -> Answer:
         asked = read_list(parameters(scope["query_string"]))
         return 200, encode(await self.inspection.queries(asked.order, asked.limit)), JSON
 
     async def query(self, scope: Scope, body: bytes) -> Answer:
-        return 200, encode(await self.inspection.explain(self._text(scope))), JSON
+        return 200, encode(await self.inspection.explain(self._text(scope), self._parts(scope))), JSON
 
     async def shift(self, scope: Scope, body: bytes) -> Answer:
         read_shift(body)
-        return 200, encode(await self.inspection.shift(self._text(scope))), JSON
+        return 200, encode(await self.inspection.shift(self._text(scope), self._parts(scope))), JSON
 
     def _text(self, scope: Scope) -> str:
         text: str = scope["path_params"]["query"]
         check_query(text, self.limits)
         return text
+
+    def _parts(self, scope: Scope) -> dict[str, str]:
+        parts = read_parts(parameters(scope["query_string"]))
+        check_parts(self.limits, **parts)
+        return parts
 
     async def healthz(self, scope: Scope, body: bytes) -> Answer:
         return 200, encode(Health("ok")), JSON
@@ -325,6 +342,8 @@ class App(Starlette):
         if waiting is None:
             return None
         response, written = waiting
+        if written is None:  # a repeat whose first one is durable
+            return reply(200, encode(service.feedback.answer(response)))
 
         def durable(done: Written) -> None:
             if done.cancelled() or done.exception() is not None or not done.result():

@@ -14,7 +14,8 @@ import msgspec
 
 from swerve.service.config.load import Config
 from swerve.serving import messages
-from swerve.serving.tokens import LENGTH
+from swerve.serving.checks import MOST_EVENTS
+from swerve.serving.tokens import LENGTHS
 from swerve.version import __version__
 
 JSON, EVENTS = "application/json", "text/event-stream"
@@ -74,12 +75,16 @@ ROUTES = (
         messages.RankRequest, messages.RankResponse, _BODY, True,
     ),
     Route(
-        "post", "/v1/feedback", "feedback", "Send what was clicked; answered when it is durable, repeats count once", "feedback",
+        "post", "/v1/feedback", "feedback", "Send what users did; answered when it is durable, repeats count once", "feedback",
         messages.FeedbackRequest, messages.FeedbackResponse, (*_BODY, 503),
     ),
     Route(
-        "post", "/v1/feedback/batch", "feedback_batch", "Send several clicks at once", "feedback",
+        "post", "/v1/feedback/batch", "feedback_batch", "Send feedback for several decisions", "feedback",
         messages.FeedbackRequest, messages.FeedbackResponse, (*_BODY, 503), True,
+    ),
+    Route(
+        "post", "/v1/observe", "observe", "Teach a ranking that Swerve did not make; answered when it is durable", "feedback",
+        messages.ObserveRequest, messages.ObserveResponse, (*_BODY, 503),
     ),
     Route(
         "get", "/v1/queries", "queries", "List the queries with the most traffic, or those that shifted last", "read",
@@ -115,18 +120,20 @@ _RANK = {
 _RANKED = {
     "decision": _DECISION,
     "ranking": ["storm-warning", "team-page"],
-    "explored": False,
-    "probability": 0.75,
+    "propensities": [0.7778, 0.7778],
+    "explored": None,
     "phase": 2,
     "degraded": False,
 }
-_CLICK = {"decision": _DECISION, "clicked": "storm-warning"}
+_CLICK = {"decision": _DECISION, "events": [{"kind": "click", "result": "storm-warning"}]}
+_OBSERVED = {"query": "hurricane", "shown": ["team-page", "storm-warning"], "events": [{"kind": "click", "position": 2}]}
 #: Operation → an example of its request and of its answer.
 EXAMPLES: dict[str, tuple[Any, Any]] = {
     "rank": (_RANK, _RANKED),
     "rank_batch": ([_RANK], [_RANKED]),
     "feedback": (_CLICK, {"status": "learned"}),
     "feedback_batch": ([_CLICK], [{"status": "learned"}]),
+    "observe": (_OBSERVED, {"status": "learned", "decision": _DECISION}),
     "shift": ({}, {"phase": 3}),
     "healthz": (None, {"status": "ok"}),
     "readyz": (None, {"status": "ok"}),
@@ -170,17 +177,27 @@ def _narrow(components: Json, config: Config) -> None:
     limits = config.limits
     text = {"minLength": 1, "pattern": r"^[^\u0000]*$"}
     rank, feedback = components["RankRequest"]["properties"], components["FeedbackRequest"]["properties"]
+    observe, event = components["ObserveRequest"]["properties"], components["Event"]["properties"]
     name = {**text, "maxLength": limits.id_chars}
-    rank["query"] |= _query(config)
-    rank["candidates"] |= {"minItems": 1, "maxItems": limits.candidates, "uniqueItems": True}
-    rank["candidates"]["items"]["anyOf"][0] |= name
+    listed = {"minItems": 1, "maxItems": limits.candidates, "uniqueItems": True}
+    for request, candidates in ((rank, "candidates"), (observe, "shown")):
+        request["query"] |= _query(config)
+        request[candidates] |= listed
+        request[candidates]["items"]["anyOf"][0] |= name
+        request["session"]["anyOf"][0] |= {**text, "maxLength": limits.session_chars}
+        for part in ("locale", "filter", "segment"):
+            request[part]["anyOf"][0] |= {**text, "maxLength": limits.query_chars}
+        numbers = request["signals"]["anyOf"][0]
+        numbers["properties"] = {number: {"type": ["number", "null"]} for number in config.signals.numbers}
+        numbers["additionalProperties"] = False
+        request_events = (feedback if request is rank else observe)["events"]
+        request_events |= {"maxItems": MOST_EVENTS}
     components["Candidate"]["properties"]["id"] |= name
-    rank["session"]["anyOf"][0] |= {**text, "maxLength": limits.session_chars}
-    numbers = rank["signals"]["anyOf"][0]
-    numbers["properties"] = {number: {"type": ["number", "null"]} for number in config.signals.numbers}
-    numbers["additionalProperties"] = False
-    feedback["decision"] |= {"minLength": LENGTH, "maxLength": LENGTH, "pattern": "^[A-Za-z0-9_-]*$"}
-    feedback["clicked"]["anyOf"][0] |= name
+    for field in ("result", "id"):
+        event[field]["anyOf"][0] |= name
+    components["Event"]["oneOf"] = [{"required": ["result"]}, {"required": ["position"]}]
+    feedback["decision"] |= {"minLength": LENGTHS[0], "maxLength": LENGTHS[-1], "pattern": "^[A-Za-z0-9_-]*$"}
+    feedback["shown"]["anyOf"][0] |= {**listed, "items": {"type": "string", **name}}
 
 
 def _query(config: Config) -> Json:
@@ -199,6 +216,9 @@ def _operation(route: Route, config: Config, listing: Json) -> Json:
     if "{query}" in route.path:
         about = "The text of the query, percent-encoded (also its slashes); or `key:` and its key, as the list gives it."
         parameters.append({"name": "query", "in": "path", "required": True, "description": about, "schema": _query(config)})
+        for part in ("locale", "filter", "segment"):
+            about = f"The {part} that the query was asked with."
+            parameters.append({"name": part, "in": "query", "description": about, "schema": {"type": "string", "minLength": 1}})
     if route.name == "live":
         about = "A query to watch: its state and its rankings are sent too. Its text, or `key:` and its key."
         parameters.append({"name": "query", "in": "query", "description": about, "schema": _query(config)})

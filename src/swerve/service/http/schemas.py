@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from swerve.serving.checks import Limits
-from swerve.serving.messages import Asked, FeedbackRequest, ListRequest, ShiftRequest, encode, misshapen
+from swerve.serving.messages import Asked, FeedbackRequest, ListRequest, ObserveRequest, Parts, ShiftRequest, encode, misshapen
 
 Shape = TypeVar("Shape")
 
@@ -22,10 +22,13 @@ MANY_RANKS = msgspec.json.Decoder(list[Asked])
 ONE_FEEDBACK = msgspec.json.Decoder(FeedbackRequest)
 MANY_FEEDBACKS = msgspec.json.Decoder(list[FeedbackRequest])
 _shift = msgspec.json.Decoder(ShiftRequest)
+_observe = msgspec.json.Decoder(ObserveRequest)
 RAWS = msgspec.json.Decoder(list[msgspec.Raw])
 
 #: Bytes of a character at most: two escapes such as `\\ud83c\\udf00`. And bytes for field names, dates, numbers and white space.
 CHARACTER_BYTES, OTHER_BYTES = 12, 65_536
+#: Texts of up to `query_chars` characters in a request: query, locale, filter, segment.
+QUERY_PARTS = 4
 
 
 def read_rank(body: bytes) -> Asked:
@@ -43,6 +46,11 @@ def read_ranks(body: bytes) -> list[Asked]:
     return decode(MANY_RANKS, body)
 
 
+def read_observe(body: bytes) -> ObserveRequest:
+    """Decode the body of `POST /v1/observe`."""
+    return decode(_observe, body)
+
+
 def read_shift(body: bytes) -> None:
     """Check the body of an operator's shift: none, or an empty object."""
     if body:
@@ -51,10 +59,20 @@ def read_shift(body: bytes) -> None:
 
 def read_list(parameters: Mapping[str, str]) -> ListRequest:
     """Decode the parameters of `GET /v1/queries`."""
+    return _converted(parameters, ListRequest)
+
+
+def read_parts(parameters: Mapping[str, str]) -> dict[str, str]:
+    """Decode the parameters that name the parts of a query's key."""
+    parts: dict[str, str] = msgspec.to_builtins(_converted(parameters, Parts))
+    return parts
+
+
+def _converted(parameters: Mapping[str, str], shape: type[Shape]) -> Shape:
     try:
-        return msgspec.convert(dict(parameters), ListRequest, strict=False)
+        return msgspec.convert(dict(parameters), shape, strict=False)
     except msgspec.ValidationError as trouble:
-        raise misshapen(trouble, ListRequest, encode(parameters)) from None
+        raise misshapen(trouble, shape, encode(parameters)) from None
 
 
 def one_limit(limits: Limits) -> int:
@@ -62,7 +80,8 @@ def one_limit(limits: Limits) -> int:
 
     Larger bodies are refused unread: decoding them would hold the event loop for milliseconds.
     """
-    return OTHER_BYTES + CHARACTER_BYTES * (limits.query_chars + limits.session_chars + limits.candidates * limits.id_chars)
+    texts = QUERY_PARTS * limits.query_chars + limits.session_chars + limits.candidates * limits.id_chars
+    return OTHER_BYTES + CHARACTER_BYTES * texts
 
 
 def decode(decoder: msgspec.json.Decoder[Shape], body: bytes) -> Shape:

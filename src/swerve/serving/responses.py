@@ -1,0 +1,201 @@
+"""Feedback for a decision: which results were shown and clicked, and what the policy may learn from that.
+
+A decision's token has its page. Feedback may arrive in any number of requests; `Outcome` has what is known of a decision so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from swerve.core.decisions import encode
+from swerve.core.examination import SLOTS
+from swerve.serving import kernels
+from swerve.serving.arms import written
+from swerve.serving.messages import Event, Refused
+from swerve.serving.outcomes import GONE, IGNORED, Outcome
+from swerve.serving.rows import Place
+from swerve.serving.tokens import NAME_BITS, Ticket
+
+if TYPE_CHECKING:
+    from swerve.serving.ranker import Ranker
+
+#: Arms of the largest record, and the bits of a code that hold the arm.
+MOST_ARMS = 64
+ARM_MASK = MOST_ARMS - 1
+#: The bits of a candidate's hash that tokens carry.
+NAMES = (1 << NAME_BITS) - 1
+
+
+class Responses:
+    """The feedback side of a ranker."""
+
+    def __init__(self, ranker: Ranker) -> None:
+        self.ranker = ranker
+        self._ask = np.zeros(kernels.RESPONSE, np.int64)
+
+    def compile(self, place: Place) -> None:
+        """Compile (or load) the call, by feedback to a row that nobody sees."""
+        self._ask[: kernels.PAGE_SO_FAR] = 0
+        self._ask[[kernels.F_ROW, kernels.F_OWNER]] = place.index, place.owner
+        self._call(place, 0.0, 0.0)
+
+    def _call(self, place: Place, shown: float, now: float) -> int:
+        ranker, shelf = self.ranker, place.shelf
+        return written(place, shelf.calls.respond(ranker.params, ranker.senses, shelf.table, ranker.pools, self._ask, shown, now))
+
+    def _code(self, place: Place, arm: int) -> int:
+        """Return the code of an arm now, see `swerve.core.decisions`."""
+        return int(encode(arm, int(place.record.policy.generation[arm]), 0))  # type: ignore[no-untyped-call]
+
+    def apply(
+        self,
+        place: Place,
+        ticket: Ticket,
+        number: int,
+        before: Outcome,
+        events: Sequence[Event],
+        shown: Sequence[str] | None,
+        now: float,
+    ) -> Outcome:
+        """Apply feedback to the decision `number` of this query and return its outcome; `before` is the outcome so far.
+
+        Raises `Refused` when it names a result that was not on offer.
+        """
+        page = ticket.codes if before.final is None else before.final
+        final = page if shown is None else self._shown(place, ticket, shown)
+        moved = final is not page
+        clicks, heard = before.clicks, before.heard
+        if moved:  # clicks are on results: they move with them
+            clicks, heard = moved_to(final, page, clicks), moved_to(final, page, heard)
+        fresh, outside = 0, before.outside
+        for index, event in enumerate(events):
+            slot = self._slot(place, ticket, final, event, index)
+            if slot < 0:
+                outside = True
+            else:
+                fresh |= 1 << slot
+        fresh &= ~heard
+        if before.status and not moved and not fresh and outside == before.outside:
+            return before  # a repeat
+        self.ranker.mark(place, now)
+        allowed, evidence = fresh, ticket.evidence
+        alive = [self._alive(place, ticket, code) for code in final]
+        for slot in range(len(final)):
+            if fresh >> slot & 1:
+                if not alive[slot]:
+                    self._count_alone(place, ticket, final[slot], events, now)
+                elif ticket.session and self.ranker.evidence.limit and ticket.life == self.ranker.life.mark:
+                    result = place.shorts[final[slot] & ARM_MASK]
+                    if not self.ranker.evidence.clicked(ticket.session, place.key, ticket.phase, result, shown=evidence):
+                        allowed &= ~(1 << slot)
+        ignored = fresh & ~allowed
+        shows = [code if alive[slot] else -1 for slot, code in enumerate(final)]
+        was = shows if not moved else [code if self._alive(place, ticket, code) else -1 for code in page]
+        seen, counted = before.seen, before.clicks
+        if not evidence and allowed:
+            # another page of the session counts as shown: of this one only the clicks count
+            shows = [code if allowed >> slot & 1 else -1 for slot, code in enumerate(shows)]
+            was, seen, counted, clicks = shows, allowed, 0, 0
+        ask = self._ask
+        first = (fresh != 0 or outside) and before.heard == 0 and not before.outside
+        ask[: kernels.PAGE_SO_FAR] = (
+            place.index, place.owner, ticket.start, ticket.phase, number, evidence or allowed != 0, seen, counted, clicks | allowed,
+            first, len(was), len(shows),
+        )  # fmt: skip
+        ask[kernels.PAGE_SO_FAR : kernels.PAGE_SO_FAR + len(was)] = was
+        ask[kernels.PAGE_NOW : kernels.PAGE_NOW + len(shows)] = shows
+        outcome = self._call(place, ticket.at, now)
+        learnt_seen, learnt = int(ask[kernels.SEEN_SO_FAR]), int(ask[kernels.AFTER])
+        if ignored:
+            self._count_ignored(place, final, ignored)
+            outcome = outcome if allowed else IGNORED
+        elif outside and not fresh and not moved:
+            outcome = IGNORED
+        if not ticket.evidence:
+            learnt_seen, learnt = before.seen, 0
+        return Outcome(outcome, learnt_seen, learnt, heard | fresh, outside, None if final is ticket.codes else tuple(final))
+
+    def _shown(self, place: Place, ticket: Ticket, shown: Sequence[str]) -> tuple[int, ...]:
+        """Return the codes of the results that were really shown; raises `Refused` for those that were not on offer."""
+        names = dict(zip(ticket.names, ticket.codes, strict=True))
+        codes: list[int] = []
+        for index, result in enumerate(shown):
+            name = self.ranker.rows.short(result) & NAMES
+            if name in names:
+                codes.append(names[name])
+            elif (arm := place.arms.get(result)) is None:
+                codes.append(GONE)  # its arm has gone to another candidate
+            elif not ticket.offer >> arm & 1:
+                raise Refused(422, "not_offered", f"shown[{index}] is not a result of this decision", f"shown[{index}]")
+            else:
+                codes.append(self._code(place, arm))
+        final = tuple(codes[:SLOTS])
+        return ticket.codes if final == ticket.codes else final
+
+    def _slot(self, place: Place, ticket: Ticket, final: Sequence[int], event: Event, index: int) -> int:
+        """Return the slot that an event is on, −1 for a result outside the slots; raises `Refused`."""
+        if event.position is not None:
+            return event.position - 1 if event.position <= len(final) and final[event.position - 1] != GONE else -1
+        assert event.result is not None, "an event that was checked names a result or a position"
+        name = self.ranker.rows.short(event.result) & NAMES
+        if name in ticket.names:
+            code = ticket.codes[ticket.names.index(name)]
+            return final.index(code) if code in final else -1
+        arm = place.arms.get(event.result)
+        if arm is None:
+            return -1
+        if not ticket.offer >> arm & 1:
+            raise Refused(422, "not_offered", f"events[{index}].result is not a result of this decision", f"events[{index}].result")
+        code = self._code(place, arm)
+        return final.index(code) if code in final else -1
+
+    def _alive(self, place: Place, ticket: Ticket, code: int) -> bool:
+        """Return whether a code's arm still belongs to the candidate of the decision: a crash may have undone what gave it."""
+        if code == GONE:
+            return False
+        arm = code & ARM_MASK
+        if arm >= len(place.ids) or place.ids[arm] is None:
+            return False
+        return code not in ticket.codes or place.shorts[arm] & NAMES == ticket.names[ticket.codes.index(code)]
+
+    def _count_alone(self, place: Place, ticket: Ticket, code: int, events: Sequence[Event], now: float) -> None:
+        """Count a click for a candidate whose arm has gone, so that no click is missing in the totals of a query."""
+        name = ticket.names[ticket.codes.index(code)] if code in ticket.codes else -1
+        for event in events:
+            if event.result is not None and self.ranker.rows.short(event.result) & NAMES == name:
+                arm = place.arms.get(event.result)
+                if arm is None:
+                    arm = self.ranker.arms.free(place, set(place.arms.values()), now)  # no candidate has to go for it
+                    if arm is not None:
+                        self.ranker.rows.name(place, arm, event.result)
+                        self.ranker.rows.recount(place)
+                if arm is not None:
+                    book = place.record.ledger
+                    book.clicks[arm] += 1
+                    book.plays[arm] = max(book.plays[arm], book.clicks[arm])
+                return
+
+    def _count_ignored(self, place: Place, final: Sequence[int], ignored: int) -> None:
+        """Count clicks that are no evidence in the totals."""
+        book = place.record.ledger
+        for slot, code in enumerate(final):
+            if ignored >> slot & 1:
+                arm = code & ARM_MASK
+                book.clicks[arm] += 1
+                book.plays[arm] = max(book.plays[arm], book.clicks[arm])
+
+
+def moved_to(final: Sequence[int], page: Sequence[int], clicks: int) -> int:
+    """Return the clicks on a page as clicks on the results that were really shown. A click on a result that was not is dropped.
+
+    >>> moved_to(final=(7, 5), page=(5, 6, 7), clicks=0b111)
+    3
+    """
+    moved = 0
+    for slot, code in enumerate(page):
+        if clicks >> slot & 1 and code in final and code != GONE:
+            moved |= 1 << final.index(code)
+    return moved
