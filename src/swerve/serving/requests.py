@@ -62,5 +62,5 @@ class Decided(msgspec.Struct, gc=False):
 
 #: A request whose candidates have arms: row, session (0 for none), publication time of the newest candidate, the caller's numbers,
 #: the row that the session came from (if it lies in the same table; negative for none), that row's owner and the time, the arms on
-#: which the session has spent its evidence, with the phase of that, the slots to fill, and whether the given order is shown unchanged.
+#: which the session has spent its evidence, with the phase of that, the slots to fill, and whether the order is left as given.
 Asking = tuple[Place, int, float, Sequence[float], int, int, float, int, int, int, bool]
