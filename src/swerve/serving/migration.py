@@ -1,11 +1,13 @@
 """Layouts of stored records, and the conversion of records of older layouts.
 
 A layout's description names the policy's classes. When another policy is configured, totals, signals and names are kept and the
-policy's part starts fresh; when only hyper-parameters change, everything is kept.
+policy's part starts fresh; when only hyper-parameters change, everything is kept. A record of `Swerve` for one slot becomes one of
+`Listed`, the same policy for pages, and keeps everything it has learnt.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -34,6 +36,40 @@ def policy_in(text: str) -> str:
     return text.partition('["policy ')[2].partition('"')[0]
 
 
+#: The field of a policy's record that is the table's, not the policy's.
+GENERATION = "generation"
+#: The class that makes a policy for one slot one for pages. Its record has that of the policy inside under `INSIDE`.
+PAGES, INSIDE = "Listed", "bandit"
+
+
+def for_pages(text: str, wanted: str) -> str:
+    """Return a layout's description with the policy's record inside one for pages, if that is what `wanted` has; else unchanged.
+
+    Only the description changes: the bytes of such a record are those of the record inside.
+    """
+    before, after = policy_in(text).split(), policy_in(wanted).split()
+    if PAGES in before or PAGES not in after or [name for name in after if name != PAGES] != before:
+        return text
+    at = after.index(PAGES)
+    layout = json.loads(text)
+    for field in layout["fields"]:
+        if field[0].startswith("policy "):
+            field[0] = f"policy {' '.join(after)}"
+            fields = field[1]["fields"]
+            for _ in range(at - 1):  # through the wrappers around it
+                fields = next(inner for inner in fields if inner[0] == INSIDE)[1]["fields"]
+            if at == 0:
+                inside = [one for one in fields if one[0] != GENERATION]
+                fields[:] = [
+                    [INSIDE, {"bytes": field[1]["bytes"], "fields": inside}, [], 0],
+                    *[one for one in fields if one[0] == GENERATION],
+                ]
+            else:
+                inner = next(one for one in fields if one[0] == INSIDE)
+                inner[1] = {"bytes": inner[1]["bytes"], "fields": [[INSIDE, inner[1], [], 0]]}
+    return json.dumps(layout, separators=(",", ":"))
+
+
 class Layouts:
     """The layouts of the records in a store."""
 
@@ -47,7 +83,8 @@ class Layouts:
         """Make a row in memory from a stored one; None when there is no room."""
         shelf, record = self.today(row)
         place = self.ranker.restore(row.key, record, row.names, row.version, shelf.arms)
-        if place is not None and policy_in(self.known[row.layout]) != policy_in(self.texts[shelf.arms]):
+        text = for_pages(self.known[row.layout], self.texts[shelf.arms])
+        if place is not None and policy_in(text) != policy_in(self.texts[shelf.arms]):
             # Earlier decisions are those of another policy.
             next_phase(place.record.ledger, float(place.record.ledger.seen))  # type: ignore[no-untyped-call]
             self._disown(place, row)
@@ -88,6 +125,7 @@ class Layouts:
 
     def today(self, row: Row) -> tuple[Shelf, bytes]:
         """Return a stored record in the current layout of its capacity, and its shelf."""
-        text, shelf = self.known[row.layout], self.shelf_of(row)
+        shelf = self.shelf_of(row)
         wanted = self.texts[shelf.arms]
+        text = for_pages(self.known[row.layout], wanted)
         return shelf, row.record if text == wanted else convert(row.record, text, wanted, self.ranker.blank(shelf, row.key))

@@ -240,7 +240,8 @@ def set_priors(spec, row, pool, given):
         arm = given[position]
         rank = rank_of(position)
         if spec.prior_plays > 0:
-            if plays_in(state.test, arm) == 0:
+            # a record of the policy for one slot has plays, and no given position yet: it goes on with the prior added
+            if plays_in(state.test, arm) == 0 or row.rank[arm] == UNKNOWN:
                 row.prior_plays[arm] = 0
                 row.prior_clicks[arm] = 0.0
                 row.measured[arm] = 0
