@@ -95,6 +95,11 @@ def order(spec, row, pool, given, page, now):
     """Fill `page` from the arms in `given`, at most as many as it has slots; return how many were filled."""
 
 
+@verb(default=_nothing)
+def grade(spec, row, given, grades):
+    """Note what the search engine's scores say of the arms in `given`, before `order`; see `swerve.core.examination.grades_of`."""
+
+
 @verb(default=_present)
 def present(spec, row, pool, page, number, now):
     """Count a page as shown and not clicked; return the mask of the slots that count as seen.

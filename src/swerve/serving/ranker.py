@@ -23,10 +23,10 @@ from swerve.core.tables import nested, pool_dtype
 from swerve.serving import kernels
 from swerve.serving.arms import Arms, signed, written
 from swerve.serving.evidence import Evidence
-from swerve.serving.messages import Event, ids_of, key_text, newest_of
+from swerve.serving.messages import Event, grades_in, ids_of, key_text, newest_of
 from swerve.serving.outcomes import Outcome
 from swerve.serving.requests import Asking, Decided, Misplaced, Prepared
-from swerve.serving.responses import ARM_MASK, MOST_ARMS, NAMES, Responses
+from swerve.serving.responses import ARM_MASK, NAMES, Responses
 from swerve.serving.rows import Place, Rows, Shelf, owner_of
 from swerve.serving.sessions import Sessions, Steady, name_of
 from swerve.serving.settings import Settings, shared_name
@@ -269,6 +269,7 @@ class Ranker:
             published = newest_of(candidates)
             if not self.arms.admit(place, ids_of(candidates), now):
                 return None
+            place.grades = grades_in(candidates)
             if raw is not None:
                 self.rows.remember(place, raw, published)
         else:
@@ -322,6 +323,8 @@ class Ranker:
                 first,
             )
             self._order[:count] = place.order
+            if place.grades:
+                self._order[kernels.GRADES_AT : kernels.GRADES_AT + count] = place.grades
             self._fact.pack_into(facts, 0, newest, when, *NO_CHANCES, *given)
         else:
             places, sessions, newests, givens, lefts, owners, whens, heards, phases, slots_of, shown_as_given = zip(
@@ -335,10 +338,13 @@ class Ranker:
             asks[:, kernels.LEFT], asks[:, kernels.LEFT_OWNER] = lefts, owners
             asks[:, kernels.HEARD], asks[:, kernels.HEARD_PHASE] = heards, phases
             asks[:, kernels.CANDIDATES] = [len(place.order) for place in places]
+            asks[:, kernels.GRADED] = [len(place.grades) for place in places]
             asks[:, kernels.FILL], asks[:, kernels.AS_GIVEN] = slots_of, shown_as_given
             asks[:, kernels.NUMBER] = range(first, first + len(run))
             for k, place in enumerate(places):
                 orders[k, : len(place.order)] = np.frombuffer(place.order, np.uint8)
+                if place.grades:
+                    orders[k, kernels.GRADES_AT : kernels.GRADES_AT + len(place.grades)] = np.frombuffer(place.grades, np.uint8)
             facts[:, kernels.NEWEST], facts[:, kernels.LEFT_AT] = newests, whens
             if self.names:
                 facts[:, kernels.FACTS :] = givens
@@ -414,7 +420,7 @@ class Ranker:
 
     def _arrays(self, count: int) -> Any:
         facts = np.zeros((count, kernels.FACTS + len(self.settings.numbers)))
-        return np.zeros((count, kernels.ASKS), np.int64), np.zeros((count, MOST_ARMS), np.uint8), facts
+        return np.zeros((count, kernels.ASKS), np.int64), np.zeros((count, kernels.ORDERS), np.uint8), facts
 
     # ------------------------------------------------------------------ feedback, shifts
     def feedback(
