@@ -152,8 +152,8 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, o
     """Decide each request, in order: signals, context, page, ledger. `pools` holds the group and this writer's delta.
 
     Each argument costs time in a call from Python, so that several facts are packed into one: `asks` and `facts` have the columns
-    named above, `orders` the candidates' arms in the given order and their grades, `fixed` see `fixed_of`, `work` room for a context. Nothing is
-    written for a request whose row, or the row that its session came from, belongs to another query.
+    named above, `orders` the candidates' arms in the given order and their grades, `fixed` see `fixed_of`, `work` room for a
+    context. Nothing is written for a request whose row, or the row that its session came from, belongs to another query.
     """
     spec = params[0]
     size, count, d = fixed[SIZE], fixed[STREAMS], fixed[FEATURES]
