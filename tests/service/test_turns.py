@@ -166,22 +166,22 @@ JSONS = st.recursive(
 def test_entries_end_where_json_says(entries: list[Any], indent: int | None, piece: int):
     """Whatever is inside of them, and wherever the pieces are cut."""
     body = json.dumps(entries, indent=indent, ensure_ascii=False).encode()
-    before, module.PIECE = module.PIECE, piece
+    before, module.BYTES_PER_STEP = module.BYTES_PER_STEP, piece
     try:
         ends = asyncio.run(find_ends(body, 100, Turns()))
     finally:
-        module.PIECE = before
+        module.BYTES_PER_STEP = before
     assert [json.loads(body[a + 1 : b]) for a, b in itertools.pairwise(ends)] == entries
 
 
 def ranks(body: bytes, piece: int) -> Any:
-    before, module.PIECE = module.PIECE, piece
+    before, module.BYTES_PER_STEP = module.BYTES_PER_STEP, piece
     try:
         return [one if isinstance(one, Refused) else encode(one) for one in asyncio.run(ranks_in(body, LIMITS, Turns()))]
     except Refused as refused:
         return refused.status
     finally:
-        module.PIECE = before
+        module.BYTES_PER_STEP = before
 
 
 @given(

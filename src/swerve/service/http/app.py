@@ -1,4 +1,4 @@
-"""The routes: checks API keys and bodies, calls the service, and turns results and errors into HTTP answers."""
+"""The routes of the service: check API keys and bodies, call the service, and turn results and errors into HTTP answers."""
 
 from __future__ import annotations
 
@@ -53,9 +53,10 @@ def problem(status: int, code: str, message: str, field: str | None = None) -> t
 
 
 UNAVAILABLE = "unavailable", "the store cannot be written now; send it again"
+#: The answer to an entry of a batch that the store cannot take now.
 AWAY = Problem(Error(*UNAVAILABLE))
-#: Entries of a batch that are ranked without a pause: more would hold the event loop for milliseconds.
-AT_ONCE = 128
+#: Entries of a batch that the short way ranks without a pause: more would hold the event loop for milliseconds.
+MOST_ON_SHORT_WAY = 128
 
 
 class Endpoint:
@@ -243,7 +244,7 @@ class App(Starlette):
     """The ASGI application of a service.
 
     POST requests to fixed paths are dispatched here by their path, without the framework's routing and middleware. All other
-    requests go through Starlette. `extra_routes` are those of extensions.
+    requests go through Starlette. `extra_routes` are the routes of extensions.
     """
 
     #: Returns the connection of a request, for streamed bodies; set by the server that runs the application.
@@ -251,7 +252,7 @@ class App(Starlette):
 
     def __init__(self, service: Service, extra_routes: Sequence[Route] = (), **named: Any) -> None:
         self.service, self.keys = service, ApiKeys(service.config.security.api_keys)
-        self.at_most = min(AT_ONCE, service.config.limits.batch)
+        self.at_most = min(MOST_ON_SHORT_WAY, service.config.limits.batch)
         live = any(route.name == "live" for route in extra_routes)
         keys, handlers, metrics = self.keys, Handlers(service, live), service.metrics
         self.gate, self.porter = Gate(service.config), Porter(service.config.limits, metrics)
@@ -276,8 +277,9 @@ class App(Starlette):
     ) -> Reply | tuple[()] | None:
         """Answer a request without a task: a `rank` or a batch whose rows are in memory, or feedback that needs no reading.
 
-        Returns the answer; for feedback `()`, and calls `later` with the answer once the feedback is durable. Returns None for
-        requests that must go through their route, refused ones included. `Door` calls this before it makes a task.
+        Returns the answer of a `rank` or a batch. Returns `()` for feedback, and calls `later` with the answer when the feedback is
+        durable. Returns None for requests that must go through their route, refused ones included. `Door` calls this before it
+        makes a task.
         """
         started = time.perf_counter()
         host = kind = presented = sent_id = None
@@ -358,7 +360,7 @@ class App(Starlette):
         self.porter.turned_away(refused.code, why=refused.message)
         status, content, media = problem(refused.status, refused.code, refused.message)
         headers = [(b"content-type", media), (b"x-request-id", identity.encode()), (b"content-length", b"%d" % len(content))]
-        if not self.gate.origins:  # with origins, the server adds it to every answer
+        if not self.gate.origins:  # with listed origins, the server adds `Vary` to every answer
             headers.append(VARY)
         if status == 400:
             headers.append((b"connection", b"close"))
