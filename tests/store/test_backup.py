@@ -45,7 +45,7 @@ def test_the_copy_is_a_store_with_everything_in_it(source, tmp_path):
 
 def test_it_works_while_another_process_writes_and_is_one_moment_of_it(tmp_path, monkeypatch):
     """Every commit gives all rows one version; the copy must have one version only, and the writer must go on meanwhile."""
-    monkeypatch.setattr(module, "PAGES", 2)
+    monkeypatch.setattr(module, "PAGES_PER_STEP", 2)
     child = subprocess.Popen(
         [sys.executable, str(WRITER), f"sqlite:///{tmp_path}/swerve.db", "300"], stdout=subprocess.PIPE, text=True
     )

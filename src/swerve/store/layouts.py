@@ -28,7 +28,7 @@ Step = Callable[[NDArray[Any]], NDArray[Any]]
 #: Layouts that stay parsed: more than one process uses, with a layout per policy and capacity.
 CACHED_LAYOUTS = 256
 #: Characters of an unreadable description that an error shows.
-SHOWN = 200
+DESCRIPTION_SHOWN = 200
 
 #: By form: the function that turns a record of this form into one of the next form.
 STEPS: dict[int, Step] = {}
@@ -59,7 +59,7 @@ def layout_of(description: str) -> tuple[np.dtype[Any], int]:
         found = json.loads(description)
         return _record(found["bytes"], found["fields"]), int(found["form"])
     except (KeyError, TypeError, ValueError) as error:
-        raise SwerveError(f"a layout in the store cannot be read: {error}: {description[:SHOWN]}") from error
+        raise SwerveError(f"a layout in the store cannot be read: {error}: {description[:DESCRIPTION_SHOWN]}") from error
 
 
 def _record(size: int, fields: list[Any]) -> np.dtype[Any]:

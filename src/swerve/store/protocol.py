@@ -18,10 +18,10 @@ Order = Literal["traffic", "shifted"]
 DAY = 86_400.0  # seconds; a row stores the day on which its query was last asked
 EXPIRED_AT_ONCE = 1000  # rows or ids that one call of `expire` removes at most, so that commits get their turn
 #: Rows and ids that the message of a `Conflict` names.
-NAMED = 3
+NAMED_IN_MESSAGE = 3
 
 #: The numbers of a row as its checksum covers them: version, layout, day, level, shifted.
-HEADER = struct.Struct("<qqqqd")
+ROW_NUMBERS = struct.Struct("<qqqqd")
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Row:
 
     def checksum(self) -> int:
         """Return the CRC-32 of all fields, which proves that the bytes are those written for this key and this version."""
-        head = HEADER.pack(self.version, self.layout, self.day, self.level, self.shifted)
+        head = ROW_NUMBERS.pack(self.version, self.layout, self.day, self.level, self.shifted)
         return zlib.crc32(self.names, zlib.crc32(self.record, zlib.crc32(head, zlib.crc32(self.key))))
 
 
@@ -106,8 +106,10 @@ class Conflict(StoreError):  # noqa: N818 - named after the event
     def __init__(self, versions: Mapping[bytes, int], used: Mapping[int, int]) -> None:
         said = [f"row {key.hex()} is stored at version {version}" for key, version in versions.items()]
         said += [f"decision {number} was used before, with outcome {outcome}" for number, outcome in used.items()]
-        more = f" and {len(said) - NAMED} more" if len(said) > NAMED else ""
-        super().__init__("conflict", f"nothing was committed: {'; '.join(said[:NAMED])}{more}; load again and retry", keys=versions)
+        more = f" and {len(said) - NAMED_IN_MESSAGE} more" if len(said) > NAMED_IN_MESSAGE else ""
+        super().__init__(
+            "conflict", f"nothing was committed: {'; '.join(said[:NAMED_IN_MESSAGE])}{more}; load again and retry", keys=versions
+        )
         self.versions, self.used = dict(versions), dict(used)
 
 
