@@ -76,14 +76,14 @@ def test_chance_of_the_top() -> None:
     for one in PAGE:
         by_hand = sum(share * likes(User("jaguar", meaning, 1, [], False), one) for meaning, share in SHARES.items())
         assert chance(one, "jaguar", SHARES) == pytest.approx(by_hand)
-    assert chance(document("nothing"), "jaguar", SHARES) == pytest.approx(clicks.WRONG)
+    assert chance(document("nothing"), "jaguar", SHARES) == pytest.approx(clicks.CLICK_WRONG)
 
 
 def test_a_meaning_of_another_query_is_another_meaning() -> None:
     other = document("car", 1.0, query="mercury")
-    assert chance(other, "jaguar", SHARES) == pytest.approx(clicks.WRONG)
-    assert likes(User("jaguar", "car", 1, [], False), other) == clicks.WRONG
-    assert likes(User("mercury", "car", 1, [], False), other) == clicks.RIGHT
+    assert chance(other, "jaguar", SHARES) == pytest.approx(clicks.CLICK_WRONG)
+    assert likes(User("jaguar", "car", 1, [], False), other) == clicks.CLICK_WRONG
+    assert likes(User("mercury", "car", 1, [], False), other) == clicks.CLICK_RIGHT
 
 
 def test_nobody_clicks_what_they_do_not_look_at() -> None:

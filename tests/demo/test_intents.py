@@ -10,7 +10,7 @@ import pytest
 from swerve.core.errors import SwerveError
 from swerve.demo import scenarios
 from swerve.demo.corpus import Document
-from swerve.demo.intents import BURST, HOLD, HOUR, RESULTS, SLICE, TAKEN, Intents, rhythm
+from swerve.demo.intents import HOUR, RESULTS, SHIFT_FACTOR, SHIFT_SECONDS, SHIFT_SHARE, SLICE_SECONDS, Intents, rhythm
 from swerve.demo.scenarios import DAY
 from swerve.demo.search import Search
 
@@ -109,7 +109,7 @@ def test_steps_and_lines(search: Search) -> None:
     assert [lines.news("jaguar", at) for at in (0.0, DAY, 2 * DAY)] == pytest.approx([2.0, 7.0, 12.0])
     assert [event.at for event in steps.events("jaguar")] == [2 * DAY]
     (event,) = lines.events("jaguar")
-    assert abs(event.at - DAY) <= SLICE
+    assert abs(event.at - DAY) <= SLICE_SECONDS
     assert (event.before.id, event.after.id) == ("jaguar-animal", "jaguar-car")
 
 
@@ -142,15 +142,15 @@ def test_a_shift_by_hand(search: Search) -> None:
     intents.shift("jaguar", "team", HOUR)
     view = intents.view("jaguar", HOUR)
     assert view.leader.meaning == "team"
-    assert view.shares["team"] == TAKEN
+    assert view.shares["team"] == SHIFT_SHARE
     assert view.shares["animal"] == pytest.approx(4.0 * view.shares["car"])  # in proportion as before
     assert sum(view.shares.values()) == pytest.approx(1.0)
     assert intents.view("jaguar", 1.5 * HOUR) is view
-    assert intents.rate("jaguar", HOUR) == pytest.approx(BURST * calm[0])
+    assert intents.rate("jaguar", HOUR) == pytest.approx(SHIFT_FACTOR * calm[0])
     assert intents.news("jaguar", HOUR) > 5.0 * calm[1]
-    assert intents.rate("jaguar", HOUR + 2 * HOLD) == pytest.approx(calm[0])
-    assert intents.news("jaguar", HOUR + 2 * HOLD) == pytest.approx(calm[1])
-    assert intents.view("jaguar", HOUR + 2 * HOLD).leader.meaning == "team"  # it calms down, and stays
+    assert intents.rate("jaguar", HOUR + 2 * SHIFT_SECONDS) == pytest.approx(calm[0])
+    assert intents.news("jaguar", HOUR + 2 * SHIFT_SECONDS) == pytest.approx(calm[1])
+    assert intents.view("jaguar", HOUR + 2 * SHIFT_SECONDS).leader.meaning == "team"  # it calms down, and stays
     intents.shift("jaguar", "animal", 30 * HOUR)  # and back, by hand
     assert intents.view("jaguar", 30 * HOUR).leader.meaning == "animal"
     # what the scenario itself says is not touched

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from swerve.core.errors import SwerveError
-from swerve.demo.rivals import ARMS, PLAN, Arms, Ask, Fixed, Hearing, Told, rivals
+from swerve.demo.rivals import PLAN, RIVAL_ARMS, Arms, Ask, Fixed, Hearing, Told, rivals
 from swerve.policies import policy
 from swerve.signals import COUNT
 
@@ -112,7 +112,9 @@ def test_a_document_keeps_its_arm() -> None:
     arms = Arms()
     assert [arms.arm("a", name) for name in ("x", "y", "x", "z")] == [0, 1, 0, 2]
     assert arms.arm("b", "z") == 0
-    for k in range(ARMS):
+    for k in range(RIVAL_ARMS):
         arms.arm("c", f"document-{k}")
-    with pytest.raises(SwerveError, match=f"^'c' has found more than {ARMS} documents; the rivals have no arm for 'one-more'$"):
+    with pytest.raises(
+        SwerveError, match=f"^'c' has found more than {RIVAL_ARMS} documents; the rivals have no arm for 'one-more'$"
+    ):
         arms.arm("c", "one-more")

@@ -14,7 +14,7 @@ from swerve.serving.messages import Refused
 def test_a_port_that_was_used_a_moment_ago_is_free(monkeypatch: pytest.MonkeyPatch):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        monkeypatch.setattr(server, "PORT", port)
+        monkeypatch.setattr(server, "DEFAULT_PORT", port)
         assert free_port(None) == 0  # somebody listens: any other
         with socket.create_connection(("127.0.0.1", port)) as caller:
             listener.accept()[0].close()  # who closes first keeps the connection in mind for a minute

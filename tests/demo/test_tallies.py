@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from swerve.demo.corpus import Document
 from swerve.demo.intents import Event
-from swerve.demo.tallies import LATELY, RECENT, Tallies
+from swerve.demo.tallies import RECENT_IMPRESSIONS, RECENT_SECONDS, Tallies
 
 HOUR = 3600.0
 
@@ -86,9 +86,9 @@ def test_a_phase_without_an_event_is_a_false_alarm() -> None:
 
 def test_a_phase_soon_after_an_event_is_an_answer() -> None:
     for impressions, later, false in (
-        (RECENT, 2 * LATELY, 0),
-        (RECENT + 1, 2 * LATELY, 1),
-        (RECENT + 1, LATELY, 0),
+        (RECENT_IMPRESSIONS, 2 * RECENT_SECONDS, 0),
+        (RECENT_IMPRESSIONS + 1, 2 * RECENT_SECONDS, 1),
+        (RECENT_IMPRESSIONS + 1, RECENT_SECONDS, 0),
     ):
         one = tallies()
         serve(one, 1, 1.0)
@@ -102,14 +102,14 @@ def test_a_phase_after_intent_has_moved_is_an_answer() -> None:
     """Without an event: a tenth of the people want something else than when the service last had reason to open a phase."""
     one = tallies()
     serve(one, 300, 1.0, cats=0.9)
-    serve(one, 1, 1.0, phase=2, cats=0.85, now=LATELY)
+    serve(one, 1, 1.0, phase=2, cats=0.85, now=RECENT_SECONDS)
     assert (one.off_events, one.false_alarms) == (1, 1)
-    serve(one, 1, 1.0, phase=3, cats=0.79, now=2 * LATELY)
+    serve(one, 1, 1.0, phase=3, cats=0.79, now=2 * RECENT_SECONDS)
     assert (one.off_events, one.false_alarms) == (2, 1)
     # what follows at once belongs to it; what follows long after does not
-    serve(one, RECENT, 1.0, phase=4, cats=0.79, now=4 * LATELY)
+    serve(one, RECENT_IMPRESSIONS, 1.0, phase=4, cats=0.79, now=4 * RECENT_SECONDS)
     assert one.false_alarms == 1
-    serve(one, 1, 1.0, phase=5, cats=0.79, now=4 * LATELY)
+    serve(one, 1, 1.0, phase=5, cats=0.79, now=4 * RECENT_SECONDS)
     assert (one.alarms, one.off_events, one.false_alarms) == (4, 4, 2)
 
 

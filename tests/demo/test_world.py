@@ -16,10 +16,10 @@ from swerve.core.errors import SwerveError
 from swerve.demo import scenarios
 from swerve.demo.corpus import documents, queries
 from swerve.demo.intents import HOUR, RESULTS, Intents, rhythm
-from swerve.demo.rivals import ARMS
+from swerve.demo.rivals import RIVAL_ARMS
 from swerve.demo.scenarios import DAY, Scenario
 from swerve.demo.search import Search
-from swerve.demo.world import BATCH, SPAN, THINK, World
+from swerve.demo.world import BATCH_IMPRESSIONS, BATCH_SPAN, THINK_SECONDS, World
 
 NAMES = ["swerve", "bwc", "ucb1", "oracle", "fixed"]
 FILE = """
@@ -119,13 +119,13 @@ def test_time_is_told_in_order_and_batches_are_short(search: Search) -> None:
     inside.rank_many = ranked  # type: ignore[method-assign]
     world.step(world.began + DAY)
     assert inside.times == sorted(set(inside.times))
-    assert 3 < max(sizes) <= BATCH
-    assert max(b - a for a, b in itertools.pairwise(inside.times)) <= SPAN + HOUR  # a batch, and the wait for who comes next
-    assert inside.times[-1] <= world.now + THINK
+    assert 3 < max(sizes) <= BATCH_IMPRESSIONS
+    assert max(b - a for a, b in itertools.pairwise(inside.times)) <= BATCH_SPAN + HOUR  # a batch, and the wait for who comes next
+    assert inside.times[-1] <= world.now + THINK_SECONDS
     # steps of a second: the clock is ahead by no more than the time to click
     for k in range(1, 600):
         world.step(world.began + DAY + k)
-        assert inside.now <= world.now + THINK
+        assert inside.now <= world.now + THINK_SECONDS
 
 
 @uncompiled
@@ -268,7 +268,7 @@ def test_rivals_have_room_for_everything_that_is_found(search: Search) -> None:
             intents = Intents(scenarios.load(name), search)
             for at in {0.0, *(at for story in intents.scenario.queries for at, _ in story.published)}:
                 found |= {document.id for document in intents.find(query, at)}
-        assert RESULTS <= len(found) <= ARMS, (query, len(found))
+        assert RESULTS <= len(found) <= RIVAL_ARMS, (query, len(found))
 
 
 @uncompiled
