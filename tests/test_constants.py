@@ -29,13 +29,13 @@ QUOTED = [
     ("service.md", r"a signed token of (\d+) characters", ["swerve.serving.tokens:LENGTH"]),
     ("service.md", r"once there are (\d+), one at every fourth request", ["swerve.serving.ledger:ENOUGH_DRAWS"]),
     ("service.md", r"as many draws as the phase has requests, at most (\d+)", ["swerve.serving.ledger:MOST_DRAWS"]),
-    ("dashboard.md", r"is cut off when (\d+) messages wait", ["swerve.dashboard.hub:QUEUE"]),
+    ("dashboard.md", r"is cut off when (\d+) messages wait", ["swerve.dashboard.hub:MOST_WAITING"]),
     (
         "dashboard.md",
         r"\| ([\d,]+) at a time; (\d+) different queries",
         ["swerve.dashboard.hub:MOST_READERS", "swerve.dashboard.hub:MOST_WATCHED"],
     ),
-    ("dashboard.md", r"more than (\d+) messages of a kind", ["swerve.dashboard.rings:WHOLE"]),
+    ("dashboard.md", r"more than (\d+) messages of a kind", ["swerve.dashboard.rings:KEPT_WHOLE"]),
 ]
 
 

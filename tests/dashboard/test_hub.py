@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swerve.dashboard import hub as module
-from swerve.dashboard.hub import MOST_WATCHED, QUEUE, Hub
-from swerve.dashboard.rings import KEPT, WHOLE
+from swerve.dashboard.hub import MOST_WAITING, MOST_WATCHED, Hub
+from swerve.dashboard.rings import KEPT_BRIEF, KEPT_WHOLE
 from swerve.service.config.load import Config, Policy, Store
 from swerve.service.http.server import open_service
 from swerve.serving.messages import Refused
@@ -107,14 +107,14 @@ def test_ids_of_another_start_or_of_the_future_are_no_place_to_go_on_from(hub):
 
 
 def test_what_is_no_longer_kept_whole_is_sent_in_brief(hub):
-    for value in range(WHOLE + 1):
+    for value in range(KEPT_WHOLE + 1):
         hub.publish("demo", {"value": value, "events": []})
     assert parsed(hub.join(last=f"{hub.epoch}-0").take())[0][2]["resumed"] is False
     assert parsed(hub.join(last=f"{hub.epoch}-1").take())[0][2]["resumed"] is True
-    for value in range(KEPT):
+    for value in range(KEPT_BRIEF):
         hub.publish("demo", {"value": value, "events": []})
     (_, _, past) = parsed(hub.join().take())[1]
-    assert [entry["value"] for entry in past["demo"]] == list(range(KEPT))
+    assert [entry["value"] for entry in past["demo"]] == list(range(KEPT_BRIEF))
 
 
 @given(st.lists(st.tuples(st.sampled_from(["demo", "sample", "both"]), st.integers(0, 5), st.booleans()), max_size=40))
@@ -149,13 +149,13 @@ def test_whatever_is_lost_on_the_way_nothing_is_missed_and_nothing_comes_twice(s
 def test_a_reader_that_does_not_keep_up_is_ended_and_the_others_go_on(hub):
     slow, quick = hub.join(), hub.join()
     slow.take(), quick.take()
-    for value in range(QUEUE + 1):
+    for value in range(MOST_WAITING + 1):
         hub.publish("demo", {"value": value})
         quick.take()
     assert slow.ended and not quick.ended
-    assert len(slow.queue) <= QUEUE
+    assert len(slow.queue) <= MOST_WAITING
     hub.publish("demo", {"value": 0})
-    assert len(slow.queue) <= QUEUE and quick.queue
+    assert len(slow.queue) <= MOST_WAITING and quick.queue
 
 
 def test_watched_queries_are_bounded_and_forgotten(hub, monkeypatch):
@@ -175,7 +175,7 @@ def test_watched_queries_are_bounded_and_forgotten(hub, monkeypatch):
     assert len(hub.service.ranking.watched) == MOST_WATCHED - 1
     hub.join("one more")
     hub.leave(readers[7])
-    clock[0] += module.LINGER - 0.5
+    clock[0] += module.LINGER_SECONDS - 0.5
     hub.tick()
     assert "query 5" in hub._watches and "query 7" in hub._watches and "query 3" not in hub._watches
     clock[0] += 1.0
@@ -201,7 +201,7 @@ def test_after_the_end_nobody_is_let_in(hub):
 
 
 def test_it_samples_by_itself_and_one_bad_second_does_not_end_it(hub, monkeypatch, caplog):
-    monkeypatch.setattr(module, "SECOND", 0.01)
+    monkeypatch.setattr(module, "SAMPLE_EVERY", 0.01)
     take, fail = hub._sampler.take, iter([False, True, True, False])
 
     def sometimes() -> dict:

@@ -79,7 +79,7 @@ def test_another_query_is_watched_before_and_after_somebody_asks_it(served, open
     page.fill("#text", "Oasis, the band")
     page.keyboard.press("Enter")
     expect(page.locator("#ranking-title")).to_have_text("“Oasis, the band” now")
-    expect(page.locator("#ranking-note")).to_contain_text("Nobody has asked this yet")
+    expect(page.locator("#ranking-note")).to_contain_text("This query was never asked")
     assert page.url.endswith("#query=Oasis%2C+the+band")
     ask(served, "oasis, the band", "y", 3, ("x", "y"))
     expect(page.locator("#ranking li")).to_have_count(2)

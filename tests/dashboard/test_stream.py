@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from service.running import until
 
-from swerve.dashboard.hub import QUEUE
+from swerve.dashboard.hub import MOST_WAITING
 
 
 def values(events) -> list[int]:
@@ -94,15 +94,15 @@ def test_a_slow_reader_is_cut_off_and_the_others_notice_nothing(site):
     with site.listen() as quick, site.listen() as slow:
         quick.until("history")
         until(lambda: readers(site) == 2)
-        for number in range(QUEUE * 3):
+        for number in range(MOST_WAITING * 3):
             site.do(lambda number=number: site.hub.publish("demo", {"value": number, "large": large}))
             assert quick.until("demo")[0].data["value"] == number
             if readers(site) == 1:
                 break
         assert readers(site) == 1
-        assert number > QUEUE
+        assert number > MOST_WAITING
         with pytest.raises((OSError, EOFError, http.client.IncompleteRead)):
-            slow.until("demo", QUEUE * 3)
+            slow.until("demo", MOST_WAITING * 3)
         site.publish(-1)
         assert quick.until("demo")[0].data["value"] == -1
 
