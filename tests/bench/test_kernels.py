@@ -204,7 +204,7 @@ def check_rows(got):
     names = [line.name for line in got]
     assert len(set(names)) == len(names)
     assert set(names) == NAMES | BESIDE
-    assert set(rows.BARS) <= set(names)
+    assert set(rows.KERNEL_BARS) <= set(names)
     table = {line["name"]: line for line in json.loads(json.dumps([line.as_dict() for line in got]))}
     for name, line in table.items():
         assert list(line) == ["name", "value", "unit", "reference", "ratio", "bar", "ok", "note"]
@@ -212,7 +212,7 @@ def check_rows(got):
         assert line["reference"]
         assert (line["value"] is None) == line["note"].endswith("is not installed")
         assert line["value"] is None or line["value"] > 0
-        assert (name in rows.BARS) == bool(line["bar"])
+        assert (name in rows.KERNEL_BARS) == bool(line["bar"])
     for name in NAMES - {"step-api"}:
         assert table[name]["ratio"] > 0
         assert isinstance(table[name]["ok"], bool)
@@ -282,8 +282,8 @@ def test_a_batch_is_a_decision_and_its_reward_per_row(monkeypatch):
     monkeypatch.setattr(kernels, "Fleet", lambda *args, **kwargs: made.append(Fleet(*args, **kwargs)) or made[-1])
     contender = kernels.batched("batch-api", 3)
     contender.prepare()()
-    assert contender.units == 3 * kernels.BATCH == made[0].table["plays"].sum()
-    assert made[0].table["total"].sum() == 1.5 * kernels.BATCH
+    assert contender.units == 3 * kernels.QUERIES_PER_CALL == made[0].table["plays"].sum()
+    assert made[0].table["total"].sum() == 1.5 * kernels.QUERIES_PER_CALL
 
 
 def test_state_is_what_a_fleet_holds():

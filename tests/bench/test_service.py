@@ -69,7 +69,7 @@ def test_a_folder_that_is_not_there(tmp_path):
 
 def test_every_bar_is_on_the_page():
     page = PAGE.read_text(encoding="utf-8").split("## The service", 1)[1]
-    for name, bar in service.BARS.items():
+    for name, bar in service.SERVICE_BARS.items():
         (line,) = re.findall(rf"^\| `{name}` \|.*$", page, re.MULTILINE)
         assert f"{bar.sense} {bar.limit:,g}" in line
 
@@ -78,12 +78,12 @@ def test_every_bar_is_on_the_page():
 def test_a_whole_run(tmp_path):
     """Slow: the service compiles its policy for four capacities when nothing is cached."""
     rows = {row.name: row for row in service.run_service(store=tmp_path, effort=TINY)}
-    assert set(service.BARS) <= set(rows)
+    assert set(service.SERVICE_BARS) <= set(rows)
     page = PAGE.read_text(encoding="utf-8").split("## The service", 1)[1]
     for row in rows.values():
         assert f"`{row.name}`" in page
         assert row.value is not None and row.value > 0
-        assert (row.ok is None) == (row.name not in service.BARS)
+        assert (row.ok is None) == (row.name not in service.SERVICE_BARS)
     assert rows["rank"].ratio == pytest.approx(rows["rank"].value / rows["echo-rank"].value, rel=0.01)
     assert rows["rank-batch"].value > rows["rank"].value
     assert rows["disk"].ratio > 1.0

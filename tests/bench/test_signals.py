@@ -42,14 +42,14 @@ def test_news_that_change_by_the_hour_are_quiet_and_a_jump_is_heard_once():
 
 def test_without_the_dispersion_term_wild_noise_raises_alarms():
     """The term is what lets one threshold serve busy queries, too."""
-    wild = [signals.on_noise(Senses(overdispersion=spread), 100, 5, 4, signals.WILD)[0] for spread in (0.0, 0.1)]
+    wild = [signals.on_noise(Senses(overdispersion=spread), 100, 5, 4, signals.WILD_DEVIATION)[0] for spread in (0.0, 0.1)]
     assert wild[0] > 1.0
     assert wild[1] <= 0.1
 
 
 def write_series(folder, bursts):
     """Five weeks of 100 mentions in five minutes, ten times as many in the bursts (hours)."""
-    place = folder / signals.FOLDER
+    place = folder / signals.SERIES_FOLDER
     place.mkdir()
     begin = datetime.datetime(2026, 1, 5)
     windows = {}
@@ -68,16 +68,18 @@ def write_series(folder, bursts):
 
 def test_series_from_files(tmp_path):
     folder = write_series(tmp_path, {"A": [400.0, 700.0], "B": [500.0]})
-    series = signals.recorded(folder / signals.FOLDER)
+    series = signals.recorded(folder / signals.SERIES_FOLDER)
     assert [len(one.bursts) for one in series] == [2, 1]
     assert series[0].counts.max() == 1000.0
     found, alarms, elsewhere = signals.on_records(Senses(), series, 20.0, 0)
     assert found == 1.0
     assert alarms == 1.0
     assert elsewhere == 0.0
-    (folder / signals.FOLDER / "Twitter_volume_B.csv").write_text("timestamp,value\n2026-01-05 00:00:00,many", encoding="utf-8")
+    (folder / signals.SERIES_FOLDER / "Twitter_volume_B.csv").write_text(
+        "timestamp,value\n2026-01-05 00:00:00,many", encoding="utf-8"
+    )
     with pytest.raises(SwerveError, match="not series of times and counts"):
-        signals.recorded(folder / signals.FOLDER)
+        signals.recorded(folder / signals.SERIES_FOLDER)
 
 
 def test_what_is_wrong_with_a_folder_is_said_in_one_line(tmp_path):
@@ -93,7 +95,7 @@ def test_what_is_wrong_with_a_folder_is_said_in_one_line(tmp_path):
 def test_the_figures_of_the_page(rate):
     count = signals.QUERIES[rate]
     assert max(signals.on_noise(Senses(), rate, count, 12)) <= 0.01
-    assert signals.on_noise(Senses(), rate, count, 12, signals.WILD)[0] <= 0.05
+    assert signals.on_noise(Senses(), rate, count, 12, signals.WILD_DEVIATION)[0] <= 0.05
     found, delay, alarms = signals.on_ramps(Senses(), rate, count)
     assert found >= 0.97
     assert delay <= {1: 12.0, 10: 8.0, 100: 7.5, 1000: 7.5}[rate]

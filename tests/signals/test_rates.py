@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from signals.sensing import HOUR, MONDAY, Query, Rate
 
-from swerve.bench.requests import CLICKED, REFORMULATED, START, WEEK, Listener, arrivals
+from swerve.bench.requests import CLICKED_BIT, REFORMULATED_BIT, START, WEEK, Listener, arrivals
 from swerve.bench.signals import on_rates, ramp
 from swerve.signals import ABANDONMENT, REFORMULATION, VOLUME, Senses
 from swerve.signals.rates import rate_level, tally
@@ -139,7 +139,7 @@ def test_clicks_that_come_at_once_and_abandonment_that_comes_in_the_end_are_no_a
     listener = Listener(Senses(), 1, [ABANDONMENT])
     rng = np.random.default_rng(0)
     times, whose = arrivals(rng, np.full((1, 100), 3000.0), START)
-    outcomes = CLICKED * (rng.random(len(times)) < 0.5)
+    outcomes = CLICKED_BIT * (rng.random(len(times)) < 0.5)
     assert listener.hear(times, whose, outcomes) == []
     assert listener.table[0].past_hits[0] / listener.table[0].past[0] == pytest.approx(0.5, abs=0.03)
 
@@ -156,7 +156,7 @@ def test_a_burst_of_requests_is_no_change_of_a_rate():
     rng = np.random.default_rng(1)
     rates = 20.0 * np.array([ramp(3 * WEEK, 2 * WEEK + 10 * i) for i in range(10)])
     times, whose = arrivals(rng, rates, START)
-    outcomes = CLICKED * (rng.random(len(times)) < 0.4) + REFORMULATED * (rng.random(len(times)) < 0.1)
+    outcomes = CLICKED_BIT * (rng.random(len(times)) < 0.4) + REFORMULATED_BIT * (rng.random(len(times)) < 0.1)
     heard = Listener(Senses(), 10, [VOLUME, ABANDONMENT, REFORMULATION]).hear(times, whose, outcomes)
     assert {one.signal for one in heard} == {0}
     assert len(heard) == 10

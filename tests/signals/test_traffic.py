@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from signals.sensing import HOUR, MONDAY, Query
 
-from swerve.bench.requests import CLICKED, REFORMULATED, START, Listener, arrivals, listen
+from swerve.bench.requests import CLICKED_BIT, REFORMULATED_BIT, START, Listener, arrivals, listen
 from swerve.core.spec import pack
 from swerve.signals import ABANDONMENT, AGE, COUNT, NEW, RAW, REFORMULATION, VOLUME, Senses
 
@@ -30,7 +30,7 @@ def test_compiled_equals_interpreted_to_the_byte():
     times, whose = arrivals(rng, rates, START)
     times[400:450] -= 5000.0  # a clock that was put back
     often = np.where(times > times[900], 0.9, 0.1)
-    outcomes = CLICKED * (rng.random(len(times)) < 0.5) + REFORMULATED * (rng.random(len(times)) < often)
+    outcomes = CLICKED_BIT * (rng.random(len(times)) < 0.5) + REFORMULATED_BIT * (rng.random(len(times)) < often)
     numbers = rng.poisson(5.0, (len(times), 2)) * np.where(times > times[700], 8.0, 1.0)[:, None]
     numbers[rng.random(numbers.shape) < 0.2] = np.nan
     fast, slow = (Listener(Senses(), 3, EVERY, numbers=2) for _ in range(2))

@@ -27,14 +27,14 @@ _feedback = msgspec.json.Decoder(FeedbackRequest)
 _encode = msgspec.json.Encoder().encode
 TOKEN = "a" * LENGTH
 #: Values of typical length in JSON; their meaning does not matter.
-PROBABILITY, PHASE = 0.75, 3
+TYPICAL_PROBABILITY, TYPICAL_PHASE = 0.75, 3
 BACKLOG = 2048  # connections waiting to be accepted, as in the service
 LEARNED = FeedbackResponse("learned")
 
 
 def response(request: RankRequest) -> RankResponse:
     """Return an answer as large as the service's."""
-    return RankResponse(TOKEN, ids_of(request.candidates), False, PROBABILITY, PHASE, False)
+    return RankResponse(TOKEN, ids_of(request.candidates), False, TYPICAL_PROBABILITY, TYPICAL_PHASE, False)
 
 
 def answer(path: str, body: bytes) -> bytes:
