@@ -235,7 +235,7 @@ register_url_convertor("text", TextConvertor())
 
 
 #: The routes that `App.at_once` may answer.
-BUSIEST = {b"/v1/rank": "rank", b"/v1/rank/batch": "rank_batch", b"/v1/feedback": "feedback"}
+SHORT_ROUTES = {b"/v1/rank": "rank", b"/v1/rank/batch": "rank_batch", b"/v1/feedback": "feedback"}
 #: A status, a body and the request's id.
 Reply = tuple[int, bytes, str]
 
@@ -256,7 +256,7 @@ class App(Starlette):
         live = any(route.name == "live" for route in extra_routes)
         keys, handlers, metrics = self.keys, Handlers(service, live), service.metrics
         self.gate, self.porter = Gate(service.config), Porter(service.config.limits, metrics)
-        self.seconds = {route: spread for route in BUSIEST.values() if (spread := metrics.seconds(route)) is not None}
+        self.seconds = {route: spread for route in SHORT_ROUTES.values() if (spread := metrics.seconds(route)) is not None}
         routes = list(extra_routes)
         self.busy: dict[str, Endpoint] = {}
         for route in openapi.ROUTES:
@@ -298,7 +298,7 @@ class App(Starlette):
                 return None  # from a browser: the gate must check the page's origin
         if kind != JSON or host not in self.gate.good:
             return None
-        service, route = self.service, BUSIEST[path]
+        service, route = self.service, SHORT_ROUTES[path]
         seconds = self.seconds[route]
         answer: Any = None
         try:

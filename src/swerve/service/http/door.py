@@ -32,7 +32,7 @@ STATUS_LINES = {
 #: A status, a body and the request's id.
 Answer = tuple[int, bytes, str]
 #: The routes that can take the short way.
-SHORT = (b"/v1/rank", b"/v1/feedback", b"/v1/rank/batch")
+SHORT_PATHS = (b"/v1/rank", b"/v1/feedback", b"/v1/rank/batch")
 #: Stages of a connection: between requests, in the head of a request, in its body.
 IDLE, HEAD, BODY = 0, 1, 2
 
@@ -217,7 +217,7 @@ class Door(HttpToolsProtocol):
         if self.parser.should_upgrade():
             self._upgrade = True
             return
-        if self.url in SHORT and self._plain():
+        if self.url in SHORT_PATHS and self._plain():
             self._body, self._size = [], 0
         else:
             if not self.url.startswith(b"/"):
