@@ -1,4 +1,4 @@
-"""Numbers that the documentation quotes are those of the code: a constant that changes takes its sentence along."""
+"""Numbers quoted in the documentation equal the constants of the code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
 
-#: (page, a sentence with a number for each constant, the constants in its order)
+#: A page, a sentence with one number per constant, and the constants in that order.
 QUOTED = [
     (
         "service.md",
@@ -51,7 +51,7 @@ def test_the_page_quotes_the_code(page, sentence, constants):
 
 
 def test_what_the_pages_say_of_blame():
-    """Every classifier that says which feature made a context positive is named as one that does."""
+    """The page names every classifier that can blame a feature for a positive context."""
     from swerve.classifiers.quantile import QuantileBox
     from swerve.classifiers.rectangle import Rectangle
     from swerve.core.contract import blame

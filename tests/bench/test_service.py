@@ -1,4 +1,4 @@
-"""The service's benchmark runs the real servers and gives the rows that its page names."""
+"""The service's benchmark runs the real servers and returns the rows that docs/bench.md names."""
 
 import json
 import re
@@ -76,7 +76,7 @@ def test_every_bar_is_on_the_page():
 
 @pytest.mark.slow
 def test_a_whole_run(tmp_path):
-    """Slow: the service compiles its policy for four capacities when nothing is cached."""
+    """Slow: without a cache, the service compiles its policy for four capacities."""
     rows = {row.name: row for row in service.run_service(store=tmp_path, effort=TINY)}
     assert set(service.SERVICE_BARS) <= set(rows)
     page = PAGE.read_text(encoding="utf-8").split("## The service", 1)[1]
@@ -87,5 +87,5 @@ def test_a_whole_run(tmp_path):
     assert rows["rank"].ratio == pytest.approx(rows["rank"].value / rows["echo-rank"].value, rel=0.01)
     assert rows["rank-batch"].value > rows["rank"].value
     assert rows["disk"].ratio > 1.0
-    assert list(tmp_path.iterdir()) == []  # stores are removed again
+    assert list(tmp_path.iterdir()) == []  # temporary stores are removed
     json.dumps([row.as_dict() for row in rows.values()])

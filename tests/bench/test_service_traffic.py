@@ -1,4 +1,4 @@
-"""The benchmark's requests are what its page says: Zipf, ten candidates, four numbers, sessions that come back."""
+"""The benchmark's requests are as docs/bench.md says: Zipf, ten candidates, four numbers, returning sessions."""
 
 import itertools
 import json

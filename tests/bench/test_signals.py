@@ -1,4 +1,4 @@
-"""The figures of docs/signals.md, the small ones at once and the rest slowly; and series from files."""
+"""The figures of docs/signals.md, the quick ones always and the others in slow tests; and series from files."""
 
 import datetime
 import json
@@ -41,14 +41,14 @@ def test_news_that_change_by_the_hour_are_quiet_and_a_jump_is_heard_once():
 
 
 def test_without_the_dispersion_term_wild_noise_raises_alarms():
-    """The term is what lets one threshold serve busy queries, too."""
+    """Because of this term, one threshold also serves busy queries."""
     wild = [signals.on_noise(Senses(overdispersion=spread), 100, 5, 4, signals.WILD_DEVIATION)[0] for spread in (0.0, 0.1)]
     assert wild[0] > 1.0
     assert wild[1] <= 0.1
 
 
 def write_series(folder, bursts):
-    """Five weeks of 100 mentions in five minutes, ten times as many in the bursts (hours)."""
+    """Write five weeks of 100 mentions per five minutes, and ten times as many during the bursts (in hours)."""
     place = folder / signals.SERIES_FOLDER
     place.mkdir()
     begin = datetime.datetime(2026, 1, 5)
@@ -108,14 +108,14 @@ def test_the_figures_of_the_page(rate):
 @pytest.mark.slow
 @pytest.mark.parametrize("abrupt", [False, True])
 def test_a_burst_is_one_alarm_for_a_policy(abrupt):
-    """With noise where nothing is heard, and with 0 there, a value on which the quantiles of every feature lie."""
+    """For quiet features that are noise, and for features that are 0, the value of all their quantiles."""
     for senses in (Senses(), Senses(noise_ceiling=0.0)):
         loop = signals.in_the_loop(senses, Swerve(), signals.PLAN, abrupt, meant=False)
         assert loop.found == 1.0
         assert loop.per_burst <= 1.1
         assert loop.elsewhere <= 0.01
-    # BWC shares one rectangle: a single test on a rare query that wrongly says "false" hides half of the later bursts. Whether a
-    # run has one is chance, so the typical run is asserted.
+    # BWC shares one rectangle: a single wrong label "false" on a rare query hides half of the later bursts. Whether a run has
+    # one is random, so the test asserts the typical run.
     safe = [signals.in_the_loop(Senses(), policy("bwc"), signals.PLAN, abrupt, meant=True, seed=seed) for seed in range(5, 14)]
     assert statistics.median(loop.found for loop in safe) >= 0.95
     assert max(loop.per_burst or 0.0 for loop in safe) <= 1.1
@@ -124,7 +124,7 @@ def test_a_burst_is_one_alarm_for_a_policy(abrupt):
 
 @pytest.mark.slow
 def test_volume_is_worth_something_where_bursts_mean_something():
-    """Four seeds, paired: with the volume's alarms Swerve regrets less than without any signal."""
+    """Over four paired seeds, Swerve with the volume signal has less regret than without any signal."""
     deaf = Swerve(classifier=Never())
     gain = 0.0
     for seed in (5, 6, 7, 8):

@@ -1,4 +1,4 @@
-"""The hub without a network: what each reader gets, in which order, and how much is kept."""
+"""The hub without a network: the messages of each reader, their order, and the kept history."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def hub(service):
 
 
 def parsed(data: bytes) -> list[tuple[str, str, dict]]:
-    """The messages in what a reader would be sent: id, name, data."""
+    """Parse the bytes for a reader into messages: id, name, data."""
     out = []
     for block in data.decode().split("\n\n"):
         fields = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line)
@@ -78,7 +78,7 @@ def test_a_query_has_its_own_readers(hub):
     hurricane, tomato, none = hub.join("hurricane"), hub.join("tomato"), hub.join()
     for reader in (hurricane, tomato, none):
         reader.take()
-    hub._keep(hub._watches["hurricane"].ring, "query", {"query": "hurricane"}, {})  # kept, not told
+    hub._keep(hub._watches["hurricane"].ring, "query", {"query": "hurricane"}, {})  # kept, not sent
     for tally in hub._tallies.values():
         tally.unknown = True
     hub.tick()
@@ -119,7 +119,7 @@ def test_what_is_no_longer_kept_whole_is_sent_in_brief(hub):
 
 @given(st.lists(st.tuples(st.sampled_from(["demo", "sample", "both"]), st.integers(0, 5), st.booleans()), max_size=40))
 def test_whatever_is_lost_on_the_way_nothing_is_missed_and_nothing_comes_twice(service, steps):
-    """A client that loses its connection in the middle of what was sent, again and again."""
+    """A client loses its connection in the middle of the messages, several times."""
     hub = Hub(service)
     reader, seen, last, published = hub.join(), [], "", []
     for what, read, lost in steps:
@@ -129,7 +129,7 @@ def test_whatever_is_lost_on_the_way_nothing_is_missed_and_nothing_comes_twice(s
             hub.tick()
         published = list(range(1, hub.number + 1))
         messages = parsed(reader.take())
-        if lost:  # only some of it arrived
+        if lost:  # only a part arrived
             hub.leave(reader)
             messages = messages[:read]
         for identity, name, _ in messages:
@@ -143,7 +143,7 @@ def test_whatever_is_lost_on_the_way_nothing_is_missed_and_nothing_comes_twice(s
         if identity and name != "history":
             seen.append(int(identity.rpartition("-")[2]))
     first = seen[0] if seen else hub.number + 1
-    assert seen == published[first - 1 :]  # what came before the first one is in the history
+    assert seen == published[first - 1 :]  # earlier messages are in the history
 
 
 def test_a_reader_that_does_not_keep_up_is_ended_and_the_others_go_on(hub):
@@ -166,12 +166,12 @@ def test_watched_queries_are_bounded_and_forgotten(hub, monkeypatch):
     with pytest.raises(Refused, match="64 queries are being watched") as refused:
         hub.admit("one more")
     assert refused.value.status == 503
-    hub.admit("query 0")  # it is watched already
+    hub.admit("query 0")  # already watched
     hub.admit(None)
     hub.leave(readers[3])
     clock[0] += 1.0
     hub.leave(readers[5])
-    hub.admit("one more")  # takes the place of the one that nobody reads for the longest
+    hub.admit("one more")  # replaces the query whose last reader left first
     assert len(hub.service.ranking.watched) == MOST_WATCHED - 1
     hub.join("one more")
     hub.leave(readers[7])
@@ -223,5 +223,5 @@ def test_it_samples_by_itself_and_one_bad_second_does_not_end_it(hub, monkeypatc
 
     data = asyncio.run(asyncio.wait_for(some_seconds(), 20))
     assert names(data).count("sample") >= 40
-    assert data.count(b"\n\n:\n\n") >= 2  # comments, to keep proxies awake
+    assert data.count(b"\n\n:\n\n") >= 2  # comments, which keep proxies from closing the connection
     assert [record.message for record in caplog.records] == ["a sample failed"] * 2

@@ -1,4 +1,4 @@
-"""The bounded past of one kind of message."""
+"""The bounded history of one kind of message."""
 
 from __future__ import annotations
 

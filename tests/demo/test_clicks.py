@@ -27,7 +27,7 @@ def many(count: int, seed: int = 0) -> list[User]:
 
 
 def near(hits: int, count: int, expected: float) -> bool:
-    """Within four standard deviations."""
+    """Return whether a share is within four standard deviations of its expectation."""
     return abs(hits / count - expected) <= 4.0 * math.sqrt(expected * (1.0 - expected) / count)
 
 
@@ -37,7 +37,7 @@ def test_users_want_what_the_shares_say() -> None:
         assert near(sum(one.meaning == meaning for one in users), len(users), SHARES[meaning])
     assert not any(one.meaning == "jet" for one in users)
     assert near(sum(one.again for one in users), len(users), clicks.AGAIN)
-    # they look at the k-th result with probability 0.7^(k−1)
+    # users look at the k-th result with probability 0.7^(k−1)
     for k in range(2, 7):
         assert near(sum(one.looks >= k for one in users), len(users), 0.7 ** (k - 1))
     assert min(one.looks for one in users) == 1
@@ -48,12 +48,12 @@ def test_the_ends_of_the_draws() -> None:
     assert (first.meaning, first.looks, first.again) == ("animal", 1, True)
     assert (last.meaning, last.again) == ("team", False)
     assert last.looks > 50
-    # shares that sum to a little less than 1, as floats do, leave nobody without a meaning, and nobody with one that has no share
+    # with shares that sum to slightly less than 1, every user still has a meaning, and one with a positive share
     assert user("jaguar", {"animal": 0.5, "car": 0.4999, "jet": 0.0}, [0.99995, 0.0, 0.0]).meaning == "car"
 
 
 def expected_at(place: int) -> float:
-    """The chance of a click at a place of the page, by hand: over meanings, that they get there without a click, and click."""
+    """Return the probability of a click at an index, by hand: over all meanings, of reaching it without a click, and clicking."""
     total = 0.0
     for meaning, share in SHARES.items():
         arrives = 1.0

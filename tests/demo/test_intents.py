@@ -1,4 +1,4 @@
-"""Intents: who wants what when, when the best document changes, and what a shift by hand does."""
+"""Intents: shares over time, changes of the best document, and shifts by hand."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_storm_is_many_shifts_at_once_and_quiet_is_none(search: Search) -> Non
 
 
 def test_every_event_is_worth_following(search: Search) -> None:
-    """The old leader is less than nine tenths as good from the event on: else following it could not be seen."""
+    """From the event on, the old leader is less than nine tenths as good; otherwise following the event could not be measured."""
     for name in scenarios.names():
         intents = Intents(scenarios.load(name), search)
         for query in intents.stories:
@@ -130,7 +130,7 @@ def test_the_search_engine_is_asked_once_for_each_set_of_keys() -> None:
     search = Counting()
     intents = Intents(scenarios.load("hurricane"), search)
     intents.events("hurricane")
-    assert search.asked == 5  # nothing published, then four storms one after another
+    assert search.asked == 5  # nothing published, then four storms, one by one
 
 
 def test_a_shift_by_hand(search: Search) -> None:
@@ -143,17 +143,17 @@ def test_a_shift_by_hand(search: Search) -> None:
     view = intents.view("jaguar", HOUR)
     assert view.leader.meaning == "team"
     assert view.shares["team"] == SHIFT_SHARE
-    assert view.shares["animal"] == pytest.approx(4.0 * view.shares["car"])  # in proportion as before
+    assert view.shares["animal"] == pytest.approx(4.0 * view.shares["car"])  # the old proportion
     assert sum(view.shares.values()) == pytest.approx(1.0)
     assert intents.view("jaguar", 1.5 * HOUR) is view
     assert intents.rate("jaguar", HOUR) == pytest.approx(SHIFT_FACTOR * calm[0])
     assert intents.news("jaguar", HOUR) > 5.0 * calm[1]
     assert intents.rate("jaguar", HOUR + 2 * SHIFT_SECONDS) == pytest.approx(calm[0])
     assert intents.news("jaguar", HOUR + 2 * SHIFT_SECONDS) == pytest.approx(calm[1])
-    assert intents.view("jaguar", HOUR + 2 * SHIFT_SECONDS).leader.meaning == "team"  # it calms down, and stays
-    intents.shift("jaguar", "animal", 30 * HOUR)  # and back, by hand
+    assert intents.view("jaguar", HOUR + 2 * SHIFT_SECONDS).leader.meaning == "team"  # the burst fades, the lead stays
+    intents.shift("jaguar", "animal", 30 * HOUR)  # back, by hand
     assert intents.view("jaguar", 30 * HOUR).leader.meaning == "animal"
-    # what the scenario itself says is not touched
+    # the scenario itself is unchanged
     assert [event.at for event in intents.events("jaguar")] == [2 * DAY]
 
 

@@ -1,4 +1,4 @@
-"""Layouts: descriptions, ids, and records brought over by field names."""
+"""Layouts: descriptions, ids, and conversion of records by field names."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def fill(record: np.dtype, seed: int) -> np.ndarray:
 
 
 def copied_plainly(source: np.ndarray, target: np.ndarray) -> None:
-    """The same for arrays of one record in NumPy's own words: slow, and nothing about offsets."""
+    """Copy fields of arrays of one record with plain NumPy: slow, and without offsets."""
     for name in target.dtype.names:
         if name not in source.dtype.names:
             continue
@@ -78,7 +78,7 @@ def test_a_description_says_all_about_a_layout(record):
 
 
 def test_a_row_of_a_query_grows_in_place():
-    """From 8 arms to 16 in tables of records, as the service does it, and quickly."""
+    """Records grow from 8 arms to 16 inside tables, as in the service, and quickly."""
     spec = policy("swerve")
     small, large = np.zeros(3, row_dtype(spec, 8, 8)), np.zeros(4, row_dtype(spec, 16, 8))
     small.view("u1")[:] = 7
@@ -88,7 +88,7 @@ def test_a_row_of_a_query_grows_in_place():
     started = time.perf_counter()
     for _ in range(200):
         copy_fields(small[1], large[2])
-    assert (time.perf_counter() - started) / 200 < 200e-6  # 4 µs where this was written
+    assert (time.perf_counter() - started) / 200 < 200e-6  # measured: 4 µs
 
 
 def test_neighbours_are_copied_in_one_run():
