@@ -52,23 +52,23 @@ def test_the_ends_of_the_draws() -> None:
     assert user("jaguar", {"animal": 0.5, "car": 0.4999, "jet": 0.0}, [0.99995, 0.0, 0.0]).meaning == "car"
 
 
-def expected_at(place: int) -> float:
+def expected_at(index: int) -> float:
     """Return the probability of a click at an index, by hand: over all meanings, of reaching it without a click, and clicking."""
     total = 0.0
     for meaning, share in SHARES.items():
         arrives = 1.0
-        for before in PAGE[:place]:
+        for before in PAGE[:index]:
             arrives *= (1.0 - (0.65 * before.quality if before.meaning == meaning else 0.03)) * 0.7
-        here = PAGE[place]
+        here = PAGE[index]
         total += share * arrives * (0.65 * here.quality if here.meaning == meaning else 0.03)
     return total
 
 
 def test_clicks_are_as_often_as_the_model_says() -> None:
-    places = [clicked(one, PAGE) for one in many(40_000, seed=1)]
-    for place in range(len(PAGE)):
-        assert near(places.count(place), len(places), expected_at(place)), place
-    assert set(places) == {-1, 0, 1, 2, 3}
+    indices = [clicked(one, PAGE) for one in many(40_000, seed=1)]
+    for index in range(len(PAGE)):
+        assert near(indices.count(index), len(indices), expected_at(index)), index
+    assert set(indices) == {-1, 0, 1, 2, 3}
     assert expected_at(0) == pytest.approx(chance(PAGE[0], "jaguar", SHARES))
 
 

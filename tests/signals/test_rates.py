@@ -1,4 +1,4 @@
-"""Rates: the definition, and requests that are answered late, never, or twice."""
+"""Rates: the definition, and requests whose clicks come late, never, or twice."""
 
 import math
 import random
@@ -28,7 +28,7 @@ def test_one_outcome_at_a_time_it_is_its_definition():
 
 
 def test_a_bucket_counts_as_its_outcomes_evenly_mixed():
-    """Against the definition with the same outcomes one by one, shuffled: baselines within a few percent."""
+    """Agrees with the definition on the same outcomes one by one, shuffled: baselines within a few percent."""
     dice, twin, query = random.Random(3), Rate(), Query()
     for _ in range(400):
         seen = dice.randrange(1, 30)
@@ -49,7 +49,7 @@ def test_callers_who_never_send_feedback_are_normal(every):
         assert query.row.climb[0] == 0.0
     assert query.row.past[0] > 500 or every < 0.05
     big = Query(ABANDONMENT)
-    for _ in range(300):  # and after a million of them
+    for _ in range(300):  # more than a million outcomes
         tally(big.spec, big.row, 0, 5000, 5000)
         assert rate_level(big.spec, big.row, 0) == 0.0
 
@@ -68,11 +68,11 @@ def test_a_click_counts_for_the_request_that_it_answers():
     query = Query(ABANDONMENT)
     query.ask(0.0)
     query.click(0.0)
-    query.ask(100 * SECOND)  # the same bucket; nobody clicks
-    query.ask(400 * SECOND)  # the next one; the first has not had its time yet
+    query.ask(100 * SECOND)  # the same bucket; no click
+    query.ask(400 * SECOND)  # the next bucket; the first is still open
     assert query.row.past[0] == 0.0
     query.click(100 * SECOND, now=450 * SECOND)  # late, but in time
-    query.ask(2000 * SECOND)  # both are over
+    query.ask(2000 * SECOND)  # both buckets are closed
     assert query.row.past[0] == pytest.approx(3.0, rel=0.01)
     assert query.row.past_hits[0] == pytest.approx(1.0, rel=0.5)
 
@@ -111,7 +111,7 @@ def test_times_in_whole_seconds_find_their_bucket():
 
 
 def test_more_clicks_than_requests_are_as_many():
-    """A row that was rolled back has forgotten requests whose clicks still come."""
+    """A row that was rolled back has lost requests whose clicks still come."""
     query = Query(ABANDONMENT)
     query.ask(0.0)
     for _ in range(5):
@@ -135,7 +135,7 @@ def test_time_that_goes_back_closes_nothing_early():
 
 
 def test_clicks_that_come_at_once_and_abandonment_that_comes_in_the_end_are_no_alternation():
-    """At 3,000 requests an hour a bucket holds 250: fed in the order of arrival, its abandoned half alone would be an alarm."""
+    """At 3,000 requests per hour a bucket has 250: counted in order of arrival, its abandoned half alone would raise an alarm."""
     listener = Listener(Senses(), 1, [ABANDONMENT])
     rng = np.random.default_rng(0)
     times, whose = arrivals(rng, np.full((1, 100), 3000.0), START)
