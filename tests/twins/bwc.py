@@ -1,7 +1,7 @@
 """Algorithm 1, `bwc`, over any testable bandit and any classifier, read as in the notes on the paper.
 
-L rounds of testing; the round of a positive prediction is the first of the next test; no label after phase 1; the
-classifier is not consulted inside a test. A guess may wait `grace` for late clicks. Without an arm of G⁺ that was played in the test, no label.
+L rounds of testing; the round of a positive prediction is the first of the next test; no label after phase 1; the classifier is
+not consulted inside a test. A guess may wait `grace` for late clicks. Without an arm of G⁺ that was played in the test, no label.
 """
 
 from __future__ import annotations
