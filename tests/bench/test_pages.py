@@ -29,7 +29,7 @@ def test_all_of_them_read(tmp_path):
 def test_a_server_without_live_events_is_said(tmp_path):
     with (
         echo("starlette", tmp_path) as server,
-        pytest.raises(SwerveError, match=r"gave no live events: HTTP/1\.1 404"),
+        pytest.raises(SwerveError, match=r"gave no live stream: HTTP/1\.1 404"),
         Pages(server.port, 2, ["q"]),
     ):
         pass

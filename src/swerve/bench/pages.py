@@ -1,4 +1,4 @@
-"""Open dashboard pages: readers of the service's live events, to measure their cost for other requests."""
+"""Open dashboard pages: readers of the service's live stream, to measure their cost for other requests."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Pages:
             head += piece
         if not head.startswith(OK_LINE):
             line.close()
-            raise SwerveError(f"the server gave no live events: {head[:REFUSAL_SHOWN].decode('latin-1')}")
+            raise SwerveError(f"the server gave no live stream: {head[:REFUSAL_SHOWN].decode('latin-1')}")
         return line
 
     def _read(self) -> None:

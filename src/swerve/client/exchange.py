@@ -77,7 +77,7 @@ class SwerveClientError(SwerveError):
         self.status, self.code, self.field, self.request_id = status, code, field, request_id
 
 
-class ServiceAway(SwerveError):  # noqa: N818 - named after the event
+class ServiceAway(SwerveError):  # noqa: N818 - names what happened
     """The service gave no usable answer, even after the retries."""
 
 

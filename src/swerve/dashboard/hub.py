@@ -1,4 +1,4 @@
-"""The hub: sends the events of a service to all readers; each message is made and encoded once, for any number of pages.
+"""The hub: sends messages about a service to all readers; each message is made and encoded once, for any number of pages.
 
 Everything here runs on the service's event loop. Messages are numbered across all kinds. A reader that lost its connection names
 the last number it read and receives the messages after it. A reader that falls behind is disconnected, and resumes in the same
@@ -82,7 +82,7 @@ class Reader:
         if self.ended:
             return
         if len(self.queue) >= MOST_WAITING:
-            log.info("a reader of the live events does not keep up: cut off")
+            log.info("a reader of the live stream does not keep up: cut off")
             return self.end()
         self.queue.append(message)
         self.wake.set()
@@ -102,7 +102,7 @@ class Reader:
 
 
 class Hub:
-    """Samples a service, watches queries, and passes on published events. `demo` describes a simulation to the page."""
+    """Samples a service, watches queries, and passes on published messages. `demo` describes a simulation to the page."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -119,7 +119,7 @@ class Hub:
 
     # ------------------------------------------------------------------ sending
     def publish(self, event: str, data: dict[str, Any]) -> None:
-        """Send an event to all readers. Must be called on the service's event loop."""
+        """Send a message to all readers. Must be called on the service's event loop."""
         ring = self._rings.setdefault(event, Ring())
         message = self._keep(ring, event, data, data)
         for reader in self.readers:
@@ -142,7 +142,7 @@ class Hub:
         if self.closed:
             raise Refused(503, "stopping", "the service is stopping")
         if len(self.readers) >= MOST_READERS:
-            raise Refused(503, "too_many", f"{MOST_READERS} others are reading the live events; there is no room for more")
+            raise Refused(503, "too_many", f"{MOST_READERS} others are reading the live stream; there is no room for more")
         if text is None or text in self._watches or len(self._watches) < MOST_WATCHED:
             return
         idle = [watch for watch in self._watches.values() if not watch.readers and not watch.always]
@@ -165,7 +165,7 @@ class Hub:
 
     # ------------------------------------------------------------------ reading
     def join(self, text: str | None = None, last: str = "", transport: asyncio.Transport | None = None) -> Reader:
-        """Return a reader of all events and of one query; it continues after the event id `last` if the messages since are kept."""
+        """Return a reader of all messages and of one query; it continues after the id `last` if the messages since are kept."""
         watch = None if text is None else self._watched(text)
         if watch is not None and not watch.ring.newest:
             self._send(watch, self._state(watch.key))  # the first page need not wait for the next second
@@ -200,7 +200,7 @@ class Hub:
         return {"version": __version__, "policy": policy, "signals": names, "demo": self.demo, "query": text, "resumed": resumed}
 
     def _missed(self, watch: Watch | None, last: str) -> list[bytes] | None:
-        """Return the messages after an event, in order; None if some are gone."""
+        """Return the messages after a message id, in order; None if some are gone."""
         found = EVENT_ID.fullmatch(last)
         if found is None or found[1] != self.epoch or int(found[2]) > self.number:
             return None

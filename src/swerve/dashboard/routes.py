@@ -1,4 +1,4 @@
-"""The routes of the dashboard: the page, its files and the live events; and the extension that adds them to a service."""
+"""The routes of the dashboard: the page, its files and the live stream; and the extension that adds them to a service."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def accepts_gzip(header: bytes) -> bool:
 
 
 def routes(hub: Hub) -> list[Route]:
-    """Return the routes of the page and of the live events."""
+    """Return the routes of the page and of the live stream."""
     service, files = hub.service, Files(hub.service, Assets())
     (live,) = (route for route in openapi.ROUTES if route.name == "live")
     endpoint = Endpoint(service, ApiKeys(service.config.security.api_keys), live, Live(hub), None)

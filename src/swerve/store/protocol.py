@@ -97,7 +97,7 @@ class StoreError(SwerveError):
         self.kind, self.keys, self.uncertain = kind, tuple(keys), uncertain
 
 
-class Conflict(StoreError):  # noqa: N818 - named after the event
+class Conflict(StoreError):  # noqa: N818 - names what happened
     """Stored rows or decision ids differ from those that the batch expects; nothing of the batch was written.
 
     `versions` has the stored version of each such row (0: no such row), `used` the outcome of each id that was used before.
@@ -113,7 +113,7 @@ class Conflict(StoreError):  # noqa: N818 - named after the event
         self.versions, self.used = dict(versions), dict(used)
 
 
-class Damaged(StoreError):  # noqa: N818 - named after the event
+class Damaged(StoreError):  # noqa: N818 - names what happened
     """One record cannot be read. `version` is its stored version, or 0 if that is lost too."""
 
     def __init__(self, key: bytes, version: int, message: str) -> None:
@@ -121,7 +121,7 @@ class Damaged(StoreError):  # noqa: N818 - named after the event
         self.key, self.version = key, version
 
 
-class InUse(SwerveError):  # noqa: N818 - named after the event
+class InUse(SwerveError):  # noqa: N818 - names what happened
     """Another process owns the store."""
 
 
