@@ -169,7 +169,7 @@ def test_what_cannot_be_shifted(search: Search) -> None:
     intents = small(search)
     with pytest.raises(SwerveError, match=r"^'animal' cannot take the lead of 'jaguar'; these can: "):
         intents.shift("jaguar", "animal", 0.0)
-    with pytest.raises(SwerveError, match=r"^nobody asks 'jagua' in small; they ask jaguar; did you mean 'jaguar'\?$"):
+    with pytest.raises(SwerveError, match=r"^'jagua' is no query of small; there are jaguar; did you mean 'jaguar'\?$"):
         intents.shift("jagua", "car", 0.0)
     # a storm without a name has no documents
     hurricane = Intents(scenarios.load("hurricane"), search)

@@ -139,7 +139,9 @@ class Intents:
     def _checked(self, query: str) -> str:
         if query not in self.stories:
             known = ", ".join(self.stories)
-            raise SwerveError(f"nobody asks {shown(query)} in {self.scenario.name}; they ask {known}{nearest(query, self.stories)}")
+            raise SwerveError(
+                f"{shown(query)} is no query of {self.scenario.name}; there are {known}{nearest(query, self.stories)}"
+            )
         return query
 
     def _segment(self, story: Story, since: float) -> tuple[int, float]:

@@ -135,7 +135,7 @@ def read(text: str, name: str) -> Scenario:
     others = [query for query in queries() if query not in asked]
     stories += [_at_rest(query, file.background / len(others)) for query in others if file.background]
     if not stories:
-        raise SwerveError(f"{name}: nobody asks for anything; background must be > 0 or there must be a [[query]]")
+        raise SwerveError(f"{name}: the scenario has no queries; background must be > 0 or there must be a [[query]]")
     return Scenario(file.name, file.title, file.story, begins, file.days, tuple(stories))
 
 

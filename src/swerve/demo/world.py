@@ -1,7 +1,7 @@
 """The simulated world: users who ask, look and click by the scenario's intents, in front of a live service and its rivals.
 
-Requests are generated in slices of simulated time, from the seed alone: the length of a step does not change who asks what and
-when. They go to the service in batches over its HTTP interface. Clicks follow some seconds later, and users without a click ask
+Requests are generated in slices of simulated time, from the seed alone: the length of a step does not change the
+requests. They go to the service in batches over its HTTP interface. Clicks follow some seconds later, and users without a click ask
 again with the meaning. Rivals meet the same users. Repeated questions are real traffic for the service but are not counted,
 because they depend on the ranking.
 """

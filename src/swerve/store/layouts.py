@@ -150,7 +150,9 @@ def _pieces(source: np.dtype[Any], target: np.dtype[Any], path: str, start: int,
     """Yield the runs of one pair of types, which begin at the offsets `start` and `to`."""
     old, new = source.base, target.base
     if len(source.shape) != len(target.shape) or bool(old.fields) != bool(new.fields) or (not old.fields and old != new):
-        raise SwerveError(f"field {path or 'record'} was {source} and is {target}: that needs a step of its own (docs/store.md)")
+        raise SwerveError(
+            f"field {path or 'record'} was {source} and is {target}: register a step for this conversion (docs/store.md)"
+        )
     if source.shape:
         common = [min(a, b) for a, b in zip(source.shape, target.shape, strict=True)]
         for index in product(*map(range, common)):

@@ -52,7 +52,7 @@ class Life(NamedTuple):
     """One life of a store: one time that it is served, from opening to closing.
 
     `store` and `mark` are random numbers of 63 bits. Together they identify this life among all lives of all stores, even after
-    restores, copies and deletions. `id` is the store's own short number for the mark; ids of used decisions begin with it.
+    restores, copies and deletions. `id` is the store's own short name for the mark; ids of used decisions begin with it.
     """
 
     store: int
@@ -167,8 +167,8 @@ class Store(Protocol):
         """Begin a new life, without decisions yet; durable on return."""
 
     def life_id(self, mark: int) -> int:
-        """Return the store's number for a life of its own; give it one if it has none, because a restored store does not know the
-        lives after its backup. Durable on return."""
+        """Return the store's id for one of its lives; give it one if it has none, because a restored store does not know the lives
+        after its backup. Durable on return."""
 
     def claim(self, owner: bytes) -> bool:
         """Record the fingerprint of the secrets that the rows are stored under; return False if they are stored under others."""

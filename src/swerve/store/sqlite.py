@@ -334,7 +334,7 @@ class SQLiteStore(Opened):
         return Life(self.store, mark, self.life_id(mark))
 
     def life_id(self, mark: int) -> int:
-        """Return the store's number for a life; give it one if it has none. Durable on return."""
+        """Return the store's id for a life; give it one if it has none. Durable on return."""
         with self._reading() as reader:
             found = reader.execute("SELECT id FROM lives WHERE mark = ?", (mark,)).fetchone()
         if found is None:
