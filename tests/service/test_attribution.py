@@ -1,4 +1,4 @@
-"""What becomes of feedback: late, outside its window, of before a shift, for a candidate that has gone, and sent again."""
+"""Feedback that is late, outside its window, from before a shift, for an evicted candidate, or sent again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_of_before_a_shift_that_somebody_told_is_counted_and_not_learned(client)
     assert (found["clicks"], found["phase_clicks"], found["phase_plays"]) == (1, 0, 0)
     alarm = client.query("older").json["alarms"][0]
     assert (alarm["signal"], alarm["phase"], alarm["verdict"]) == ("operator", 2, "true")
-    # in the new phase it learns again
+    # feedback of the new phase is learned
     token, top = decided(client, "older")
     assert client.feedback(token, top).json == {"status": "learned"}
     assert arm(client, "older", top)["phase_clicks"] == 1
@@ -50,7 +50,7 @@ def test_of_before_a_shift_that_somebody_told_is_counted_and_not_learned(client)
 def test_for_a_candidate_that_has_gone_nobody_else_gets_the_click(client):
     first = [f"old {n}" for n in range(8)]
     token, top = decided(client, "gone", first)
-    # as many others as there are places: all of the old ones go
+    # as many other candidates as there are arms: all of the old ones are evicted
     others = [f"new {n}" for n in range(8)]
     decided(client, "gone", others)
     assert {arm["id"] for arm in client.query("gone").json["arms"]} == set(others)
@@ -64,7 +64,7 @@ def test_a_candidate_that_came_back_is_credited_with_what_it_got(client):
     token, top = decided(client, "back", first)
     decided(client, "back", others)
     decided(client, "back", first)
-    assert client.feedback(token, top).json == {"status": "late"}  # it is another life: counted, not learned
+    assert client.feedback(token, top).json == {"status": "late"}  # the arm has a new generation: counted, not learned
     assert client.clicks("back") == {top: 1}
     assert arm(client, "back", top)["phase_clicks"] == 0
 
@@ -96,7 +96,7 @@ def test_twice_in_one_batch_counts_once(client):
 
 
 def at_once(served: Running, token: str, top: str, threads: int = 8) -> list[tuple[int, object]]:
-    """The same feedback from several connections at the same moment."""
+    """Send the same feedback from several connections at the same moment; return the answers."""
     answers: list[tuple[int, object]] = []
     gate = threading.Barrier(threads)
 
@@ -122,7 +122,7 @@ def test_sent_from_many_sides_at_once_it_counts_once(served, client):
 
 
 def test_decisions_of_an_earlier_start_count_once_however_they_come(served):
-    """The next start has to ask the store about each: many at once must not be many clicks."""
+    """After a restart the store must say whether each was used: several at once must not count as several clicks."""
     client = served.client()
     tokens = [decided(client, "earlier", ["only"]) for _ in range(4)]
     assert client.feedback(*tokens[0]).json == {"status": "learned"}

@@ -1,4 +1,4 @@
-"""The configuration: defaults, errors with lines, where values come from, and the policy that it names."""
+"""The configuration: defaults, errors with their lines, sources of values, and the policy that it names."""
 
 from __future__ import annotations
 

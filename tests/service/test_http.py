@@ -1,4 +1,4 @@
-"""Broken and endless HTTP: refused or cut off, and nobody else notices."""
+"""Broken and endless HTTP is refused or cut off, without an effect on other callers."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def test_broken_http_harms_nobody(served, sent):
         try:
             answer = connection.recv(65536)
         except TimeoutError:
-            answer = b""  # it waits for the rest
+            answer = b""  # the service waits for the rest
     assert not answer.startswith(b"HTTP/1.1 5"), answer
 
 
 def test_a_body_without_an_end_is_cut_off(served):
-    """Chunk after chunk: refused at the limit, and never kept in memory."""
+    """A chunked body is refused at the limit and never kept in memory."""
     before = served.memory()
     with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
         connection.sendall(POST + b"Transfer-Encoding: chunked\r\n\r\n")
@@ -50,7 +50,7 @@ def test_a_body_without_an_end_is_cut_off(served):
                 connection.sendall(b"10000\r\n" + b"x" * 65536 + b"\r\n")
                 sent += 65536
         except OSError:
-            pass  # it hung up
+            pass  # the service hung up
         connection.settimeout(5.0)
         try:
             answer = connection.recv(65536)
@@ -69,7 +69,7 @@ HEADS = {
 
 @pytest.mark.parametrize("what", HEADS)
 def test_a_head_without_an_end_is_cut_off(served, client, what):
-    """It comes before any key is asked for, so anybody can send it; others must not wait for it."""
+    """A head arrives before the key is checked, so anybody can send it; others must not wait for it."""
     before = served.memory()
     piece = b"".join(b"x-%d: y\r\n" % n for n in range(6000)) if what == "headers" else b"x" * 65536
     sent = 0
@@ -80,7 +80,7 @@ def test_a_head_without_an_end_is_cut_off(served, client, what):
                 connection.sendall(piece)
                 sent += len(piece)
         except OSError:
-            pass  # it hung up
+            pass  # the service hung up
         assert client.call("GET", "/healthz").seconds < 1.0
     assert sent < 8 << 20
     assert served.memory() - before < 8 << 20

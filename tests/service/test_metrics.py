@@ -1,4 +1,4 @@
-"""Metrics: what we write, Prometheus' own parser reads."""
+"""Metrics: Prometheus' own parser reads the text that the service writes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def value(metrics: Metrics, sample: str, **labels: str) -> float:
 
 def test_fresh_metrics_are_zero_named_and_explained():
     made = families(Metrics())
-    assert "swerve_decisions" in made  # the parser takes _total off the names of counters
+    assert "swerve_decisions" in made  # the parser removes _total from the names of counters
     for name, family in made.items():
         assert name.startswith("swerve_")
         assert family.documentation

@@ -1,4 +1,4 @@
-"""The OpenAPI document: valid, complete, and of one mind with the code that checks requests."""
+"""The OpenAPI document: valid, complete, and consistent with the code that checks requests."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ TOKEN = "A" * 120
 
 
 def validator(found: dict, schema: dict) -> jsonschema_rs.Validator:
-    """A schema of the document, with the document's components to refer to."""
+    """Return a validator of a schema, with the document's components for its references."""
     return jsonschema_rs.Draft202012Validator({**schema, "components": found["components"]}, validate_formats=True)
 
 
 def request_in(body: bytes) -> messages.RankRequest:
-    """What a body asks for, its candidates read too."""
+    """Return a body's request, with its candidates decoded."""
     asked = read_rank(body)
     return messages.RankRequest(asked.query, asked.read(), asked.signals, asked.session)
 
@@ -41,7 +41,7 @@ def body_of(found: dict, path: str) -> jsonschema_rs.Validator:
 def test_the_document_is_valid_openapi(config):
     found = json.loads(json.dumps(document(config)))
     assert list(OPENAPI_31_VALIDATOR.iter_errors(found)) == []
-    assert all(validator(found, schema) is not None for schema in found["components"]["schemas"].values())  # it raises on a bad one
+    assert all(validator(found, schema) is not None for schema in found["components"]["schemas"].values())  # or it raises
 
 
 def test_the_validator_would_see_a_mistake():
@@ -81,7 +81,7 @@ def test_every_status_is_described():
     assert set(found["paths"]["/v1/feedback"]["post"]["responses"]) == {
         "200", "400", "401", "403", "413", "415", "421", "422", "503",
     }  # fmt: skip
-    assert "503" not in found["paths"]["/v1/rank"]["post"]["responses"]  # rank is degraded instead
+    assert "503" not in found["paths"]["/v1/rank"]["post"]["responses"]  # rank degrades instead
     assert "Retry-After" in found["components"]["responses"]["503"]["headers"]
 
 
@@ -153,7 +153,7 @@ RANKS = [
 
 @pytest.mark.parametrize(("request_", "taken"), RANKS)
 def test_what_the_document_allows_is_what_is_taken(request_, taken):
-    """The two say the same, alone and in a batch."""
+    """Document and code agree, for a single request and for a batch."""
     found = document(SMALL)
     names = set(SMALL.signals.numbers)
 

@@ -1,4 +1,4 @@
-"""Bodies: what is decoded, what is refused and with which words."""
+"""Bodies: decoding, and refusals with their messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read_feedbacks(text: bytes) -> list[FeedbackRequest | Refused]:
 
 
 def read_request(text: bytes) -> RankRequest:
-    """A body, its candidates read too."""
+    """Decode a body and its candidates."""
     asked = read_rank(text)
     return RankRequest(asked.query, asked.read(), asked.signals, asked.session)
 
@@ -43,7 +43,7 @@ def body(**changes) -> bytes:
 
 
 def status_of(act, *arguments):
-    """What it gives, or the status it is refused with."""
+    """Return the result, or the status of the refusal."""
     try:
         return act(*arguments)
     except Refused as trouble:
@@ -94,7 +94,7 @@ def test_what_is_not_json_is_400_alone_and_in_a_batch(text):
     assert refused(read_request, text).status == 400
     if text:
         assert refused(read_ranks, b"[" + text + b"]").status == 400
-        # after an entry of another shape the rest is read one by one: refused as a whole, or that entry
+        # after an entry of another shape the rest is decoded one by one: the body is refused, or that entry is
         outcome = status_of(read_ranks, b"[{}," + text + b"]")
         assert outcome == 400 or [entry.status for entry in outcome] == [422, 400]
 

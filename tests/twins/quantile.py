@@ -1,10 +1,10 @@
-"""The quantile box, one feature at a time, in plain numbers: a record of contexts read from the start."""
+"""The quantile box, one feature at a time, in plain Python: contexts are read from the start."""
 
 from __future__ import annotations
 
 
 class Quantile:
-    """Robbins and Monro's search for the point that a share of the values lies beyond."""
+    """Robbins and Monro's search for the point beyond which a share of the values lies."""
 
     def __init__(self, share: float, side: int, at: float) -> None:
         self.share, self.side, self.at = share, side, at
@@ -17,7 +17,7 @@ class Quantile:
 
 
 class Codes:
-    """Misra and Gries's summary of the values beyond the sides, eight at most, with a memory of 16,384 contexts."""
+    """Misra and Gries's summary of the values beyond the sides, at most eight, with a memory of 16,384 contexts."""
 
     def __init__(self) -> None:
         self.counts: dict[float, float] = {}
@@ -77,7 +77,7 @@ class Feature:
 
 
 class QuantileBox:
-    """A missing value (NaN) is passed over: the feature has not seen this context."""
+    """The box of one feature. A missing value (NaN) is skipped: the feature has not seen this context."""
 
     def __init__(
         self,

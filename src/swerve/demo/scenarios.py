@@ -22,11 +22,11 @@ from swerve.demo.corpus import documents, meanings, queries
 
 DAY = 86_400.0
 #: Shares of a background query, which never change: the leader's and the second's; the other meanings share the rest equally.
-LEADER, SECOND = 0.5, 0.2
+LEADER_SHARE, SECOND_SHARE = 0.5, 0.2
 #: Stories per hour about a query at rest.
-STORIES = 1.0
+STORIES_AT_REST = 1.0
 #: Shares in a file may be rounded: their sum may differ from 1 (or 100 %) by this much of it.
-ROUNDING = 0.02
+SUM_TOLERANCE = 0.02
 PERCENT = 100.0
 
 
@@ -135,7 +135,7 @@ def read(text: str, name: str) -> Scenario:
     others = [query for query in queries() if query not in asked]
     stories += [_at_rest(query, file.background / len(others)) for query in others if file.background]
     if not stories:
-        raise SwerveError(f"{name}: nobody asks for anything; background must be > 0 or there must be a [[query]]")
+        raise SwerveError(f"{name}: the scenario has no queries; background must be > 0 or there must be a [[query]]")
     return Scenario(file.name, file.title, file.story, begins, file.days, tuple(stories))
 
 
@@ -147,7 +147,7 @@ def _story(asked: Asked, begins: float, length: float, where: str) -> Story:
     keys = {document.published for document in documents() if document.published is not None}
     for step in asked.points:
         at = _unix(step.at, where) - begins
-        before = points[-1] if points else Point(-1.0, {}, 1.0, STORIES)
+        before = points[-1] if points else Point(-1.0, {}, 1.0, STORIES_AT_REST)
         if not points and at != 0.0:
             raise SwerveError(f"{where}: the first point is at {step.at}; it must be when the scenario begins")
         if at <= before.at or at >= length:
@@ -170,7 +170,7 @@ def _shares(query: str, given: dict[str, float], where: str) -> dict[str, float]
         if meaning not in known:
             raise SwerveError(f"{where}: nothing in the corpus means {shown(meaning)}; there is {', '.join(known)}")
     total = sum(given.values())
-    if not (abs(total - 1.0) <= ROUNDING or abs(total - PERCENT) <= ROUNDING * PERCENT):
+    if not (abs(total - 1.0) <= SUM_TOLERANCE or abs(total - PERCENT) <= SUM_TOLERANCE * PERCENT):
         raise SwerveError(f"{where}: shares sum to {total:g}; they must sum to 1, or to 100")
     return {meaning: given.get(meaning, 0.0) / total for meaning in known}
 
@@ -185,11 +185,11 @@ def _at_rest(query: str, per_hour: float) -> Story:
     ordered = [meaning for meaning in meanings(query) if meaning in always]
     if queries().index(query) % 2:
         ordered[:2] = reversed(ordered[:2])
-    rest = (1.0 - LEADER - SECOND) / max(len(ordered) - 2, 1)
-    weights = dict(zip(ordered, [LEADER, SECOND, *itertools.repeat(rest, len(ordered))], strict=False))
+    rest = (1.0 - LEADER_SHARE - SECOND_SHARE) / max(len(ordered) - 2, 1)
+    weights = dict(zip(ordered, [LEADER_SHARE, SECOND_SHARE, *itertools.repeat(rest, len(ordered))], strict=False))
     total = sum(weights.values())
     shares = {meaning: weights.get(meaning, 0.0) / total for meaning in meanings(query)}
-    return Story(query, per_hour, False, (Point(0.0, shares, 1.0, STORIES),))
+    return Story(query, per_hour, False, (Point(0.0, shares, 1.0, STORIES_AT_REST),))
 
 
 def _unix(when: Any, where: str) -> float:
