@@ -68,17 +68,17 @@ def test_right_after_the_warm_up_a_feature_that_keeps_its_range_raises_no_alarm(
     assert sum(alarms) == 0
 
 
-def test_right_after_the_warm_up_false_alarms_are_hardly_more_common_than_later():
-    """A normal feature, at most three times as often as the 0.13 % of a settled box."""
+def test_right_after_the_warm_up_a_normal_feature_has_fewer_false_alarms_than_its_quantiles_alone_would_give():
+    """Its quantiles have not arrived yet: 1.9 % of the contexts with settled margins, at most 1.2 % with wider ones."""
     early = [shown(Learner(QuantileBox(), d=1), draws("normal", 400, seed=seed))[200:].mean() for seed in range(500)]
-    assert sum(early) / len(early) < 3 * 1.3e-3
+    assert sum(early) / len(early) < 0.012
 
 
 def test_the_wider_sides_of_the_first_contexts_hide_no_clear_excess():
-    """Half a range beyond is positive as soon as the warm-up is over."""
+    """Four tenths of a range beyond are positive as soon as the warm-up is over."""
     for seed in range(20):
         learner = settled(draws("uniform", 200, 8, seed))
-        for x in (1.5, -0.5):
+        for x in (1.4, -0.4):
             assert all(learner.predict([0.5] * j + [x] + [0.5] * (7 - j)) for j in range(8))
 
 

@@ -202,6 +202,7 @@ def test_what_a_test_has_proved_outlives_a_suspicion_of_the_net(label):
     query.row.label = label
     query.rounds(14, [0.1, 0.2, 0.0])
     assert query.row.test.prior == 1.0  # the net's test
+    assert query.row.since == 600  # another alarm need not wait for it
     query.rounds(300, BAD)
     assert query.trust.falls == pytest.approx(1.0)
     assert query.row.label == QUIET

@@ -69,7 +69,7 @@ class Feature:
         least = max(self.margin, 2 * 8 / 2048 * self.deviation) if self.seen > 16 else self.margin
         more = 0.0
         if early and self.seen > 16:
-            more = 6 * (max(8 / 2048, 8 / (self.seen + 64) ** 0.9) ** 0.5 - (8 / 2048) ** 0.5) * self.deviation
+            more = 2 * (max(8 / 2048, 8 / (self.seen + 64) ** 0.9) ** 0.5 - (8 / 2048) ** 0.5) * self.deviation
         return outer.at + side * (max(least, self.reach * side * (outer.at - inner.at)) + more)
 
     def far(self, value: float) -> bool:

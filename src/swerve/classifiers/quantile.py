@@ -16,8 +16,8 @@ LONG_STEP = STEP / LONG
 SETTLED = 1e6  # contexts after which the step is certainly LONG_STEP: saves the power
 ROOT_STEP = math.sqrt(LONG_STEP)
 # While steps are long, the quantiles are uncertain by about the square root of the step, and the sides lie further out by this many
-# times as much: 6 lets a normal feature have about as many false alarms right after the warm-up as thousands of contexts later.
-EARLY = 6.0
+# times as much: enough that a uniform feature raises no alarm right after the warm-up, and too little to hide signals.
+EARLY = 2.0
 HEADSTART = 64.0  # shortens the first steps: a long first step outwards takes thousands of contexts to undo
 FIRST = 16.0  # the search starts at the average of this many contexts
 LARGEST = 1e100  # larger features are refused: their deviations could overflow, and a box that is not a number stays so
@@ -38,7 +38,7 @@ class QuantileBox(Spec):
     With Q(τ) the τ-quantile of feature j over all contexts,
     positive ⇔ x_j > Q(1 − outer_tail) + m⁺ or x_j < Q(outer_tail) − m⁻ for some j, where
     m⁺ = max(min_margin, tail_factor · (Q(1 − outer_tail) − Q(1 − inner_tail))), and m⁻ is its mirror image. As long as few contexts
-    were seen, both are larger by 6 · (√γ_n − √γ_∞) · s, because quantiles of few values are uncertain.
+    were seen, both are larger by 2 · (√γ_n − √γ_∞) · s, because quantiles of few values are uncertain.
 
     Each quantile q is tracked by q ← q ± γ_n · s · (1[x_j beyond q] − τ), where s is the feature's mean absolute deviation and γ_n
     = max(8 / n^0.9, 8 / 2048) after n contexts. The state has constant size and follows slow drift. No label is needed, and

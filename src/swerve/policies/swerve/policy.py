@@ -242,8 +242,8 @@ def settle_play(spec, row, pool, delta, arm, earned, follow, now):
     score, plays, total = evidence(spec.net, row.net, arm, row.bonus if row.t < row.alert else 0.0)
     # if an open test began near the change that the net suspects, the test covers that suspicion already
     if score > 0.0 and (row.open == 0 or row.test.given[arm] == 0.0 or 2 * plays < row.test.new_plays[arm]):
+        since, called = row.since, row.label != QUIET  # the next alarm must not wait anew, even if the last is concluded now
         report |= conclude(spec, row, delta)
-        since, called = row.since, row.label != QUIET
         open_test(spec, row, pool, 0.5, 0.0, now, arm)
         split_off(spec.test, row.test, arm, plays, total, spec.suspicion_odds * math.exp(min(score, HIGHEST)))
         row.hasty = 1
