@@ -21,7 +21,7 @@ def coded(count, code, share, seed=0):
     return contexts
 
 
-@pytest.mark.parametrize("code", [1.5, -1.0, 40.0])
+@pytest.mark.parametrize("code", [1.2, 1.5, -1.0, 40.0])
 def test_a_value_that_repeats_beyond_the_sides_is_soon_no_alarm(code):
     learner = Learner(QuantileBox(), d=1)
     alarms = shown(learner, coded(60_000, code, 0.01))

@@ -78,6 +78,9 @@ def test_a_verdict_that_was_taken_back_is_told_so():
     note(book, ALARM, 0, 0.9, False, True, 40.0)
     note(book, LEARNT | REVISED, 0, 0.0, True, True, 50.0)  # about an earlier alarm, which has its verdict
     assert [alarm.verdict for alarm in alarms_of(book, NAMES)] == ["open", "true"]
+    note(book, LABEL_FALSE | LEARNT | REVISED | ALARM, 1, 0.7, True, True, 60.0)  # called false, revised, and followed by another
+    assert [alarm.verdict for alarm in alarms_of(book, NAMES)] == ["open", "true", "true"]
+    assert float(book.shifted) == 60.0
 
 
 def test_a_number_that_is_missing_is_null_and_silent():

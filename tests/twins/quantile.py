@@ -39,7 +39,7 @@ class Feature:
         self.codes = Codes()
 
     def absorb(self, value: float) -> None:
-        beyond = self.seen >= 64 and self.far(value)
+        beyond = self.seen >= 64 and not self.bound(-1, early=False) <= value <= self.bound(1, early=False)
         self.codes.fade()
         if beyond:
             self.codes.note(value)
@@ -63,10 +63,14 @@ class Feature:
             for quantile in pair:
                 quantile.follow(value, step)
 
-    def bound(self, side: int) -> float:
+    def bound(self, side: int, early: bool = True) -> float:
+        """Where alarms begin; `early`: further out as long as the steps of the search are longer than they will be."""
         outer, inner = self.pairs[side]
         least = max(self.margin, 2 * 8 / 2048 * self.deviation) if self.seen > 16 else self.margin
-        return outer.at + side * max(least, self.reach * side * (outer.at - inner.at))
+        more = 0.0
+        if early and self.seen > 16:
+            more = 2 * (max(8 / 2048, 8 / (self.seen + 64) ** 0.9) ** 0.5 - (8 / 2048) ** 0.5) * self.deviation
+        return outer.at + side * (max(least, self.reach * side * (outer.at - inner.at)) + more)
 
     def far(self, value: float) -> bool:
         return value > self.bound(1) or value < self.bound(-1)

@@ -115,9 +115,6 @@ def conclude(book, verdict, now):
 def note(book, report, signal, value, tested, testing, now):
     """Enter the reports of `settle` and `observe`; `tested` and `testing` say whether a test was open before and is open now."""
     labels, unasked = LABEL_TRUE | LABEL_FALSE, False
-    if report & REVISED and book.alarms > 0 and book.alarm_verdict[(book.alarms - 1) % LOG] == NO_SHIFT:
-        book.alarm_verdict[(book.alarms - 1) % LOG] = SHIFT
-        book.shifted = now
     if report & labels:
         conclude(book, SHIFT if report & LABEL_TRUE else NO_SHIFT, now)
     elif report & ALARM == 0:
@@ -125,6 +122,10 @@ def note(book, report, signal, value, tested, testing, now):
             conclude(book, CUT if report & RESTARTED else NO_SHIFT, now)
         elif report & RESTARTED and not conclude(book, SHIFT, now):
             unasked = True
+    # after the label: one that was given in this round may have been revised in it
+    if report & REVISED and book.alarms > 0 and book.alarm_verdict[(book.alarms - 1) % LOG] == NO_SHIFT:
+        book.alarm_verdict[(book.alarms - 1) % LOG] = SHIFT
+        book.shifted = now
     if report & (ALARM | RESTARTED):
         next_phase(book, now)
     if unasked:  # no signal raised it: the policy found the change, or the reason for a test, in the clicks
