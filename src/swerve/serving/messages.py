@@ -48,6 +48,8 @@ class Candidate(Struct, forbid_unknown_fields=True, gc=False):
 #: The results on offer, best first as far as the caller knows.
 Candidates = list[str | Candidate]
 
+Slots = Annotated[int, Meta(ge=1, le=SLOTS)]
+Position = Annotated[int, Meta(ge=1, le=MOST_POSITION)]
 Locale = Annotated[
     str | None, Meta(description="Language or region of the search, such as `en-US`: another locale is another query.")
 ]
@@ -61,8 +63,7 @@ class RankRequest(Struct, forbid_unknown_fields=True, gc=False):
     query: str
     candidates: list[str | Candidate]
     slots: Annotated[
-        int | None,
-        Meta(ge=1, le=SLOTS, description="Positions to fill, from the top; the rest is as given. Default: `policy.slots`."),
+        Slots | None, Meta(description="Positions to fill, from the top; the rest is as given. Default: `policy.slots`.")
     ] = None
     signals: Annotated[
         dict[str, float | None] | None,
@@ -82,7 +83,7 @@ class Asked(Struct, forbid_unknown_fields=True, gc=False):
 
     query: str
     candidates: Annotated[msgspec.Raw, Meta(extra={"decoded_as": Candidates})]
-    slots: Annotated[int | None, Meta(ge=1, le=SLOTS)] = None
+    slots: Slots | None = None
     signals: dict[str, float | None] | None = None
     session: str | None = None
     locale: str | None = None
@@ -100,8 +101,7 @@ class Event(Struct, forbid_unknown_fields=True, gc=False):
     kind: Literal["click"]
     result: Annotated[str | None, Meta(description="The id of the result.")] = None
     position: Annotated[
-        int | None,
-        Meta(ge=1, le=MOST_POSITION, description="Instead of `result`: its position, from 1, in `shown`, else in the ranking."),
+        Position | None, Meta(description="Instead of `result`: its position, from 1, in `shown`, else in the ranking.")
     ] = None
     id: Annotated[str | None, Meta(description="Any id of the event. A click on one result of a decision counts once anyway.")] = (
         None
