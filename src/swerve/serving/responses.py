@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from swerve.core.decisions import encode
+from swerve.core.decisions import ARM_BITS, encode
 from swerve.core.examination import SLOTS
 from swerve.serving import kernels
 from swerve.serving.arms import written
@@ -82,7 +82,7 @@ class Responses:
             return before  # a repeat
         self.ranker.mark(place, now)
         allowed, evidence = fresh, ticket.evidence
-        alive = [self._alive(place, ticket, code) for code in final]
+        alive = self._alive(place, ticket, final)
         for slot in range(len(final)):
             if fresh >> slot & 1:
                 if not alive[slot]:
@@ -93,7 +93,9 @@ class Responses:
                         allowed &= ~(1 << slot)
         ignored = fresh & ~allowed
         shows = [code if alive[slot] else -1 for slot, code in enumerate(final)]
-        was = shows if not moved else [code if self._alive(place, ticket, code) else -1 for code in page]
+        was = shows
+        if moved:
+            was = [code if ours else -1 for code, ours in zip(page, self._alive(place, ticket, page), strict=True)]
         seen, counted = before.seen, before.clicks
         if not evidence and allowed:
             # another page of the session counts as shown: of this one only the clicks count
@@ -152,13 +154,18 @@ class Responses:
         code = self._code(place, arm)
         return final.index(code) if code in final else -1
 
-    def _alive(self, place: Place, ticket: Ticket, code: int) -> bool:
-        """Return whether a code's arm is still the decision's: it may belong to another candidate, or to the same one anew, an
-        operator's shift disowns all of them, and a crash may have undone what gave it."""
-        arm = code & ARM_MASK
-        if code == GONE or arm >= len(place.ids) or place.ids[arm] is None or code != self._code(place, arm):
-            return False
-        return code not in ticket.codes or place.shorts[arm] & NAMES == ticket.names[ticket.codes.index(code)]
+    def _alive(self, place: Place, ticket: Ticket, codes: Sequence[int]) -> list[bool]:
+        """Return for each code whether its arm is still the decision's: it may belong to another candidate, or to the same one
+        anew, an operator's shift disowns all arms, and a crash may have undone what gave it."""
+        ids, shorts = place.ids, place.shorts
+        names = dict(zip(ticket.codes, ticket.names, strict=True))
+        generations = place.record.policy.generation.tolist()
+        out: list[bool] = []
+        for code in codes:
+            arm = code & ARM_MASK
+            ours = code != GONE and arm < len(ids) and ids[arm] is not None and code >> ARM_BITS == generations[arm]
+            out.append(ours and (code not in names or shorts[arm] & NAMES == names[code]))
+        return out
 
     def _count_alone(self, place: Place, ticket: Ticket, code: int, events: Sequence[Event], now: float) -> None:
         """Count a click for a candidate whose arm is no longer the decision's, so that no click is missing in the totals."""
