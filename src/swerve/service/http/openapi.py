@@ -109,7 +109,10 @@ ROUTES = (
 #: The routes that the document lists.
 LISTED = tuple(route for route in ROUTES if route.listed)
 
-_DECISION = "AwECAQAAAQIDBAUGBwgJCgsMDQ4PAQAABAAAAAAAAABA_FTZQQEBRVZSRVdT8N68mnhWNBIHAAAAAAAAAGdFIwHvvu3-AwAAAAAAAAABAPHevJoAAHhWNBIKQly7GJttJbQR4r1o3e1K"
+_DECISION = (
+    "AwECAQAAAQIDBAUGBwgJCgsMDQ4PAQAABAAAAAAAAABA_FTZQQEBRVZSRVdT8N68mnhWNB"
+    "IHAAAAAAAAAGdFIwHvvu3-AwAAAAAAAAABAPHevJoAAHhWNBIKQly7GJttJbQR4r1o3e1K"
+)
 _RANK = {
     "query": "hurricane",
     "candidates": ["team-page", {"id": "storm-warning", "published_at": "2024-09-26T14:00:00Z"}],
