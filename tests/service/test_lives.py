@@ -210,7 +210,7 @@ def test_who_waits_while_another_store_is_found_is_not_told_that_it_is_written(t
         assert service.availability.away is None  # the other store is served
         again = await service.feedback.one(FeedbackRequest(answer.decision, [Event("click", answer.ranking[0])]))
         assert again.status in ("learned", "late")
-        state = await service.inspection.explain("q")
+        state = await service.inspection.explain("q", {})
         assert sum(arm.clicks for arm in state.arms) == 1
         assert await service.stop()
 
