@@ -175,6 +175,8 @@ def test_a_result_from_below_the_slots_may_have_been_shown(client):
     below = answer["ranking"][4]
     assert client.events(answer["decision"], click(position=1), shown=[below, answer["ranking"][0]]).json == {"status": "learned"}
     assert client.clicks("pulled up") == {below: 1}
+    shown = {name: found[0] for name, found in counts(client, "pulled up").items() if found[0]}
+    assert shown == {below: 1, answer["ranking"][0]: 1}  # and the second was not
 
 
 # ---------------------------------------------------------------------- observed rankings
@@ -206,8 +208,10 @@ def test_when_an_observed_ranking_was_shown(client):
     assert refused(observe(client, "when", PAGE, click("a"), at=now + 3600)) == (422, "in_the_future", "at")
     assert refused(observe(client, "when", ["a", "a"])) == (422, "repeated", "shown")
     assert refused(observe(client, "when", [])) == (422, "empty", "shown")
-    assert refused(observe(client, "when", PAGE, click("never shown")))[0] == 422
-    assert client.query("when").json["requests"] == 5
+    client.rank("when", ["x"])
+    for other in ("x", "never seen"):
+        assert refused(observe(client, "when", PAGE, click("a"), click(other))) == (422, "not_offered", "events[1].result")
+    assert client.query("when").json["requests"] == 6  # what is refused does not count as shown
     assert client.clicks("when") == {}
 
 

@@ -123,17 +123,17 @@ class Responses:
     def _shown(self, place: Place, ticket: Ticket, shown: Sequence[str]) -> tuple[int, ...]:
         """Return the codes of the results that were really shown; raises `Refused` for those that were not on offer."""
         names = dict(zip(ticket.names, ticket.codes, strict=True))
+        whole = ticket.offer.bit_count() == len(ticket.codes)  # whether the page has every result that was on offer
         codes: list[int] = []
         for index, result in enumerate(shown):
             name = self.ranker.rows.short(result) & NAMES
             if name in names:
                 codes.append(names[name])
-            elif (arm := place.arms.get(result)) is None:
-                codes.append(GONE)  # its arm has gone to another candidate
-            elif not ticket.offer >> arm & 1:
+                continue
+            arm = place.arms.get(result)
+            if whole or (arm is not None and not ticket.offer >> arm & 1):
                 raise Refused(422, "not_offered", f"shown[{index}] is not a result of this decision", f"shown[{index}]")
-            else:
-                codes.append(self._code(place, arm))
+            codes.append(GONE if arm is None else self._code(place, arm))  # gone: to another candidate, or it was never on offer
         final = tuple(codes[:SLOTS])
         return ticket.codes if final == ticket.codes else final
 
