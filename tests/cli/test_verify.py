@@ -121,6 +121,7 @@ WRONG = {
     "phase plays": ("phase", {"plays": [1], "phase_plays": [2], "phase_requests": 2}),
     "phase requests": ("phase", {"phase_requests": 900}),
     "more phase shows than requests": ("phase", {"phase_requests": 1}),
+    "more phase shows of one": ("phase", {"plays": [2, 6, 2], "phase_plays": [2, 6, 2], "phase_requests": 5, "requests": 9}),
     "times": ("times", {"created": 2e9}),
     "no number": ("times", {"created": float("nan")}),
     "names": ("names", {"names": b"\xc1"}),
