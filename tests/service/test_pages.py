@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
 import time
@@ -15,8 +16,12 @@ from typing import Any
 
 import pytest
 from service.running import Answer, Http, Running, running, said_of
+from service.test_ranking import service_at
 
+from swerve.service.http.schemas import read_rank
+from swerve.serving.messages import Event, FeedbackRequest, ObserveRequest
 from swerve.serving.tokens import LENGTHS
+from swerve.store.protocol import Life
 
 WINDOW = 600.0
 CONFIG: dict[str, dict[str, Any]] = {
@@ -400,6 +405,37 @@ def test_propensities_are_the_shares_of_repeated_draws(tmp_path: Path):
 
 
 # ---------------------------------------------------------------------- the default policy
+def bytes_after(folder: Path, way: list[list[str]]) -> tuple[bytes, bytes]:
+    """The query's record, and what all queries share, after these clicks on two observed pages, a request for each list."""
+
+    async def play() -> tuple[bytes, bytes]:
+        now = [1.7e9]
+        service = service_at(folder, now, policy={"spec": "swerve", "arms": 8, "seed": 3, "grace_seconds": 1.0})
+        await service.start(whole=True)
+        service.ranker.life = service.tokens.life = Life(1, 2, 3)  # decisions of one life have the same numbers
+        for _ in range(2):
+            said = await service.observing.one(ObserveRequest("q", list(PAGE), []))
+            now[0] += 0.25
+            for names in way:
+                await service.feedback.one(FeedbackRequest(said.decision, [Event("click", name) for name in names]))
+            now[0] += 30.0
+            await service.ranking.rank_one(read_rank(b'{"query": "q", "candidates": ["a", "b", "c", "d", "e"]}'))
+        place = service.ranker.rows.get(service.ranker.key_of("q"))
+        assert place is not None
+        out = place.record.tobytes(), service.ranker.pools.tobytes()
+        assert await service.stop()
+        return out
+
+    return asyncio.run(play())
+
+
+def test_the_default_policy_ends_in_the_same_bytes_however_the_clicks_arrive(tmp_path: Path):
+    ways = [["a", "c", "e"]], [["e"], ["c"], ["a"]], [["c"], ["e", "a"]], [["a", "c"], ["c"], ["e", "a"]]
+    expected, *others = [bytes_after(tmp_path / str(number), way) for number, way in enumerate(ways)]
+    assert others == [expected] * 3
+    assert bytes_after(tmp_path / "fewer", [["a", "c"]]) != expected
+
+
 @pytest.fixture(scope="module")
 def learner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """The policy that learns from every slot; clicks are waited for half a second."""
