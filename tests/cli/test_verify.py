@@ -121,6 +121,7 @@ WRONG = {
     "phase plays": ("phase", {"plays": [1], "phase_plays": [2], "phase_requests": 2}),
     "phase requests": ("phase", {"phase_requests": 900}),
     "more phase shows than requests": ("phase", {"phase_requests": 1}),
+    "more phase shows of one": ("phase", {"plays": [2, 6, 2], "phase_plays": [2, 6, 2], "phase_requests": 5, "requests": 9}),
     "times": ("times", {"created": 2e9}),
     "no number": ("times", {"created": float("nan")}),
     "names": ("names", {"names": b"\xc1"}),
@@ -319,7 +320,7 @@ def test_where_secrets_are_missing_a_restore_names_the_file_and_no_option_that_i
 def test_under_a_running_service_and_the_store_of_a_service_is_right(tmp_path):
     """With a real service: its store passes every check, and it continues with a store restored under it."""
     candidates = ["a", "b", "c"]
-    with running(tmp_path, {"feedback": {"window_seconds": 600.0}}) as service:
+    with running(tmp_path, {"feedback": {"window_seconds": 600.0, "steady_seconds": 0.0}}) as service:
         client = service.client()
 
         def clicked(name: str, session: str) -> bool:

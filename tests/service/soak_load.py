@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from service.running import Answer, Gone, Http, Running
+from service.running import Answer, Gone, Http, Running, said_of
 from service.soak_ledger import ABSENT, COUNTED, MAYBE, Click, Ledger
 
 ARMS = 8  # candidates of a query: so few that none is evicted, and every click has its arm
@@ -149,7 +149,7 @@ class Worker(threading.Thread):
             self.traffic.counts["degraded"] += not wrong
             return None
         clicked = ranking[0] if top < 0.7 else ranking[1] if top < 0.8 else None
-        return self.ledger.decided(answer["decision"], request["query"], clicked, clicked == ranking[0]) if top < 0.9 else None
+        return self.ledger.decided(answer["decision"], request["query"], clicked) if top < 0.9 else None
 
     def one(self, draw: random.Random) -> None:
         """Act as a user: ask for a ranking, and send or postpone its feedback."""
@@ -215,7 +215,7 @@ class Worker(threading.Thread):
             sent = self.ledger.sending(some)
             statuses: list[str | None] = [None] * len(some)
             try:
-                entries = [{"decision": click.token, "clicked": click.clicked} for click in some]
+                entries = [said_of(click.token, click.clicked) for click in some]
                 if together:
                     answer = self.call("POST", "/v1/feedback/batch", entries)
                     if answer.status == 200:

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
-from service.running import Answer, Http, Running, running, until
+from service.running import Answer, Http, Running, running, said_of, until
 
 from swerve.store.backup import backup
 from swerve.store.restore import restore
@@ -88,7 +88,7 @@ def in_trouble(client: Http, name: str, reason: str) -> list[float]:
         answer = client.rank(name if number % 2 else f"{name} {number}", CANDIDATES)
         assert answer.status == 200
         assert answer.json == {
-            "decision": None, "ranking": CANDIDATES, "explored": False, "probability": None, "phase": None, "degraded": True
+            "decision": None, "ranking": CANDIDATES, "propensities": None, "explored": None, "phase": None, "degraded": True
         }  # fmt: skip
         times.append(answer.seconds)
     batch = client.call("POST", "/v1/rank/batch", [{"query": name, "candidates": CANDIDATES}] * 3)
@@ -117,7 +117,7 @@ def survives(served: Running, name: str, reason: str, fault: contextlib.Abstract
         in_trouble(client, name, reason)
         for _ in range(3):
             assert refused(client.feedback(early, early_top))
-        batch = client.call("POST", "/v1/feedback/batch", [{"decision": early, "clicked": early_top}] * 2)
+        batch = client.call("POST", "/v1/feedback/batch", [said_of(early, early_top)] * 2)
         assert refused(batch)
         assert refused(client.call("POST", f"/v1/queries/{name}/shift", {}))
     until(lambda: client.call("GET", "/readyz").status == 200)

@@ -102,12 +102,12 @@ def test_what_the_service_says_is_shown_and_not_run(opened, server):
     page = opened()
     state = page.locator("#routes details", has=page.get_by_text("/v1/queries/{query}", exact=True))
     state.locator("summary").click()
-    state.locator("input").fill("a/b c")
+    state.locator("input").first.fill("a/b c")
     state.locator("button").click()
     state.locator("pre").wait_for(timeout=5000)
     assert "<img src=x" in state.locator("pre").text_content()
     assert "404" in state.locator(".bad").text_content()
-    assert server.asked[-1][0] == "/v1/queries/a%2Fb%20c"
+    assert server.asked[-1][0] == "/v1/queries/a%2Fb%20c"  # the parts of its key are left out where they are empty
     assert page.locator("img").count() == 0
     assert page.title() == "Swerve: the service"
 

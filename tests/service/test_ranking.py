@@ -20,8 +20,9 @@ from swerve.service.ranking import TOGETHER
 from swerve.service.runtime import Service
 from swerve.service.secrets import Secrets
 from swerve.service.turns import Turns
-from swerve.serving.messages import Asked, RankRequest, RankResponse, Refused, encode
+from swerve.serving.messages import Asked, RankResponse, Refused, encode
 from swerve.serving.recording import Recorder
+from swerve.serving.requests import Prepared
 from swerve.store import open_store
 
 OFFERS = [[f"doc-{number}" for number in range(start, start + count)] for start, count in ((0, 3), (0, 5), (2, 7), (4, 10))]
@@ -172,8 +173,8 @@ def test_a_defect_gives_the_given_order_to_who_has_no_answer_yet(tmp_path: Path,
         await service.ranking.rank(three)
         before, recorded = service.metrics.decisions.value, Recorder.ranked
 
-        def full(self: Recorder, request: RankRequest, decided: Any, now: float) -> None:
-            if request.query == "q1":
+        def full(self: Recorder, request: Prepared, decided: Any, now: float) -> None:
+            if request.text == "q1":
                 raise OSError("no space left on device")
             recorded(self, request, decided, now)
 
