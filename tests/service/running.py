@@ -83,7 +83,10 @@ class Http:
         return self.call("POST", "/v1/rank", {"query": query, "candidates": candidates, **more})
 
     def feedback(self, decision: str, clicked: str | None) -> Answer:
-        return self.call("POST", "/v1/feedback", {"decision": decision, "clicked": clicked})
+        return self.call("POST", "/v1/feedback", said_of(decision, clicked))
+
+    def events(self, decision: str, *events: dict[str, Any], **more: Any) -> Answer:
+        return self.call("POST", "/v1/feedback", {"decision": decision, "events": list(events), **more})
 
     def query(self, text: str) -> Answer:
         return self.call("GET", f"/v1/queries/{quote(text, safe='')}")
@@ -98,6 +101,11 @@ class Http:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def said_of(decision: str, clicked: str | None) -> dict[str, Any]:
+    """The body of feedback: one click, or that nobody clicked."""
+    return {"decision": decision, "events": [] if clicked is None else [{"kind": "click", "result": clicked}]}
 
 
 class Running:

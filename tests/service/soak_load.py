@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from service.running import Answer, Gone, Http, Running
+from service.running import Answer, Gone, Http, Running, said_of
 from service.soak_ledger import ABSENT, COUNTED, MAYBE, Click, Ledger
 
 ARMS = 8  # of a query, in all: nobody is ever evicted, so that every click has a place
@@ -215,7 +215,7 @@ class Worker(threading.Thread):
             sent = self.ledger.sending(some)
             statuses: list[str | None] = [None] * len(some)
             try:
-                entries = [{"decision": click.token, "clicked": click.clicked} for click in some]
+                entries = [said_of(click.token, click.clicked) for click in some]
                 if together:
                     answer = self.call("POST", "/v1/feedback/batch", entries)
                     if answer.status == 200:

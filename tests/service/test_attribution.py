@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from service.running import Http, Running
+from service.running import Http, Running, said_of
 
 CONFIG = {"feedback": {"window_seconds": 2.0}}
 CANDIDATES = ["a", "b", "c"]
@@ -69,28 +69,28 @@ def test_a_candidate_that_came_back_is_credited_with_what_it_got(client):
     assert arm(client, "back", top)["phase_clicks"] == 0
 
 
-def test_the_first_word_counts(client):
-    token, top = decided(client, "first")
+def test_that_nobody_clicked_neither_prevents_a_click_nor_takes_one_back(client):
+    token, top = decided(client, "nobody")
     assert client.feedback(token, None).json == {"status": "learned"}
-    assert client.feedback(token, top).json == {"status": "learned"}
-    assert client.clicks("first") == {}
-    token, top = decided(client, "first")
-    assert client.feedback(token, top).json == {"status": "learned"}
-    assert client.feedback(token, None).json == {"status": "learned"}
-    assert client.clicks("first") == {top: 1}
+    assert client.clicks("nobody") == {}
+    for _ in range(2):
+        assert client.feedback(token, top).json == {"status": "learned"}
+        assert client.feedback(token, None).json == {"status": "learned"}
+    assert client.clicks("nobody") == {top: 1}
 
 
 def test_a_click_on_another_candidate_is_no_click_for_the_top(client):
     answer = client.rank("other", CANDIDATES).json
-    assert client.feedback(answer["decision"], answer["ranking"][1]).json == {"status": "learned"}
+    other = answer["ranking"][1]
+    assert client.feedback(answer["decision"], other).json == {"status": "learned"}
     token, _ = decided(client, "other")
-    assert client.feedback(token, "never on offer").json == {"status": "learned"}
-    assert client.clicks("other") == {}
+    assert client.feedback(token, "never on offer").json == {"status": "ignored"}
+    assert client.clicks("other") == {other: 1}
 
 
 def test_twice_in_one_batch_counts_once(client):
     token, top = decided(client, "batch")
-    entries = [{"decision": token, "clicked": top}] * 5
+    entries = [said_of(token, top)] * 5
     assert client.call("POST", "/v1/feedback/batch", entries).json == [{"status": "learned"}] * 5
     assert client.clicks("batch") == {top: 1}
 

@@ -10,7 +10,7 @@ import sys
 from urllib.parse import quote
 
 import pytest
-from service.running import SRC, Http, Running, running, until
+from service.running import SRC, Http, Running, running, said_of, until
 
 from swerve.service.secrets import new_key
 
@@ -44,8 +44,8 @@ def routes(token: str) -> dict[str, list[tuple[str, str, object]]]:
     return {
         "rank": [("POST", "/v1/rank", ASK), ("POST", "/v1/rank/batch", [ASK])],
         "feedback": [
-            ("POST", "/v1/feedback", {"decision": token, "clicked": "a"}),
-            ("POST", "/v1/feedback/batch", [{"decision": token, "clicked": "a"}]),
+            ("POST", "/v1/feedback", said_of(token, "a")),
+            ("POST", "/v1/feedback/batch", [said_of(token, "a")]),
             ("POST", "/v1/queries/q/shift", {}),
         ],
         "read": [("GET", "/v1/queries", None), ("GET", "/v1/queries/q", None), ("GET", "/metrics", None)],
@@ -119,8 +119,8 @@ def everything_that_can_be_asked(client: Http, stranger: Http, text: str) -> Non
         client.call("POST", "/v1/feedback", body)
         stranger.call("POST", "/v1/rank", body)
     for clicked in ("a", None, text):
-        client.call("POST", "/v1/feedback", {"decision": token, "clicked": clicked})
-    client.call("POST", "/v1/feedback", {"decision": text, "clicked": text})
+        client.call("POST", "/v1/feedback", said_of(token, clicked))
+    client.call("POST", "/v1/feedback", said_of(text, text))
     for path in (text, f"{text} unknown", f"{text}/a/b", f"{text}%00", f"{text}\ud7ff", "x" * 600 + text):
         for method in ("GET", "POST", "PUT", "DELETE", "HEAD", "PATCH"):
             client.call(method, f"/v1/queries/{quote(path)}")

@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 import pytest
+from service.running import said_of
 
 CANDIDATES = ["a", "b", "c"]
 
@@ -73,12 +74,12 @@ def test_requests_one_behind_the_other_are_answered_in_order(connection, client,
     tokens = [client.rank("door", CANDIDATES).json for _ in range(6)]
     sent, expected = b"", []
     for number, token in enumerate(tokens):
-        sent += message("/v1/feedback", {"decision": token["decision"], "clicked": token["ranking"][0]}, f"X-Request-Id: f{number}")
+        sent += message("/v1/feedback", said_of(token["decision"], token["ranking"][0]), f"X-Request-Id: f{number}")
         sent += message(
             "/v1/rank", {"query": f"door {number}", "candidates": CANDIDATES}, f"X-Request-Id: n{number}"
         )  # not in memory
         sent += message("/v1/rank", {"query": "door", "candidates": CANDIDATES}, f"X-Request-Id: r{number}")
-        sent += message("/v1/feedback", {"decision": "forged", "clicked": None}, f"X-Request-Id: x{number}")
+        sent += message("/v1/feedback", said_of("forged", None), f"X-Request-Id: x{number}")
         expected += [(f"f{number}", 200), (f"n{number}", 200), (f"r{number}", 200), (f"x{number}", 403)]
     connection.sendall(sent)
     found = answers(connection, len(expected))
@@ -103,5 +104,5 @@ def test_what_is_refused_is_refused_in_words(connection, decision):
 def test_a_caller_that_hangs_up_is_counted_all_the_same(served, client, decision):
     """Feedback that was read counts, whether or not anybody waits for the answer; its repeat is answered."""
     with socket.create_connection(("127.0.0.1", served.port), timeout=10) as gone:
-        gone.sendall(message("/v1/feedback", {"decision": decision["decision"], "clicked": decision["ranking"][0]}))
+        gone.sendall(message("/v1/feedback", said_of(decision["decision"], decision["ranking"][0])))
     assert client.feedback(decision["decision"], decision["ranking"][0]).json == {"status": "learned"}

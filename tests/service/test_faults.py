@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
-from service.running import Answer, Http, Running, running, until
+from service.running import Answer, Http, Running, running, said_of, until
 
 from swerve.store.backup import backup
 from swerve.store.restore import restore
@@ -117,7 +117,7 @@ def survives(served: Running, name: str, reason: str, fault: contextlib.Abstract
         in_trouble(client, name, reason)
         for _ in range(3):
             assert refused(client.feedback(early, early_top))
-        batch = client.call("POST", "/v1/feedback/batch", [{"decision": early, "clicked": early_top}] * 2)
+        batch = client.call("POST", "/v1/feedback/batch", [said_of(early, early_top)] * 2)
         assert refused(batch)
         assert refused(client.call("POST", f"/v1/queries/{name}/shift", {}))
     until(lambda: client.call("GET", "/readyz").status == 200)

@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from service.running import Http, Running
+from service.running import Http, Running, said_of
 
 from swerve.service.http.openapi import LISTED
 from swerve.serving.tokens import Signed, Tokens
@@ -208,7 +208,7 @@ def test_forged_tokens_are_refused_and_count_nothing(client):
     answer = client.rank("forged", ["a", "b"]).json
     for text in mutations(answer["decision"], 300, 1):
         assert client.feedback(text, answer["ranking"][0]).status in (403, 422), text
-    batch = [{"decision": text, "clicked": answer["ranking"][0]} for text in mutations(answer["decision"], 300, 2)]
+    batch = [said_of(text, answer["ranking"][0]) for text in mutations(answer["decision"], 300, 2)]
     lines = client.call("POST", "/v1/feedback/batch", batch)
     assert lines.status == 200 and all("error" in line for line in lines.json)
     assert client.clicks("forged") == {}
@@ -220,7 +220,7 @@ def test_forged_tokens_are_refused_and_count_nothing(client):
 def test_any_text_as_a_token(served, token, clicked):
     client = Http(served.port)
     try:
-        body = json.dumps({"decision": token, "clicked": clicked}).encode()
+        body = json.dumps(said_of(token, clicked)).encode()
         assert client.call("POST", "/v1/feedback", body).status in (400, 403, 422)
     finally:
         client.close()

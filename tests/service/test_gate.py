@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from service.running import Answer, Http, Running, running
+from service.running import Answer, Http, Running, running, said_of
 
 from swerve.dashboard import Hub, routes
 from swerve.service.config.load import Config, Policy, Server, Store
@@ -86,7 +86,7 @@ def test_the_names_of_the_service_are_good_on_any_port(client: Http, host: str):
 
 def test_a_good_name_does_not_open_the_short_way_for_another(client: Http):
     assert client.call("POST", "/v1/rank", ASK, {"Host": "localhost"}).status == 200
-    for path, body in (("/v1/rank", ASK), ("/v1/rank/batch", [ASK]), ("/v1/feedback", {"decision": "x", "clicked": None})):
+    for path, body in (("/v1/rank", ASK), ("/v1/rank/batch", [ASK]), ("/v1/feedback", said_of("x", None))):
         assert client.call("POST", path, body, {"Host": "evil.example"}).status == 421
         for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
             assert client.call("POST", path, body, {"Host": "localhost", **headers}).status == 403

@@ -5,8 +5,9 @@ from __future__ import annotations
 import socket
 
 import pytest
+from service.running import said_of
 
-CONFIG = {"limits": {"body_bytes": 65536}}
+CONFIG = {"limits": {"body_bytes": 65536}, "feedback": {"steady_seconds": 0.0}}
 POST = b"POST /v1/rank HTTP/1.1\r\nHost: [::1]\r\nContent-Type: application/json\r\n"
 
 pytestmark = pytest.mark.usefixtures("unharmed")
@@ -103,7 +104,7 @@ def test_a_session_is_heard_once_over_http_and_again(client):
     first, second = once(), once()
     assert client.feedback(*first).json == {"status": "learned"}
     assert [client.feedback(*second).json["status"] for _ in range(3)] == ["ignored"] * 3
-    batch = client.call("POST", "/v1/feedback/batch", [{"decision": once()[0], "clicked": "only"} for _ in range(2)])
+    batch = client.call("POST", "/v1/feedback/batch", [said_of(once()[0], "only") for _ in range(2)])
     assert [entry["status"] for entry in batch.json] == ["ignored"] * 2
     state = client.query("heard").json["arms"][0]
     assert (state["plays"], state["clicks"], state["phase_plays"], state["phase_clicks"]) == (4, 4, 1, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from service.running import Http, running
+from service.running import Http, running, said_of
 from serving.scripted import ranker
 
 from swerve.service.loader import Loader, Wish
@@ -33,7 +33,7 @@ def clicked(client: Http, decisions: dict[str, tuple[str, str]]) -> dict[str, st
     left, said = dict(decisions), {}
     for _ in range(200):
         some = dict(list(left.items())[:500])
-        body = [{"decision": token, "clicked": top} for token, top in some.values()]
+        body = [said_of(token, top) for token, top in some.values()]
         answer = client.call("POST", "/v1/feedback/batch", body)
         if answer.status == 200:
             for query, entry in zip(some, answer.json, strict=True):

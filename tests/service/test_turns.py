@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from service.running import Http, Running, running
+from service.running import Http, Running, running, said_of
 
 from swerve.service.config.load import Config
 from swerve.service.http import bodies as module
@@ -68,7 +68,7 @@ WORST: dict[str, tuple[str, bytes, int]] = {
     "a thousand that are refused": ("/v1/rank/batch", asked(0, signals={"nobody": 1.0}), 200),
     "a thousand new queries": ("/v1/rank/batch", b"new", 200),
     "a thousand queries": ("/v1/rank/batch", asked(0), 200),
-    "a thousand forged": ("/v1/feedback/batch", json.dumps([{"decision": "x" * 80, "clicked": "a"}] * 1000).encode(), 200),
+    "a thousand forged": ("/v1/feedback/batch", json.dumps([said_of("x" * 80, "a")] * 1000).encode(), 200),
     "many names of numbers": (
         "/v1/rank",
         b'{"query":"q","candidates":["a"],"signals":{' + b",".join(b'"%06x":1' % n for n in range(90_000)) + b"}}",
@@ -100,7 +100,7 @@ def test_feedback_for_a_thousand_is_taken_in_turns(ticking: Running):
 
     def once(attempt: int) -> None:
         ranked = client.call("POST", "/v1/rank/batch", asked(20_000)).json
-        feedback = [{"decision": one["decision"], "clicked": one["ranking"][0]} for one in ranked]
+        feedback = [said_of(one["decision"], one["ranking"][0]) for one in ranked]
         assert client.call("POST", "/v1/feedback/batch", feedback).json == [{"status": "learned"}] * 1000
         assert client.call("POST", "/v1/feedback/batch", feedback).json == [{"status": "learned"}] * 1000  # repeats
 

@@ -153,30 +153,31 @@ class Responses:
         return final.index(code) if code in final else -1
 
     def _alive(self, place: Place, ticket: Ticket, code: int) -> bool:
-        """Return whether a code's arm still belongs to the candidate of the decision: a crash may have undone what gave it."""
-        if code == GONE:
-            return False
+        """Return whether a code's arm is still the decision's: it may belong to another candidate, or to the same one anew, an
+        operator's shift disowns all of them, and a crash may have undone what gave it."""
         arm = code & ARM_MASK
-        if arm >= len(place.ids) or place.ids[arm] is None:
+        if code == GONE or arm >= len(place.ids) or place.ids[arm] is None or code != self._code(place, arm):
             return False
         return code not in ticket.codes or place.shorts[arm] & NAMES == ticket.names[ticket.codes.index(code)]
 
     def _count_alone(self, place: Place, ticket: Ticket, code: int, events: Sequence[Event], now: float) -> None:
-        """Count a click for a candidate whose arm has gone, so that no click is missing in the totals of a query."""
-        name = ticket.names[ticket.codes.index(code)] if code in ticket.codes else -1
-        for event in events:
-            if event.result is not None and self.ranker.rows.short(event.result) & NAMES == name:
-                arm = place.arms.get(event.result)
-                if arm is None:
-                    arm = self.ranker.arms.free(place, set(place.arms.values()), now)  # no candidate has to go for it
-                    if arm is not None:
-                        self.ranker.rows.name(place, arm, event.result)
-                        self.ranker.rows.recount(place)
+        """Count a click for a candidate whose arm is no longer the decision's, so that no click is missing in the totals."""
+        if code not in ticket.codes:
+            return
+        short, name = self.ranker.rows.short, ticket.names[ticket.codes.index(code)]
+        arm = next((arm for arm in place.arms.values() if place.shorts[arm] & NAMES == name), None)
+        if arm is None:
+            named = (event.result for event in events if event.result is not None and short(event.result) & NAMES == name)
+            result = next(named, None)
+            if result is not None:
+                arm = self.ranker.arms.free(place, set(place.arms.values()), now)  # no candidate has to go for it
                 if arm is not None:
-                    book = place.record.ledger
-                    book.clicks[arm] += 1
-                    book.plays[arm] = max(book.plays[arm], book.clicks[arm])
-                return
+                    self.ranker.rows.name(place, arm, result)
+                    self.ranker.rows.recount(place)
+        if arm is not None:
+            book = place.record.ledger
+            book.clicks[arm] += 1
+            book.plays[arm] = max(book.plays[arm], book.clicks[arm])
 
     def _count_ignored(self, place: Place, final: Sequence[int], ignored: int) -> None:
         """Count clicks that are no evidence in the totals."""
