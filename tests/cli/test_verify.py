@@ -319,7 +319,7 @@ def test_where_secrets_are_missing_a_restore_names_the_file_and_no_option_that_i
 def test_under_a_running_service_and_the_store_of_a_service_is_right(tmp_path):
     """The real thing: what a service has written passes every check, and a restore under it is taken up."""
     candidates = ["a", "b", "c"]
-    with running(tmp_path, {"feedback": {"window_seconds": 600.0}}) as service:
+    with running(tmp_path, {"feedback": {"window_seconds": 600.0, "steady_seconds": 0.0}}) as service:
         client = service.client()
 
         def clicked(name: str, session: str) -> bool:

@@ -115,7 +115,7 @@ class Soak:
         changes = {
             "policy": {"spec": plan.policy},
             "store": {"cache_mb": plan.cache_mb, "idle_days": 36_500},  # the clock jumps by days: nothing may go for that
-            "feedback": {"window_seconds": WINDOW},
+            "feedback": {"window_seconds": WINDOW, "steady_seconds": 0.0},  # each ranking is a decision with a word of its own
         }
         self.service = Running(folder, changes, disk.command())
         self.report = Report(plan, str(folder), disk.library is not None)

@@ -31,12 +31,11 @@ Pair = tuple[str, str]  # query, candidate
 
 @dataclass(eq=False, slots=True)
 class Click:
-    """One decision and what is said of it: `clicked`, and whether that is a click on the candidate that was on top."""
+    """One decision and what is said of it: the candidate that was clicked, None for none."""
 
     token: str
     query: str
     clicked: str | None
-    top: bool
     made: float = 0.0  # when it was decided
     ahead: float = 0.0  # by how much the clock had been set ahead until then, as far as the service had noticed
     born: int = 0  # the life that it was decided in
@@ -108,14 +107,14 @@ class Ledger:
         self._leaving: list[Click] = []
 
     # ------------------------------------------------------------------ feedback
-    def decided(self, token: str, query: str, clicked: str | None, top: bool) -> Click:
+    def decided(self, token: str, query: str, clicked: str | None) -> Click:
         """A decision that may be answered."""
         with self.guard:
             now = time.monotonic()
             while self.jumps and self.jumps[0][0] < now - FOLLOWED:
                 self.jumps.pop(0)
             noticed = self.ahead - sum(seconds for _, seconds in self.jumps)
-            click = Click(token, query, clicked, top, now, noticed, self.life)
+            click = Click(token, query, clicked, now, noticed, self.life)
             self.live.add(click)
             return click
 
@@ -145,7 +144,7 @@ class Ledger:
                 self._not_counted(click, status)
             elif click.state != PRESENT:
                 click.state, click.status = PRESENT, status
-                self.acknowledged += click.top
+                self.acknowledged += click.clicked is not None
             elif status != click.status:
                 self.wrong.append(f"{click.token} was answered {click.status!r}, and {status!r} when it was sent again")
 
@@ -166,7 +165,7 @@ class Ledger:
                 self._leaving.append(click)
             elif click in self.live:
                 self.live.remove(click)
-                if click.top and click.clicked is not None:
+                if click.clicked is not None:
                     self._add(self.least, self.most, click, click.state)
 
     @staticmethod
@@ -223,7 +222,7 @@ class Ledger:
             self.ahead += 1e9  # the service's clock is the backup's now: what was decided before may expire at any time
             self.least, self.most = backup.least.copy(), backup.most.copy()
             for click, (state, _) in backup.clicks.items():
-                if click not in self.live and click.top and click.clicked is not None:
+                if click not in self.live and click.clicked is not None:
                     self._add(self.least, self.most, click, state)
             for click in self.live:
                 state, status = backup.clicks.get(click, (ABSENT, None))
@@ -242,7 +241,7 @@ class Ledger:
     def unknown(self) -> int:
         """How many clicks are counted once or not at all."""
         with self.guard:
-            pending = sum(click.state == MAYBE and click.top for click in self.live)
+            pending = sum(click.state == MAYBE and click.clicked is not None for click in self.live)
             return pending + self.most.total() - self.least.total()
 
     def expected(self) -> tuple[Counter[Pair], Counter[Pair]]:
@@ -250,7 +249,7 @@ class Ledger:
         with self.guard:
             least, most = self.least.copy(), self.most.copy()
             for click in self.live:
-                if click.top and click.clicked is not None:
+                if click.clicked is not None:
                     self._add(least, most, click, click.state)
             return least, most
 

@@ -149,7 +149,7 @@ class Worker(threading.Thread):
             self.traffic.counts["degraded"] += not wrong
             return None
         clicked = ranking[0] if top < 0.7 else ranking[1] if top < 0.8 else None
-        return self.ledger.decided(answer["decision"], request["query"], clicked, clicked == ranking[0]) if top < 0.9 else None
+        return self.ledger.decided(answer["decision"], request["query"], clicked) if top < 0.9 else None
 
     def one(self, draw: random.Random) -> None:
         """A user: a ranking, and what comes of it."""

@@ -14,7 +14,7 @@ from swerve.service.config.load import Config, Policy, Signals, Store
 from swerve.service.http.schemas import read_rank
 from swerve.service.runtime import Service
 from swerve.service.secrets import Secrets
-from swerve.serving.messages import FeedbackRequest, RankRequest, encode
+from swerve.serving.messages import Event, FeedbackRequest, RankRequest, encode
 from swerve.store import Batch, open_store
 
 HOUR = 3600.0
@@ -104,18 +104,18 @@ def test_the_service_goes_on_through_a_jump_back_of_an_hour(tmp_path, hands):
         service.clock.check()
         late = await ranked(service)
         for answer in (early, late, early):
-            assert (await service.feedback.one(FeedbackRequest(answer.decision, answer.ranking[0]))).status == "learned"
+            assert (await service.feedback.one(FeedbackRequest(answer.decision, [Event("click", position=1)]))).status == "learned"
         for number in range(50):
             hands.go(30.0)
             await ranked(service, f"new {number}")  # the permits for new queries flow as before
-        state = await service.inspection.explain("q")
+        state = await service.inspection.explain("q", {})
         assert state.seen - state.created == 2.0
         assert sum(arm.clicks for arm in state.arms) == 2
         assert state.signals.pop("given") is None  # a raw number that nobody sent
         assert all(0.0 <= value <= 1.0 for value in state.signals.values())
         hands.go(301.0)  # half an hour has passed, whatever the wall says
-        assert (await service.feedback.one(FeedbackRequest(unused.decision, unused.ranking[0]))).status == "expired"
-        assert sum(arm.clicks for arm in (await service.inspection.explain("q")).arms) == 2
+        assert (await service.feedback.one(FeedbackRequest(unused.decision, [Event("click", position=1)]))).status == "expired"
+        assert sum(arm.clicks for arm in (await service.inspection.explain("q", {})).arms) == 2
         assert await service.stop()
 
     asyncio.run(live())
@@ -137,11 +137,11 @@ def test_after_a_restart_with_the_clock_an_hour_back_time_goes_on(tmp_path):
         service = over(tmp_path)
         await service.start(whole=True)
         assert 0.0 <= service.clock.now() - ahead < 60.0
-        before = (await service.inspection.explain("q")).seen
+        before = (await service.inspection.explain("q", {})).seen
         again = await ranked(service)
-        assert (await service.inspection.explain("q")).seen >= before
+        assert (await service.inspection.explain("q", {})).seen >= before
         for decision in (token, again.decision):
-            assert (await service.feedback.one(FeedbackRequest(decision, "a"))).status == "learned"
+            assert (await service.feedback.one(FeedbackRequest(decision, [Event("click", "a")]))).status == "learned"
         assert await service.stop()
 
     asyncio.run(second(asyncio.run(first())))
@@ -155,7 +155,7 @@ def test_the_time_is_written_with_the_rest(tmp_path, hands):
         await service.start(whole=True)
         hands.go(100.0)
         answer = await ranked(service)
-        await service.feedback.one(FeedbackRequest(answer.decision, None))
+        await service.feedback.one(FeedbackRequest(answer.decision, []))
         (kept,) = (record for (name, _), record in service.store.groups().items() if name == "clock")
         assert struct.unpack("<d", kept) == (hands.wall,)
         await service.stop()

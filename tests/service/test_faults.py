@@ -88,7 +88,7 @@ def in_trouble(client: Http, name: str, reason: str) -> list[float]:
         answer = client.rank(name if number % 2 else f"{name} {number}", CANDIDATES)
         assert answer.status == 200
         assert answer.json == {
-            "decision": None, "ranking": CANDIDATES, "explored": False, "probability": None, "phase": None, "degraded": True
+            "decision": None, "ranking": CANDIDATES, "propensities": None, "explored": None, "phase": None, "degraded": True
         }  # fmt: skip
         times.append(answer.seconds)
     batch = client.call("POST", "/v1/rank/batch", [{"query": name, "candidates": CANDIDATES}] * 3)

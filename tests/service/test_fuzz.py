@@ -229,6 +229,6 @@ def test_any_text_as_a_token(served, token, clicked):
 def test_tokens_of_another_service_are_refused(served, client):
     """The same version, another key."""
     other = Tokens((b"another key of 32 bytes.........",), Life(1, 2, 3))
-    token = other.sign(Signed(b"q" * 16, 0, 1, 5, 9, 0, True), 1e9)
+    token = other.sign(Signed(b"q" * 16, 0, 1, 5, 9, True, seen=1, offer=1, page=(0, 3)), 1e9)
     answer = client.feedback(token, "a")
     assert (answer.status, answer.json["error"]["code"]) == (403, "forged")

@@ -20,26 +20,26 @@ class Ledger:
     """What this side knows: clicks that were acknowledged, and feedback that may or may not have arrived."""
 
     clicks: Counter[tuple[str, str]] = field(default_factory=Counter)
-    unanswered: list[tuple[str, str, str | None, bool]] = field(default_factory=list)  # query, token, clicked, on top?
+    unanswered: list[tuple[str, str, str | None]] = field(default_factory=list)  # query, token, clicked
     answered: list[tuple[str, str | None, str]] = field(default_factory=list)  # token, clicked, status
     guard: threading.Lock = field(default_factory=threading.Lock)
 
-    def send(self, client: Http, query: str, token: str, clicked: str | None, top: bool) -> None:
+    def send(self, client: Http, query: str, token: str, clicked: str | None) -> None:
         """Send feedback; enter it as acknowledged, or as to be sent again."""
         try:
             answer = client.feedback(token, clicked)
         except Gone:
             with self.guard:
-                self.unanswered.append((query, token, clicked, top))
+                self.unanswered.append((query, token, clicked))
             raise
         with self.guard:
             if answer.status == 503:
-                self.unanswered.append((query, token, clicked, top))
+                self.unanswered.append((query, token, clicked))
                 return
             assert answer.status == 200, answer
             assert answer.json["status"] in ("learned", "late")
             self.answered.append((token, clicked, answer.json["status"]))
-            if top and clicked is not None:
+            if clicked is not None:
                 self.clicks[query, clicked] += 1
 
 
@@ -47,7 +47,7 @@ def load(service: Running, ledger: Ledger, seed: int) -> None:
     """Rank and click until the service is gone: some feedback twice, some kept for later, some that nothing was clicked."""
     draw = random.Random(seed)
     client = service.client()
-    kept: list[tuple[str, str, str | None, bool]] = []
+    kept: list[tuple[str, str, str | None]] = []
     try:
         while True:
             query = draw.choice(QUERIES)
@@ -56,7 +56,7 @@ def load(service: Running, ledger: Ledger, seed: int) -> None:
                 continue
             ranking, token = answer["ranking"], answer["decision"]
             clicked = draw.choice([ranking[0], ranking[0], ranking[0], ranking[1], None])
-            event = (query, token, clicked, clicked == ranking[0])
+            event = (query, token, clicked)
             if draw.random() < 0.1:
                 kept.append(event)  # sent after the kill
                 continue
@@ -125,7 +125,7 @@ def test_three_kills_under_load_lose_nothing_and_count_nothing_twice(tmp_path):
 def test_twenty_kills_under_load_lose_nothing_and_count_nothing_twice(tmp_path, policy):
     with running(tmp_path, {"policy": {"spec": policy}}) as service:
         ledger = kills(service, 20, seed=2)
-    print(f"{len(ledger.answered)} feedbacks acknowledged, {sum(ledger.clicks.values())} clicks on top")
+    print(f"{len(ledger.answered)} feedbacks acknowledged, {sum(ledger.clicks.values())} clicks")
     assert sum(ledger.clicks.values()) > 1000
 
 

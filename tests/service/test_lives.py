@@ -21,7 +21,7 @@ from swerve.service.config.toml import Document
 from swerve.service.http.schemas import read_rank
 from swerve.service.runtime import Service
 from swerve.service.secrets import Secrets
-from swerve.serving.messages import FeedbackRequest
+from swerve.serving.messages import Event, FeedbackRequest
 from swerve.store import StoreError, open_store
 from swerve.store.backup import backup as copied
 
@@ -202,15 +202,15 @@ def test_who_waits_while_another_store_is_found_is_not_told_that_it_is_written(t
         copied(Path(tmp_path / "swerve.db"), tmp_path / "copy.db")
         answer = await service.ranking.rank_one(asked)
         (tmp_path / "copy.db").rename(tmp_path / "swerve.db")
-        waiting = asyncio.ensure_future(service.feedback.one(FeedbackRequest(answer.decision, answer.ranking[0])))
+        waiting = asyncio.ensure_future(service.feedback.one(FeedbackRequest(answer.decision, [Event("click", answer.ranking[0])])))
         await asyncio.sleep(0)  # it is counted, and waits
         service.committer.suspect(StoreError("gone", "as the loader says when a read fails"))
         with pytest.raises(Unavailable):
             await asyncio.wait_for(waiting, 5.0)
         assert service.availability.away is None  # the other store is served
-        again = await service.feedback.one(FeedbackRequest(answer.decision, answer.ranking[0]))
+        again = await service.feedback.one(FeedbackRequest(answer.decision, [Event("click", answer.ranking[0])]))
         assert again.status in ("learned", "late")
-        state = await service.inspection.explain("q")
+        state = await service.inspection.explain("q", {})
         assert sum(arm.clicks for arm in state.arms) == 1
         assert await service.stop()
 
@@ -227,9 +227,9 @@ def test_a_defect_while_a_group_is_put_together_leaves_nobody_unanswered(tmp_pat
         place = next(iter(service.ranker.rows))
         names, place.ids = place.ids, [object()]  # cannot be packed
         with pytest.raises(Unavailable):
-            await asyncio.wait_for(service.feedback.one(FeedbackRequest(answer.decision, None)), 5.0)
+            await asyncio.wait_for(service.feedback.one(FeedbackRequest(answer.decision, [])), 5.0)
         place.ids = names
-        again = await poll(lambda: service.feedback.one(FeedbackRequest(answer.decision, None)))
+        again = await poll(lambda: service.feedback.one(FeedbackRequest(answer.decision, [])))
         assert again.status in ("learned", "late")
         assert await service.stop()
 
@@ -269,8 +269,8 @@ def test_a_store_with_queries_and_without_its_secrets_does_not_start(tmp_path):
 
 @pytest.mark.parametrize("known", ["plumless", "popular-page"])
 def test_no_id_can_be_found_that_passes_for_another(client, known):
-    """CRC-32 of 24 bits was one that anybody could invert; a click on another id is no click on the top."""
+    """CRC-32 of 24 bits was one that anybody could invert; a click on an id that was not on offer is a click on nothing."""
     twin = {"plumless": "buckeroo"}.get(known, "other")  # the classical pair of texts with one CRC-32
     answer = client.rank(f"stolen {known}", [known]).json
-    assert client.feedback(answer["decision"], twin).json == {"status": "learned"}
+    assert client.feedback(answer["decision"], twin).json == {"status": "ignored"}
     assert client.clicks(f"stolen {known}") == {}

@@ -49,6 +49,8 @@ def test_counts_come_back():
     metrics.store_errors("full").value += 1
     metrics.alarms("volume").value += 3
     metrics.feedback("learned").value += 1
+    metrics.clicks[2].value += 4
+    metrics.shown_again.value += 1
     metrics.commit_rows.observe(32)
     assert value(metrics, "swerve_requests_total", route="rank", status="2xx") == 2
     assert value(metrics, "swerve_requests_total", route="rank", status="5xx") == 1
@@ -58,6 +60,9 @@ def test_counts_come_back():
     assert value(metrics, "swerve_store_errors_total", kind="full") == 1
     assert value(metrics, "swerve_alarms_total", signal="volume") == 3
     assert value(metrics, "swerve_feedback_total", outcome="learned") == 1
+    assert value(metrics, "swerve_clicks_total", position="3") == 4
+    assert value(metrics, "swerve_clicks_total", position="1") == 0
+    assert value(metrics, "swerve_shown_again_total") == 1
     assert value(metrics, "swerve_commit_rows_bucket", le="32.0") == 1
     assert value(metrics, "swerve_commit_rows_bucket", le="16.0") == 0
 

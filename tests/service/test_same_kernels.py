@@ -26,8 +26,9 @@ FEATURES = 3
 
 
 def config(spec: str) -> dict[str, dict[str, Any]]:
+    slots = 1 if spec == "swerve" else 10  # on whole pages `swerve` is another policy
     return {
-        "policy": {"spec": spec, "seed": 11, "grace_seconds": 0.0, "arms": 8, "probability_draws": 2},
+        "policy": {"spec": spec, "seed": 11, "grace_seconds": 0.0, "arms": 8, "slots": slots, "propensity_draws": 2},
         "signals": {"use": [], "numbers": {f"x{j}": "raw" for j in range(FEATURES)}},
     }
 

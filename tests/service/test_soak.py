@@ -67,7 +67,7 @@ def test_a_candidate_tells_its_query_and_is_told_from_the_others():
 
 # ---------------------------------------------------------------------- the ledger
 def click(ledger: Ledger, name: str, query: str = "q") -> Click:
-    return ledger.decided(name, query, f"{query}/a", True)
+    return ledger.decided(name, query, f"{query}/a")
 
 
 def send(ledger: Ledger, one: Click, status: str | None = "learned") -> None:
@@ -100,9 +100,8 @@ def test_an_acknowledged_click_counts_once_and_one_without_an_answer_once_or_not
     assert ledger.unknown() == 1
 
 
-def test_clicks_below_the_top_and_words_of_nothing_count_for_nobody(ledger):
-    send(ledger, ledger.decided("1", "q", "q/b", False))
-    send(ledger, ledger.decided("2", "q", None, False))
+def test_words_of_nothing_count_for_nobody(ledger):
+    send(ledger, ledger.decided("1", "q", None))
     assert counts(ledger) == (0, 0)
     assert ledger.acknowledged == 0
 

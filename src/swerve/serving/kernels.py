@@ -26,6 +26,7 @@ from swerve.serving.ledger import (
     log_alarm,
     next_phase,
     note,
+    recount,
 )
 from swerve.serving.outcomes import IGNORED, LATE, LEARNED
 from swerve.signals import answered, begin_senses, reformulated, sense, senses_layout
@@ -254,6 +255,8 @@ def respond_one(params, senses, table, pools, ask, shown, now):
     before, after = ask[BEFORE], ask[AFTER]
     same_phase = book.phase == ask[F_PHASE]
     lost, alive = False, False
+    recount(book, page, final, -1, same_phase and ask[F_EVIDENCE] != 0)
+    recount(book, final, page, 1, same_phase and ask[F_EVIDENCE] != 0)
     for slot in range(len(final)):
         arm = final[slot]
         alive |= arm >= 0

@@ -175,6 +175,19 @@ def count_show(book, page, available, session, evidence, now):
 
 
 @kernel
+def recount(book, page, other, sign, evidence):
+    """Count the arms of `page` that are not in `other` as shown (`sign` 1), or no longer (−1): there are never more clicks."""
+    for arm in page:
+        among = arm < 0
+        for a in other:
+            among |= a == arm
+        if not among:
+            book.plays[arm] = max(book.plays[arm] + sign, book.clicks[arm])
+            if evidence:
+                book.phase_plays[arm] = max(book.phase_plays[arm] + sign, book.phase_clicks[arm])
+
+
+@kernel
 def forget_arm(book, arm):
     """Clear an arm for another candidate."""
     book.first[arm] = 0

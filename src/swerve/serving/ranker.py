@@ -187,8 +187,9 @@ class Ranker:
     def rank(self, requests: Sequence[tuple[Place, Prepared]], now: float) -> list[Decided | None]:
         """Decide for each request, in order. None: the request has more new candidates than there is room for.
 
-        One compiled call decides consecutive requests whose rows lie in the same table, as long as no new candidate and no second
-        request of a session for the same query comes in between. A session that repeats its request is shown the same ranking.
+        One compiled call decides consecutive requests whose rows lie in the same table, as long as no new candidate, no other
+        candidates for the same query and no second request of a session for the same query come in between. A session that repeats
+        its request is shown the same ranking.
         """
         if len(requests) == 1:
             ((place, request),) = requests
@@ -209,6 +210,7 @@ class Ranker:
         asked: list[Prepared] = []
         shelf: Shelf | None = None
         heard: set[tuple[str, Place]] = set()  # sessions and queries of the run
+        rows: set[Place] = set()  # queries of the run
 
         def decide() -> None:
             if run:
@@ -216,6 +218,7 @@ class Ranker:
                 run.clear()
                 asked.clear()
                 heard.clear()
+                rows.clear()
 
         for place, request in requests:
             if place.raw is None or place.raw != request.raw:
@@ -223,8 +226,9 @@ class Ranker:
                     held += [each for each, _ in requests]
                     for each in held:
                         each.pinned += 1
-                if run and any(candidate not in place.arms for candidate in request.ids()):
-                    decide()  # an arm may change hands: decide first what came before
+                # An arm may change hands, and a row has the candidates of one request: decide first what came before.
+                if place in rows or (run and any(candidate not in place.arms for candidate in request.ids())):
+                    decide()
             session = request.session
             if run and (place.shelf is not shelf or (session is not None and (session, place) in heard)):
                 decide()  # the session's earlier evidence must be counted first
@@ -240,6 +244,7 @@ class Ranker:
             shelf = place.shelf
             if session is not None:
                 heard.add((session, place))
+            rows.add(place)
             run.append(asking)
             asked.append(request)
         decide()
