@@ -43,6 +43,7 @@ def serve_and_click(text: str) -> None:
     plays = {name: int(count) for name, count in re.findall(r"^  ([\w-]+) +(\d+) times on top", text, re.M)}
     assert sum(plays.values()) == 200
     assert max(plays, key=lambda name: plays[name]) == "big-cat"
+    assert "last ranking:  ['big-cat'" in text
     assert "the last alarm: signal operator, verdict true, phase 2" in text
 
 

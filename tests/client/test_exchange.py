@@ -259,9 +259,7 @@ def test_what_cannot_be_sent_does_not_break_search(changes, says):
     given_ids = [one if isinstance(one, str) else one["id"] for one in {**ASKED, **changes}["candidates"]]
     assert sent == [] and (outcome.ranking, outcome.degraded, outcome.decision) == (given_ids, True, None)
     assert says in outcome.reason
-    _, _, (_, second) = play(
-        make().rank_many([ASKED, {**ASKED, **changes}]), Reply(200, b"[" + answered().body + b"]", None)
-    )
+    _, _, (_, second) = play(make().rank_many([ASKED, {**ASKED, **changes}]), Reply(200, b"[" + answered().body + b"]", None))
     assert second.ranking == given_ids and second.degraded
 
 
