@@ -153,15 +153,15 @@ def test_sums_are_those_of_the_service(search: Search) -> None:
     played = world.step(world.began + DAY)
     summary = world.summary()
     assert summary["impressions"] == played == len(about(inside))
-    tops = plays = 0
+    clicks = shown = 0
     for query in ("jaguar", "mercury"):
         place = inside.ranker.rows.get(inside.ranker.key_of(query))
         assert place is not None
-        tops += int(place.record.ledger.clicks.sum())
-        plays += int(place.record.ledger.plays.sum())
-    assert plays == played
-    assert tops == world.tallies.lines["swerve"].tops
-    assert world.tallies.lines["swerve"].tops < world.tallies.lines["swerve"].clicks <= len(inside.clicked)
+        clicks += int(place.record.ledger.clicks.sum())
+        shown += int(place.record.ledger.plays.sum())
+    assert shown == played * RESULTS  # a play for each result of a page
+    assert clicks == world.tallies.lines["swerve"].clicks <= len(inside.clicked)  # those who ask again click elsewhere
+    assert world.tallies.lines["swerve"].tops < world.tallies.lines["swerve"].clicks
     # the fixed ranking's regret has no luck in it: the same loss in every impression of a query
     views = {query: world.intents.view(query, 0.0) for query in ("jaguar", "mercury")}
     lost = {query: view.chances[view.leader.id] - view.chances[view.offer[0].id] for query, view in views.items()}
