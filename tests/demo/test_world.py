@@ -283,4 +283,5 @@ def test_a_real_service(tmp_path: Path, search: Search) -> None:
             assert world.tallies.impressions > 100
             states = [client.state(query) for query in ("jaguar", "mercury")]
         assert sum(state.requests for state in states) == world.tallies.impressions
-        assert sum(arm.clicks for state in states for arm in state.arms) == world.tallies.lines["swerve"].tops
+        line = world.tallies.lines["swerve"]
+        assert sum(arm.clicks for state in states for arm in state.arms) == line.clicks > line.tops  # wherever they are
