@@ -7,7 +7,7 @@ ignored for half a day. Here both times are cut to a second, to keep the script 
 import random
 import time
 
-from serve_and_click import service
+from serve_and_click import clicked, service
 
 import swerve
 
@@ -24,7 +24,7 @@ latch_hours = 0.0003   # hours without a crossing before the next one counts (de
 news = "count"         # `raw` uses the number as it is, clipped to [0, 1]
 """
 QUERIES = ("hurricane", "jaguar", "oasis", "mercury", "tomato", "corona")
-USUAL = {"encyclopedia": 0.5, "shop": 0.2, "storm-track": 0.05}  # id → click probability on top
+USUAL = {"encyclopedia": 0.5, "shop": 0.2, "storm-track": 0.05}  # id → probability of a click when seen
 STORM = {"encyclopedia": 0.1, "shop": 0.02, "storm-track": 0.6}
 USUAL_STORIES, STORM_STORIES = 2, 15  # stories at most on any day, and additional ones with a storm
 USERS = 10  # per query and round
@@ -42,10 +42,9 @@ def ask(client: swerve.Client, users: random.Random, storm: bool, rounds: int) -
         answers = client.rank_many(requests)
         feedback = []
         for query, answer in zip(asked, answers, strict=True):
-            top = answer.ranking[0]
-            liked = STORM if storm and query == "hurricane" else USUAL
-            feedback.append((answer.decision, top if users.random() < liked[top] else None))
-            tops[top] += query == "hurricane"
+            likes = STORM if storm and query == "hurricane" else USUAL
+            feedback.append((answer.decision, clicked(users, answer.ranking, likes)))
+            tops[answer.ranking[0]] += query == "hurricane"
         client.feedback_many(feedback)
         time.sleep(PAUSE)
     return tops

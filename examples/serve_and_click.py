@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import swerve
@@ -23,7 +24,8 @@ grace_seconds = 0.05   # seconds before a play without a click counts as a skip;
 [signals.numbers]
 news = "count"
 """
-PAGES = {"car-maker": 0.15, "big-cat": 0.60, "guitar": 0.05, "old-computer": 0.02}  # id → click probability on top
+LIKES = {"car-maker": 0.15, "guitar": 0.05, "big-cat": 0.60, "old-computer": 0.02}  # id → probability of a click when seen
+LOOK_ON = 0.8  # probability that a user looks at one more result
 USERS = 200
 
 
@@ -47,21 +49,32 @@ def service(config: str) -> Iterator[str]:
             child.communicate()
 
 
+def clicked(users: random.Random, ranking: Sequence[str], likes: Mapping[str, float]) -> str | None:
+    """Let a user go down the page and click the first result that pleases; return it, or None."""
+    for result in ranking:
+        if users.random() < likes[result]:
+            return result
+        if users.random() > LOOK_ON:
+            break
+    return None
+
+
 def main() -> None:
-    users = random.Random(0)
+    users, tops = random.Random(0), Counter[str]()
     print("starting a service (the first start compiles, for a minute)")
     with service(CONFIG) as address, swerve.Client(address, timeout=2.0) as client:
-        first = client.rank("jaguar", list(PAGES), session="user-0")
-        print("first ranking:", first.ranking, "with probability", first.probability)
-        for user in range(1, USERS):
-            answer = client.rank("jaguar", list(PAGES), session=f"user-{user}")
-            top = answer.ranking[0]
-            client.feedback(answer.decision, top if users.random() < PAGES[top] else None)
+        for user in range(USERS):
+            answer = client.rank("jaguar", list(LIKES), session=f"user-{user}")
+            if user == 0:
+                print("first ranking:", answer.ranking, "with propensities", answer.propensities)
+            tops[answer.ranking[0]] += 1
+            client.feedback(answer.decision, clicked(users, answer.ranking, LIKES))
+        print("last ranking: ", answer.ranking, "with propensities", answer.propensities)
 
         state = client.state("jaguar")
         print(f"after {state.requests} requests, phase {state.phase}:")
         for arm in state.arms:
-            print(f"  {arm.id:<14}{arm.plays:>4} times on top, {arm.clicks:>3} clicks")
+            print(f"  {arm.id:<14}{tops[arm.id]:>4} times on top, {arm.clicks:>3} clicks at any position")
         print("signals of the last request:", json.dumps(state.signals))
 
         print("an operator reports a shift: phase", client.shift("jaguar"))

@@ -43,11 +43,12 @@ def serve_and_click(text: str) -> None:
     plays = {name: int(count) for name, count in re.findall(r"^  ([\w-]+) +(\d+) times on top", text, re.M)}
     assert sum(plays.values()) == 200
     assert max(plays, key=lambda name: plays[name]) == "big-cat"
+    assert "last ranking:  ['big-cat'" in text
     assert "the last alarm: signal operator, verdict true, phase 2" in text
 
 
 def own_signals(text: str) -> None:
-    assert re.search(r"^alarm: news at 0\.\d+, verdict true", text, re.M)
+    assert re.search(r"^alarm: news at (0\.\d+|1\.00), verdict true", text, re.M)
     before, storm = (dict(re.findall(r"'([\w-]+)': (\d+)", line)) for line in text.splitlines()[:2])
     assert int(before["encyclopedia"]) > int(before["storm-track"])
     assert int(storm["encyclopedia"]) < int(storm["storm-track"])

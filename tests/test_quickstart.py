@@ -8,16 +8,19 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
 import pytest
-from service.running import SMALL, Running, running
+from service.running import Running, running
 
 from swerve.cli import app
 from swerve.service.config.load import load
+from swerve.service.config.sections import Config
 from swerve.service.metrics import Metrics
 
 ROOT = Path(__file__).parent.parent
@@ -51,10 +54,10 @@ LIBRARY, CLIENT, SIGNALS = blocks(QUICKSTART, "python")
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    """A service with the page's number, and with a policy that other tests have compiled."""
+    """A service with the configuration of the page, and the default policy."""
     (page,) = (tomllib.loads(block) for block in blocks(QUICKSTART, "toml"))
-    assert page["signals"]["numbers"].items() <= SMALL["signals"]["numbers"].items()
-    with running(tmp_path_factory.mktemp("quickstart")) as started:
+    page["policy"] |= {"spec": Config().policy.spec, "seed": 1}  # what is tried on the first page is the same in every run
+    with running(tmp_path_factory.mktemp("quickstart"), page) as started:
         yield started
 
 
@@ -73,15 +76,21 @@ def test_the_configuration_can_be_used(tmp_path):
     (text,) = blocks(QUICKSTART, "toml")
     (tmp_path / "swerve.toml").write_text(text, encoding="utf-8")
     made = load(tmp_path / "swerve.toml")
-    assert (made.policy.arms, made.signals.numbers) == (16, {"news": "count"})
+    assert (made.policy.arms, made.policy.grace_seconds, made.signals.numbers) == (16, 0.5, {"news": "count"})
 
 
-def test_the_client_asks_clicks_and_is_told(service, tmp_path):
-    shown, known = run(at(service, CLIENT), tmp_path).splitlines()
-    assert shown.endswith("False")  # not degraded
+def test_the_ranking_changes_in_the_first_minute(service, tmp_path):
+    """The result that people click, the last one of the given order, is on top a second later, as the page shows."""
+    began = time.monotonic()
+    before, after, known = run(at(service, CLIENT), tmp_path).splitlines()
+    assert time.monotonic() - began < 60.0
+    assert before != "before: ['storm-track', 'team', 'cocktail']"
+    assert after.startswith("after: ['storm-track'") and after.endswith("degraded: False")
     requests, arms = known.split(" ", 1)
-    assert int(requests) >= 1
-    assert sum(clicks for _, _, clicks in ast.literal_eval(arms)) == 1
+    assert int(requests) == 42  # everybody searched once
+    assert {name: clicks for name, _, clicks in ast.literal_eval(arms)} == {"team": 0, "cocktail": 0, "storm-track": 40}
+    page = QUICKSTART.read_text(encoding="utf-8")
+    assert before in page and "after: ['storm-track'" in page
 
 
 def test_the_numbers_of_a_caller_are_signals(service, tmp_path):
@@ -96,8 +105,22 @@ def test_the_requests_by_hand_are_answered(service):
     answer = client.call("POST", "/v1/rank", json.loads(rank))
     assert answer.status == 200
     told = json.loads(feedback) | {"decision": answer.json["decision"]}
-    assert told["clicked"] in answer.json["ranking"]
+    assert told["events"][0]["result"] in answer.json["ranking"]
     assert client.call("POST", "/v1/feedback", told).json == {"status": "learned"}
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_lines_of_the_readme_show_a_click_on_any_slot(service, tmp_path):
+    lines = [line for block in blocks(ROOT / "README.md", "") for line in block.splitlines() if line.startswith("curl ")]
+    assert len(lines) == 3
+    script = "\necho\n".join(lines).replace("localhost:8350", f"127.0.0.1:{service.port}").replace("hurricane", "readme")
+    done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    ranked, told, state = map(json.loads, done.stdout.splitlines())
+    assert told == {"status": "learned"}
+    third = ranked["ranking"][2]
+    assert {arm["id"]: (arm["plays"], arm["clicks"]) for arm in state["arms"]} == {
+        name: (1, int(name == third)) for name in ("irma", "harvey", "cocktail")
+    }
 
 
 @pytest.mark.parametrize("page", [QUICKSTART, OPERATIONS], ids=lambda page: page.stem)

@@ -13,6 +13,7 @@ from swerve.bench import service, service_traffic
 from swerve.bench.load import Connection, Turn
 from swerve.bench.servers import Server, echo
 from swerve.core.errors import SwerveError
+from swerve.serving.tokens import LENGTHS
 
 TINY = service.Effort(rounds=1, seconds=0.3, queries=300, stored=1200, restarts=1)
 PAGE = Path(__file__).parents[2] / "docs" / "bench.md"
@@ -33,11 +34,11 @@ def test_the_echo_answers_in_the_service_s_shape(yardstick):
     source = service_traffic.Traffic(5)
     request = next(source.requests())
     answer = json.loads(line.call(request))
-    assert set(answer) == {"decision", "ranking", "explored", "probability", "phase", "degraded"}
+    assert set(answer) == {"decision", "ranking", "propensities", "explored", "phase", "degraded"}
     assert answer["ranking"] == json.loads(request.partition(b"\r\n\r\n")[2])["candidates"]
-    assert len(answer["decision"]) == 120 and not answer["degraded"]
+    assert len(answer["decision"]) == LENGTHS[10] and not answer["degraded"]
     assert len(json.loads(line.call(next(source.batches())))) == 100
-    sent = service_traffic.post(service_traffic.FEEDBACK, b'{"decision":"x","clicked":null}')
+    sent = service_traffic.post(service_traffic.FEEDBACK, b'{"decision":"x","events":[]}')
     assert json.loads(line.call(sent)) == {"status": "learned"}
     line.socket.close()
 

@@ -18,10 +18,20 @@ from swerve.client import AsyncClient, Client, ServiceAway, SwerveClientError, e
 ARM = {"id": "a", "plays": 3, "clicks": 1, "phase_plays": 1, "phase_clicks": 0, "first_seen": 1.0, "last_offered": 2.0}
 ALARM = {"at": 1.5, "signal": "volume", "value": 0.9, "verdict": "true", "phase": 1}
 STATE = {
-    "query": "storm", "phase": 1, "phases": 2, "requests": 3, "created": 1.0, "seen": 2.0, "testing": False,
+    "query": "storm", "parts": {"locale": "en"}, "phase": 1, "phases": 2, "requests": 3, "created": 1.0, "seen": 2.0,
+    "testing": False,
     "signals": {"volume": 0.5}, "arms": [ARM], "alarms": [ALARM],
 }  # fmt: skip
-SUMMARY = {"key": "00" * 16, "query": None, "requests": 3, "phase": 1, "seen": 2.0, "shifted": None, "testing": False}
+SUMMARY = {
+    "key": "00" * 16,
+    "query": None,
+    "parts": None,
+    "requests": 3,
+    "phase": 1,
+    "seen": 2.0,
+    "shifted": None,
+    "testing": False,
+}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -51,7 +61,9 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(200, {"status": "learned"})
         elif path == "/v1/feedback/batch":
             self.reply(200, [{"status": "learned"} for _ in asked])
-        elif path.endswith("/shift") and self.command == "POST":
+        elif path == "/v1/observe":
+            self.reply(200, {"status": "learned", "decision": "o"})
+        elif path.partition("?")[0].endswith("/shift") and self.command == "POST":
             self.reply(200, {"phase": 4})
         elif path.startswith("/v1/queries?"):
             self.reply(200, {"order": "shifted", "queries": [SUMMARY]})
@@ -62,7 +74,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def ranked(self, asked):
         names = [one if isinstance(one, str) else one["id"] for one in asked["candidates"]][::-1]
-        return {"decision": "d", "ranking": names, "explored": False, "probability": 1.0, "phase": 0, "degraded": False}
+        return {"decision": "d", "ranking": names, "propensities": [1.0], "explored": None, "phase": 0, "degraded": False}
 
     def reply(self, status, content, **headers):
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -199,14 +211,15 @@ def connect(request, server, monkeypatch):
 def test_the_good_case(server, connect):
     client = connect(api_key="secret", timeout=2.0)
     ranking = client.rank("storm", ["a", {"id": "b"}], signals={"news": 2}, session="s")
-    assert ranking == exchange.Ranking("d", ["b", "a"], False, 1.0, 0, False, None)
+    assert ranking == exchange.Ranking("d", ["b", "a"], [1.0], None, 0, False, None)
     assert client.feedback(ranking.decision, "b") is True
     assert client.feedback(None, "b") is False
     batch = client.rank_many([{"query": "x", "candidates": ["a"]}, {"query": "y", "candidates": ["b", "c"], "session": "s"}])
     assert [one.ranking for one in batch] == [["a"], ["c", "b"]]
     assert client.feedback_many([("d", None), ("e", "a")]) == [True, True]
     assert client.queries("shifted", limit=5)[0].requests == 3
-    assert client.shift("storm") == 4
+    assert client.shift("storm", locale="en") == 4
+    assert client.observe("storm", ["a", "b"], ["a", 2], session="s") == "o"
     assert client.health() is True
     methods = [(method, path) for method, path, _, _ in server.seen]
     assert methods == [
@@ -215,7 +228,8 @@ def test_the_good_case(server, connect):
         ("POST", "/v1/rank/batch"),
         ("POST", "/v1/feedback/batch"),
         ("GET", "/v1/queries?order=shifted&limit=5"),
-        ("POST", "/v1/queries/storm/shift"),
+        ("POST", "/v1/queries/storm/shift?locale=en"),
+        ("POST", "/v1/observe"),
         ("GET", "/readyz"),
     ]
     assert {headers["Authorization"] for _, _, headers, _ in server.seen} == {"Bearer secret"}
@@ -279,7 +293,8 @@ def test_a_dead_service_costs_no_timeouts(server, connect):
 def test_the_callers_mistakes_are_raised(server, connect, status):
     client = connect()
     server.script += [refused(status)] * 4
-    for call in (lambda: client.rank("q", ["a", "a"]), lambda: client.feedback("d"), lambda: client.state("q"), client.queries):
+    ask = (lambda: client.rank("q", ["a"])) if status != 422 else (lambda: client.observe("q", ["a", "a"]))
+    for call in (ask, lambda: client.feedback("d"), lambda: client.state("q"), client.queries):
         with pytest.raises(SwerveClientError, match="'a' twice") as caught:
             call()
         assert (caught.value.status, caught.value.field, caught.value.request_id) == (status, "candidates", "r-7")
@@ -293,7 +308,7 @@ def test_feedback_is_tried_again(server, connect, misbehave, monkeypatch):
     server.script += [misbehave, misbehave]
     assert client.feedback("d", "a") is True
     bodies = [json.loads(body) for _, _, _, body in server.seen]
-    assert bodies == [{"decision": "d", "clicked": "a"}] * 3
+    assert bodies == [{"decision": "d", "events": [{"kind": "click", "result": "a"}]}] * 3
 
 
 def test_feedback_waits_as_it_is_told(server, connect):

@@ -35,7 +35,9 @@ def test_a_decision_and_its_feedback(url):
         assert client.feedback(answer.decision, answer.ranking[0]) is True
         assert client.feedback(answer.decision, answer.ranking[0]) is True  # a repeat gets the same answer
         state = client.state("hurricane")
-        assert {arm.id: (arm.plays, arm.clicks) for arm in state.arms} == {answer.ranking[0]: (1, 1), answer.ranking[1]: (0, 0)}
+        assert {arm.id: (arm.plays, arm.clicks) for arm in state.arms} == {answer.ranking[0]: (1, 1), answer.ranking[1]: (1, 0)}
+        assert client.feedback(answer.decision, 2) is True  # a further click, by its position
+        assert sum(arm.clicks for arm in client.state("hurricane").arms) == 2
         assert client.shift("hurricane") == 2
         after = client.state("HURRICANE")
         assert after.phase == 2 and after.alarms[0].signal == "operator"
@@ -80,9 +82,9 @@ def test_every_text_is_a_query(url):
 @pytest.mark.parametrize(
     ("call", "status", "code"),
     [
-        (lambda client: client.rank("q", ["a", "a"]), 422, "repeated"),
-        (lambda client: client.rank(" ", ["a"]), 422, "empty"),
-        (lambda client: client.rank("q", ["a"], {"newz": 1}), 422, "unknown_signal"),
+        (lambda client: client.observe("q", ["a", "a"]), 422, "repeated"),
+        (lambda client: client.observe("q", ["a"], "b"), 422, "not_offered"),
+        (lambda client: client.observe("q", ["a"], signals={"newz": 1}), 422, "unknown_signal"),
         (lambda client: client.feedback("forged", "a"), 403, "forged"),
         (lambda client: client.feedback_many([("forged", "a")]), 200, "forged"),
         (lambda client: client.state("never asked"), 404, "unknown_query"),
@@ -93,6 +95,45 @@ def test_mistakes_come_back_with_the_services_words(url, call, status, code):
     with Client(url, timeout=5.0) as client, pytest.raises(SwerveClientError) as caught:
         call(client)
     assert (caught.value.status, caught.value.code) == (status, code)
+
+
+@pytest.mark.parametrize(
+    ("query", "candidates", "says"),
+    [
+        (" ", ["a"], "white space"),
+        ("x" * 10_000, ["a"], "characters"),
+        ("a\0b", ["a"], "NUL"),
+        ("q", ["a", "a"], "twice"),
+        ("q", [f"doc-{number}" for number in range(5000)], "at most"),
+        ("q", ["x" * 3_000_000, "b"], "bytes"),
+        ("q", [], "no candidates"),
+        ("q\ud800", ["b", "a"], "surrogate"),
+    ],
+    ids=["white space", "long", "NUL", "repeated", "many", "large", "none", "surrogate"],
+)
+def test_rank_never_raises_for_what_a_user_typed_or_an_engine_returned(url, query, candidates, says):
+    with Client(url, timeout=5.0) as client:
+        answer = client.rank(query, candidates)
+        assert (answer.ranking, answer.degraded, answer.decision) == (candidates, True, None)
+        assert says in answer.reason
+
+
+def test_what_others_ranked_teaches_too(url):
+    with Client(url, timeout=5.0) as client:
+        decision = client.observe("observed", ["a", "b"], "b", session="s", locale="de")
+        assert client.feedback(decision, "a") is True  # a later click
+        state = client.state("observed", locale="DE")
+        assert {arm.id: (arm.plays, arm.clicks) for arm in state.arms} == {"a": (1, 1), "b": (1, 1)}
+        with pytest.raises(SwerveClientError):
+            client.state("observed")  # another query
+
+
+def test_a_reload_shows_the_same(url):
+    with Client(url, timeout=5.0) as client:
+        first, again = (client.rank("reload", ["a", "b", "c"], session="s") for _ in range(2))
+        assert (first.ranking, client.state("reload").requests) == (again.ranking, 1)
+        assert client.feedback(again.decision, 3) is client.feedback(first.decision, 3) is True
+        assert sum(arm.clicks for arm in client.state("reload").arms) == 1
 
 
 def test_from_coroutines(url):
@@ -109,8 +150,8 @@ def test_from_coroutines(url):
 
 def test_the_examples_of_the_page_run(url):
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.S | re.M)
-    assert len(blocks) == 7
-    # a longer default timeout, so that a busy machine does not degrade an example
+    assert len(blocks) == 8
+    # a busy machine must not make an example degraded: only the default timeout is changed
     source = "\n".join(blocks).replace('"http://127.0.0.1:8350"', f'"{url}", timeout=5.0')
     names: dict = {}
     exec(compile(source, str(PAGE), "exec"), names)

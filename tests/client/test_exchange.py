@@ -46,7 +46,8 @@ def play(steps, *answers):
 
 
 def answered(**changes) -> Reply:
-    body = {"decision": "d", "ranking": ["b", "a"], "explored": True, "probability": 0.5, "phase": 2, "degraded": False, **changes}
+    said = {"decision": "d", "ranking": ["b", "a"], "propensities": [0.5, 0.25], "explored": 2, "phase": 2, "degraded": False}
+    body = {**said, **changes}
     return Reply(200, json.dumps(body).encode(), None)
 
 
@@ -132,7 +133,10 @@ def test_many_feedbacks_keep_their_places():
     body = b'[{"status":"learned"},{"status":"expired"}]'
     sent, _, outcome = play(make().feedback_many([("d", "a"), (None, "b"), ("e", None)]), Reply(200, body, None))
     assert outcome == [True, False, False]
-    assert json.loads(sent[0].content) == [{"decision": "d", "clicked": "a"}, {"decision": "e", "clicked": None}]
+    assert json.loads(sent[0].content) == [
+        {"decision": "d", "events": [{"kind": "click", "result": "a"}]},
+        {"decision": "e", "events": []},
+    ]
     refused = b'[{"status":"learned"},{"error":{"code":"forged","message":"no token"}}]'
     outcome = play(make().feedback_many([("d", "a"), (None, "b"), ("e", None)]), Reply(200, refused, None))[2]
     assert isinstance(outcome, SwerveClientError) and outcome.field == "[2]" and outcome.code == "forged"
@@ -154,10 +158,53 @@ def test_many_feedbacks_with_a_wrong_answer_are_tried_again(body):
 def test_a_ranking_is_read():
     signals = {"news": 3, "views": None}
     sent, _, outcome = play(make().rank({**ASKED, "signals": signals, "session": "s"}), answered())
-    assert outcome == exchange.Ranking("d", ["b", "a"], True, 0.5, 2, False, None)
+    assert outcome == exchange.Ranking("d", ["b", "a"], [0.5, 0.25], 2, 2, False, None)
     expected = {"query": "storm", "candidates": ["a", "b"], "signals": {"news": 3.0, "views": None}, "session": "s"}
     assert json.loads(sent[0].content) == expected
     assert sent[0].timeout == 0.1
+
+
+def test_slots_and_the_parts_of_a_query_are_sent():
+    parts = {"slots": 3, "locale": "en-US", "filter": "red", "segment": "app"}
+    sent, _, _ = play(make().rank({**ASKED, **parts}), answered())
+    assert json.loads(sent[0].content) == {"query": "storm", "candidates": ["a", "b"], **parts}
+    sent, _, phase = play(
+        make().shift("storm", {"locale": "en-US", "filter": None, "segment": "a&b"}), Reply(200, b'{"phase":3}', None)
+    )
+    assert (sent[0].path, phase) == ("/v1/queries/storm/shift?locale=en-US&segment=a%26b", 3)
+
+
+@pytest.mark.parametrize(
+    ("clicks", "events"),
+    [
+        (None, []),
+        ([], []),
+        ("a", [{"result": "a"}]),
+        (2, [{"position": 2}]),
+        (["b", 1], [{"result": "b"}, {"position": 1}]),
+        ({"result": "b", "id": "e-1", "at": 1.7e9}, [{"result": "b", "id": "e-1", "at": 1.7e9}]),
+        ((1, {"position": 3}), [{"position": 1}, {"position": 3}]),
+    ],
+)
+def test_clicks_are_sent_as_events(clicks, events):
+    expected = [{"kind": "click", **event} for event in events]
+    sent, _, _ = play(make().feedback("d", clicks), LEARNED)
+    assert json.loads(sent[0].content) == {"decision": "d", "events": expected}
+    sent, _, _ = play(make().feedback_many([("d", clicks, ["b", "a"])]), Reply(200, b'[{"status":"learned"}]', None))
+    assert json.loads(sent[0].content) == [{"decision": "d", "events": expected, "shown": ["b", "a"]}]
+
+
+def test_an_observed_ranking_is_sent_once():
+    given = {"query": "storm", "shown": ["a", "b"], "at": 1.7e9, "signals": {"news": 3}, "session": None, "locale": "en"}
+    sent, waits, decision = play(make().observe(given, "b"), Reply(200, b'{"status":"learned","decision":"d"}', None))
+    assert (decision, waits, sent[0].path) == ("d", [], "/v1/observe")
+    assert json.loads(sent[0].content) == {
+        "query": "storm", "shown": ["a", "b"], "at": 1.7e9, "signals": {"news": 3.0}, "locale": "en",
+        "events": [{"kind": "click", "result": "b"}],
+    }  # fmt: skip
+    sent, _, outcome = play(make().observe(given, None), AWAY)
+    assert len(sent) == 1  # it has no decision yet that would count once
+    assert isinstance(outcome, ServiceAway) and "may or may not" in str(outcome)
 
 
 @pytest.mark.parametrize(
@@ -184,6 +231,36 @@ def test_rank_gives_the_given_order_with_a_reason(reply):
     assert outcome.reason
     both = play(make().rank_many([ASKED, ASKED]), reply)[2]
     assert [one.ranking for one in both] == [["a", "b"]] * 2 and all(one.degraded and one.reason for one in both)
+
+
+@pytest.mark.parametrize("status", [413, 422])
+def test_what_a_user_typed_or_an_engine_returned_does_not_break_search(status):
+    """The service refuses it, and says why; the given order is shown."""
+    body = b'{"error":{"code":"repeated","message":"candidates has \'a\' twice","field":"candidates"}}'
+    outcome = play(make().rank({**ASKED, "candidates": ["a", "a"]}), Reply(status, body, None))[2]
+    assert outcome == exchange.Ranking(None, ["a", "a"], degraded=True, reason=f"HTTP {status}: candidates has 'a' twice")
+    one, two = play(make().rank_many([{**ASKED, "candidates": []}, ASKED]), Reply(status, body, None))[2]
+    assert (one.ranking, two.ranking, one.degraded, two.degraded) == ([], ["a", "b"], True, True)
+    one = make(breaker_failures=1)
+    assert [len(play(one.rank(ASKED), Reply(status, body, None))[0]) for _ in range(3)] == [1, 1, 1]  # the service works
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"candidates": []}, "no candidates"),
+        ({"query": "a\ud800"}, "surrogate"),
+        ({"candidates": ["a", "\udfff"]}, "surrogate"),
+        ({"candidates": [{"id": "a", "score": object()}]}, "cannot be sent"),
+    ],
+)
+def test_what_cannot_be_sent_does_not_break_search(changes, says):
+    sent, _, outcome = play(make().rank({**ASKED, **changes}))
+    given_ids = [one if isinstance(one, str) else one["id"] for one in {**ASKED, **changes}["candidates"]]
+    assert sent == [] and (outcome.ranking, outcome.degraded, outcome.decision) == (given_ids, True, None)
+    assert says in outcome.reason
+    _, _, (_, second) = play(make().rank_many([ASKED, {**ASKED, **changes}]), Reply(200, b"[" + answered().body + b"]", None))
+    assert second.ranking == given_ids and second.degraded
 
 
 def test_a_service_that_is_degraded_itself():
@@ -268,7 +345,6 @@ def test_dates_of_candidates_are_sent():
         ({"signals": {"x": math.nan}}, "signals", "finite"),
         ({"signals": {"x": math.inf}}, "signals", "finite"),
         ({"signals": {"x": "many"}}, "signals", "finite"),
-        ({"query": "a\ud800"}, None, "surrogate"),
     ],
 )
 def test_what_cannot_be_sent_is_said_before(changes, field, says):
@@ -283,7 +359,7 @@ def test_what_cannot_be_sent_is_said_before(changes, field, says):
     [("storm", "storm"), ("..", "%2E%2E"), ("a/b c?d#e", "a%2Fb%20c%3Fd%23e"), ("é%", "%C3%A9%25"), ("\ud800", "%3F")],
 )
 def test_queries_in_paths(query, path):
-    sent, _, outcome = play(make().shift(query), Reply(200, b'{"phase":3}', None))
+    sent, _, outcome = play(make().shift(query, {}), Reply(200, b'{"phase":3}', None))
     assert (sent[0].method, sent[0].path, outcome) == ("POST", f"/v1/queries/{path}/shift", 3)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from swerve.core.spec import Spec
 from swerve.policies import policy
+from swerve.serving.messages import Event
+from swerve.serving.outcomes import Outcome
 from swerve.serving.ranker import Ranker
 from swerve.serving.replay import ticket_of
 from swerve.serving.requests import Decided, Prepared
@@ -17,16 +20,18 @@ KEY = b"q" * 32
 
 
 def ranker(spec: str | Spec = "ts", *, arms: int = 8, **settings: Any) -> Ranker:
-    """Return a ranker for up to this many candidates."""
+    """A ranker for up to so many candidates. Unless told otherwise it fills one slot, and each request gets a new decision."""
     chosen = policy(spec) if isinstance(spec, str) else spec
-    return Ranker(Settings(**{"policy": chosen, "senses": Senses(), "plan": (0,), "numbers": (), "arms": arms, **settings}), KEY)
+    plain = {"policy": chosen, "senses": Senses(), "plan": (0,), "numbers": (), "arms": arms, "slots": 1, "steady": 0.0}
+    return Ranker(Settings(**{**plain, **settings}), KEY)
 
 
 class Script:
-    """Sends requests and clicks to one ranker, one by one."""
+    """Requests and user events to one ranker, one after the other."""
 
     def __init__(self, made: Ranker) -> None:
         self.ranker, self.now = made, 1_000_000.0
+        self.outcomes: dict[int, Outcome] = {}  # by decision, as the store keeps them
 
     def place(self, query: str, arms: int = 1) -> Place:
         key = self.ranker.key_of(query)
@@ -35,8 +40,9 @@ class Script:
         return found
 
     def asking(self, query: str, candidates: list[Any], **more: Any) -> tuple[Place, Prepared]:
-        """Return a request with its row."""
-        return self.place(query, len(candidates)), Prepared(self.ranker.key_of(query), query, candidates, **more)
+        """A request, with its row."""
+        asked = {"slots": self.ranker.settings.slots, **more}
+        return self.place(query, len(candidates)), Prepared(self.ranker.key_of(query), query, candidates, **asked)
 
     def rank(self, query: str, candidates: list[Any], *, step: float = 1.0, **more: Any) -> Decided:
         self.now += step
@@ -44,9 +50,31 @@ class Script:
         assert decided is not None
         return decided
 
-    def click(self, decided: Decided, clicked: str | None, *, step: float = 0.0, at: float | None = None) -> int:
-        shown = self.now if at is None else at
+    def click(
+        self,
+        decided: Decided,
+        clicked: str | int | Sequence[str | int] | None,
+        *,
+        shown: Sequence[str] | None = None,
+        step: float = 0.0,
+    ) -> int:
+        """Report clicks, by id or by position, and what was shown if that differs; return what became of the decision."""
+        return self.respond(decided, clicked, shown=shown, step=step).status
+
+    def respond(
+        self,
+        decided: Decided,
+        clicked: str | int | Sequence[str | int] | None,
+        *,
+        shown: Sequence[str] | None = None,
+        step: float = 0.0,
+    ) -> Outcome:
+        """As `click`, with everything that is kept of the decision."""
         self.now += step
-        return self.ranker.feedback(
-            self.ranker.rows.places[decided.signed.key], ticket_of(decided, shown, self.ranker.life), clicked, self.now
-        )
+        several = [] if clicked is None else [clicked] if isinstance(clicked, str | int) else clicked
+        events = [Event("click", position=one) if isinstance(one, int) else Event("click", one) for one in several]
+        ticket, number = ticket_of(decided, self.ranker.life), decided.signed.number
+        before = self.outcomes.get(number) or Outcome(0, ticket.seen)
+        place = self.ranker.rows.places[decided.signed.key]
+        self.outcomes[number] = self.ranker.feedback(place, ticket, number, before, events, shown, self.now)
+        return self.outcomes[number]

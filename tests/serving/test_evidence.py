@@ -8,8 +8,8 @@ import pytest
 from serving.scripted import Script, ranker
 
 from swerve.serving.evidence import Evidence
-from swerve.serving.kernels import IGNORED, LATE, LEARNED
 from swerve.serving.ledger import ANONYMOUS
+from swerve.serving.outcomes import IGNORED, LATE, LEARNED
 
 OFFER = ["good", "spam", "other"]
 RATES = {"good": 0.6, "spam": 0.05, "other": 0.3}
@@ -130,6 +130,17 @@ def test_requests_without_a_session_add_a_share_where_others_have_one():
     assert said == [LEARNED] * ANONYMOUS + [IGNORED] * (30 - ANONYMOUS)
 
 
+def test_clicks_without_a_session_on_a_page_that_is_no_evidence_are_ignored():
+    script = Script(ranker("ts"))
+    honest(script, 100)
+    allowed = ANONYMOUS + 100 // 10
+    pages = [script.rank("q", OFFER) for _ in range(allowed + 20)]
+    _, before = counts(script)
+    said = [script.click(decided, 1) for decided in pages]
+    assert said == [LEARNED] * allowed + [IGNORED] * 20
+    assert sum(counts(script)[1]) == sum(before) + allowed
+
+
 def test_several_units_for_a_session():
     script = Script(ranker("ts", per_session=3))
     said = [script.click(script.rank("q", ["only"], session="s"), "only") for _ in range(5)]
@@ -147,6 +158,6 @@ def test_ignored_yields_to_late():
 def test_what_is_kept_of_sessions_is_bounded():
     evidence = Evidence(limit=1, most=100)
     for number in range(1000):
-        evidence.shown(number, b"q", 1, 5)
+        evidence.shown(number, b"q", 1, [5])
     kept = [number for number in range(1000) if evidence.spent_by(number, b"q")]
     assert 50 <= len(kept) <= 100 and kept[-1] == 999

@@ -36,7 +36,7 @@ def filled(rows: Rows, shape: str, arms: int, count: int) -> None:
         for arm, candidate in enumerate(ids):
             rows.name(place, arm, candidate)
         place.query = IDS[shape](number, 0) + " as a text"
-        place.offer = list(range(arms))
+        place.order = bytes(range(arms))
         place.last = [candidate for candidate in place.ids if candidate is not None]
         place.mask = number
         rows.recount(place)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swerve.serving import messages
-from swerve.serving.messages import encode, normalise
+from swerve.serving.messages import Parts, encode, key_text, normalise, parts_of
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,25 @@ def test_every_character_is_stable_and_only_white_space_vanishes():
             assert (query == "") == character.isspace()  # check_query relies on this
 
 
+part = st.none() | st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1)
+
+
+@given(st.text(st.characters(exclude_characters="\0", codec="utf-8")), part, part, part)
+def test_a_key_names_the_query_and_its_parts(query, locale, filter_, segment):
+    """Also when a part looks like another one: no two queries share a text."""
+    text = key_text(query, locale, filter_, segment)
+    folded = None if locale is None else locale.casefold().replace("_", "-")
+    assert parts_of(text) == (normalise(query), Parts(folded, filter_, segment))
+
+
+def test_spellings_of_a_locale_are_one_and_other_parts_are_exact():
+    assert key_text("q", "en_US") == key_text("Q ", "EN-us") != key_text("q")
+    assert len({key_text("q", filter="Red"), key_text("q", filter="red"), key_text("q", segment="red"), key_text("q", "red")}) == 4
+
+
 def test_answers_as_json():
-    degraded = messages.RankResponse(None, ["a"], False, None, None, True)
-    expected = {"decision": None, "ranking": ["a"], "explored": False, "probability": None, "phase": None, "degraded": True}
+    degraded = messages.RankResponse(None, ["a"], None, None, None, True)
+    expected = {"decision": None, "ranking": ["a"], "propensities": None, "explored": None, "phase": None, "degraded": True}
     assert json.loads(encode(degraded)) == expected
     trouble = messages.Problem(messages.Error("empty", "query is empty", "query", "r-1"))
     assert json.loads(encode([degraded, trouble]))[1] == {
@@ -64,5 +80,7 @@ def test_answers_as_json():
 def test_an_explained_query_reads_back():
     arm = messages.ArmState("a", 10, 3, 4, 1, 1e9, 1.1e9, 0.25)
     alarm = messages.Alarm(1.05e9, "volume", 0.9, "true", 2)
-    state = messages.QueryState("storm", 3, 4, 10, 1e9, 1.1e9, False, {"volume": 0.1, "age": None}, [arm], [alarm])
+    state = messages.QueryState(
+        "storm", messages.Parts("en-us"), 3, 4, 10, 1e9, 1.1e9, False, {"volume": 0.1, "age": None}, [arm], [alarm]
+    )
     assert msgspec.json.decode(encode(state), type=messages.QueryState) == state

@@ -15,8 +15,8 @@ from swerve.core.decisions import encode
 from swerve.core.engine import Entry
 from swerve.core.spec import Spec
 from swerve.policies.patient import Patient
-from swerve.serving.kernels import IGNORED, LATE, LEARNED
 from swerve.serving.migration import Layouts
+from swerve.serving.outcomes import IGNORED, LATE, LEARNED
 from swerve.serving.requests import Decided
 from swerve.signals import RAW
 from swerve.store import Row, open_store
@@ -45,6 +45,7 @@ class Both:
         self.dice = random.Random(seed)
         self.made: list[tuple[Decided, Decision]] = []
         self.told: set[int] = set()
+        self.clicked: set[int] = set()  # decisions with a click on top: another one on the same result counts for nothing
         self.seen: Counter[str] = Counter()
 
     def check(self, what: str) -> None:
@@ -78,7 +79,7 @@ class Both:
         self.check("a show")
 
     def click(self, *, again: bool) -> None:
-        """Send feedback for a recent decision without any, or repeat one."""
+        """Feedback for a decision of late that got none yet, or further feedback for one that did."""
         some = [pair for pair in self.made if (pair[0].signed.number in self.told) == again]
         if not some:
             return
@@ -86,14 +87,17 @@ class Both:
         self.told.add(decided.signed.number)
         clicked = self.dice.choice((decided.ranking[0], decided.ranking[0], decided.ranking[0], decided.ranking[-1], None))
         self.script.now += self.pause()
-        current = int(self.place.record.ledger.phase)
-        outcome = self.script.click(decided, clicked, at=decision.shown)
-        learnt = clicked == decided.ranking[0] and self.fleet.reward(0, decision, now=self.script.now)
-        assert outcome != IGNORED
-        if clicked == decided.ranking[0]:
-            if not again:
-                assert (outcome == LEARNED) == learnt
+        current, number = int(self.place.record.ledger.phase), decided.signed.number
+        outcome = self.script.click(decided, clicked)
+        if clicked == decided.ranking[0] and number not in self.clicked:
+            self.clicked.add(number)
+            learnt = self.fleet.reward(0, decision, now=self.script.now)
+            assert (outcome == LEARNED) == learnt
             self.seen["of an earlier phase, " + ("learnt" if learnt else "late") if decided.phase != current else "current"] += 1
+        elif clicked == decided.ranking[0]:
+            self.seen["repeated"] += 1
+        elif clicked is not None and not again and outcome != LATE:
+            assert outcome == IGNORED  # below the slot that the policy fills
         self.seen["late"] += outcome == LATE
         self.check("a click" + (" told again" if again else ""))
 
@@ -134,7 +138,7 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("uncompiled")
 def test_a_fleet_and_the_service_learn_the_same(name: str, seed: int) -> None:
     seen = Both(POLICIES[name], seed).play(500)
-    assert min(seen["evicted"], seen["shifted"], seen["late"], seen["current"]) > 0
+    assert min(seen["evicted"], seen["shifted"], seen["late"], seen["current"], seen["repeated"]) > 0
     assert seen["alarms"] > 0 or name == "ts"
     if name in ("swerve", "patient"):  # these do not start over at an alarm: open clicks go into the old record
         assert seen["of an earlier phase, learnt"] > 0
@@ -157,7 +161,8 @@ def test_what_another_policy_decided_is_not_this_ones(tmp_path: Path, owners: in
         decided = before.rank("0", ["only"])
         place = before.place("0")
         place.record.policy.generation[0] = owners
-        decided.signed = decided.signed._replace(code=encode(0, owners, 0))
+        name = decided.signed.page[1]
+        decided.signed = decided.signed._replace(page=(int(encode(0, owners, 0)), name))
         layout = Layouts(store, before.ranker).ids[place.shelf.arms]
         row = Row(place.key, 1, layout, 0, 0, 0.0, place.record.tobytes(), place.names())
         for kept, outcome in ((before, LEARNED), (after, LATE)):

@@ -9,8 +9,9 @@ from serving.scripted import Script, ranker
 
 from swerve import Fleet, Thompson
 from swerve.core.contract import plays_of
-from swerve.serving.kernels import LATE, LEARNED
+from swerve.serving.outcomes import IGNORED, LATE, LEARNED
 from swerve.serving.requests import Prepared
+from swerve.serving.responses import NAMES
 
 SEVEN_DAYS = 7 * 86_400.0
 
@@ -150,9 +151,8 @@ def test_feedback_of_before_a_shift_that_somebody_told_is_late():
     """The end of a phase alone does not make a click late: a policy that does not start over learns it."""
     script = Script(ranker())
     early = script.rank("q", names(2))
-    shown = script.now
     assert script.ranker.shift(script.place("q"), script.now) == early.phase + 1
-    assert script.click(early, early.ranking[0], at=shown) == LATE
+    assert script.click(early, early.ranking[0]) == LATE
     book = script.place("q").record.ledger
     arm = script.place("q").arms[early.ranking[0]]
     assert (int(book.clicks[arm]), int(book.phase_clicks[arm])) == (1, 0)  # counted, not learned
@@ -161,31 +161,36 @@ def test_feedback_of_before_a_shift_that_somebody_told_is_late():
     for _ in range(20):  # so that both are shown again
         script.rank("q", names(2))
     state = script.place("q").record.policy.tobytes()
-    assert script.click(early, early.ranking[0], at=shown) == LATE
+    assert script.click(early, early.ranking[0]) == LATE
     assert script.place("q").record.policy.tobytes() == state
 
 
-def test_a_click_further_down_is_no_reward_and_no_abandonment():
-    script = Script(ranker())
-    decided = script.rank("q", names(3))
-    state = script.place("q").record.policy.tobytes()
-    assert script.click(decided, decided.ranking[1]) == LEARNED
-    assert script.place("q").record.policy.tobytes() == state
-    assert int(script.place("q").record.ledger.clicks.sum()) == 0
+def test_a_click_below_the_slots_is_no_reward_and_no_abandonment():
+    """It is told apart from silence: the senses count the page as clicked, the policy learns nothing."""
+    below, silent = Script(ranker()), Script(ranker())
+    states = []
+    for script, clicked, outcome in ((below, 1, IGNORED), (silent, None, LEARNED)):
+        decided = script.rank("q", names(3))
+        state = script.place("q").record.policy.tobytes()
+        assert script.click(decided, None if clicked is None else decided.ranking[clicked]) == outcome
+        assert script.place("q").record.policy.tobytes() == state
+        assert int(script.place("q").record.ledger.clicks.sum()) == 0
+        states.append(script.place("q").record.senses.tobytes())
+    assert states[0] != states[1]
 
 
-def test_probability_is_the_share_of_draws():
-    """Two new candidates are equally likely; after many clicks one is nearly certain."""
+def test_a_propensity_is_the_share_of_draws():
+    """Two candidates that nobody knows anything about are equally likely; after many clicks one is nearly certain."""
     script = Script(ranker(draws=50))
-    chances = [script.rank(f"q{number}", names(2)).chance for number in range(40)]
+    chances = [script.rank(f"q{number}", names(2)).chances[0] for number in range(40)]
     assert 0.45 < np.mean(chances) < 0.6
     for _ in range(300):
         decided = script.rank("known", names(2))
         if decided.ranking[0] == "doc-1":
             script.click(decided, "doc-1")
     assert decided.ranking[0] == "doc-1"
-    assert decided.chance > 0.97
-    assert not decided.explored
+    assert decided.chances[0] > 0.97
+    assert decided.explored == -1
 
 
 def test_draws_do_not_touch_the_decisions():
@@ -224,7 +229,7 @@ def test_other_policies_serve_too(spec: str):
             script.click(decided, decided.ranking[0])
     book = script.place("q").record.ledger
     assert int(book.requests) == 120
-    assert decided.chance == 1.0 or spec != "ucb1"  # UCB1 is deterministic
+    assert decided.chances == [1.0] or spec != "ucb1"  # it draws no lots
 
 
 def test_compiling_leaves_nothing_in_memory():
@@ -248,4 +253,4 @@ def test_a_request_that_finds_no_room_leaves_nothing_of_the_one_before_to_be_rep
     for _ in range(20):
         (decided,) = made.rank([(place, Prepared(place.key, "q", None, raw))], script.now + 2)
         assert decided is not None
-        assert decided.signed.top == made.rows.short(decided.ranking[0])
+        assert decided.signed.page[1] == made.rows.short(decided.ranking[0]) & NAMES

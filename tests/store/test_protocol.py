@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from store.rows import key, newer, row
 
 from swerve.core.errors import SwerveError
+from swerve.core.examination import SLOTS
+from swerve.serving.outcomes import GONE, Outcome, encode
 from swerve.store import Batch, Conflict, Row, Store, StoreError, open_store
 from swerve.store.protocol import Damaged
 
@@ -67,7 +69,6 @@ def test_a_row_that_is_not_as_expected_is_a_conflict_and_nothing_is_written(stor
         store.commit(Batch([row(5), wrong], [(8, 1)], {"g": b"new"}))
     assert caught.value.versions == {key(number): version for number, version in stored.items()}
     assert caught.value.keys == tuple(key(number) for number in stored)
-    assert caught.value.used == {}
     assert not caught.value.uncertain
     assert store.load([key(1), key(2), key(5)]) == [row(1), None, None]
     assert store.outcomes([7, 8]) == {7: 1}
@@ -75,14 +76,61 @@ def test_a_row_that_is_not_as_expected_is_a_conflict_and_nothing_is_written(stor
     assert store.count() == 1
 
 
-def test_a_decision_used_before_is_a_conflict_and_nothing_is_written(store):
+def test_a_later_outcome_takes_the_place_of_the_earlier_one(store):
+    """Feedback for a decision arrives in several requests: its id is no conflict, whatever was stored for it."""
+    store.commit(Batch([row(1)], [(6, 9), (7, 1)]))
+    store.commit(Batch([newer(row(1))], [(7, 2), (8, 0)]))
+    assert store.outcomes([6, 7, 8, 9]) == {6: 9, 7: 2, 8: 0}
+    store.commit(Batch([], [(7, 0), (7 << 40, 5)]))
+    assert store.outcomes([7, 7 << 40]) == {7: 0, 7 << 40: 5}
+    assert store.expire(0, 8) == (0, 2)  # each id was kept once
+
+
+def test_of_two_outcomes_for_one_decision_in_a_batch_the_later_counts(store):
+    store.commit(Batch([], [(3, 1), (4, 1), (3, 2**70), (3, 2)]))
+    assert store.outcomes([3, 4]) == {3: 2, 4: 1}
+
+
+#: Around the widths in which an engine may keep a number: small, 63, 64 and 65 bits, and the longest outcome that there is.
+LARGE = [
+    0,
+    1,
+    255,
+    256,
+    2**31,
+    2**62,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+    2**64,
+    2**64 + 1,
+    encode(Outcome(3, 1023, 1023, 1023, True, (GONE,) * SLOTS)),
+]
+
+
+def test_outcomes_of_any_size_come_back(url):
+    first = open_store(url)
+    first.commit(Batch([], list(enumerate(LARGE))))
+    assert first.outcomes(range(len(LARGE))) == dict(enumerate(LARGE))
+    first.commit(Batch([], list(enumerate(reversed(LARGE)))))  # a long one takes the place of a short one, and the other way round
+    first.close()
+    second = open_store(url)
+    assert second.outcomes(range(len(LARGE))) == dict(enumerate(reversed(LARGE)))
+    second.close()
+
+
+@given(st.dictionaries(st.integers(0, 20), st.integers(0, 2**200), max_size=10))
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_outcome_comes_back(store, used):
+    store.commit(Batch([], list(used.items())))
+    assert store.outcomes(list(used)) == used
+
+
+def test_a_conflict_of_rows_keeps_the_outcomes_as_they_were(store):
     store.commit(Batch([row(1)], [(7, 1)]))
-    with pytest.raises(Conflict, match="decision 7 was used before, with outcome 1") as caught:
-        store.commit(Batch([newer(row(1))], [(6, 0), (7, 0)]))
-    assert caught.value.used == {7: 1}
-    assert caught.value.versions == {}
-    assert store.load([key(1)]) == [row(1)]
-    assert store.outcomes([6, 7]) == {7: 1}
+    with pytest.raises(Conflict):
+        store.commit(Batch([row(1)], [(7, 2**100)]))
+    assert store.outcomes([7]) == {7: 1}
 
 
 def test_after_a_conflict_the_right_batch_is_taken(store):
@@ -100,12 +148,12 @@ def test_a_batch_tried_again_after_it_landed_shows_its_own_versions(store):
     with pytest.raises(Conflict) as caught:
         store.commit(batch)
     assert caught.value.versions == {key(1): 1}
-    assert caught.value.used == dict(batch.used)
     assert store.load(caught.value.keys) == batch.rows
+    assert store.outcomes([7]) == dict(batch.used)
 
 
-@pytest.mark.parametrize("batch", [Batch([row(1), row(1)]), Batch([], [(3, 1), (3, 1)]), Batch([row(2, 2), row(2, 2)])])
-def test_a_batch_that_names_something_twice_is_refused(store, batch):
+@pytest.mark.parametrize("batch", [Batch([row(1), row(1)], [(3, 1)]), Batch([row(2, 2), row(2, 2)], [(3, 1)])])
+def test_a_batch_that_names_a_row_twice_is_refused(store, batch):
     store.commit(Batch([row(2)]))
     with pytest.raises(SwerveError, match="twice"):
         store.commit(batch)
@@ -337,7 +385,7 @@ def test_the_checksum_covers_every_field():
 
 
 def test_errors_say_what_and_whom():
-    conflict = Conflict({key(i): i for i in range(5)}, {})
+    conflict = Conflict({key(i): i for i in range(5)})
     assert "and 2 more" in str(conflict)
     assert conflict.kind == "conflict"
     damaged = Damaged(key(1), 4, "unreadable")

@@ -212,7 +212,7 @@ class Exchange:
             rankings[index] = _given(pairs[index][0], answer.reason) if isinstance(answer, Failure) else answer[entry]
         return rankings
 
-    def feedback(self, decision: str | None, clicks: Clicks, shown: Sequence[str] | None) -> Steps[bool]:
+    def feedback(self, decision: str | None, clicks: Clicks, shown: Sequence[str] | None = None) -> Steps[bool]:
         if decision is None:
             return False
         return (yield from self._insist("/v1/feedback", _feedback(decision, clicks, shown), self._counted))
@@ -355,6 +355,8 @@ class Exchange:
         except UnicodeEncodeError as trouble:
             message = f"{shown(trouble.object)} is not text: it holds half of a surrogate pair"
             raise SwerveClientError(message, UNRANKABLE[0], "not_text") from None
+        except (TypeError, ValueError, OverflowError) as trouble:
+            raise SwerveClientError(f"the request cannot be sent as JSON: {trouble}", UNRANKABLE[0], "not_json") from None
 
     def _answer(self, reply: Reply | Failure | None, read: Callable[[bytes], T | Failure]) -> T | Failure:
         """Return the content of a reply; raise if the request is at fault. Anything else is a failure of the service."""

@@ -68,6 +68,12 @@ class Evidence:
         if heard.shows.count(results[0]) >= self.limit and results[0] not in heard.results:
             heard.results.append(results[0])
 
+    def shown_instead(self, session: int, key: bytes, phase: int, results: list[int]) -> None:
+        """Note that these results were really shown on a page that the policy learns from: clicks on them are evidence too."""
+        heard = self.spent_by(session, key)
+        if heard is not None and heard.phase == phase:
+            heard.shows += [result for result in results if heard.shows.count(result) < self.limit]
+
     def clicked(self, session: int, key: bytes, phase: int, result: int, *, shown: bool) -> bool:
         """Return whether a click of the session is evidence; `shown` says whether the show of its own ranking was.
 

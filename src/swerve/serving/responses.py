@@ -46,6 +46,14 @@ class Responses:
         ranker, shelf = self.ranker, place.shelf
         return written(place, shelf.calls.respond(ranker.params, ranker.senses, shelf.table, ranker.pools, self._ask, shown, now))
 
+    def _foreign(self, place: Place, ticket: Ticket, arm: int) -> bool:
+        """Return whether the candidate of an arm was surely not on offer: it had this arm, and the decision did not offer the arm.
+
+        A candidate that has come back since may have been on offer under another arm.
+        """
+        since = int(place.record.ledger.first[arm]) or float(place.record.ledger.created)
+        return not ticket.offer >> arm & 1 and since < int(ticket.at)
+
     def _code(self, place: Place, arm: int) -> int:
         """Return the code of an arm now, see `swerve.core.decisions`."""
         return int(encode(arm, int(place.record.policy.generation[arm]), 0))  # type: ignore[no-untyped-call]
@@ -83,6 +91,9 @@ class Responses:
         self.ranker.mark(place, now)
         allowed, evidence = fresh, ticket.evidence
         alive = self._alive(place, ticket, final)
+        if moved and evidence and ticket.session:
+            others = [place.shorts[code & ARM_MASK] for slot, code in enumerate(final) if alive[slot] and code not in page]
+            self.ranker.evidence.shown_instead(ticket.session, place.key, ticket.phase, others)
         for slot in range(len(final)):
             if fresh >> slot & 1:
                 if not alive[slot]:
@@ -91,6 +102,8 @@ class Responses:
                     result = place.shorts[final[slot] & ARM_MASK]
                     if not self.ranker.evidence.clicked(ticket.session, place.key, ticket.phase, result, shown=evidence):
                         allowed &= ~(1 << slot)
+                elif not evidence:
+                    allowed &= ~(1 << slot)
         ignored = fresh & ~allowed
         shows = [code if alive[slot] else -1 for slot, code in enumerate(final)]
         was = shows
@@ -131,7 +144,7 @@ class Responses:
                 codes.append(names[name])
                 continue
             arm = place.arms.get(result)
-            if whole or (arm is not None and not ticket.offer >> arm & 1):
+            if whole or (arm is not None and self._foreign(place, ticket, arm)):
                 raise Refused(422, "not_offered", f"shown[{index}] is not a result of this decision", f"shown[{index}]")
             codes.append(GONE if arm is None else self._code(place, arm))  # gone: to another candidate, or it was never on offer
         final = tuple(codes[:SLOTS])
@@ -149,7 +162,7 @@ class Responses:
         arm = place.arms.get(event.result)
         if arm is None:
             return -1
-        if not ticket.offer >> arm & 1:
+        if self._foreign(place, ticket, arm):
             raise Refused(422, "not_offered", f"events[{index}].result is not a result of this decision", f"events[{index}].result")
         code = self._code(place, arm)
         return final.index(code) if code in final else -1

@@ -79,7 +79,7 @@ class Size(NamedTuple):
 class Batch:
     """Changes that become durable together: rows (one per key), outcomes of used decisions by id, this worker's pooled records.
 
-    An outcome is a number ≥ 0 of any size. It takes the place of an earlier one.
+    An outcome is a number ≥ 0 of any size. It takes the place of an earlier one, also of one in the same batch.
     """
 
     rows: list[Row] = field(default_factory=list)

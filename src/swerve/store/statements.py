@@ -15,7 +15,7 @@ UPDATED, INDEXED = ("key", "version", "layout", "record", "names", "crc"), ("key
 PER_STATEMENT = 250
 
 
-#: Outcomes from this on are stored as bytes: SQLite's integers have 64 bits.
+#: Outcomes above this are stored as bytes: SQLite's integers have 64 bits, one of them for the sign.
 LARGEST_INTEGER = (1 << 63) - 1
 
 
