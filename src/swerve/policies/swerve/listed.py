@@ -53,6 +53,8 @@ from swerve.policies.swerve.posterior import ChangeTest, plays_in, rescale, tota
 QUANTUM = 4096.0  # the prior's clicks are a multiple of 1/4096: adding a click and taking it back leaves the same bits
 MOST_PRIOR = 255  # plays of a prior, which a byte holds
 RENEW_MASK = 7  # priors are renewed every 8 rounds
+FIRST = 200
+DISCOUNT = np.array([1.0 / math.log2(2.0 + slot) for slot in range(SLOTS)])
 DIVERSITY_MASK = 15  # whether intents are mixed is computed every 16 rounds: it takes many logarithms
 
 
@@ -88,7 +90,8 @@ class Listed(Spec):
     order_results: Positive = 40.0
     examination_plays: Positive = 10.0
     known_plays: Natural = 30
-    share_results: Positive = 2.0
+    share_results: Positive = 5.0
+    loss_share: Positive = 0.01
 
     def check(self) -> None:
         if not isinstance(self.bandit, Swerve):
@@ -104,6 +107,7 @@ def _(spec, arms, features):
         ("seen", "i8"),  # its slots that count as seen
         ("number", "u8"),  # its decision
         ("mixed", "i8"),  # whether the query has users of different intents
+        ("slack", "f8"),  # value that exploration may still lose in the query's first impressions
         ("tells", "f8"),  # how much the given order tells, from 0 to 1
         ("page", "u1", SLOTS),
         ("rank", "u1", arms),  # each arm's position in the given order, at its last offer
@@ -156,6 +160,7 @@ def forget_pages(row):
     row.clicks = 0
     row.seen = 0
     row.mixed = 0
+    row.slack = 0.0
     for arm in range(row.rank.shape[0]):
         row.rank[arm] = UNKNOWN
         row.measured[arm] = MEASURED  # nothing is measured before the given order is known
@@ -262,6 +267,27 @@ def move_up(row, page, slots, arm, slot):
     page[slot] = arm
 
 
+@kernel
+def page_value(row, page, slots):
+    """Return the discounted cumulative gain that a page sorted by posterior means is expected to have."""
+    total = 0.0
+    for slot in range(slots):
+        total += DISCOUNT[slot] * row.spare[page[slot]]
+    return total
+
+
+@kernel
+def afford(row, page, slots, arm, slot):
+    """Return whether the query can afford to show the arm in a higher slot; if so, it pays for it."""
+    cost = DISCOUNT[slot] * (row.spare[page[slot]] - row.spare[arm])
+    for other in range(slot + 1, min(row.spot[arm] + 1, slots)):
+        cost -= DISCOUNT[other] * (row.spare[page[other - 1]] - row.spare[page[other]])
+    if cost > row.slack:
+        return False
+    row.slack -= cost
+    return True
+
+
 @order.register(Listed)
 def _(spec, row, pool, given, page, now):
     inner, state = spec.bandit, row.bandit
@@ -294,13 +320,16 @@ def _(spec, row, pool, given, page, now):
             if spot > 0 and theta > highest and theta > row.spare[page[spot - 1]]:
                 highest, mover = theta, arm
     state.rng = word
-    if winner != page[0]:
+    bound = spec.prior_plays > 0 and slots > 1 and state.t < FIRST
+    if bound:
+        row.slack += spec.loss_share * page_value(row, page, slots)
+    if winner != page[0] and (not bound or afford(row, page, slots, winner, 0)):
         move_up(row, page, slots, winner, 0)
     elif mover >= 0:
         slot = 1
         while slot < slots and highest <= row.spare[page[slot]]:
             slot += 1
-        if slot < slots:
+        if slot < slots and slot < row.spot[mover] and (not bound or afford(row, page, slots, mover, slot)):
             move_up(row, page, slots, mover, slot)
     return slots
 
