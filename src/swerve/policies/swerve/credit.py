@@ -10,7 +10,7 @@ import numpy as np
 from swerve.core.tables import bit, has
 from swerve.core.verbs import kernel
 from swerve.detectors.split import log_bayes
-from swerve.policies.swerve.examination import MEASURED, counts_as_seen, looks_at, pair_of
+from swerve.policies.swerve.examination import MEANS, MEASURED, counts_as_seen, looks_at, pair_of
 from swerve.policies.swerve.policy import count_earned, count_shown
 from swerve.policies.swerve.posterior import event_odds, plays_in, rescale, slab, suspicion, total_in
 
@@ -101,7 +101,11 @@ def measure(row, pages, arm, clicked):
     """Count one of a result's first plays; after the last of them its click rate enters the distribution of its position."""
     row.measured[arm] += np.uint8(1)
     row.measured_clicks[arm] += np.uint8(1 if clicked else 0)
-    if row.measured[arm] == MEASURED and row.rank[arm] != UNKNOWN:
+    if row.rank[arm] == UNKNOWN:
+        return
+    pages.level_clicks += 1.0 if clicked else 0.0
+    pages.level_expected += MEANS[row.rank[arm]]
+    if row.measured[arm] == MEASURED:
         rate = row.measured_clicks[arm] / MEASURED
         pages.results[row.rank[arm]] += 1.0
         pages.rates[row.rank[arm]] += rate

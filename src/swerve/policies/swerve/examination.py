@@ -35,6 +35,9 @@ MEASURED = 20
 #: γ₀: the user browsing model, the most realistic of the published tables.
 LOOKS = EXAMINATION[UBM]
 MEANS = np.array(FIRST_MEAN)
+#: The level of the first guess is learnt from the clicks of all positions together, with the weight of this many expected clicks.
+LEVEL_CLICKS = 20.0
+MOST_LEVEL = 2.0  # keeps the guess of the top below 1
 
 
 def examination_layout() -> list[tuple[Any, ...]]:
@@ -46,6 +49,8 @@ def examination_layout() -> list[tuple[Any, ...]]:
         ("results", "f8", RANKS),  # measured results by given position,
         ("rates", "f8", RANKS),  # the sum of their click rates,
         ("squares", "f8", RANKS),  # and of their squares
+        ("level_clicks", "f8"),  # clicks of results that are being measured,
+        ("level_expected", "f8"),  # and the clicks that the first guess expected
     ]
 
 
@@ -71,9 +76,21 @@ def rank_of(position):
 
 
 @kernel
+def click_level(pool):
+    """Return how often results are clicked, relative to the first guess."""
+    return min((LEVEL_CLICKS + pool.level_clicks) / (LEVEL_CLICKS + pool.level_expected), MOST_LEVEL)
+
+
+@kernel
+def first_mean(pool, rank):
+    """Return the first guess of the mean at a given position, at the level of all clicks so far."""
+    return click_level(pool) * MEANS[rank]
+
+
+@kernel
 def rank_mean(weight, pool, rank):
     """Return the mean click probability of results at a given position; `weight` is that of the first guess, in results."""
-    return (weight * MEANS[rank] + pool.rates[rank]) / (weight + pool.results[rank])
+    return (weight * first_mean(pool, rank) + pool.rates[rank]) / (weight + pool.results[rank])
 
 
 @kernel
@@ -87,7 +104,7 @@ def order_tells(weight, pool):
     middle = total / count
     between, within = 0.0, 0.0
     for rank in range(RANKS):
-        n, first, mean = weight + pool.results[rank], MEANS[rank], rank_mean(weight, pool, rank)
+        n, first, mean = weight + pool.results[rank], first_mean(pool, rank), rank_mean(weight, pool, rank)
         spread = first * (1.0 - first) * (1.0 / (FIRST_PLAYS + 1.0) + 1.0 / MEASURED)
         square = (weight * (first * first + spread) + pool.squares[rank]) / n
         # the rate of a few plays varies more than the click probability itself
@@ -114,6 +131,8 @@ def merge_examination(pool, delta):
         pool.results[k] += delta.results[k]
         pool.rates[k] += delta.rates[k]
         pool.squares[k] += delta.squares[k]
+    pool.level_clicks += delta.level_clicks
+    pool.level_expected += delta.level_expected
 
 
 @kernel
@@ -129,3 +148,5 @@ def clear_examination(delta):
         delta.results[k] = 0.0
         delta.rates[k] = 0.0
         delta.squares[k] = 0.0
+    delta.level_clicks = 0.0
+    delta.level_expected = 0.0

@@ -41,6 +41,7 @@ from swerve.policies.swerve.draws import begin_draws, draw_chance, draw_changed
 from swerve.policies.swerve.examination import (
     MEASURED,
     clear_examination,
+    click_level,
     examination_layout,
     merge_examination,
     order_tells,
@@ -192,8 +193,10 @@ def _(spec, row, arm):
 @kernel
 def set_prior(spec, row, pool, arm, rank, whole):
     """Replace the prior in the arm's record by `whole` plays at the click rate of its given position, as known today."""
-    test = row.bandit.test
-    clicks = np.floor(whole * rank_mean(spec.order_results, pool.pages, rank) * QUANTUM) / QUANTUM
+    test, a, b = row.bandit.test, spec.bandit.test.a, spec.bandit.test.b
+    # with the Beta prior of every record, the mean is that of the position
+    clicks = (whole + a + b) * rank_mean(spec.order_results, pool.pages, rank) - a
+    clicks = np.floor(min(max(clicks, 0.0), float(whole)) * QUANTUM) / QUANTUM
     test.old_plays[arm] += whole - np.int64(row.prior_plays[arm])
     test.old_total[arm] = min(max(test.old_total[arm] + clicks - row.prior_clicks[arm], 0.0), float(test.old_plays[arm]))
     row.prior_plays[arm] = whole
@@ -207,9 +210,10 @@ def set_priors(spec, row, pool, given):
     state = row.bandit
     whole = np.int64(0)
     if spec.prior_plays > 0 and state.t & RENEW_MASK == 0:
-        row.tells = order_tells(spec.order_results, pool.pages)
+        # where clicks are rarer, it takes more plays to know as much
+        row.tells = order_tells(spec.order_results, pool.pages) / min(click_level(pool.pages), 1.0)
     if spec.prior_plays > 0:
-        whole = max(np.int64(spec.prior_plays * row.tells + 0.5), np.int64(1))
+        whole = min(max(np.int64(spec.prior_plays * row.tells + 0.5), np.int64(1)), np.int64(MOST_PRIOR))
     for position in range(len(given)):
         arm = given[position]
         rank = rank_of(position)
