@@ -89,6 +89,7 @@ class Listed(Spec):
     bandit: Spec = Swerve(test=PAGE_TEST)
     prior_plays: Annotated[int, Range(0, MOST_PRIOR)] = 60
     order_results: Positive = 40.0
+    trust_results: Positive = 10.0
     examination_plays: Positive = 10.0
     known_plays: Natural = 30
     share_results: Positive = 5.0
@@ -211,7 +212,7 @@ def set_priors(spec, row, pool, given):
     whole = np.int64(0)
     if spec.prior_plays > 0 and state.t & RENEW_MASK == 0:
         # where clicks are rarer, it takes more plays to know as much
-        row.tells = order_tells(spec.order_results, pool.pages) / min(click_level(pool.pages), 1.0)
+        row.tells = order_tells(spec.trust_results, pool.pages) / min(click_level(pool.pages), 1.0)
     if spec.prior_plays > 0:
         whole = min(max(np.int64(spec.prior_plays * row.tells + 0.5), np.int64(1)), np.int64(MOST_PRIOR))
     for position in range(len(given)):
