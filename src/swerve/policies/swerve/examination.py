@@ -94,6 +94,18 @@ def rank_mean(weight, pool, rank):
 
 
 @kernel
+def falling_mean(weight, pool, rank):
+    """Return the least mean down to a given position.
+
+    Results below the page are measured only if they are good enough to stay on it: as they are, their means would be too high.
+    """
+    mean = 1.0
+    for above in range(rank + 1):
+        mean = min(mean, rank_mean(weight, pool, above))
+    return mean
+
+
+@kernel
 def order_tells(weight, pool):
     """Return R²: the share of the variance of click probabilities that the given positions explain."""
     count, total = 0.0, 0.0

@@ -21,14 +21,12 @@ from swerve.core.contract import (
 )
 from swerve.core.examination import SLOTS
 from swerve.core.pages import mask_of, order, present, respond
-from swerve.core.rng import beta, gamma_scale
 from swerve.core.spec import Natural, Positive, Range, Spec
 from swerve.core.tables import bit, has, nested
 from swerve.core.verbs import kernel
 from swerve.core.wrapping import inner_layout, inner_pool_layout, wrapping
 from swerve.policies.swerve.credit import (
     UNKNOWN,
-    below_of,
     credit_page,
     forget_below,
     judge_diversity,
@@ -43,19 +41,19 @@ from swerve.policies.swerve.examination import (
     clear_examination,
     click_level,
     examination_layout,
+    falling_mean,
     merge_examination,
     order_tells,
-    rank_mean,
     rank_of,
 )
+from swerve.policies.swerve.placing import afford, draw_alone, move_up, page_value, sort_page
 from swerve.policies.swerve.policy import Swerve, count_earned, count_shown, settle_play
-from swerve.policies.swerve.posterior import ChangeTest, plays_in, rescale, total_in
+from swerve.policies.swerve.posterior import ChangeTest, plays_in, rescale
 
 QUANTUM = 4096.0  # the prior's clicks are a multiple of 1/4096: adding a click and taking it back leaves the same bits
 MOST_PRIOR = 255  # plays of a prior, which a byte holds
 RENEW_MASK = 7  # priors are renewed every 8 rounds
-FIRST = 200
-DISCOUNT = np.array([1.0 / math.log2(2.0 + slot) for slot in range(SLOTS)])
+FIRST = 200  # impressions of a query in which exploration has a budget
 DIVERSITY_MASK = 15  # whether intents are mixed is computed every 16 rounds: it takes many logarithms
 
 
@@ -196,7 +194,7 @@ def set_prior(spec, row, pool, arm, rank, whole):
     """Replace the prior in the arm's record by `whole` plays at the click rate of its given position, as known today."""
     test, a, b = row.bandit.test, spec.bandit.test.a, spec.bandit.test.b
     # with the Beta prior of every record, the mean is that of the position
-    clicks = (whole + a + b) * rank_mean(spec.order_results, pool.pages, rank) - a
+    clicks = (whole + a + b) * falling_mean(spec.order_results, pool.pages, rank) - a
     clicks = np.floor(min(max(clicks, 0.0), float(whole)) * QUANTUM) / QUANTUM
     test.old_plays[arm] += whole - np.int64(row.prior_plays[arm])
     test.old_total[arm] = min(max(test.old_total[arm] + clicks - row.prior_clicks[arm], 0.0), float(test.old_plays[arm]))
@@ -231,66 +229,6 @@ def set_priors(spec, row, pool, given):
                 else:
                     set_prior(spec, row, pool, arm, rank, whole)
         row.rank[arm] = rank
-
-
-@kernel
-def draw_alone(spec, row, arm, word):
-    """Draw an unchanged arm's click probability from its plays without a click above."""
-    test, prior = row.bandit.test, spec.bandit.test
-    less, clicked = below_of(row, arm)
-    clicks = prior.a + total_in(test, arm) - clicked
-    skips = prior.b + (plays_in(test, arm) - less) - (total_in(test, arm) - clicked)
-    return beta(word, clicks, skips, gamma_scale(clicks), gamma_scale(skips))
-
-
-@kernel
-def sort_page(row, given, page, slots):
-    """Put the arms with the highest means into the page, the given order first among equals."""
-    filled = 0
-    for arm in given:
-        row.spot[arm] = slots
-        at = filled
-        while at > 0 and row.spare[arm] > row.spare[page[at - 1]]:
-            at -= 1
-        if at >= slots:
-            continue
-        for slot in range(min(filled, slots - 1), at, -1):
-            page[slot] = page[slot - 1]
-        page[at] = arm
-        filled = min(filled + 1, slots)
-    for arm in given:
-        row.spot[arm] = slots
-    for slot in range(filled):
-        row.spot[page[slot]] = slot
-
-
-@kernel
-def move_up(row, page, slots, arm, slot):
-    """Put an arm into a higher slot; the arms from there on move down."""
-    for other in range(min(row.spot[arm], slots - 1), slot, -1):
-        page[other] = page[other - 1]
-    page[slot] = arm
-
-
-@kernel
-def page_value(row, page, slots):
-    """Return the discounted cumulative gain that a page sorted by posterior means is expected to have."""
-    total = 0.0
-    for slot in range(slots):
-        total += DISCOUNT[slot] * row.spare[page[slot]]
-    return total
-
-
-@kernel
-def afford(row, page, slots, arm, slot):
-    """Return whether the query can afford to show the arm in a higher slot; if so, it pays for it."""
-    cost = DISCOUNT[slot] * (row.spare[page[slot]] - row.spare[arm])
-    for other in range(slot + 1, min(row.spot[arm] + 1, slots)):
-        cost -= DISCOUNT[other] * (row.spare[page[other - 1]] - row.spare[page[other]])
-    if cost > row.slack:
-        return False
-    row.slack -= cost
-    return True
 
 
 @order.register(Listed)
