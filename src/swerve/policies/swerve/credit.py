@@ -121,8 +121,8 @@ def teach(spec, row, delta):
     for slot in range(row.filled):
         arm = row.page[slot]
         clicked = has(row.clicks, slot)
-        known = plays_in(state.test, arm)
-        if slot > 0 and state.open == 0 and known >= spec.known_plays + spec.prior_plays:
+        known = plays_in(state.test, arm) - np.int64(row.prior_plays[arm])
+        if slot > 0 and state.open == 0 and known >= spec.known_plays:
             k = pair_of(slot, last)
             pages.clicks[k] += 1.0 if clicked else 0.0
             pages.expected[k] += (spec.bandit.test.a + total_in(state.test, arm)) / (

@@ -6,7 +6,8 @@ was none). A click at slot r happens with probability γ · a, a being the click
 
 *Given positions*: the mean and the variance of the click probabilities of results at position r of the given order, over all
 queries. A result enters once, with the clicks of its first `MEASURED` plays. The share of the variance that positions explain (R²)
-says how much the given order tells: nothing, if the engine's order means nothing.
+says how much the given order tells: nothing, if the engine's order means nothing. Before positions are measured, a first guess
+stands for their means; its level, one number, is learnt from all clicks on results that are being measured.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from swerve.core.contract import (
 )
 from swerve.core.examination import SLOTS
 from swerve.core.pages import mask_of, order, present, respond
-from swerve.core.spec import Natural, Positive, Range, Spec
+from swerve.core.spec import Natural, Positive, Probability, Range, Spec
 from swerve.core.tables import bit, has, nested
 from swerve.core.verbs import kernel
 from swerve.core.wrapping import inner_layout, inner_pool_layout, wrapping
@@ -66,14 +66,16 @@ class Listed(Spec):
     """`Swerve` for pages of results.
 
     The given order is the prior: each result starts with a record of up to `prior_plays` plays at the click rate of its position in
-    the given order. Both are learnt over all queries, from a first guess that weighs `order_results` results at each position: the
-    less the order tells, the fewer plays it weighs. The page is sorted by
-    posterior means. One result a page is explored: the winner of a posterior sample goes on top; if it is there already, the
-    result with the highest sample among those whose sample beats the result above moves to where its sample puts it. A click counts
-    as a play and a click. A skipped slot counts as a play with the probability that it was seen
-    (`swerve.policies.swerve.examination`), a table learnt over all queries with `examination_plays` plays of prior weight, from
-    results with at least `known_plays` plays. Tests, alarms, net and trust are those of `Swerve`, on every play that counts. In a
-    test, the share of changed results is learnt as they are decided, with the weight of `share_results` results.
+    the given order. Both are learnt over all queries, from a first guess that weighs `order_results` results at each position for
+    the rates and `trust_results` for the number of plays: the less the order tells, the fewer plays it weighs, and the rarer clicks
+    are, the more. The page is sorted by posterior means. One result a page is explored: the winner of a posterior sample goes on
+    top; if it is there already, the result with the highest sample among those whose sample beats the result above moves to where
+    its sample puts it. In a query's first 200 impressions such moves may lose at most the share `loss_share` of the value that the
+    sorted pages had so far, by the posterior means; a move that costs more is not made. A click counts
+    as a play and a click. A skipped slot counts as a play with the probability that it was seen (see `examination.py`), a table
+    learnt over all queries with `examination_plays` plays of prior weight, from results with at least `known_plays` plays beyond
+    the prior. Tests, alarms, net and trust are those of `Swerve`, on every play that counts. In a test, the share of changed
+    results is learnt as they are decided, with the weight of `share_results` results.
 
     If results below a click do not earn what they earn elsewhere, users have different intents: then only plays without a click
     above are used for the order, so that the second slot serves those whom the first one does not.
@@ -81,7 +83,8 @@ class Listed(Spec):
     With one slot, `prior_plays=0` and its default test, this is `Swerve`, draw for draw.
 
     Source: this library. Credit by the chance of being seen: Lagrée, Vernade and Cappé (NIPS 2016) for known examination; the table
-    is that of Dupret and Piwowarski (SIGIR 2008). Starting from the given order in small steps: Li et al., BubbleRank (UAI 2019).
+    is that of Dupret and Piwowarski (SIGIR 2008). Starting from the given order in small steps: Li et al., BubbleRank (UAI 2019);
+    a budget for exploration: Wu et al., Conservative bandits (ICML 2016).
     """
 
     bandit: Spec = Swerve(test=PAGE_TEST)
@@ -89,9 +92,9 @@ class Listed(Spec):
     order_results: Positive = 40.0
     trust_results: Positive = 10.0
     examination_plays: Positive = 10.0
-    known_plays: Natural = 30
+    known_plays: Natural = 3
     share_results: Positive = 5.0
-    loss_share: Positive = 0.01
+    loss_share: Probability = 0.01
 
     def check(self) -> None:
         if not isinstance(self.bandit, Swerve):
@@ -264,7 +267,7 @@ def _(spec, row, pool, given, page, now):
                 highest, mover = theta, arm
     state.rng = word
     bound = spec.prior_plays > 0 and slots > 1 and state.t < FIRST
-    if bound:
+    if bound:  # a rare query hardly profits from what it explores, and its given order must not suffer
         row.slack += spec.loss_share * page_value(row, page, slots)
     if winner != page[0] and (not bound or afford(row, page, slots, winner, 0)):
         move_up(row, page, slots, winner, 0)
