@@ -35,7 +35,7 @@ def test_without_a_budget_a_new_query_shows_the_given_order():
 
 
 def test_exploration_never_spends_more_than_its_budget():
-    """The value that explored pages lose by the posterior means, up to any impression, is at most the share of the sorted pages'."""
+    """The value that explored pages lose by the posterior means is at most the share of the sorted pages', at any impression."""
     draw = random.Random(4)
     given, page = np.arange(ARMS), np.zeros(6, np.int64)
     one = one_query(Listed(), 1)
@@ -82,7 +82,9 @@ def test_a_small_tail_gains():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("clicks", ["ubm", "pbm", "dcm", "cascade"])
-@pytest.mark.parametrize("settings", [{"right_share": 0.2}, {"right_share": 0.95}, {"engine": 0.0}], ids=["poor", "good", "perfect"])
+@pytest.mark.parametrize(
+    "settings", [{"right_share": 0.2}, {"right_share": 0.95}, {"engine": 0.0}], ids=["poor", "good", "perfect"]
+)
 def test_no_query_is_expected_to_lose_more_than_the_bound(clicks, settings):
     losses = expected_losses(kinds=100, copies=30, seed=12, results=10, clicks=clicks, **settings)
     assert losses.mean() <= MOST_MEAN
