@@ -30,6 +30,7 @@ SMALL = ("--queries", "2", "--impressions", "2000", "--runs", "2", "--threads", 
 KEYS = {
     "workload", "fraction", "policy", "mean", "sd", "runs", "seed", "ratio", "ratio_low", "ratio_high", "against", "difference",
     "difference_low", "difference_high", "rank", "seconds", "oracle", "harm", "harm_p90", "recovered", "churn", "top_regret",
+    "clicks", "gained", "gained_low", "gained_high",
 }  # fmt: skip
 
 
@@ -104,7 +105,11 @@ def test_pages_have_their_own_oracle_and_figures():
     assert given["top_regret"] > 0.0
     assert top["harm_p90"] >= top["harm"] != 0.0
     assert top["difference"] == pytest.approx(given["mean"] - top["mean"])
-    assert all(row[name] is None for row in rows[2:] for name in ("harm", "harm_p90", "recovered", "churn", "top_regret"))
+    assert all(
+        row[name] is None
+        for row in rows[2:]
+        for name in ("harm", "harm_p90", "recovered", "churn", "top_regret", "clicks", "gained")
+    )
 
 
 def test_a_simulation_of_pages_tells_the_oracle_how_people_read_them():
@@ -146,9 +151,9 @@ def test_tables_of_pages_show_harm_and_recovery(tmp_path):
     assert "shifting" not in text
     assert "pages" in (tmp_path / "pages.svg").read_text(encoding="utf-8")
     lines = invoke(*asked, "--markdown").splitlines()
-    assert "| policy | regret | harm | p90 | recovered | rank |" in lines
+    assert "| policy | regret | harm | p90 | recovered | clicks | rank |" in lines
     row = next(line for line in lines if line.startswith("| `given`"))
-    assert row.count("|") == 7
+    assert row.count("|") == 8
     assert "0.0 %" in row
 
 

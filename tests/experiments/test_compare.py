@@ -20,13 +20,11 @@ from swerve.experiments.compare import (
     Stopped,
     cells_of,
     compare,
-    interval,
-    ratio_of,
     rows_of,
-    student_quantile,
     total_rounds,
     verdicts,
 )
+from swerve.experiments.intervals import interval, ratio_of, student_quantile
 from swerve.policies import policy
 from swerve.simulate import simulate
 

@@ -26,9 +26,11 @@ from swerve.cli.common import (
     threads_option,
     write_json,
 )
+from swerve.cli.compare_pages import page_cells, page_columns, print_page_bars, verdict_of
 from swerve.cli.simulate import spans
 from swerve.core.errors import SwerveError
 from swerve.environments import PAGES, RECORDED, WORKLOADS
+from swerve.environments.workloads import base_name
 from swerve.experiments.compare import (
     RIVALS,
     Comparison,
@@ -41,9 +43,16 @@ from swerve.experiments.compare import (
     total_rounds,
     verdicts,
 )
-from swerve.experiments.compare_pages import ORACLE
+from swerve.experiments.compare_pages import ORACLE, PAGE_BARS, check_page_bars
 
 DEFAULT_POLICIES = ("swerve", "oracle-ts", "glr-ts", "cusum-klucb", "ts")
+#: The same for workloads with pages alone.
+PAGE_POLICIES = ("swerve", "oracle-ts", "given", "top", "list-ts", "glrt-dcm", "bubble")
+#: Names that stand for several workloads: the tail with engines whose top is right in so many of the queries; all pages with bars.
+GROUPS = {
+    "tail": tuple(f"tail(right_share={share})" for share in (0.2, 0.5, 0.8, 0.95)),
+    "page-bars": tuple(PAGE_BARS),
+}
 DEFAULT_FRACTIONS = ("0", "0.1", "1/2")
 #: Workloads made from recorded signals: they need a folder of data, and are played only if named.
 NEED_DATA = tuple(RECORDED)
@@ -114,8 +123,9 @@ def picture(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path |
     help="Fraction of the queries that shift, or a comma list.",
 )  # fmt: skip
 @click.option(
-    "--policy", "-p", "texts", multiple=True, default=DEFAULT_POLICIES, show_default=True, metavar="NAME",
-    help="Policy as in `swerve simulate`, or a comma list.",
+    "--policy", "-p", "texts", multiple=True, metavar="NAME",
+    help="Policy as in `swerve simulate`, or a comma list  "
+    f"[default: {', '.join(DEFAULT_POLICIES)}; for pages alone: {', '.join(PAGE_POLICIES)}]",
 )  # fmt: skip
 @click.option("--against", metavar="NAME", help="Show the paired differences NAME − policy  [default: the first policy]")
 @click.option("--runs", type=click.IntRange(1), default=None, help=f"Number of runs  [default: {RUNS}; {QUICK_RUNS} with --quick]")
@@ -152,7 +162,8 @@ def command(
         raise SwerveError("--markdown is not allowed with --json to standard output; use --json FILE")
     names = chosen_workloads(workloads)
     fractions = list(dict.fromkeys(fraction_of(text) for text in separated(parts)))
-    policies = separated(texts)
+    paged = [name for name in names if base_name(name) in PAGES]
+    policies = separated(texts or (PAGE_POLICIES if len(paged) == len(names) else DEFAULT_POLICIES))
     count = runs or (QUICK_RUNS if quick else RUNS)
     if quick and queries is None and impressions is None:
         queries = QUICK_QUERIES
@@ -160,8 +171,10 @@ def command(
         need_data(names)
         players(policies)
         subject = chosen(policies, against)
-        if bars:
-            verdicts(Comparison(tuple(policies), subject, count, seed, [], {}))  # raises before anything is played
+        if bars:  # raise before anything is played
+            check_page_bars(paged, policies, subject)
+            if len(paged) < len(names):
+                verdicts(Comparison(tuple(policies), subject, count, seed, [], {}))
         cells = cells_of(names, fractions, queries, impressions)
         total = total_rounds(cells, policies, count)
         stopped = False
@@ -192,7 +205,8 @@ def chosen_workloads(texts: Sequence[str]) -> list[str]:
     if not texts:
         return [name for name in WORKLOADS if name not in NEED_DATA and name not in PAGES]
     every = [name for name in WORKLOADS if name != "hurricane"]  # an alias of hurricane-100k
-    return list(dict.fromkeys(each for name in separated(texts) for each in (every if name == "all" else [name])))
+    groups = {"all": tuple(every), **GROUPS}
+    return list(dict.fromkeys(each for name in separated(texts) for each in groups.get(name, (name,))))
 
 
 def need_data(names: Sequence[str]) -> None:
@@ -230,25 +244,6 @@ def cell(row: Row) -> tuple[str, str]:
     return head, text
 
 
-#: The columns of pages: harm over the queries, and impressions until a page is good again.
-PAGE_COLUMNS = ("harm", "p90", "recovered")
-
-
-def page_cells(rows: list[Row]) -> list[str]:
-    """Return the figures of pages of a policy, one per column; none for other workloads."""
-    return [
-        text
-        for row in rows
-        if row.harm is not None and row.harm_p90 is not None
-        for text in (f"{row.harm:.1f} %", f"{row.harm_p90:.1f} %", "–" if row.recovered is None else f"{row.recovered:.0f}")
-    ]
-
-
-def page_columns(lines: list[tuple[str, list[Row]]]) -> tuple[str, ...]:
-    """Return the headings of the figures of pages, if a workload has any."""
-    return PAGE_COLUMNS if any(page_cells(rows) for _, rows in lines) else ()
-
-
 def ranks(rows: list[Row]) -> str:
     """Return a policy's ranks in the order of the fractions."""
     return " ".join(str(row.rank) for row in rows)
@@ -277,7 +272,8 @@ def legend(found: Comparison) -> str:
     if any(row.harm is not None for row in found.rows):
         text += (
             " Harm: value lost to the given order in a query's first 200 impressions, mean and 90th percentile of the queries;"
-            " recovered: median impressions after an event until a page has 95 % of the best one's value, – if most never have."
+            " recovered: median impressions after an event until a page has 95 % of the best one's value, – if most never have;"
+            f" clicks: those of all slots − {found.against}'s, in % of those, ± the 95 % interval, * where that leaves out 0."
         )
     return text
 
@@ -348,15 +344,17 @@ def print_markdown(found: Comparison) -> None:
 
 def print_bars(found: Comparison, where: Console) -> bool:
     """Print the bars cell by cell; return whether all of them hold."""
+    paged = print_page_bars(found, where)
+    if all(base_name(name) in PAGES for name, _ in found.cells):
+        return paged
     lines = verdicts(found)
     table = figures(f"bars of {found.against}", "workload", "shifting", "ratio", "bar", f"loses to ({', '.join(RIVALS)})", "")
     for line in lines:
         bar = "–" if line.bar is None else f"≤ {line.bar:g}"
         ratio = "–" if line.ratio is None else f"{line.ratio:.3f}"
-        verdict = "[green]holds[/green]" if line.holds else "[red]missed[/red]"
         marked: list[Any] = [ratio if line.within else f"[red]{ratio}[/red]", bar, ", ".join(line.above) or "none"]
-        table.add_row(line.workload, portion(line.fraction), *marked, verdict)
+        table.add_row(line.workload, portion(line.fraction), *marked, verdict_of(line.holds))
     where.print(table)
     good = sum(line.holds for line in lines)
     where.print(f"{good} of {len(lines)} cells hold")
-    return good == len(lines)
+    return good == len(lines) and paged

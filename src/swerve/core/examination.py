@@ -20,6 +20,7 @@ slots down to and including the last click above: 0 if there is none, otherwise 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -31,6 +32,9 @@ UBM, PBM, DCM, CASCADE = range(4)
 
 #: The most slots of a page: the published tables end there.
 SLOTS = 10
+
+#: The weight of a slot in discounted cumulative gain, the value of a page: 1 / log₂(1 + position).
+DISCOUNT = np.array([1.0 / math.log2(2.0 + slot) for slot in range(SLOTS)])
 
 #: By slot; in each line the last click is 1, 2, … slots above, and the last entry is for no click above.
 UBM_TABLE: tuple[tuple[float, ...], ...] = (

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
 from swerve.core.engine import Entry
-from swerve.core.examination import AFTER_CLICK, AFTER_SKIP, CLICKS, DCM, EXAMINATION, SLOTS
+from swerve.core.examination import AFTER_CLICK, AFTER_SKIP, CLICKS, DCM, DISCOUNT, EXAMINATION, SLOTS
 from swerve.core.rng import at, unit
 from swerve.core.tables import bit
 from swerve.core.verbs import kernel
 
-#: The weight of a slot in discounted cumulative gain: 1 / log₂(1 + position).
-DISCOUNT = np.array([1.0 / math.log2(2.0 + slot) for slot in range(SLOTS)])
 #: The word of a round that decides which intent the person has. The words before it belong to slots, two for each.
 WHOSE = 2 * SLOTS
 NEAR = 1e-12  # a bound that exceeds the best page by less than this is rounding

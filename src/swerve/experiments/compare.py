@@ -14,21 +14,26 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from swerve.core.errors import SwerveError, shown, whole
 from swerve.core.spec import Spec, field_types
-from swerve.environments import takes_fraction, workload, world
-from swerve.experiments.compare_pages import ORACLE, PAGE_ORACLE, oracle_of, page_figures, page_tuning
+from swerve.environments import PAGES, takes_fraction, workload, world
+from swerve.environments.workloads import base_name
+from swerve.experiments.compare_pages import (
+    GIVEN,
+    ORACLE,
+    PAGE_ORACLE,
+    click_figures,
+    oracle_of,
+    page_figures,
+    page_tuning,
+)
+from swerve.experiments.intervals import Values, interval, ratio_of
 from swerve.policies import policy
 from swerve.simulate import Interrupted, Tick, simulate
 
-CONFIDENCE = 0.95  # of all intervals: the usual level
 FRACTIONS = (0.0, 0.1, 0.5)  # nothing shifts, the paper's fraction, half of the queries
 RUNS = 20  # per cell: enough for intervals that decide most cells
 FIRST_SEED = 100  # apart from the seeds 0 to 9, on which the parameters of the policies were chosen
-HALVINGS = 100  # of an interval of angles: more than a float resolves
 
 #: The bars for one default setting of a policy: the largest allowed ratio to the oracle, by workload and fraction.
 BARS: dict[tuple[str, float], float] = {
@@ -49,7 +54,6 @@ RIVALS = ("glr-ts", "cusum-klucb", "ts")
 
 Cell = tuple[str, float | None]
 Cells = dict[Cell, Spec]
-Regrets = NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +68,8 @@ class Row:
     impressions of a query, in % of the given order's, as the mean and the 90th percentile over the queries; `recovered` is the
     median number of impressions until a page is at 95 % of the best again after an event (None: most never are), `churn` the
     number of slots that change from page to page, `top_regret` the attractiveness lost on the top slot alone. Each is the mean over
-    the runs, `recovered` the median.
+    the runs, `recovered` the median. `clicks` are the clicks on all slots in a run, and `gained` is their number − that of the
+    policy `against`, run by run; None in that policy's own row.
     """
 
     workload: str
@@ -89,6 +94,10 @@ class Row:
     recovered: float | None = None
     churn: float | None = None
     top_regret: float | None = None
+    clicks: float | None = None
+    gained: float | None = None
+    gained_low: float | None = None
+    gained_high: float | None = None
 
     @property
     def decided(self) -> int:
@@ -124,7 +133,7 @@ class Comparison:
     runs: int
     seed: int
     rows: list[Row]
-    regrets: dict[tuple[str, float | None, str], Regrets]
+    regrets: dict[tuple[str, float | None, str], Values]
 
     @property
     def cells(self) -> list[Cell]:
@@ -164,53 +173,6 @@ class Stopped(Exception):  # noqa: N818 - an event, not an error
     def __init__(self, comparison: Comparison) -> None:
         super().__init__(f"stopped after {len(comparison.cells)} finished cells")
         self.comparison = comparison
-
-
-def student_quantile(confidence: float, freedom: int) -> float:
-    """Return the t that Student's distribution with `freedom` degrees stays within, both ways, with probability `confidence`.
-
-    For integer degrees of freedom the probability is a finite sum over θ = arctan(t/√ν) (Abramowitz and Stegun, Handbook of
-    Mathematical Functions, 1964, 26.7.3 and 26.7.4); θ is found by bisection.
-
-    >>> round(student_quantile(0.95, 19), 4)
-    2.093
-    """
-
-    def inside(theta: float) -> float:
-        square = math.cos(theta) ** 2
-        odd = freedom % 2
-        term, total = (math.cos(theta) if odd else 1.0), 0.0
-        for step in range(1 + odd, freedom, 2):
-            total += term
-            term *= square * step / (step + 1)
-        if odd:
-            return (theta + math.sin(theta) * total) * 2.0 / math.pi
-        return math.sin(theta) * total
-
-    low, high = 0.0, math.pi / 2.0
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2.0
-        low, high = (middle, high) if inside(middle) < confidence else (low, middle)
-    return math.sqrt(freedom) * math.tan(low)
-
-
-def interval(values: Regrets) -> tuple[float, float | None, float | None]:
-    """Return the mean and the ends of its confidence interval; a single value has no interval."""
-    mean = float(values.mean())
-    if len(values) < 2:
-        return mean, None, None
-    half = student_quantile(CONFIDENCE, len(values) - 1) * float(values.std(ddof=1)) / math.sqrt(len(values))
-    return mean, mean - half, mean + half
-
-
-def ratio_of(own: Regrets, reference: Regrets) -> tuple[float | None, float | None, float | None]:
-    """Return the ratio of two paired means and its interval, to first order: that of mean(own − ratio · reference), scaled."""
-    base = float(reference.mean())
-    if base <= 0.0:
-        return None, None, None
-    ratio = float(own.mean()) / base
-    _, low, high = interval((own - ratio * reference) / base)
-    return ratio, None if low is None else ratio + low, None if high is None else ratio + high
 
 
 def sized(name: str, fraction: float | None, queries: int | None, impressions: int | None) -> Spec:
@@ -253,7 +215,7 @@ def players(policies: Sequence[str], oracle: str = ORACLE) -> list[str]:
 
 def chosen(policies: Sequence[str], against: str | None) -> str:
     """Return the policy whose differences are taken: the first unless `against` names another."""
-    if against is not None and against not in (*policies, ORACLE, PAGE_ORACLE):
+    if against is not None and against not in (*policies, ORACLE, PAGE_ORACLE, GIVEN):
         raise SwerveError(f"against = {against!r} is not allowed; it must be one of the policies: {', '.join(policies)}")
     return against or policies[0]
 
@@ -298,17 +260,19 @@ def compare(
         cells = cells_of(workloads, fractions, queries, impressions)
         tunings = {key: tuning(problem, seed) for key, problem in cells.items()}
         for (name, fraction), problem in cells.items():
-            regrets, seconds, figures = {}, {}, {}
+            regrets, seconds, figures, clicks = {}, {}, {}, {}
             oracle = oracle_of(problem)
             for text in dict.fromkeys([*players(asked, oracle), subject]):
                 start = time.perf_counter()
                 spec = policy(text, **tunings[name, fraction])
                 results = simulate(spec, problem, runs=runs, seed=seed, threads=threads, out=out, progress=progress)
                 regrets[text], seconds[text] = results.regret, time.perf_counter() - start
-                figures[text] = page_figures(problem, results)
+                figures[text], clicks[text] = page_figures(problem, results), results.count("clicks")
             found.regrets.update({(name, fraction, text): values for text, values in regrets.items()})
             rows = rows_of(name, fraction, asked, subject, seed, regrets, seconds, oracle)
-            found.rows.extend(dataclasses.replace(row, **figures[row.policy]) for row in rows)
+            for row in rows:
+                gained = click_figures(problem, clicks[row.policy], None if row.policy == subject else clicks[subject])
+                found.rows.append(dataclasses.replace(row, **figures[row.policy], **gained))
     except (Interrupted, KeyboardInterrupt):
         raise Stopped(found) from None
     return found
@@ -326,7 +290,7 @@ def rows_of(
     asked: Sequence[str],
     against: str,
     seed: int,
-    regrets: dict[str, Regrets],
+    regrets: dict[str, Values],
     seconds: dict[str, float],
     oracle: str = ORACLE,
 ) -> list[Row]:
@@ -369,7 +333,10 @@ class Verdict:
 
 
 def verdicts(comparison: Comparison) -> list[Verdict]:
-    """Return the verdict of each cell for the policy `against`. If nothing shifts, losing to a rival is allowed."""
+    """Return the verdict of each cell for the policy `against`. If nothing shifts, losing to a rival is allowed.
+
+    Workloads with pages have bars of their own (`swerve.experiments.compare_pages`).
+    """
     subject = comparison.against
     missing = [name for name in (subject, *RIVALS) if name not in comparison.policies]
     if missing:
@@ -378,6 +345,8 @@ def verdicts(comparison: Comparison) -> list[Verdict]:
         raise SwerveError(f"runs = {comparison.runs} is not allowed; the bars need intervals, which need at least 2 runs")
     out = []
     for name, fraction in comparison.cells:
+        if base_name(name) in PAGES:
+            continue
         rivals = [comparison.row(name, fraction, rival) for rival in RIVALS if rival != subject]
         above = tuple(row.policy for row in rivals if fraction != 0.0 and row.decided > 0)
         ratio = comparison.row(name, fraction, subject).ratio

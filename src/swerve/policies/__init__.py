@@ -1,5 +1,6 @@
 """Policies: bandits extended to react to changes."""
 
+import swerve.policies.swerve.holding  # noqa: F401 - registers verbs of Listed
 from swerve.policies.bwc import BWC
 from swerve.policies.catalog import POLICIES, Problem, policy
 from swerve.policies.oracle import Oracle

@@ -12,7 +12,7 @@ from swerve.core.pages import NOT_LEARNT
 from swerve.core.tables import bit, has
 from swerve.core.verbs import kernel
 from swerve.detectors.split import log_bayes
-from swerve.policies.swerve.examination import MEASURED, counts_as_seen, looks_at, pair_of
+from swerve.policies.swerve.examination import MEANS, MEASURED, counts_as_seen, looks_at, pair_of
 from swerve.policies.swerve.policy import count_earned, count_shown
 from swerve.policies.swerve.posterior import event_odds, plays_in, rescale, slab, suspicion, total_in
 
@@ -171,7 +171,11 @@ def measure(row, pages, arm, clicked):
     """Count one of a result's first plays; after the last of them its click rate enters the distribution of its position."""
     row.measured[arm] += np.uint8(1)
     row.measured_clicks[arm] += np.uint8(1 if clicked else 0)
-    if row.measured[arm] == MEASURED and row.rank[arm] != UNKNOWN:
+    if row.rank[arm] == UNKNOWN:
+        return
+    pages.level_clicks += 1.0 if clicked else 0.0
+    pages.level_expected += MEANS[row.rank[arm]]
+    if row.measured[arm] == MEASURED:
         rate = row.measured_clicks[arm] / MEASURED
         pages.results[row.rank[arm]] += 1.0
         pages.rates[row.rank[arm]] += rate
@@ -191,7 +195,7 @@ def teach_looks(spec, row, pages, page, clicks):
         clicked = has(clicks, slot)
         if slot > 0 and 0 <= arm < row.rank.shape[0] and row.bandit.open == 0:
             known = plays_in(test, arm)
-            if known >= spec.known_plays + spec.prior_plays:
+            if known - np.int64(row.prior_plays[arm]) >= spec.known_plays:
                 k = pair_of(slot, last)
                 pages.clicks[k] += 1.0 if clicked else 0.0
                 pages.expected[k] += (prior.a + total_in(test, arm)) / (prior.a + prior.b + known)

@@ -6,8 +6,9 @@ was none). A click at slot r happens with probability γ · a, a being the click
 
 *Given positions*: the mean and the variance of the click probabilities of results at position r of the given order, over all
 queries, and by the grade of the engine's score where scores are sent. A result enters once, with the clicks of its first
-`MEASURED` plays. The share of the variance that positions explain (R²)
-says how much the given order tells: nothing, if the engine's order means nothing.
+`MEASURED` plays. The share of the variance that positions explain (R²) says how much the given order tells: nothing, if the
+engine's order means nothing. Before positions are measured, a first guess stands for their means; its level, one number, is learnt
+from all clicks on results that are being measured.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ MEASURED = 20
 #: γ₀: the user browsing model, the most realistic of the published tables.
 LOOKS = EXAMINATION[UBM]
 MEANS = np.array(FIRST_MEAN)
+#: The level of the first guess is learnt from the clicks of all positions together, with the weight of this many expected clicks.
+LEVEL_CLICKS = 20.0
+MOST_LEVEL = 2.0  # keeps the guess of the top below 1
 
 
 def examination_layout() -> list[tuple[Any, ...]]:
@@ -49,6 +53,8 @@ def examination_layout() -> list[tuple[Any, ...]]:
         ("squares", "f8", RANKS),  # and of their squares
         ("graded", "f8", (RANKS, GRADES)),  # measured results by given position and grade, and the sum of their click rates
         ("graded_rates", "f8", (RANKS, GRADES)),
+        ("level_clicks", "f8"),  # clicks of results that are being measured,
+        ("level_expected", "f8"),  # and the clicks that the first guess expected
     ]
 
 
@@ -74,9 +80,33 @@ def rank_of(position):
 
 
 @kernel
+def click_level(pool):
+    """Return how often results are clicked, relative to the first guess."""
+    return min((LEVEL_CLICKS + pool.level_clicks) / (LEVEL_CLICKS + pool.level_expected), MOST_LEVEL)
+
+
+@kernel
+def first_mean(pool, rank):
+    """Return the first guess of the mean at a given position, at the level of all clicks so far."""
+    return click_level(pool) * MEANS[rank]
+
+
+@kernel
 def rank_mean(weight, pool, rank):
     """Return the mean click probability of results at a given position; `weight` is that of the first guess, in results."""
-    return (weight * MEANS[rank] + pool.rates[rank]) / (weight + pool.results[rank])
+    return (weight * first_mean(pool, rank) + pool.rates[rank]) / (weight + pool.results[rank])
+
+
+@kernel
+def falling_mean(weight, pool, rank):
+    """Return the least mean down to a given position.
+
+    Results below the page are measured only if they are good enough to stay on it: as they are, their means would be too high.
+    """
+    mean = 1.0
+    for above in range(rank + 1):
+        mean = min(mean, rank_mean(weight, pool, above))
+    return mean
 
 
 @kernel
@@ -85,7 +115,7 @@ def graded_mean(weight, graded_weight, pool, rank, grade):
 
     `graded_weight` is the weight of the position's mean, in results.
     """
-    mean = rank_mean(weight, pool, rank)
+    mean = falling_mean(weight, pool, rank)
     if grade == NO_GRADE:
         return mean
     return (graded_weight * mean + pool.graded_rates[rank, grade]) / (graded_weight + pool.graded[rank, grade])
@@ -102,7 +132,7 @@ def order_tells(weight, pool):
     middle = total / count
     between, within = 0.0, 0.0
     for rank in range(RANKS):
-        n, first, mean = weight + pool.results[rank], MEANS[rank], rank_mean(weight, pool, rank)
+        n, first, mean = weight + pool.results[rank], first_mean(pool, rank), rank_mean(weight, pool, rank)
         spread = first * (1.0 - first) * (1.0 / (FIRST_PLAYS + 1.0) + 1.0 / MEASURED)
         square = (weight * (first * first + spread) + pool.squares[rank]) / n
         # the rate of a few plays varies more than the click probability itself
@@ -132,6 +162,8 @@ def merge_examination(pool, delta):
         for g in range(GRADES):
             pool.graded[k, g] += delta.graded[k, g]
             pool.graded_rates[k, g] += delta.graded_rates[k, g]
+    pool.level_clicks += delta.level_clicks
+    pool.level_expected += delta.level_expected
 
 
 @kernel
@@ -150,3 +182,5 @@ def clear_examination(delta):
         for g in range(GRADES):
             delta.graded[k, g] = 0.0
             delta.graded_rates[k, g] = 0.0
+    delta.level_clicks = 0.0
+    delta.level_expected = 0.0

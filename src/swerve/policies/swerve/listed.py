@@ -22,58 +22,48 @@ from swerve.core.contract import (
 from swerve.core.examination import NO_GRADE, SLOTS
 from swerve.core.pages import (
     PARTS,
-    drop_held,
     grade,
-    hand,
-    hold,
-    hold_final,
-    hold_page,
     looks,
     mask_of,
-    move_held,
     order,
     present,
     respond,
-    study,
-    turn,
 )
-from swerve.core.rng import beta, gamma_scale
-from swerve.core.spec import Natural, Positive, Range, Spec
+from swerve.core.spec import Natural, Positive, Probability, Range, Spec
 from swerve.core.tables import bit, has, nested
 from swerve.core.verbs import kernel
 from swerve.core.wrapping import inner_layout, inner_pool_layout, wrapping
 from swerve.policies.swerve.credit import (
     UNKNOWN,
-    below_of,
     correct_late,
     credit_page,
     forget_below,
     judge_diversity,
     learn_share,
     mean_chance,
-    measure,
     seen_slots,
     teach,
-    teach_looks,
     uncredit_page,
 )
 from swerve.policies.swerve.draws import begin_draws, draw_chance, draw_changed
 from swerve.policies.swerve.examination import (
     MEASURED,
     clear_examination,
+    click_level,
     examination_layout,
     graded_mean,
     merge_examination,
     order_tells,
     rank_of,
 )
-from swerve.policies.swerve.lifecycle import follow_up
-from swerve.policies.swerve.policy import Swerve, count_earned, count_shown, settle_play
-from swerve.policies.swerve.posterior import ChangeTest, plays_in, rescale, total_in
+from swerve.policies.swerve.placing import afford, draw_alone, move_up, page_value, sort_page
+from swerve.policies.swerve.policy import Swerve, settle_play
+from swerve.policies.swerve.posterior import ChangeTest, plays_in, rescale
 
 QUANTUM = 4096.0  # the prior's clicks are a multiple of 1/4096: adding a click and taking it back leaves the same bits
 MOST_PRIOR = 255  # plays of a prior, which a byte holds
 RENEW_MASK = 7  # priors are renewed every 8 rounds
+FIRST = 200  # impressions of a query in which exploration has a budget
 DIVERSITY_MASK = 15  # whether intents are mixed is computed every 16 rounds: it takes many logarithms
 
 
@@ -90,13 +80,15 @@ class Listed(Spec):
     The given order is the prior: each result starts with a record of up to `prior_plays` plays at the click rate of its position in
     the given order or, if the engine's scores are sent, of results with such a score at that position, where the position alone has
     the weight of `score_results` results. All are learnt over all queries, from a first guess that weighs `order_results` results
-    at each position: the less the order tells, the fewer plays it weighs. The page is sorted by
-    posterior means. One result a page is explored: the winner of a posterior sample goes on top; if it is there already, the
-    result with the highest sample among those whose sample beats the result above moves to where its sample puts it. A click counts
-    as a play and a click. A skipped slot counts as a play with the probability that it was seen
-    (`swerve.policies.swerve.examination`), a table learnt over all queries with `examination_plays` plays of prior weight, from
-    results with at least `known_plays` plays. Tests, alarms, net and trust are those of `Swerve`, on every play that counts. In a
-    test, the share of changed results is learnt as they are decided, with the weight of `share_results` results.
+    at each position for the rates and `trust_results` for the number of plays: the less the order tells, the fewer plays it weighs,
+    and the rarer clicks are, the more. The page is sorted by posterior means. One result a page is explored: the winner of a
+    posterior sample goes on top; if it is there already, the result with the highest sample among those whose sample beats the
+    result above moves to where its sample puts it. In a query's first 200 impressions such moves may lose at most the share
+    `loss_share` of the value that the sorted pages had so far, by the posterior means; a move that costs more is not made. A click
+    counts as a play and a click. A skipped slot counts as a play with the probability that it was seen (see `examination.py`), a
+    table learnt over all queries with `examination_plays` plays of prior weight, from results with at least `known_plays` plays
+    beyond the prior. Tests, alarms, net and trust are those of `Swerve`, on every play that counts. In a test, the share of changed
+    results is learnt as they are decided, with the weight of `share_results` results.
 
     If results below a click do not earn what they earn elsewhere, users have different intents: then only plays without a click
     above are used for the order, so that the second slot serves those whom the first one does not.
@@ -104,15 +96,18 @@ class Listed(Spec):
     With one slot, `prior_plays=0` and its default test, this is `Swerve`, draw for draw.
 
     Source: this library. Credit by the chance of being seen: Lagrée, Vernade and Cappé (NIPS 2016) for known examination; the table
-    is that of Dupret and Piwowarski (SIGIR 2008). Starting from the given order in small steps: Li et al., BubbleRank (UAI 2019).
+    is that of Dupret and Piwowarski (SIGIR 2008). Starting from the given order in small steps: Li et al., BubbleRank (UAI 2019);
+    a budget for exploration: Wu et al., Conservative bandits (ICML 2016).
     """
 
     bandit: Spec = Swerve(test=PAGE_TEST)
     prior_plays: Annotated[int, Range(0, MOST_PRIOR)] = 60
     order_results: Positive = 40.0
+    trust_results: Positive = 10.0
     examination_plays: Positive = 10.0
-    known_plays: Natural = 30
-    share_results: Positive = 2.0
+    known_plays: Natural = 3
+    share_results: Positive = 5.0
+    loss_share: Probability = 0.01
     score_results: Positive = 10.0
 
     def check(self) -> None:
@@ -131,6 +126,7 @@ def _(spec, arms, features):
         ("studied", "f8"),  # when that was shown
         ("number", "u8"),  # its decision
         ("mixed", "i8"),  # whether the query has users of different intents
+        ("slack", "f8"),  # value that exploration may still lose in the query's first impressions
         ("tells", "f8"),  # how much the given order tells, from 0 to 1
         ("page", "u1", SLOTS),
         ("rank", "u1", arms),  # each arm's position in the given order, at its last offer
@@ -187,6 +183,7 @@ def forget_pages(row):
     row.clicks = 0
     row.seen = 0
     row.mixed = 0
+    row.slack = 0.0
     for arm in range(row.rank.shape[0]):
         row.rank[arm] = UNKNOWN
         row.grade[arm] = NO_GRADE
@@ -230,10 +227,11 @@ def _(spec, row, given, grades):
 @kernel
 def set_prior(spec, row, pool, arm, rank, whole):
     """Replace the prior in the arm's record by `whole` plays at the click rate of its given position, as known today."""
-    test = row.bandit.test
-    clicks = (
-        np.floor(whole * graded_mean(spec.order_results, spec.score_results, pool.pages, rank, row.grade[arm]) * QUANTUM) / QUANTUM
-    )
+    test, a, b = row.bandit.test, spec.bandit.test.a, spec.bandit.test.b
+    mean = graded_mean(spec.order_results, spec.score_results, pool.pages, rank, row.grade[arm])
+    # with the Beta prior of every record, the mean is that of the position
+    clicks = (whole + a + b) * mean - a
+    clicks = np.floor(min(max(clicks, 0.0), float(whole)) * QUANTUM) / QUANTUM
     test.old_plays[arm] += whole - np.int64(row.prior_plays[arm])
     test.old_total[arm] = min(max(test.old_total[arm] + clicks - row.prior_clicks[arm], 0.0), float(test.old_plays[arm]))
     row.prior_plays[arm] = whole
@@ -247,9 +245,10 @@ def set_priors(spec, row, pool, given):
     state = row.bandit
     whole = np.int64(0)
     if spec.prior_plays > 0 and state.t & RENEW_MASK == 0:
-        row.tells = order_tells(spec.order_results, pool.pages)
+        # where clicks are rarer, it takes more plays to know as much
+        row.tells = order_tells(spec.trust_results, pool.pages) / min(click_level(pool.pages), 1.0)
     if spec.prior_plays > 0:
-        whole = max(np.int64(spec.prior_plays * row.tells + 0.5), np.int64(1))
+        whole = min(max(np.int64(spec.prior_plays * row.tells + 0.5), np.int64(1)), np.int64(MOST_PRIOR))
     for position in range(len(given)):
         arm = given[position]
         rank = rank_of(position)
@@ -267,45 +266,6 @@ def set_priors(spec, row, pool, given):
                 else:
                     set_prior(spec, row, pool, arm, rank, whole)
         row.rank[arm] = rank
-
-
-@kernel
-def draw_alone(spec, row, arm, word):
-    """Draw an unchanged arm's click probability from its plays without a click above."""
-    test, prior = row.bandit.test, spec.bandit.test
-    less, clicked = below_of(row, arm)
-    clicks = prior.a + total_in(test, arm) - clicked
-    skips = prior.b + (plays_in(test, arm) - less) - (total_in(test, arm) - clicked)
-    return beta(word, clicks, skips, gamma_scale(clicks), gamma_scale(skips))
-
-
-@kernel
-def sort_page(row, given, page, slots):
-    """Put the arms with the highest means into the page, the given order first among equals."""
-    filled = 0
-    for arm in given:
-        row.spot[arm] = slots
-        at = filled
-        while at > 0 and row.spare[arm] > row.spare[page[at - 1]]:
-            at -= 1
-        if at >= slots:
-            continue
-        for slot in range(min(filled, slots - 1), at, -1):
-            page[slot] = page[slot - 1]
-        page[at] = arm
-        filled = min(filled + 1, slots)
-    for arm in given:
-        row.spot[arm] = slots
-    for slot in range(filled):
-        row.spot[page[slot]] = slot
-
-
-@kernel
-def move_up(row, page, slots, arm, slot):
-    """Put an arm into a higher slot; the arms from there on move down."""
-    for other in range(min(row.spot[arm], slots - 1), slot, -1):
-        page[other] = page[other - 1]
-    page[slot] = arm
 
 
 @order.register(Listed)
@@ -340,13 +300,16 @@ def _(spec, row, pool, given, page, now):
             if spot > 0 and theta > highest and theta > row.spare[page[spot - 1]]:
                 highest, mover = theta, arm
     state.rng = word
-    if winner != page[0]:
+    bound = spec.prior_plays > 0 and slots > 1 and state.t < FIRST
+    if bound:  # a rare query hardly profits from what it explores, and its given order must not suffer
+        row.slack += spec.loss_share * page_value(row, page, slots)
+    if winner != page[0] and (not bound or afford(row, page, slots, winner, 0)):
         move_up(row, page, slots, winner, 0)
     elif mover >= 0:
         slot = 1
         while slot < slots and highest <= row.spare[page[slot]]:
             slot += 1
-        if slot < slots:
+        if slot < slots and slot < row.spot[mover] and (not bound or afford(row, page, slots, mover, slot)):
             move_up(row, page, slots, mover, slot)
     return slots
 
@@ -432,113 +395,4 @@ def _(spec, row, pool, delta, now):
         if state.t & DIVERSITY_MASK == 0:
             judge_diversity(spec, row)
     row.filled = 0
-    return report
-
-
-# ---------------------------------------------------------------- plays that are handed over later
-
-
-@hand.register(Listed)
-def _(spec, row, pool, delta, arm, value, now):
-    state = row.bandit
-    before = state.test.moved | state.test.stayed
-    tested = state.open != 0
-    count_shown(spec.bandit, state, arm)
-    if value > 0.0:
-        count_earned(spec.bandit, state, arm, value, now)
-    report = 0
-    if row.measured[arm] < MEASURED:
-        measure(row, delta.pages, arm, value > 0.0)
-        delta.pages.fresh = 1
-        report = LEARNT
-    report |= settle_play(spec.bandit, state, pool.bandit, delta.bandit, arm, value, False, now)
-    after_verdicts(spec, row, before, tested)
-    return report
-
-
-@hold_page.register(Listed)
-def _(spec, row, page, number, now):
-    row.held_pages[0] += 1
-    if row.filled == 0 and len(page) > 1:
-        row.filled = min(len(page), SLOTS)
-        row.seen = STUDIED
-        row.number = np.uint64(number)
-        row.clicks = 0
-        row.studied = now
-        for slot in range(row.filled):
-            row.page[slot] = page[slot]
-
-
-@hold.register(Listed)
-def _(spec, row, part, page, seen, clicks, sign):
-    above = False
-    for slot in range(min(len(page), SLOTS)):
-        arm = page[slot]
-        clicked = has(clicks, slot)
-        if above and arm >= 0 and has(seen, slot):
-            row.held_plays[arm, part] = np.int64(row.held_plays[arm, part]) + sign
-            if clicked:
-                row.held_clicks[arm, part] = np.int64(row.held_clicks[arm, part]) + sign
-        above |= clicked
-
-
-@hold_final.register(Listed)
-def _(spec, row, final, after, number):
-    if row.filled > 0 and row.number == np.uint64(number):
-        row.clicks = after
-        row.filled = min(len(final), SLOTS)
-        for slot in range(row.filled):
-            row.page[slot] = final[slot] if final[slot] >= 0 else UNKNOWN
-
-
-@move_held.register(Listed)
-def _(spec, row):
-    for part in range(PARTS - 1, 0, -1):
-        row.held_pages[part] = row.held_pages[part - 1]
-        for arm in range(row.rank.shape[0]):
-            row.held_plays[arm, part] = row.held_plays[arm, part - 1]
-            row.held_clicks[arm, part] = row.held_clicks[arm, part - 1]
-    empty_part(row, 0)
-
-
-@kernel
-def empty_part(row, part):
-    """Forget what a part holds."""
-    row.held_pages[part] = 0
-    for arm in range(row.rank.shape[0]):
-        row.held_plays[arm, part] = 0
-        row.held_clicks[arm, part] = 0
-
-
-@drop_held.register(Listed)
-def _(spec, row):
-    row.filled = 0
-    for part in range(PARTS):
-        empty_part(row, part)
-
-
-@study.register(Listed)
-def _(spec, row, delta, wait, now):
-    if row.filled == 0 or now < row.studied + wait:
-        return 0
-    teach_looks(spec, row, delta.pages, row.page[: row.filled], row.clicks)
-    row.filled = 0
-    return LEARNT
-
-
-@turn.register(Listed)
-def _(spec, row, pool, delta, part, now):
-    state = row.bandit
-    for arm in range(row.rank.shape[0]):
-        row.below_plays[arm] += np.float32(row.held_plays[arm, part])
-        row.below_clicks[arm] += np.float32(row.held_clicks[arm, part])
-    report, judge = 0, False
-    for _ in range(row.held_pages[part]):  # each page is a round
-        state.t += 1
-        judge |= state.t & DIVERSITY_MASK == 0
-        if state.open != 0:
-            report |= follow_up(spec.bandit, state, delta.bandit)
-    if judge:
-        judge_diversity(spec, row)
-    empty_part(row, part)
     return report
