@@ -37,7 +37,7 @@ BATCH, SPAN = 100, 3600.0
 #: Seconds that a user takes to click, or to ask again.
 THINK = 5.0
 #: Rare queries in a report: those that began last.
-YOUNG = 6
+YOUNG = 4
 MINUTE, DAY = 60.0, 86_400.0
 #: Decimals of times in summaries.
 DECIMALS = 3
