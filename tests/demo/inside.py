@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from swerve.client.exchange import RankArguments, Ranking
+from swerve.client.exchange import RankArguments, Ranking, Report
 from swerve.service.config.load import resolve
 from swerve.service.config.settings import settings_of
 from swerve.service.config.toml import Document
-from swerve.serving.messages import normalise
+from swerve.serving.messages import Event, normalise
+from swerve.serving.outcomes import Outcome
 from swerve.serving.ranker import Ranker
 from swerve.serving.replay import ticket_of
 from swerve.serving.requests import Prepared
@@ -46,23 +47,25 @@ class Inside:
             key = self.ranker.key_of(text)
             place = self.ranker.rows.get(key) or self.ranker.fresh(key, text, len(one["candidates"]), self.now)
             assert place is not None
-            pairs.append((place, Prepared(key, text, list(one["candidates"]), None, one["signals"], one["session"])))
+            slots = self.ranker.settings.slots
+            pairs.append((place, Prepared(key, text, list(one["candidates"]), None, one["signals"], one["session"], slots)))
         out = []
         for (place, request), decided in zip(pairs, self.ranker.rank(pairs, self.now), strict=True):
             assert decided is not None
-            self.shown.append((self.now, request.query, decided.ranking[0]))
+            self.shown.append((self.now, request.text, decided.ranking[0]))
             number = str(decided.signed.number)
-            self._tickets[number] = place, ticket_of(decided, self.now, self.ranker.life)
+            self._tickets[number] = place, ticket_of(decided, self.ranker.life)
             out.append(Ranking(number, decided.ranking, phase=decided.phase))
         return out
 
-    def feedback_many(self, decisions: Iterable[tuple[str | None, str | None]]) -> list[bool]:
+    def feedback_many(self, reports: Iterable[Report]) -> list[bool]:
         out = []
-        for decision, clicked in decisions:
-            assert decision is not None and clicked is not None
+        for decision, clicked, *_ in reports:
+            assert decision is not None and isinstance(clicked, str)
             place, ticket = self._tickets.pop(decision)
             self.clicked.append(clicked)
-            out.append(bool(self.ranker.feedback(place, ticket, clicked, self.now)))
+            before, events = Outcome(0, ticket.seen), [Event("click", clicked)]
+            out.append(bool(self.ranker.feedback(place, ticket, int(decision), before, events, None, self.now).status))
         return out
 
     def alarms(self, query: str) -> int:

@@ -55,7 +55,7 @@ def search() -> Search:
 
 def begun(search: Search, scenario: Scenario | None = None, seed: int = 0, **policy: Any) -> tuple[World, Inside]:
     """A world before a ranker that learns by Thompson sampling, or by another policy."""
-    inside = Inside(**{"spec": "ts", "grace_seconds": 0.0, "probability_draws": 0, **policy})
+    inside = Inside(**{"spec": "ts", "grace_seconds": 0.0, "propensity_draws": 0, **policy})
     scenario = scenario or small()
     return World(scenario, seed=seed, client=inside, began=scenario.begins, advance=inside.advance, search=search), inside
 

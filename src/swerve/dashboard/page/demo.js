@@ -205,10 +205,11 @@ export class Demo {
   async click(id, title, decision) {
     const said = byId("found-said");
     try {
-      const { status } = await ask("/v1/feedback", { decision, clicked: id }, this.key());
+      const { status } = await ask("/v1/feedback", { decision, events: [{ kind: "click", result: id }] }, this.key());
       const words = {
         learned: "Counted",
         late: "Counted (the query had moved on in the meantime)",
+        ignored: "Counted, not learned (one person is heard once on a result)",
         expired: "Too late to be counted",
       };
       write(said, `${words[status] ?? status}: your click on “${title}”.`);
