@@ -153,18 +153,18 @@ def test_sums_are_those_of_the_service(search: Search) -> None:
     played = world.step(world.began + DAY)
     summary = world.summary()
     assert summary["impressions"] == played == len(about(inside))
-    tops = plays = 0
+    clicks = shown = 0
     for query in ("jaguar", "mercury"):
         place = inside.ranker.rows.get(inside.ranker.key_of(query))
         assert place is not None
-        tops += int(place.record.ledger.clicks.sum())
-        plays += int(place.record.ledger.plays.sum())
-    assert plays == played
-    assert tops == world.tallies.lines["swerve"].tops
-    assert world.tallies.lines["swerve"].tops < world.tallies.lines["swerve"].clicks <= len(inside.clicked)
+        clicks += int(place.record.ledger.clicks.sum())
+        shown += int(place.record.ledger.plays.sum())
+    assert shown == played * RESULTS  # a play for each result of a page
+    assert clicks == world.tallies.lines["swerve"].clicks <= len(inside.clicked)  # those who ask again click elsewhere
+    assert world.tallies.lines["swerve"].tops < world.tallies.lines["swerve"].clicks
     # the fixed ranking's regret has no luck in it: the same loss in every impression of a query
     views = {query: world.intents.view(query, 0.0) for query in ("jaguar", "mercury")}
-    lost = {query: view.chances[view.leader.id] - view.chances[view.offer[0].id] for query, view in views.items()}
+    lost = {query: view.pages.best - view.pages.chance([one.id for one in view.offer]) for query, view in views.items()}
     assert world.tallies.lines["fixed"].regret == pytest.approx(sum(lost[query] for query, _, _ in about(inside)))
 
 
@@ -250,8 +250,8 @@ def test_reports_can_be_sent(search: Search) -> None:
     world.step(world.began + 1.6 * DAY)
     report, summary = json.loads(json.dumps(world.report())), json.loads(json.dumps(world.summary()))
     assert list(report) == [
-        "scenario", "title", "now", "began", "ends", "day", "ended", "impressions", "regret", "ctr", "events", "intent", "best",
-        "adapt",
+        "scenario", "title", "now", "began", "ends", "day", "ended", "impressions", "regret", "ctr", "slots", "head", "tail",
+        "events", "intent", "best", "adapt", "young",
     ]  # fmt: skip
     assert report["day"] == "2 Jan 2020"
     for sums in (report["regret"], report["ctr"], summary["regret"], summary["ctr"], summary["ctr_top"]):
@@ -283,4 +283,4 @@ def test_a_real_service(tmp_path: Path, search: Search) -> None:
             assert world.tallies.impressions > 100
             states = [client.state(query) for query in ("jaguar", "mercury")]
         assert sum(state.requests for state in states) == world.tallies.impressions
-        assert sum(arm.clicks for state in states for arm in state.arms) == world.tallies.lines["swerve"].tops
+        assert sum(arm.clicks for state in states for arm in state.arms) == world.tallies.lines["swerve"].clicks
