@@ -1,4 +1,4 @@
-"""A real browser for tests of pages; whoever imports this is skipped, by name, where there is none."""
+"""A real browser for tests of pages; modules that import this are skipped if there is none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ARGS = [
 
 @pytest.fixture(scope="module")
 def browser():
-    """The browser, for the tests of one file."""
+    """The browser of one module's tests."""
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGS)
         yield browser

@@ -1,4 +1,4 @@
-"""What all tests share: reproducible hypothesis runs, and the twins on the path."""
+"""Settings of all tests: reproducible Hypothesis runs, and the twins on the path."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, settings
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))  # `twins` is no package of ours: plain Python beside the tests
+sys.path.insert(0, str(HERE))  # `twins` is plain Python beside the tests, not part of the package
 
-# compiled kernels make the first example slow and the rest fast: a deadline would only measure the compiler
+# the first example compiles kernels, so a deadline would measure the compiler
 settings.register_profile("swerve", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("swerve")

@@ -1,4 +1,4 @@
-"""Numbers that the documentation quotes are those of the code: a constant that changes takes its sentence along."""
+"""Numbers quoted in the documentation equal the constants of the code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
 
-#: (page, a sentence with a number for each constant, the constants in its order)
+#: A page, a sentence with one number per constant, and the constants in that order.
 QUOTED = [
     (
         "service.md",
@@ -29,13 +29,13 @@ QUOTED = [
     ("service.md", r"a signed token of (\d+) characters", ["swerve.serving.tokens:LENGTH"]),
     ("service.md", r"once there are (\d+), one at every fourth request", ["swerve.serving.ledger:ENOUGH_DRAWS"]),
     ("service.md", r"as many draws as the phase has requests, at most (\d+)", ["swerve.serving.ledger:MOST_DRAWS"]),
-    ("dashboard.md", r"is cut off when (\d+) messages wait", ["swerve.dashboard.hub:QUEUE"]),
+    ("dashboard.md", r"is cut off when (\d+) messages wait", ["swerve.dashboard.hub:MOST_WAITING"]),
     (
         "dashboard.md",
         r"\| ([\d,]+) at a time; (\d+) different queries",
         ["swerve.dashboard.hub:MOST_READERS", "swerve.dashboard.hub:MOST_WATCHED"],
     ),
-    ("dashboard.md", r"more than (\d+) messages of a kind", ["swerve.dashboard.rings:WHOLE"]),
+    ("dashboard.md", r"more than (\d+) messages of a kind", ["swerve.dashboard.rings:KEPT_WHOLE"]),
 ]
 
 
@@ -51,7 +51,7 @@ def test_the_page_quotes_the_code(page, sentence, constants):
 
 
 def test_what_the_pages_say_of_blame():
-    """Every classifier that says which feature made a context positive is named as one that does."""
+    """The page names every classifier that can blame a feature for a positive context."""
     from swerve.classifiers.quantile import QuantileBox
     from swerve.classifiers.rectangle import Rectangle
     from swerve.core.contract import blame

@@ -1,4 +1,4 @@
-"""The documentation is complete, up to date, and what it shows runs."""
+"""The documentation is complete and up to date, and its examples run."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_algorithms_of_the_extending_page_work_in_python_and_on_the_command_
     (tmp_path / "my_algorithms.py").write_text(source, encoding="utf-8")
     regrets = [float(line.split()[-1]) for line in run(sys.executable, "my_algorithms.py", cwd=tmp_path).splitlines()]
     alone, with_classifier, with_oracle = regrets
-    assert with_oracle < with_classifier < alone  # the classifier of our own finds most of the shifts
+    assert with_oracle < with_classifier < alone  # the page's own classifier finds most of the shifts
     listed = json.loads(run(sys.executable, "-m", "swerve", "list", "--load", "my_algorithms.py", "--json", cwd=tmp_path))
     assert {"EpsilonGreedy", "Threshold"} <= {row["name"] for row in listed}
     composed = "BWC(Testable(EpsilonGreedy(rate=0.2), length=50), Threshold(margin=0.1))"

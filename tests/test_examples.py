@@ -1,4 +1,4 @@
-"""Every script of examples/ runs as it is, and shows what it is there to show."""
+"""Every script of examples/ runs, and its output shows the promised effect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
 
 
 def numbers(pattern: str, text: str) -> list[float]:
-    """The numbers that a pattern finds, in order."""
+    """Return the numbers that a pattern finds, in order."""
     return [float(found.replace(",", "")) for found in re.findall(pattern, text)]
 
 
@@ -60,7 +60,7 @@ def replay_log(text: str) -> None:
     assert float(gained["swerve"]) > base + 3.0
 
 
-#: What each script must have shown.
+#: By script: a check of its output.
 SHOWN: dict[str, Callable[[str], None]] = {
     one.__name__: one for one in (library_bandit, own_bandit, simulate_shift, serve_and_click, own_signals, replay_log)
 }
@@ -74,7 +74,7 @@ def test_it_runs(script, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert not any(tmp_path.iterdir()), "an example leaves nothing behind"
+    assert not any(tmp_path.iterdir()), "an example must leave no files behind"
     SHOWN[script.stem](done.stdout)
 
 

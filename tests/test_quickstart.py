@@ -1,4 +1,4 @@
-"""What docs/quickstart.md and docs/operations.md show is true: snippets run, commands are there, metrics exist."""
+"""docs/quickstart.md and docs/operations.md are correct: snippets run, commands and metrics exist."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ QUICKSTART, OPERATIONS = ROOT / "docs" / "quickstart.md", ROOT / "docs" / "opera
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """The fenced blocks of a language, "" for those that name none."""
+    """Return the fenced blocks of a language; "" selects blocks without one."""
     fenced = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.S | re.M)
     return [text for name, text in fenced if name == language]
 
 
 def commands(page: Path, word: str) -> list[list[str]]:
-    """The command lines of a page that begin with a word."""
+    """Return the command lines of a page that begin with a word."""
     lines = [line for block in blocks(page, "") for line in block.splitlines()]
     return [shlex.split(line, comments=True) for line in lines if line.startswith(f"{word} ")]
 
@@ -51,7 +51,7 @@ LIBRARY, CLIENT, SIGNALS = blocks(QUICKSTART, "python")
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    """A service that knows the number of the page; a policy that the other tests have compiled."""
+    """A service with the page's number, and with a policy that other tests have compiled."""
     (page,) = (tomllib.loads(block) for block in blocks(QUICKSTART, "toml"))
     assert page["signals"]["numbers"].items() <= SMALL["signals"]["numbers"].items()
     with running(tmp_path_factory.mktemp("quickstart")) as started:
@@ -109,7 +109,7 @@ def test_the_commands_of_the_pages_exist_with_their_options(page):
         assert command is not None, name
         if hasattr(command, "commands"):
             command = command.commands[rest.pop(0)]
-        command.make_context(name, list(rest))  # reads the words; raises for an option that there is none of
+        command.make_context(name, list(rest))  # parses the arguments; raises for an unknown option
 
 
 def test_every_metric_of_the_page_exists_and_every_one_that_exists_is_on_the_page():

@@ -1,4 +1,4 @@
-"""How often is the guess of Testable(UCB1()) wrong? Event-free runs with random click probabilities, all of them one fleet."""
+"""Measures how often the guess of Testable(UCB1()) is wrong: event-free runs with random click probabilities, in one fleet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ N, EPSILON, HORIZON = 5, 0.3, 30_000
 
 @njit(nogil=True)
 def play(params, table, pools, x, chances, word, rounds, available):
-    """`rounds` rounds of every row, row i with the click probabilities chances[i]."""
+    """Play `rounds` rounds of every row, row i with the click probabilities chances[i]."""
     spec = params[0]
     for i in range(len(table)):
         for t in range(rounds):
@@ -33,7 +33,7 @@ def guesses(params, table, plus, minus):
 
 
 def edge(dice: np.random.Generator, runs: int) -> np.ndarray:
-    """One best arm, all others exactly ε below it: the hardest instances with a single best arm."""
+    """Draw one best arm and all others exactly ε below it: the hardest instances with a single best arm."""
     best = dice.uniform(EPSILON, 1.0, (runs, 1))
     chances = np.repeat(best - EPSILON, N, axis=1)
     chances[np.arange(runs), dice.integers(0, N, runs)] = best[:, 0]
@@ -41,12 +41,12 @@ def edge(dice: np.random.Generator, runs: int) -> np.ndarray:
 
 
 def uniform(dice: np.random.Generator, runs: int) -> np.ndarray:
-    """Every click probability from U[0, 1]: near ties, and arms on either side of ε."""
+    """Draw every click probability from U[0, 1]: near ties, and gaps on either side of ε."""
     return dice.random((runs, N))
 
 
 def tied(dice: np.random.Generator, runs: int) -> np.ndarray:
-    """Three arms equally good, two ε below: each optimal arm has fewer plays, and all must be in G⁺."""
+    """Draw three equally good arms and two ε below: each optimal arm has fewer plays, and all must be in G⁺."""
     return np.tile([0.2, 0.2, 0.5, 0.5, 0.5], (runs, 1))
 
 
@@ -54,7 +54,7 @@ FAMILIES = {family.__name__: family for family in (edge, uniform, tied)}
 
 
 def wrong_guesses(c: float, runs: int, family: str = "edge", seed: int = 0) -> int:
-    """Wrong: an optimal arm that is not in G⁺ or is in G⁻, or one with gap ≥ ε that is not in G⁻ or is in G⁺."""
+    """Return which guesses are wrong: an optimal arm outside G⁺ or in G⁻, or an arm with gap ≥ ε outside G⁻ or in G⁺."""
     length = math.ceil(c * N / EPSILON**2 * math.log(HORIZON))
     policy = Testable(UCB1(), length=length, epsilon=EPSILON)
     fleet = Fleet(policy, queries=runs, arms=N, seed=seed)
@@ -66,6 +66,6 @@ def wrong_guesses(c: float, runs: int, family: str = "edge", seed: int = 0) -> i
     gaps = chances.max(axis=1, keepdims=True) - chances
     bits = np.arange(N)
     in_plus, in_minus = plus[:, None] >> bits & 1 == 1, minus[:, None] >> bits & 1 == 1
-    optimal, bad = gaps == 0, gaps >= EPSILON - 1e-12  # what was subtracted above comes back rounded
+    optimal, bad = gaps == 0, gaps >= EPSILON - 1e-12  # the subtraction above rounds
     wrong = (optimal & (~in_plus | in_minus)) | (bad & (~in_minus | in_plus))
     return int(wrong.any(axis=1).sum())

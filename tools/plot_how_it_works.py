@@ -1,4 +1,4 @@
-"""Draw the plots of docs/how-it-works.md from runs with fixed seeds: shift, rectangle, test, alarm, live."""
+"""Draw the plots of docs/how-it-works.md from runs with fixed seeds: shift, rectangle, test, alarm, page, live."""
 
 from __future__ import annotations
 
@@ -269,6 +269,8 @@ def live_service(days: float, shift: float) -> tuple[list[Asked], list[Any]]:
     from swerve.service.config.settings import settings_of
     from swerve.service.config.toml import Document
     from swerve.serving.explain import alarms_of
+    from swerve.serving.messages import Event
+    from swerve.serving.outcomes import Outcome
     from swerve.serving.ranker import Prepared, Ranker
     from swerve.serving.replay import ticket_of
 
@@ -289,10 +291,11 @@ def live_service(days: float, shift: float) -> tuple[list[Asked], list[Any]]:
         now, key = SUNDAY + at, ranker.key_of(query)
         place = ranker.rows.get(key) or ranker.fresh(key, query, ARMS, now)
         decided = ranker.rank([(place, Prepared(key, query, list(NAMES), signals={SIGNALS[2]: float(stories)}))], now)[0]
-        shifted = query == STORMY and at >= shift * DAY
-        wanted = STORY[1 if shifted else 0][1][NAMES.index(decided.ranking[0])]
-        if dice.random() < wanted:
-            ranker.feedback(place, ticket_of(decided, now, ranker.life), decided.ranking[0], now + THINK)
+        wanted = STORY[1 if query == STORMY and at >= shift * DAY else 0][1]
+        events = [Event("click", result=name) for name in read(decided.ranking, wanted, dice)]
+        if events:
+            ticket = ticket_of(decided, ranker.life)
+            ranker.feedback(place, ticket, decided.signed.number, Outcome(0, ticket.seen), events, None, now + THINK)
         if query == STORMY:
             signals = tuple(float(value) for value in place.record.ledger.surprise[: len(SIGNALS)])
             seen.append(Asked(at / DAY, signals, decided.ranking[0]))
@@ -300,6 +303,18 @@ def live_service(days: float, shift: float) -> tuple[list[Asked], list[Any]]:
     return seen, [((alarm.at - SUNDAY) / DAY, alarm) for alarm in reversed(heard)]
 
 
+def read(ranking: list[str], wanted: tuple[float, ...], dice: np.random.Generator) -> list[str]:
+    """Return the clicks of a person who looks at each further result with probability `READ_ON`."""
+    clicked = []
+    for name in ranking:
+        if dice.random() < wanted[NAMES.index(name)]:
+            clicked.append(name)
+        if dice.random() > READ_ON:
+            break
+    return clicked
+
+
+READ_ON = 0.7
 SIGNALS, STORMY = ("volume", "abandonment", "news"), "hurricane"
 
 
@@ -351,6 +366,67 @@ def draw_live() -> None:
     save(figure, "live")
 
 
+#: The page plot: queries, results of each, impressions of each, and the query whose page is drawn.
+PAGE_QUERIES, PAGE_RESULTS, PAGE_ROUNDS, DRAWN_QUERY = 60, 12, 150, 2
+
+
+def draw_page() -> None:
+    """Draw what all queries have learnt of given positions and of slots, and the page of one query with its explored result."""
+    from swerve.core.examination import EXAMINATION, PBM, SLOTS, UBM
+    from swerve.policies.swerve.examination import looks_at, rank_mean
+
+    dice = np.random.default_rng(5)
+    rates = dice.uniform(0.02, 0.25, (PAGE_QUERIES, PAGE_RESULTS))
+    rates[np.arange(PAGE_QUERIES), dice.integers(PAGE_RESULTS, size=PAGE_QUERIES)] = dice.uniform(0.4, 0.7, PAGE_QUERIES)
+    given = np.argsort(-(rates + dice.normal(0.0, 0.12, rates.shape)), axis=1)  # the engine knows them with an error
+    policy = swerve.Listed()
+    fleet = swerve.PageFleet(policy, queries=PAGE_QUERIES, arms=PAGE_RESULTS, features=1, seed=4)
+    before = [rank_mean(policy.order_results, fleet.pools[0].pages, rank) for rank in range(PAGE_RESULTS)]
+    explored: tuple[list[int], list[int]] = [], []
+    for t in range(PAGE_ROUNDS):
+        for query in range(PAGE_QUERIES):
+            test = fleet.table[query]["bandit"]["test"]
+            means = (1.0 + test["old_total"] + test["new_total"]) / (2.0 + test["old_plays"] + test["new_plays"])
+            page = fleet.order(query, given[query].tolist(), [dice.uniform(0.0, 0.3)], now=float(t))
+            by_mean = sorted(given[query].tolist(), key=lambda arm: -float(means[arm]))
+            looked = dice.random(len(page.arms)) < EXAMINATION[PBM, : len(page.arms), 0]
+            clicks = [slot for slot, arm in enumerate(page.arms) if looked[slot] and dice.random() < rates[query, arm]]
+            fleet.respond(query, page, clicks)
+            rose = [by_mean.index(arm) - slot for slot, arm in enumerate(page.arms)]
+            if query == DRAWN_QUERY and t >= PAGE_ROUNDS // 3 and max(rose) >= 3 and not explored[0]:
+                explored, chances = (page.arms, by_mean), [float(mean) for mean in means]
+    pages = fleet.pools[0].pages
+    figure, (prior, looks, one) = plt.subplots(1, 3, figsize=(13, 4.2))
+    positions = np.arange(1, PAGE_RESULTS + 1)
+    after = [rank_mean(policy.order_results, pages, rank) for rank in range(PAGE_RESULTS)]
+    truth = np.take_along_axis(rates, given, axis=1).mean(axis=0)
+    for values, colour, words in ((before, GREY, "first guess"), (after, COLOURS[0], "learnt"), (truth, RED, "true")):
+        prior.plot(positions, values, color=colour, marker="o", ms=4, label=words)
+    tidy(prior, xlabel="position in the given order", ylabel="click probability", ylim=(0, None))
+    prior.set_title("the prior: what a given position is worth", fontsize=11, loc="left")
+    slots = np.arange(1, SLOTS + 1)
+    found = [looks_at(policy.examination_plays, pages, slot, -1) for slot in range(SLOTS)]
+    for values, colour, words in (
+        (EXAMINATION[UBM, :, 0], GREY, "first guess"),
+        (found, COLOURS[0], "learnt"),
+        (EXAMINATION[PBM, :, 0], RED, "true"),
+    ):
+        looks.plot(slots, values, color=colour, marker="o", ms=4, label=words)
+    tidy(looks, xlabel="slot", ylabel="share of people who look", ylim=(0, 1.05))
+    looks.set_title("the examination: who looks at which slot", fontsize=11, loc="left")
+    for axes in (prior, looks):
+        axes.legend(frameon=False, fontsize=9)
+    shown, by_mean = explored
+    moved = max(shown, key=lambda arm: by_mean.index(arm) - shown.index(arm))
+    colours = [COLOURS[1] if arm == moved else COLOURS[0] for arm in shown]
+    one.barh(slots[: len(shown)], [chances[arm] for arm in shown], color=colours)
+    one.invert_yaxis()
+    tidy(one, xlabel="posterior mean of the click probability", ylabel="slot")
+    one.set_title("one page: sorted, with one result explored", fontsize=11, loc="left")
+    save(figure, "page")
+    print(f"  the explored result is at position {shown.index(moved) + 1}; by its mean it would be {by_mean.index(moved) + 1}")
+
+
 def main(only: list[str]) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     lives = {
@@ -370,6 +446,8 @@ def main(only: list[str]) -> None:
         draw_test(paper)
     if not only or "alarm" in only:
         draw_alarm()
+    if not only or "page" in only:
+        draw_page()
     if not only or "live" in only:
         draw_live()
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from swerve.client.client import AsyncClient, Client
     from swerve.core.errors import SpecError, SwerveError
     from swerve.core.fleet import Decision, Decisions, Fleet
+    from swerve.core.page_fleet import PageFleet
     from swerve.core.spec import Spec
     from swerve.detectors import BOCPD, CUSUM, GLR, MUCB, Blind, Split, Watcher
     from swerve.environments import (
@@ -74,6 +75,7 @@ _WHERE = {
     "FalsePositives": "swerve.environments",
     "Finite": "swerve.classifiers",
     "Fleet": "swerve.core.fleet",
+    "PageFleet": "swerve.core.page_fleet",
     "Forced": "swerve.bandits",
     "GLR": "swerve.detectors",
     "guesses": "swerve.bandits",
@@ -150,6 +152,7 @@ __all__ = [
     "Never",
     "Oracle",
     "OutsideClass",
+    "PageFleet",
     "Pages",
     "Patient",
     "QuantileBox",

@@ -1,4 +1,4 @@
-"""What the tests of bandits for pages share: a query's row, played page by page by the kernels' source, uncompiled."""
+"""Helper of the tests of bandits for result pages: a query's row, played page by page with uncompiled kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from swerve.core.tables import pool_dtype, row_dtype
 
 
 class Desk:
-    """One query under a policy for pages. `page` begins a round, `click` tells which slots of the last page were clicked."""
+    """One query under a policy for result pages. `page` begins a round; `click` reports the clicked slots of the last page."""
 
     def __init__(self, policy, arms, slots, seed=1):
         self.policy, self.arms = policy, arms
@@ -43,7 +43,7 @@ class Desk:
         return self.slots[:filled].tolist()
 
     def show(self, arms):
-        """Show this page, whatever the policy would do."""
+        """Show this page instead of the policy's own."""
         self.settle()
         self.number += 1
         self.before = 0

@@ -1,4 +1,4 @@
-"""CascadeKL-UCB, CascadeTS and dcmKL-UCB: what they count, and the published regret."""
+"""CascadeKL-UCB, CascadeTS and dcmKL-UCB: their counts, and the published regret."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def test_slots_below_the_last_click_that_counts_are_not_evidence(policy, read):
     assert total == [0, 1, 0, 1, 0][:read] + [0] * (5 - read)
     page = desk.page()
     before = desk.row.plays.copy()
-    desk.settle()  # no click: all of it was read
+    desk.settle()  # no click: the whole page was read
     assert [int(desk.row.plays[arm] - before[arm]) for arm in page] == [1] * 5
 
 
 def test_bounds_are_those_of_kl_ucb():
-    """Against bisection on the definition: n kl(mean, q) ≤ ln t + 3 ln ln t."""
+    """Bounds equal those found by bisection of the definition: n kl(mean, q) ≤ ln t + 3 ln ln t."""
     desk = Desk(CascadeKLUCB(), 4, 4)
     for t in range(40):
         page = desk.page()
@@ -70,7 +70,7 @@ def test_regret_on_a_stationary_cascade_is_below_the_published_bound_and_logarit
 
 
 def test_several_clicks_teach_dcm_faster():
-    """With several clicks a page the cascade wastes what lies below the first."""
+    """With several clicks per page, a cascade model ignores everything below the first click."""
     problem = Pages(queries=4, impressions=16_000, clicks="dcm", results=8, slots=5, events_low=0, events_high=0)
     ours, cascade = (simulate(policy, problem, runs=4, points=1).regret.mean() for policy in (DCMKLUCB(), CascadeKLUCB()))
     assert ours < 0.9 * cascade

@@ -1,4 +1,4 @@
-"""Discounting against twins and a peer, and its numbers after very many plays."""
+"""Discounting against twins and another library, and its numbers after very many plays."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_an_arm_that_was_never_played_or_is_long_forgotten_comes_first():
     assert [fleet.select(0).arm for _ in range(3)] == [0, 1, 2]
     for _ in range(5000):
         fleet.select(0, available=0b101)
-    assert fleet.table[0].mass[1] == 0.0  # vanished
+    assert fleet.table[0].mass[1] == 0.0  # underflowed to 0
     assert fleet.select(0).arm == 1
 
 

@@ -65,10 +65,10 @@ def test_weights_that_grow_without_end_are_scaled():
 
 
 def test_a_new_arm_is_no_outlier_whatever_the_scale_of_the_weights():
-    """Only ratios matter: an arm that takes another's place must not start 10⁹⁰ times above or below the rest."""
+    """Only ratios matter: an arm that replaces another must not start 10⁹⁰ times above or below the others."""
     for scale in (1e-90, 1.0, 1e90):
         fleet = Fleet(EXP3S(), queries=1, arms=3)
-        fleet.select(0)  # what was on offer last is what an average is over
+        fleet.select(0)  # a new arm starts at the average over the last offer
         fleet.table[0].weight[:3] = scale * np.array([1.0, 2.0, 3.0])
         fleet.evict(0, 1)
         weight = fleet.table[0].weight[:3] / scale

@@ -24,7 +24,7 @@ def test_equals_the_twin_round_by_round(order, ways):
 @pytest.mark.parametrize(("order", "slack"), [("cycle", 0.002), ("random", 0.02)])
 @pytest.mark.parametrize("rate", [0.05, 0.4, 1.0])
 def test_every_arm_gets_its_share(order, slack, rate):
-    """A bandit that would always play arm 0 (the only one that is ever clicked): the others get rate / K each."""
+    """The bandit would always play arm 0, the only one that is ever clicked: the others get rate / K each."""
     rounds = 4000
     fleet = Fleet(Forced(UCB1(alpha=1e-9), rate, order), queries=1, arms=4)
     count = np.zeros(4)
@@ -53,7 +53,7 @@ def test_the_rate_grows_with_the_root_of_the_number_of_starts():
 
 
 def test_a_bandit_that_keeps_the_odds_of_the_round_stays_sound():
-    """EXP3.S divides by the probability of what it was shown to play: a forced arm needs one too."""
+    """EXP3.S divides by the probability of the arm that was played, so a forced arm needs one too."""
     fleet = Fleet(Forced(EXP3S(), 0.5), queries=1, arms=3)
     for _ in range(300):
         decision = fleet.select(0)

@@ -1,4 +1,4 @@
-"""Thompson sampling on pages: the credit of a skip, and what it amounts to."""
+"""Thompson sampling on result pages: the credit of a skip, and the estimates that follow from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ATTRACTION = [0.6, 0.3, 0.2, 0.5, 0.1, 0.3]
 
 @pytest.mark.parametrize("model", CLICKS)
 def test_whole_counts_estimate_the_attractiveness_of_every_slot(model):
-    """One page, shown over and over: clicks ÷ plays of each arm go to its attractiveness, whatever its slot."""
+    """One page is shown repeatedly: clicks ÷ plays of each arm converge to its attractiveness, in any slot."""
     desk = Desk(ListThompson(clicks=model), 6, 6)
     for t in range(1, 4001):
         desk.show(range(6))
@@ -33,7 +33,7 @@ def test_whole_counts_estimate_the_attractiveness_of_every_slot(model):
 
 
 def test_a_skip_is_a_play_with_the_probability_that_people_looked():
-    """At a fixed posterior: γ(1 − â)/(1 − γâ) of the skips count."""
+    """With a fixed posterior, a share γ(1 − â)/(1 − γâ) of the skips counts."""
     counted = 0
     seen = float(EXAMINATION[0, 4, 0])
     for seed in range(600):

@@ -1,4 +1,4 @@
-"""What bandits for pages share: the open page, and pages by score."""
+"""Common parts of bandits for result pages: the open page, and pages by score."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_an_arm_forgotten_under_an_open_page_gets_none_of_its_clicks(policy):
 
 @EVERY
 def test_after_a_restart_a_policy_plays_as_at_first(policy):
-    """Apart from its random stream, nothing is left."""
+    """A restart leaves nothing but the random stream."""
     desk, fresh = Desk(policy, 6, 4), Desk(policy, 6, 4)
     for _ in range(30):
         desk.page()

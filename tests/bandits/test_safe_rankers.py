@@ -17,13 +17,13 @@ ATTRACTION = [0.7, 0.5, 0.35, 0.2, 0.1, 0.05]
 
 
 def wrong_pairs(order):
-    """Pairs of arms, of which the lower number is the better one, that stand the wrong way round."""
+    """Return the pairs of arms in the wrong order, where the lower number is the better arm."""
     return sum(order[i] > order[j] for i in range(len(order)) for j in range(i + 1, len(order)))
 
 
 @pytest.mark.parametrize("model", ["ubm", "pbm", "dcm", "cascade"])
 def test_bubble_rank_is_safe_and_sorts(model):
-    """Li et al., Lemma 6: a page never has more than K/2 wrong pairs above the given order's. In the end the order is right."""
+    """Li et al., Lemma 6: a page has at most K/2 more wrong pairs than the given order. In the end the order is right."""
     given = [1, 0, 2, 4, 3, 5]
     desk = Desk(BubbleRank(delta=1e-3), 6, 6)
     for t in range(1, 6001):
@@ -44,7 +44,7 @@ def test_bubble_rank_swaps_only_neighbours_in_turns():
             if slot < 5 and page[slot] == order[slot + 1]:
                 swapped[t % 2].add(slot)
                 order[slot], order[slot + 1] = order[slot + 1], order[slot]
-        assert page == order[:5], "nothing but pairs of neighbours"
+        assert page == order[:5], "only neighbours are exchanged"
     assert swapped == {0: {0, 2, 4}, 1: {1, 3}}
 
 
@@ -116,7 +116,7 @@ def test_top_rank_ends_without_regret_on_any_click_model():
 
 
 def test_ranked_bandits_learn_each_slot_on_its_own():
-    """Two intents that share no result: the second slot learns what those want whom the first did not serve."""
+    """Two intents that share no result: the second slot learns the wish of the people whom the first slot did not serve."""
     wants = [{0}, {1}]
     desk, dice = Desk(RankedThompson(), 4, 2), random.Random(4)
     for _ in range(1500):

@@ -1,4 +1,4 @@
-"""The guess: against a recount of the history at any round, at round L, and against the truth."""
+"""The guess: against a recount of the history at any round and at round L, and against the truth."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from swerve.core.contract import guess, played
 
 def same_guess(fleet, twin, now):
     if played(fleet.policy, fleet.table[0]) < fleet.policy.length:
-        return  # only from round L on does the copy of the counts at ⌊L/2⌋ stand for "the last half"
+        return  # the copy of the counts at ⌊L/2⌋ is "the last half" only from round L on
     plus, minus = guess(fleet.policy, fleet.table[0])
     assert (int(plus), int(minus)) == tuple(map(mask_of, twin.bandit.guess())), f"round {now}"
 
@@ -105,7 +105,7 @@ def test_a_guess_needs_arms_and_a_shift_it_can_see(n, epsilon, words):
 
 @pytest.mark.parametrize("family", ["edge", "uniform"])
 def test_at_four_times_the_length_guesses_are_right(family):
-    """(L, ε)-testable at L = 4·n/ε²·ln T. The full count, and how it fails for shorter tests, is the slow test's."""
+    """(L, ε)-testable at L = 4·n/ε²·ln T. The slow test has the full count, and shorter lengths, which fail."""
     assert math.ceil(4 * 5 / 0.3**2 * math.log(30_000)) == 2291
     assert wrong_guesses(4.0, 2500, family) <= 1
 

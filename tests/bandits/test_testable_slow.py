@@ -24,7 +24,7 @@ def test_longer_tests_fail_less(family):
 
 
 def test_several_best_arms_need_longer_tests():
-    """c = 4 is measured with one best arm. Three equal ones share the plays: still ε/4 apart in a few percent."""
+    """c = 4 was measured with one best arm. Three equal arms share the plays, and still differ by ε/4 in a few percent."""
     at_four, at_eight = (wrong_guesses(c, RUNS, "tied") for c in (4.0, 8.0))
     assert 0.01 * RUNS < at_four < 0.05 * RUNS
     assert at_eight < 0.01 * RUNS

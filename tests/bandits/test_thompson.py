@@ -36,11 +36,11 @@ def test_plays_each_arm_with_the_probability_that_it_is_the_best():
 
 
 def test_a_weak_prior_is_no_trap():
-    """A gamma of a tiny shape underflows to zero, and zero over zero is no probability."""
+    """A gamma draw of a tiny shape underflows to zero, and 0/0 is not a probability."""
     fleet = Fleet(Thompson(a=1e-4, b=1e-4), queries=1, arms=3)
     for _ in range(200):
         decision = fleet.select(0)
         if decision.arm == 1:
             fleet.reward(0, decision)
-    assert decision.arm == 1  # the only one that was ever clicked
+    assert decision.arm == 1  # the only arm that was ever clicked
     assert np.isfinite(fleet.table[0].click_scale[:3]).all()

@@ -53,7 +53,7 @@ def test_64_arms_reach_the_sign_bit():
 def test_millions_of_plays():
     fleet = Fleet(UCB1(), queries=1, arms=5)
     row = fleet.table[0]
-    plays = np.array([3_000_000_000, 2_000_000, 1_500_000, 1_000_001, 1_000_000])  # more than 31 bits hold
+    plays = np.array([3_000_000_000, 2_000_000, 1_500_000, 1_000_001, 1_000_000])  # beyond 31 bits
     means = np.array([0.3, 0.3, 0.300001, 0.3002, 0.3001])
     row.t = plays.sum()
     row.plays[:5] = plays

@@ -1,4 +1,4 @@
-"""Sliding windows against twins and a peer."""
+"""Sliding windows against twins and another library."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def clothed(bandit):
 @pytest.mark.parametrize("window", [1, 30, 1000])
 def test_sw_ucb_equals_the_twin_round_by_round(window, ways):
     if window == 1:
-        ways = {**ways, "delay": 0}  # a click that comes after the window has passed is not learnt, which a duel does not expect
+        ways = {**ways, "delay": 0}  # a click that comes after its window is not learnt, which a duel does not expect
     check_duel(Fleet(SWUCB(window, 0.8), queries=1, arms=4), clothed(forgetting.SWUCB(4, window, 0.8)), 300, seed=3, **ways)
 
 
@@ -52,7 +52,7 @@ def test_only_the_window_counts():
         fleet.reward(0, decision, value)
     row = fleet.table[0]
     assert [int(plays_of(spec, row, arm)) for arm in (0, 1)] == [2, 4]
-    assert [float(mean_of(spec, row, arm)) for arm in (0, 1)] == [0.5, 0.0]  # one of five ones is left, and the zero
+    assert [float(mean_of(spec, row, arm)) for arm in (0, 1)] == [0.5, 0.0]  # one of five clicks is left, and the skip
 
 
 def test_a_click_for_a_play_that_has_left_the_window_is_dropped():

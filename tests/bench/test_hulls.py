@@ -1,4 +1,4 @@
-"""The hull beside SciPy: questions with known answers, and what happens without SciPy."""
+"""The hull beside SciPy: questions with known answers, and the benchmark without SciPy."""
 
 import math
 import sys
@@ -12,7 +12,7 @@ TINY = kernels.Effort(repeats=2, rounds=2_000, pairs=40, batches=2, batch=6, sta
 
 
 def test_questions_lie_where_they_should():
-    """Distances by another method: a smooth minimiser over the simplex, weights as normalised squares."""
+    """Checks distances by another method: smooth minimisation over the simplex, with weights as normalised squares."""
     asked = hulls.questions(9)
     for x, positive in zip(asked.contexts, asked.positive, strict=True):
 

@@ -1,4 +1,4 @@
-"""The benchmark measures what it says: fair turns, a C loop that is UCB1, our real loop, and rows that hold their bars."""
+"""The benchmark measures what it states: fair turns, UCB1 in C, the real loop, and rows with their bars."""
 
 import itertools
 import json
@@ -15,7 +15,7 @@ from swerve.environments import workload
 from swerve.policies import Swerve
 from swerve.simulate import simulate
 
-Fleet = kernels.Fleet  # some tests put a spy in its place
+Fleet = kernels.Fleet  # some tests replace it
 CHANCES = [0.1, 0.3, 0.25, 0.55, 0.5]
 MASK = (1 << 64) - 1
 TINY = kernels.Effort(repeats=2, rounds=2_000, pairs=40, batches=2, batch=6, starts=1, colds=1, queries=1)
@@ -61,7 +61,7 @@ def c(tmp_path_factory):
 
 
 def xoshiro(seed):
-    """Blackman and Vigna's xoshiro256++, started by splitmix64: uniform numbers, written from their description."""
+    """Yield uniform numbers of Blackman and Vigna's xoshiro256++, seeded by splitmix64, written from their description."""
     state = []
     for _ in range(4):
         seed = (seed + 0x9E3779B97F4A7C15) & MASK
@@ -105,7 +105,7 @@ def test_the_c_loops_are_ucb1(c, loop, seed):
     got = getattr(c, loop)(5_000, CHANCES, seed)
     assert (got.clicks, got.plays) == (clicks, plays)
     assert got.regret == pytest.approx(regret, rel=1e-12)
-    assert min(plays) > 20  # all arms were in play: agreement means something
+    assert min(plays) > 20  # all arms were played, so that the agreement is meaningful
 
 
 def test_the_python_loop_is_ucb1():
@@ -137,7 +137,7 @@ def test_no_headers(monkeypatch, tmp_path):
 
 # --- timing -----------------------------------------------------------------------------------------------------------
 class Machine:
-    """A clock that moves when work is done, on a machine whose speed differs from turn to turn."""
+    """A clock that advances with work, on a machine whose speed differs from turn to turn."""
 
     def __init__(self, *slowness):
         self.now, self.log, self.slowness = 0.0, [], itertools.cycle(slowness)
@@ -161,7 +161,7 @@ class Machine:
 
 
 def test_turns_are_interleaved_and_paired():
-    machine = Machine(1.0, 1.0, 50.0, 3.0)  # the first is the warm-up's
+    machine = Machine(1.0, 1.0, 50.0, 3.0)  # the first turn is the warm-up
     yardstick = machine.contender("c", 2.0, units=10, new_turn=True)
     ticks = []
     got = timing.interleave(yardstick, [machine.contender("a", 5.0, units=4)], 3, machine.clock, ticks.append)["a"]
@@ -169,7 +169,7 @@ def test_turns_are_interleaved_and_paired():
     assert ticks == [1, 2, 3]
     assert got.reference == pytest.approx([2.0, 100.0, 6.0])
     assert got.own == pytest.approx([5.0, 250.0, 15.0])
-    assert got.ratio == pytest.approx(2.5)  # however slow the machine was, turn by turn
+    assert got.ratio == pytest.approx(2.5)  # at any speed of the machine in each turn
     assert (got.value, got.reference_value) == pytest.approx((15.0, 6.0))
 
 
@@ -195,7 +195,7 @@ def test_bars():
     assert rows.row("step-api", 1.0, "pairs/s", "fastest peer (river)", 1.99).ok is False
     assert rows.row("step-api", 1.0, "pairs/s", "fastest peer (river)", 2.0).ok is True
     assert rows.row("step-api", 1.0, "pairs/s", "fastest peer (none installed)", None).ok is None
-    assert rows.row("hull-predict-d10-n300", 20.0, "µs", "SciPy nnls", 0.01).ok is False  # under 20, not 20
+    assert rows.row("hull-predict-d10-n300", 20.0, "µs", "SciPy nnls", 0.01).ok is False  # the bar is below 20
     assert rows.against_bar("state-bwc", 641, "B").ok is False
     assert rows.row("klucb-loop", 1.0, "ns/round", "UCB1 loop", 99.0).ok is None
 
@@ -204,7 +204,7 @@ def check_rows(got):
     names = [line.name for line in got]
     assert len(set(names)) == len(names)
     assert set(names) == NAMES | BESIDE
-    assert set(rows.BARS) <= set(names)
+    assert set(rows.KERNEL_BARS) <= set(names)
     table = {line["name"]: line for line in json.loads(json.dumps([line.as_dict() for line in got]))}
     for name, line in table.items():
         assert list(line) == ["name", "value", "unit", "reference", "ratio", "bar", "ok", "note"]
@@ -212,7 +212,7 @@ def check_rows(got):
         assert line["reference"]
         assert (line["value"] is None) == line["note"].endswith("is not installed")
         assert line["value"] is None or line["value"] > 0
-        assert (name in rows.BARS) == bool(line["bar"])
+        assert (name in rows.KERNEL_BARS) == bool(line["bar"])
     for name in NAMES - {"step-api"}:
         assert table[name]["ratio"] > 0
         assert isinstance(table[name]["ok"], bool)
@@ -224,12 +224,12 @@ def check_rows(got):
 
 
 def test_a_whole_run(monkeypatch):
-    """Everything but what takes long to compile: one bandit stands in for all, and new processes are not started."""
+    """A run without long compilations: one bandit instead of all, and no new processes."""
     simulated, starts, said = kernels.simulated, [], []
     monkeypatch.setattr(kernels, "simulated", lambda name, *_: simulated(name, UCB1(), kernels.one_query(500)))
     monkeypatch.setattr(kernels, "first_decision", lambda cache, policy="": starts.append(cache.name) or 4.0 / len(starts))
     check_rows(kernels.run_kernels(effort=TINY, progress=said.append))
-    # the last two find what the first of their name compiled
+    # the last two reuse the code that the first compiled
     assert starts == ["cache-0", "cache-hull", "cache-swerve", "cache-0", "cache-swerve"]
     assert "loops beside C 2/2" in said
 
@@ -245,7 +245,7 @@ def test_quick_is_less_work():
     assert kernels.FULL.repeats >= 7
 
 
-# --- what is measured -------------------------------------------------------------------------------------------------
+# --- contenders -------------------------------------------------------------------------------------------------------
 def test_our_loop_is_the_simulation(c):
     traffic = kernels.one_query(4_000)
     contender = kernels.simulated("ucb1-loop", UCB1(), traffic)
@@ -253,12 +253,12 @@ def test_our_loop_is_the_simulation(c):
     run = simulate(UCB1(), traffic, runs=1).runs[0]
     assert contender.units == tally["rounds"] == 4_000
     assert (tally["regret"], tally["clicks"]) == (run.regret[-1], run.clicks[-1])
-    again = contender.prepare()()[0]  # a second turn starts afresh
+    again = contender.prepare()()[0]  # a second turn starts from the beginning
     assert again == tally
 
 
 def test_ours_and_c_do_the_same_job(c):
-    """Same probabilities and index, other clicks: regrets agree up to luck."""
+    """The same probabilities and index, but other clicks: regrets agree up to random variation."""
     traffic = kernels.one_query(30_000)
     ours = float(kernels.simulated("ucb1-loop", UCB1(), traffic).prepare()()[0]["regret"])
     chances = kernels.world(traffic, 0).chances[0]
@@ -282,8 +282,8 @@ def test_a_batch_is_a_decision_and_its_reward_per_row(monkeypatch):
     monkeypatch.setattr(kernels, "Fleet", lambda *args, **kwargs: made.append(Fleet(*args, **kwargs)) or made[-1])
     contender = kernels.batched("batch-api", 3)
     contender.prepare()()
-    assert contender.units == 3 * kernels.BATCH == made[0].table["plays"].sum()
-    assert made[0].table["total"].sum() == 1.5 * kernels.BATCH
+    assert contender.units == 3 * kernels.QUERIES_PER_CALL == made[0].table["plays"].sum()
+    assert made[0].table["total"].sum() == 1.5 * kernels.QUERIES_PER_CALL
 
 
 def test_state_is_what_a_fleet_holds():
@@ -304,7 +304,7 @@ def test_swerve_is_measured_beside_thompson_sampling_on_the_same_traffic(monkeyp
     got = kernels.swerve_rows(kernels.QUICK._replace(repeats=3), lambda text: None)
     for line, (yardstick, own) in zip(got, zip(made[::2], made[1::2], strict=True), strict=True):
         assert yardstick[2] == own[2]
-        assert (own[1], own[3]) == (Swerve, None)  # contexts are drawn because it reads them
+        assert (own[1], own[3]) == (Swerve, None)  # contexts are drawn, because Swerve reads them
         assert yardstick[1] is Thompson
         assert line.name == own[0]
     assert [yardstick[3] for yardstick in made[::2]] == [True, True, False]
@@ -325,7 +325,7 @@ def test_contexts_are_drawn_for_who_reads_them_unless_told_otherwise(monkeypatch
     traffic = kernels.traffic(600, 3)
     runs = [kernels.simulated("x", UCB1(), traffic, see).prepare()()[0] for see in (None, True, False)]
     assert seen == [False, True, False]
-    assert runs[0] == runs[1] == runs[2]  # contexts cost time, and change nothing for who does not read them
+    assert runs[0] == runs[1] == runs[2]  # contexts cost time, and change nothing for a policy that does not read them
 
 
 def test_a_failing_start_is_said_in_one_line(monkeypatch, tmp_path):
@@ -340,7 +340,7 @@ def loop_of(cost):
 
 
 def test_the_fastest_peer_is_found_on_an_uneven_machine():
-    """Its first two turns are so slow that a run of tries of one after the other would name the wrong one."""
+    """The first two turns are so slow that timing one peer after the other would name the wrong one."""
     machine = Machine(1.0, 9.0, 9.0, 1.0)
     there = {"slow": machine.contender("slow", 5.0, new_turn=True), "fast": machine.contender("fast", 4.0)}
     assert peers.fastest(there, 3, machine.clock) == "fast"

@@ -1,4 +1,4 @@
-"""The load sends what it says, at the rate it says, and counts what a caller would have waited for."""
+"""The load sends the stated requests at the stated rate, and counts the full wait of a caller."""
 
 import contextlib
 import itertools
@@ -16,7 +16,7 @@ REQUEST = b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi"
 
 
 class Responder:
-    """A server of few words: the n-th request, of whatever connection, gets `answer(n)`."""
+    """A minimal server: the n-th request, of any connection, gets `answer(n)`."""
 
     def __init__(self, answer):
         self.answer, self.count, self.seen, self.lock = answer, 0, [], threading.Lock()
@@ -36,7 +36,7 @@ class Responder:
             thread.start()
 
     def talk(self, line):
-        with line, contextlib.suppress(ConnectionError):  # a load that fails hangs up
+        with line, contextlib.suppress(ConnectionError):  # a failing load closes the connection
             while data := line.recv(65536):
                 with self.lock:
                     number, self.count = self.count, self.count + 1
@@ -99,7 +99,7 @@ def test_a_rate_is_kept():
 
 
 def test_who_waits_behind_a_slow_answer_is_counted_as_waiting():
-    """One connection, a request due every 5 ms, the first answered after 200 ms: the ones behind it were due all the while."""
+    """One connection, a request due every 5 ms, the first answered after 200 ms: the following requests were due meanwhile."""
 
     def once_slow(number):
         if number == 0:
@@ -109,4 +109,4 @@ def test_who_waits_behind_a_slow_answer_is_counted_as_waiting():
     with Responder(once_slow) as server:
         turn = drive(server.port, itertools.repeat(REQUEST, 40), 1, 5.0, rate=200.0)
     assert turn.answers == 40
-    assert turn.p50 > 0.05  # half of them were due before the first answer came; sent late, each alone would take a millisecond
+    assert turn.p50 > 0.05  # half were due before the first answer; measured from their sending, each would take a millisecond

@@ -1,4 +1,4 @@
-"""Open pages of the service's benchmark: they read what they are sent, and say so when there is nothing to read."""
+"""Open pages of the service's benchmark: they read their messages, and raise if there are none."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def test_all_of_them_read(tmp_path):
             assert set(site.hub._watches) == {"what is 000000", "what is 000001"}
             for _ in range(3):
                 site.do(site.hub.tick)
-            until(lambda: pages.messages >= 36)  # a sample, and a query that nobody has asked
-            assert pages.messages <= 36 + 18  # hello, history and the query, where they did not come with the head
+            until(lambda: pages.messages >= 36)  # a sample, and a query that was never asked
+            assert pages.messages <= 36 + 18  # hello, history and the query, if they did not arrive with the head
         until(lambda: site.do(lambda: len(site.hub.readers)) == 0)
 
 
 def test_a_server_without_live_events_is_said(tmp_path):
     with (
         echo("starlette", tmp_path) as server,
-        pytest.raises(SwerveError, match=r"gave no live events: HTTP/1\.1 404"),
+        pytest.raises(SwerveError, match=r"gave no live stream: HTTP/1\.1 404"),
         Pages(server.port, 2, ["q"]),
     ):
         pass

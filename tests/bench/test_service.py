@@ -1,4 +1,4 @@
-"""The service's benchmark runs the real servers and gives the rows that its page names."""
+"""The service's benchmark runs the real servers and returns the rows that docs/bench.md names."""
 
 import json
 import re
@@ -69,23 +69,23 @@ def test_a_folder_that_is_not_there(tmp_path):
 
 def test_every_bar_is_on_the_page():
     page = PAGE.read_text(encoding="utf-8").split("## The service", 1)[1]
-    for name, bar in service.BARS.items():
+    for name, bar in service.SERVICE_BARS.items():
         (line,) = re.findall(rf"^\| `{name}` \|.*$", page, re.MULTILINE)
         assert f"{bar.sense} {bar.limit:,g}" in line
 
 
 @pytest.mark.slow
 def test_a_whole_run(tmp_path):
-    """Slow: the service compiles its policy for four capacities when nothing is cached."""
+    """Slow: without a cache, the service compiles its policy for four capacities."""
     rows = {row.name: row for row in service.run_service(store=tmp_path, effort=TINY)}
-    assert set(service.BARS) <= set(rows)
+    assert set(service.SERVICE_BARS) <= set(rows)
     page = PAGE.read_text(encoding="utf-8").split("## The service", 1)[1]
     for row in rows.values():
         assert f"`{row.name}`" in page
         assert row.value is not None and row.value > 0
-        assert (row.ok is None) == (row.name not in service.BARS)
+        assert (row.ok is None) == (row.name not in service.SERVICE_BARS)
     assert rows["rank"].ratio == pytest.approx(rows["rank"].value / rows["echo-rank"].value, rel=0.01)
     assert rows["rank-batch"].value > rows["rank"].value
     assert rows["disk"].ratio > 1.0
-    assert list(tmp_path.iterdir()) == []  # stores are removed again
+    assert list(tmp_path.iterdir()) == []  # temporary stores are removed
     json.dumps([row.as_dict() for row in rows.values()])

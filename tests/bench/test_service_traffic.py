@@ -1,4 +1,4 @@
-"""The benchmark's requests are what its page says: Zipf, ten candidates, four numbers, sessions that come back."""
+"""The benchmark's requests are as docs/bench.md says: Zipf, ten candidates, four numbers, returning sessions."""
 
 import itertools
 import json
@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from swerve.bench.service_traffic import BATCH, SIGNALS, Traffic
+from swerve.bench.service_traffic import BATCH_ENTRIES, SIGNALS, Traffic
 
 schemas = pytest.importorskip("swerve.service.http.schemas", reason="the service's packages are not installed")
 messages = pytest.importorskip("swerve.serving.messages")
@@ -50,4 +50,4 @@ def test_one_request_in_four_is_of_a_session_that_asked_before():
 def test_batches_hold_the_next_requests():
     one, other = Traffic(30), Traffic(30)
     batch = next(one.batches()).partition(b"\r\n\r\n")[2]
-    assert json.loads(batch) == [json.loads(body) for body in bodies(other, BATCH)]
+    assert json.loads(batch) == [json.loads(body) for body in bodies(other, BATCH_ENTRIES)]

@@ -1,4 +1,4 @@
-"""The figures of docs/signals.md, the small ones at once and the rest slowly; and series from files."""
+"""The figures of docs/signals.md, the quick ones always and the others in slow tests; and series from files."""
 
 import datetime
 import json
@@ -41,15 +41,15 @@ def test_news_that_change_by_the_hour_are_quiet_and_a_jump_is_heard_once():
 
 
 def test_without_the_dispersion_term_wild_noise_raises_alarms():
-    """The term is what lets one threshold serve busy queries, too."""
-    wild = [signals.on_noise(Senses(overdispersion=spread), 100, 5, 4, signals.WILD)[0] for spread in (0.0, 0.1)]
+    """Because of this term, one threshold also serves busy queries."""
+    wild = [signals.on_noise(Senses(overdispersion=spread), 100, 5, 4, signals.WILD_DEVIATION)[0] for spread in (0.0, 0.1)]
     assert wild[0] > 1.0
     assert wild[1] <= 0.1
 
 
 def write_series(folder, bursts):
-    """Five weeks of 100 mentions in five minutes, ten times as many in the bursts (hours)."""
-    place = folder / signals.FOLDER
+    """Write five weeks of 100 mentions per five minutes, and ten times as many during the bursts (in hours)."""
+    place = folder / signals.SERIES_FOLDER
     place.mkdir()
     begin = datetime.datetime(2026, 1, 5)
     windows = {}
@@ -68,16 +68,18 @@ def write_series(folder, bursts):
 
 def test_series_from_files(tmp_path):
     folder = write_series(tmp_path, {"A": [400.0, 700.0], "B": [500.0]})
-    series = signals.recorded(folder / signals.FOLDER)
+    series = signals.recorded(folder / signals.SERIES_FOLDER)
     assert [len(one.bursts) for one in series] == [2, 1]
     assert series[0].counts.max() == 1000.0
     found, alarms, elsewhere = signals.on_records(Senses(), series, 20.0, 0)
     assert found == 1.0
     assert alarms == 1.0
     assert elsewhere == 0.0
-    (folder / signals.FOLDER / "Twitter_volume_B.csv").write_text("timestamp,value\n2026-01-05 00:00:00,many", encoding="utf-8")
+    (folder / signals.SERIES_FOLDER / "Twitter_volume_B.csv").write_text(
+        "timestamp,value\n2026-01-05 00:00:00,many", encoding="utf-8"
+    )
     with pytest.raises(SwerveError, match="not series of times and counts"):
-        signals.recorded(folder / signals.FOLDER)
+        signals.recorded(folder / signals.SERIES_FOLDER)
 
 
 def test_what_is_wrong_with_a_folder_is_said_in_one_line(tmp_path):
@@ -93,7 +95,7 @@ def test_what_is_wrong_with_a_folder_is_said_in_one_line(tmp_path):
 def test_the_figures_of_the_page(rate):
     count = signals.QUERIES[rate]
     assert max(signals.on_noise(Senses(), rate, count, 12)) <= 0.01
-    assert signals.on_noise(Senses(), rate, count, 12, signals.WILD)[0] <= 0.05
+    assert signals.on_noise(Senses(), rate, count, 12, signals.WILD_DEVIATION)[0] <= 0.05
     found, delay, alarms = signals.on_ramps(Senses(), rate, count)
     assert found >= 0.97
     assert delay <= {1: 12.0, 10: 8.0, 100: 7.5, 1000: 7.5}[rate]
@@ -106,14 +108,14 @@ def test_the_figures_of_the_page(rate):
 @pytest.mark.slow
 @pytest.mark.parametrize("abrupt", [False, True])
 def test_a_burst_is_one_alarm_for_a_policy(abrupt):
-    """With noise where nothing is heard, and with 0 there, a value on which the quantiles of every feature lie."""
+    """For quiet features that are noise, and for features that are 0, the value of all their quantiles."""
     for senses in (Senses(), Senses(noise_ceiling=0.0)):
         loop = signals.in_the_loop(senses, Swerve(), signals.PLAN, abrupt, meant=False)
         assert loop.found == 1.0
         assert loop.per_burst <= 1.1
         assert loop.elsewhere <= 0.01
-    # BWC shares one rectangle: a single test on a rare query that wrongly says "false" hides half of the later bursts. Whether a
-    # run has one is chance, so the typical run is asserted.
+    # BWC shares one rectangle: a single wrong label "false" on a rare query hides half of the later bursts. Whether a run has
+    # one is random, so the test asserts the typical run.
     safe = [signals.in_the_loop(Senses(), policy("bwc"), signals.PLAN, abrupt, meant=True, seed=seed) for seed in range(5, 14)]
     assert statistics.median(loop.found for loop in safe) >= 0.95
     assert max(loop.per_burst or 0.0 for loop in safe) <= 1.1
@@ -122,7 +124,7 @@ def test_a_burst_is_one_alarm_for_a_policy(abrupt):
 
 @pytest.mark.slow
 def test_volume_is_worth_something_where_bursts_mean_something():
-    """Four seeds, paired: with the volume's alarms Swerve regrets less than without any signal."""
+    """Over four paired seeds, Swerve with the volume signal has less regret than without any signal."""
     deaf = Swerve(classifier=Never())
     gain = 0.0
     for seed in (5, 6, 7, 8):

@@ -1,4 +1,4 @@
-"""A quantile box that is shown contexts, compiled."""
+"""A compiled loop that shows contexts to a quantile box."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from numba import njit
 from swerve import Learner, QuantileBox
 from swerve.core.contract import absorb, clear, merge, predict
 
-#: Where the upper side comes to lie, by distribution.
+#: By distribution: the limit of the upper side.
 HIGH = {"uniform": 0.98 + 1.5 * 0.08, "normal": 2.0537 + 1.5 * (2.0537 - 1.2816), "exponential": math.log(50) + 1.5 * math.log(5)}
 
-LONG = 100_000  # the first steps may carry a side too far out, and it comes back slowly: settled for certain by then
+LONG = 100_000  # the first steps may move a side too far out, from where it returns slowly; it has settled by then
 
 
 @njit
 def take(params, pools, contexts, alarms):
-    """Ask about each context, then absorb it."""
+    """Predict each context, then absorb it."""
     spec = params[0]
     for i in range(len(contexts)):
         alarms[i] = predict(spec, pools[0], pools[1], contexts[i], 0)
@@ -28,7 +28,7 @@ def take(params, pools, contexts, alarms):
 
 
 def shown(learner, contexts):
-    """Which of the contexts were positive, each absorbed right after."""
+    """Return which contexts were positive; each is absorbed right after its prediction."""
     alarms = np.zeros(len(contexts), np.bool_)
     take(learner.params, learner.pools, np.ascontiguousarray(contexts, np.float64), alarms)
     return alarms

@@ -53,7 +53,7 @@ def test_with_correct_labels_no_event_is_missed_and_false_alarms_are_bounded(tab
         if positive and truth[x] == -1:
             learner.learn([x])
             false_alarms += 1
-    # each false alarm rules out a concept that called it an event, and the truth stays
+    # each false alarm excludes a concept that called it an event, and never the true one
     assert false_alarms <= len(table) - 1
 
 
@@ -84,7 +84,7 @@ def test_tabulate_makes_the_matrix_of_predicates():
 
 
 class Intervals(Spec):
-    """A class of one's own: concept i calls an event what lies beyond i/10."""
+    """A user's class: concept i is positive on values beyond i/10."""
 
     edges: int = 9
 

@@ -1,4 +1,4 @@
-"""The safe classifier on hyperplanes: the rule, its theorems, and the semilattice that its state is."""
+"""The safe classifier on hyperplanes: its rule, its theorems, and its state as a semilattice."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from swerve.core.errors import SpecError
 from swerve.core.spec import pack, record_dtype
 
 FEATURES = 4
-SMALL = Hull(margin=0.0625, max_points=6)  # twice the margin is a step of the grid that the examples lie on, so that ties occur
+SMALL = Hull(margin=0.0625, max_points=6)  # twice the margin is a step of the examples' grid, so that ties occur
 LARGE = Hull(margin=0.0625, max_points=64)
 PREDICT, LEARN, MERGE, CLEAR = range(4)
 
 
 def act(params, pools, what, i, j, x):
-    """One verb on rows of a table: the same source compiled and interpreted."""
+    """Call one verb on rows of a table, compiled or interpreted from the same source."""
     spec = params[0]
     if what == PREDICT:
         return 1 if predict(spec, pools[i], pools[j], x, 0) else 0
@@ -44,7 +44,7 @@ def begun(spec, rows, d):
 
 
 def filled(spec, *groups, d=2):
-    """A pool that each group of points was learnt into, one merge a group; and a delta to ask it with."""
+    """Return a pool that has learnt each group of points with one merge, and a delta for predictions."""
     pool, delta = begun(spec, 2, d)
     for group in groups:
         for x in group:
@@ -59,7 +59,7 @@ def asked(spec, pool, delta, contexts):
 
 
 def twin(points, x, margin):
-    """The rule, by SciPy."""
+    """Return the prediction by SciPy."""
     if len(points) == 0:
         return True
     matrix = np.vstack([(points - x).T, np.ones(len(points))])
@@ -92,7 +92,7 @@ def test_empty_is_positive_and_a_tie_is_negative():
     pool, delta = filled(LARGE, [(0.25, 0.5)])
     contexts = [[0.25, 0.5], [0.375, 0.5], [0.25, 0.375], [0.375 + 1e-9, 0.5]]
     assert asked(LARGE, pool, delta, contexts) == [False, False, False, True]
-    for margin in (0.1, 0.3, 1 / 3):  # not representable: still one rule for what the user wrote
+    for margin in (0.1, 0.3, 1 / 3):  # not representable in floats: the rule still follows the written number
         spec = Hull(margin=margin)
         pool, delta = filled(spec, [(0.1, 0.0)])
         assert asked(spec, pool, delta, [[0.1 + 2 * margin, 0.0], [0.1, -2 * margin]]) == [False, False]
@@ -126,7 +126,7 @@ def test_safe_and_few_false_alarms_when_a_hyperplane_is_the_truth():
 
 
 def game(params, pools, contexts, truth, out):
-    """The prediction game in compiled code: correct labels after false positives, misses counted."""
+    """Play the prediction game in compiled code: correct labels after false positives; count the misses."""
     spec = params[0]
     for t in range(len(contexts)):
         positive = predict(spec, pools[0], pools[1], contexts[t], 0)
@@ -146,9 +146,9 @@ GAME = Entry(game)
 @pytest.mark.parametrize("d", [1, 2, 5, 10, 40])
 @pytest.mark.parametrize("margin", [0.05, 0.1, 0.3])
 def test_with_correct_labels_no_event_is_ever_missed(d, margin):
-    """15 hyperplanes with 7,000 contexts each, a third of them at the very margin (quiet ones a hair, 1e-9, behind it).
+    """15 hyperplanes with 7,000 contexts each, a third of them exactly at the margin (quiet ones 1e-9 behind it).
 
-    At d = 40 the table of 64 points is soon full, and a full table is safe too.
+    At d = 40 the table of 64 points is soon full; a full table is safe too.
     """
     rng = np.random.default_rng(100 * d + int(100 * margin))
     count = 7_000
@@ -278,7 +278,7 @@ def test_compact_of_degenerate_tables():
     assert compact(LARGE, pool) == 7
     assert sorted(map(tuple, pool.points[:2, :2])) == [line[0], line[-1]]
     pool, _ = filled(LARGE, [(0.5, 0.5)])
-    pool.points[1:5] = pool.points[0]  # the same point five times over: one must stay
+    pool.points[1:5] = pool.points[0]  # the same point five times: one must stay
     pool.count = 5
     assert compact(LARGE, pool) == 4
     pool, _ = filled(LARGE)
@@ -303,7 +303,7 @@ def test_the_spec_says_what_it_allows():
 
 
 def test_groups_that_share_a_writer_are_never_mistaken_for_each_other():
-    """One delta serves all groups, and what its search remembers of one must not decide for another of the same size."""
+    """One delta serves all groups; its search must not use directions remembered for another group of the same size."""
     rng = np.random.default_rng(3)
     pools = begun(LARGE, 3, 2)
     clouds = [rng.uniform(0.0, 0.3, (6, 2)), rng.uniform(0.5, 0.8, (6, 2))]
@@ -332,7 +332,7 @@ def test_the_declared_ball_is_the_l2_ball():
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 12), st.integers(1, 2**FEATURES - 2))
 def test_a_context_with_holes_is_compared_with_the_projection(seed, count, mask):
-    """The distance in the features that are there is the least over all ways to fill the holes."""
+    """The distance in the known features is the minimum over all values of the missing ones."""
     dice = np.random.default_rng(seed)
     points, x = dice.uniform(-0.4, 0.4, (count, FEATURES)), dice.uniform(-0.5, 0.5, FEATURES)
     there = np.array([mask >> k & 1 == 1 for k in range(FEATURES)])
@@ -345,11 +345,11 @@ def test_a_context_with_holes_is_compared_with_the_projection(seed, count, mask)
     if positive:
         for filling in dice.uniform(-1.0, 1.0, (5, FEATURES)):
             assert predict(LARGE, pool, delta, np.where(there, x, filling), 0)
-    elif count:  # some point of the hull fills the holes of a negative context
+    elif count:  # some point of the hull has values for the missing features of a negative context
         near = min(points, key=lambda point: np.linalg.norm((point - x)[there]))
         if np.linalg.norm((near - x)[there]) <= 2 * LARGE.margin:
             assert not predict(LARGE, pool, delta, np.where(there, x, near), 0)
-    whole = dice.uniform(-0.5, 0.5, FEATURES)  # directions that the projection remembered say nothing about the whole
+    whole = dice.uniform(-0.5, 0.5, FEATURES)  # directions remembered from the projection do not apply to complete contexts
     assert predict(LARGE, pool, delta, whole, 0) == twin(points, whole, LARGE.margin)
 
 
@@ -362,6 +362,6 @@ def test_a_delta_with_contexts_in_it_keeps_them_when_holes_are_asked_about():
     assert delta.points[0, :2].tolist() == [0.5, 0.5]
     for k in range(SMALL.max_points - 1):
         learn(SMALL, delta, np.array([0.01 * k, 0.5]))
-    assert predict(SMALL, pool, delta, np.array([np.nan, 0.1]), 0)  # no room: an alarm is the safe answer
+    assert predict(SMALL, pool, delta, np.array([np.nan, 0.1]), 0)  # the table is full: an alarm is the safe answer
     assert delta.count == SMALL.max_points
     assert delta.points[-1, 1] == 0.5

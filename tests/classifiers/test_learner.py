@@ -1,4 +1,4 @@
-"""A classifier on its own: copies are independent, strangers are not joined, bad contexts are refused."""
+"""A classifier alone: copies are independent, different classifiers are not merged, invalid contexts are refused."""
 
 from __future__ import annotations
 

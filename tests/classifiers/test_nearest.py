@@ -1,4 +1,4 @@
-"""The search for the nearest point of a hull, against SciPy's non-negative least squares and against duality itself."""
+"""The search for the nearest point of a hull, against SciPy's non-negative least squares and against the duality gap."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def fresh():
 
 
 def ask(points, x, limit=EXACT, table=None):
-    """The compiled search; returns its answer and the work record."""
+    """Run the compiled search; return its answer and the work record."""
     table = fresh() if table is None else table
     return compiled(points, len(points), points.shape[1], x, limit, table, 0), table[0]
 
 
 def reference(points, x):
-    """The distance by SciPy: rows P - x plus a row of ones, at the scale of the points."""
+    """Return the distance by SciPy: rows P - x plus a row of ones, at the scale of the points."""
     scale = max(np.abs(points - x).max(), 1e-300)
     matrix = np.vstack([(points - x).T / scale, np.ones(len(points))])
     target = np.zeros(len(matrix))
@@ -44,7 +44,7 @@ def reference(points, x):
 
 
 def gap(points, x, work):
-    """|y|² - min y·q for the point y that the weights name: no more than rounding proves that y is the nearest."""
+    """Return |y|² - min y·q for the point y of the weights; if it is within rounding, y is the nearest point."""
     chosen = work.corral[: work.active]
     weights = work.weights[: work.active]
     assert (weights > 0).all()
@@ -96,7 +96,7 @@ FAMILIES = {
 
 
 def places(rng, points):
-    """Contexts inside, on a vertex, on an edge, just beside a vertex, near and far outside."""
+    """Yield contexts inside, on a vertex, on an edge, just beside a vertex, near and far outside."""
     n, d = points.shape
     few = points[rng.choice(n, min(n, d + 1), replace=False)]
     yield rng.dirichlet(np.ones(len(few))) @ few
@@ -183,7 +183,7 @@ def test_what_is_remembered_changes_no_answer():
             answer, work = ask(points, contexts[i], 0.2, table)
             assert answer == alone[i]
             spared += work.passes == 0
-    assert spared > 10  # or the directions are never used, and this test shows nothing
+    assert spared > 10  # the directions were used; otherwise this test is void
 
 
 def test_a_remembered_direction_is_measured_again_when_the_points_change():
@@ -198,7 +198,7 @@ def test_a_remembered_direction_is_measured_again_when_the_points_change():
         assert ask_count(points, 3) == 1
         assert table[0].passes == 0
         if change == "count":
-            assert ask_count(points, 4) == 0  # the fourth point lies on the other side: x is inside now
+            assert ask_count(points, 4) == 0  # the fourth point is on the other side, so x is inside
         else:
             table[0].version += 1
             assert ask_count(near, 3) == 0
@@ -226,7 +226,7 @@ def test_a_tie_is_within(margin):
             assert ask(point, x, 2 * margin)[0] == 0
             x[d - 1] += 1e-9
             assert ask(point, x, 2 * margin)[0] == 1
-    edge = np.array([[0.0, 0.1], [0.0, 0.9], [0.0, 1.7]])  # not a stored point: the nearest lies between two of them
+    edge = np.array([[0.0, 0.1], [0.0, 0.9], [0.0, 1.7]])  # the nearest point lies between two stored points
     assert ask(edge, np.array([2 * margin, 0.35]), 2 * margin)[0] == 0
     assert ask(edge, np.array([2 * margin + 1e-9, 0.35]), 2 * margin)[0] == 1
 

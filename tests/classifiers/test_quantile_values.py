@@ -1,4 +1,4 @@
-"""The quantile box and unusual values: codes that repeat beyond its sides, extremes, and missing ones."""
+"""The quantile box and unusual values: codes that repeat beyond its sides, extreme values, missing values."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from swerve.core.contract import clear, heed, merge, predict
 
 
 def coded(count, code, share, seed=0):
-    """Uniform values, of which a share is the same number."""
+    """Return uniform values, of which a share is replaced by one number."""
     contexts, dice = draws("uniform", count, seed=seed), np.random.default_rng(seed + 1)
     contexts[dice.random(count) < share] = code
     return contexts
 
 
-@pytest.mark.parametrize("code", [1.5, -1.0, 40.0])
+@pytest.mark.parametrize("code", [1.2, 1.5, -1.0, 40.0])
 def test_a_value_that_repeats_beyond_the_sides_is_soon_no_alarm(code):
     learner = Learner(QuantileBox(), d=1)
     alarms = shown(learner, coded(60_000, code, 0.01))
@@ -58,7 +58,7 @@ def test_codes_are_found_among_other_values_beyond_the_sides():
 
 
 def test_a_flag_that_is_rarely_set_is_an_alarm_every_time():
-    """Zeros, and a one in a thousand contexts: no variation to learn from, and each one is a surprise."""
+    """Zeros, with a 1 in every thousandth context: there is no variation to learn, and every 1 is an alarm."""
     contexts = np.zeros((50_000, 1))
     contexts[500::1000] = 1.0
     alarms = shown(Learner(QuantileBox(), d=1), contexts)
@@ -68,13 +68,13 @@ def test_a_flag_that_is_rarely_set_is_an_alarm_every_time():
 
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.5])
 def test_a_value_on_which_a_quantile_comes_to_lie_is_no_alarm(share):
-    """Such as 0 for what was not measured: the quantile swings around it by its step."""
+    """For example 0 for a missing measurement: the quantile oscillates around it by one step."""
     assert not shown(Learner(QuantileBox(), d=1), coded(60_000, 0.0, share))[5000:].any()
 
 
 @pytest.mark.parametrize("share", [0.01, 0.025, 0.06])
 def test_a_feature_that_rarely_differs_from_zero(share):
-    """Below `outer_tail` it is a surprise every time; above, its deviation must not shrink to nothing, so that it becomes usual."""
+    """Rarer than `outer_tail`, it is always an alarm; more frequent, it becomes usual, so its deviation must not shrink to 0."""
     contexts, dice = np.zeros((LONG, 1)), np.random.default_rng(6)
     rare = dice.random(LONG) < share
     contexts[rare, 0] = 1.0 + dice.random(rare.sum())
@@ -92,7 +92,7 @@ def test_values_any_distance_away_do_not_move_the_sides(far):
     learner = settled(dice.random((LONG, 1)))
     contexts = dice.random((50_000, 1))
     bad = np.flatnonzero(dice.random(50_000) < 0.01)
-    contexts[bad, 0] = far * (1.0 + dice.random(len(bad)))  # never twice the same: no codes
+    contexts[bad, 0] = far * (1.0 + dice.random(len(bad)))  # all different, so no codes
     for start in range(0, 50_000, 500):
         shown(learner, contexts[start : start + 500])
         assert learner.pools[0].high[0] < 1.5
@@ -104,7 +104,7 @@ def test_a_positive_context_is_heeded_without_being_absorbed():
     spec, (pool, delta) = learner.classifier, learner.pools
     before = pool.seen, pool.high[0]
     for sighting in range(12):
-        assert predict(spec, pool, delta, np.array([1.5]), 0) == (sighting < 10)  # half a per cent of 2,000
+        assert predict(spec, pool, delta, np.array([1.5]), 0) == (sighting < 10)  # 0.5 % of 2,000
         if heed(spec, pool, delta, np.array([1.5])):
             merge(spec, pool, delta)
             clear(spec, delta)

@@ -20,7 +20,7 @@ MARGINS = st.sampled_from([0.05, 0.1, 0.25, 0.5, 1 / 3])
 
 @njit
 def play(params, pools, contexts, truth):
-    """The prediction game in a compiled loop: false positives are taught; returns how many, and the misses."""
+    """Play the prediction game in a compiled loop that teaches false positives; return their number and the misses."""
     spec = params[0]
     false_positives = misses = 0
     for i in range(len(contexts)):
@@ -34,7 +34,7 @@ def play(params, pools, contexts, truth):
 
 
 def concept(dice, d, margin, count):
-    """Contexts of a random box: inside is quiet, at least `margin` outside is an event, between is never emitted.
+    """Draw contexts of a random box: inside is quiet, at least `margin` outside is an event, and none lie between.
 
     A third of the events lie exactly at the margin, as floats measure it: the smallest x with x − high ≥ margin.
     """
@@ -42,7 +42,7 @@ def concept(dice, d, margin, count):
     high = low + dice.uniform(0, 1 - margin - low.max() if low.max() < 1 - margin else 0, d)
     quiet = low + dice.random((count, d)) * (high - low)
     quiet = np.minimum(quiet, high)
-    quiet[: 2 * d] = np.where(np.arange(2 * d)[:, None] % 2 == 0, low, high)  # the box's own corners: it can be learnt exactly
+    quiet[: 2 * d] = np.where(np.arange(2 * d)[:, None] % 2 == 0, low, high)  # the box's corners, so that it can be learnt exactly
     events = quiet[dice.permutation(count)].copy()
     side = dice.integers(0, d, count)
     rows = np.arange(count)
@@ -50,7 +50,7 @@ def concept(dice, d, margin, count):
     at = np.where(at - high[side] >= margin, at, np.nextafter(at, np.inf))
     away = np.where(rows % 3 == 0, at, at + dice.random(count) * np.maximum(1.0 - at, 0.0))
     events[rows, side] = away
-    # events lie above the box so far: turn each axis round or not, which floats do exactly
+    # so far events lie above the box: flip some axes, which is exact in floats
     contexts = np.concatenate([quiet, events]) * dice.choice([-1.0, 1.0], d)
     truth = np.arange(2 * count) >= count
     order = dice.permutation(2 * count)
@@ -79,7 +79,7 @@ def test_distance_exactly_at_the_margin_is_positive():
 
 @pytest.mark.parametrize(("d", "margin"), [(1, 0.5), (3, 0.25), (5, 0.125), (10, 0.0625)])
 def test_the_worst_adversary_reaches_the_diameter_and_not_more(d, margin):
-    """From one corner outward, a step of δ at a time along each axis: margins that floats hold exactly."""
+    """Contexts move outward from one corner, in steps of δ along each axis, with margins that are exact in floats."""
     learner = Learner(Rectangle(margin=margin), d=d)
     contexts = [np.full(d, -1.0)]
     for j in range(d):
@@ -121,7 +121,7 @@ def joined(*learners):
 
 
 @given(POINTS, POINTS, POINTS)
-@example([(0.0, 0.0)], [(-0.0, -0.0)], [])  # two zeros that are equal and have different bytes
+@example([(0.0, 0.0)], [(-0.0, -0.0)], [])  # 0.0 and −0.0 are equal and have different bytes
 def test_merge_laws_hold_to_the_byte(a, b, c):
     a, b, c = state(a), state(b), state(c)
     assert joined(a, b) == joined(b, a)
@@ -179,7 +179,7 @@ def test_the_box_grows_only_in_the_features_that_are_there():
     assert box.pools[0].low[:2].tolist() == [0.2, math.inf]
     assert box.pools[0].high[:2].tolist() == [0.2, -math.inf]
     assert not box.predict([0.25, math.nan])
-    assert box.predict([0.25, 0.0])  # no value of the second feature is known to be harmless
+    assert box.predict([0.25, 0.0])  # no value of the second feature is known to be quiet
     assert box.blame([0.25, 0.0]) == 1
     assert box.predict([0.4, math.nan])
     assert box.blame([0.4, math.nan]) == 0

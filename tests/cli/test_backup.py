@@ -84,7 +84,7 @@ def test_damaged_records_are_told(url, tmp_path):
 
 @pytest.mark.parametrize("form", ["sqlite:///{}", "{}"])
 def test_serve_takes_an_address_or_a_path(url, tmp_path, form):
-    """Both lead to the store that this process has open, and so to a refusal before anything is served."""
+    """Both name the store that this process has open, so the command refuses before it serves."""
     done = subprocess.run(
         [sys.executable, "-m", "swerve", "serve", "--port", "0", "--store", form.format(tmp_path / "swerve.db")],
         capture_output=True, text=True, check=False, timeout=120, env={**os.environ, "PYTHONPATH": SRC},

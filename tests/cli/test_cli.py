@@ -1,4 +1,4 @@
-"""The command line: what it prints, what it refuses, and how it ends."""
+"""The command line: output, refusals and exit status."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def invoke(*args: str) -> str:
 
 
 def refused(*args: str) -> str:
-    """The one line that a wrong request ends with."""
+    """Return the single line of a refused command."""
     done = subprocess.run(
         [sys.executable, "-m", "swerve", *args], capture_output=True, text=True, timeout=120, check=False,
         env={**os.environ, "PYTHONPATH": SRC},
@@ -177,7 +177,7 @@ def test_options_that_cannot_go_together_are_refused_before_anything_is_played(a
     for place in ("swerve.cli.simulate.simulate", "swerve.cli.bounds.simulate"):
         monkeypatch.setattr(place, lambda *a, **k: pytest.fail("played"))
     if "features" in args[-1]:
-        monkeypatch.undo()  # it is the simulation itself that refuses this one
+        monkeypatch.undo()  # here the simulation itself refuses
     done = CliRunner().invoke(app, list(args))
     assert isinstance(done.exception, SwerveError), done.output
     assert message in str(done.exception)
@@ -228,14 +228,14 @@ def test_a_broken_file_is_one_line_with_its_place(source, message, tmp_path):
     assert isinstance(done.exception, SwerveError), done.output
     assert str(done.exception).startswith(f"--load {path}{message}")
     assert "\n" not in str(done.exception)
-    assert spec_classes() == known  # nothing of it stays behind
+    assert spec_classes() == known  # nothing stays registered
     assert "swerve_loaded_broken" not in sys.modules
 
 
 def test_a_loaded_file_does_not_hide_an_installed_module(tmp_path):
     path = tmp_path / "json.py"
     path.write_text(MINE.format(name="LoadedUnderAnyName"))
-    for _ in range(2):  # a second load takes the place of the first
+    for _ in range(2):  # a second load replaces the first
         rows = json.loads(invoke("list", "--json", "-", "--load", str(path)))
         assert "LoadedUnderAnyName" in {row["name"] for row in rows}
     assert sys.modules["json"] is json
@@ -331,7 +331,7 @@ def test_ctrl_c_keeps_finished_runs_and_says_so(tmp_path):
             "--threads", "1", "--out", str(tmp_path), "--points", "10",
         ],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": SRC},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a runner in the background has it ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background test runner ignores SIGINT
     )  # fmt: skip
     deadline = time.monotonic() + 60
     while len(list(tmp_path.glob("*.parquet"))) < 2 and time.monotonic() < deadline:

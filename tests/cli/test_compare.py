@@ -1,4 +1,4 @@
-"""`swerve compare`: what it prints and writes, how it resumes, what it refuses, and when it exits with 1."""
+"""`swerve compare`: output, files, resuming, refusals, and exit status 1."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def start(*args):
     return subprocess.Popen(
         [sys.executable, "-m", "swerve", "compare", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": SRC},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a runner in the background has it ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background test runner ignores SIGINT
     )  # fmt: skip
 
 
 @pytest.fixture
 def played(monkeypatch):
-    """A function that puts made-up regrets in place of a comparison, and notes what was asked for."""
+    """A function that replaces the comparison by invented regrets, and records its arguments."""
     asked = {}
 
     def make(**regrets):
@@ -192,8 +192,8 @@ def test_the_table_shows_ratio_mean_difference_star_and_rank(played):
     text = invoke("-w", "clear,mixed", "-f", "0.1,1/2", "-p", "ts,ucb1,ora", "--runs", "2")
     assert len(re.findall(r"^ ts +2\.00× 2k +2\.00× 2k +3 3 $", text, re.M)) == 2
     assert len(re.findall(r"^ ucb1 +1\.00× 1k +1\.00× 1k +1 1 $", text, re.M)) == 2
-    assert "+1 ± 0.0508*" in text  # ts − ora: 1000 and 1008, the interval's half 12.7 · 4
-    assert "+1 ± 1.21 " in text  # ts − ucb1: 1100 and 910, the half 12.7 · 95
+    assert "+1 ± 0.0508*" in text  # ts − ora: 1000 and 1008, half the interval is 12.7 · 4
+    assert "+1 ± 1.21 " in text  # ts − ucb1: 1100 and 910, half the interval is 12.7 · 95
     assert "all 4 cells" in text
     assert "mean of 2 runs, seeds 100–101" in " ".join(text.split())
 
@@ -244,7 +244,7 @@ def test_defaults_are_all_workloads_without_data_three_fractions_twenty_runs_fro
 def test_quick_and_all_and_sizes_of_ones_own(played, tmp_path):
     asked = played()
     invoke("-p", "ts", "-w", "all", "--quick", "--data", str(tmp_path), "--json")
-    assert asked["workloads"] == [name for name in WORKLOADS if name != "hurricane"]  # which is hurricane-100k
+    assert asked["workloads"] == [name for name in WORKLOADS if name != "hurricane"]  # an alias of hurricane-100k
     assert (asked["runs"], asked["queries"], asked["impressions"]) == (3, 10, None)
     invoke("-p", "ts", "-w", "clear", "--quick", "--impressions", "5000", "--runs", "4", "--json")
     assert (asked["runs"], asked["queries"], asked["impressions"]) == (4, None, 5000)
@@ -286,7 +286,7 @@ def test_the_plot_is_written_beside_the_table(tmp_path):
 def test_bars_decide_the_exit_code(played, monkeypatch):
     rivals = ",".join(RIVALS)
     for name in RIVALS:
-        monkeypatch.setitem(POLICIES, name, POLICIES["ts"])  # nobody plays here: their names are enough
+        monkeypatch.setitem(POLICIES, name, POLICIES["ts"])  # nothing is played: the names are enough
     args = ("-w", "clear", "-f", "0.1", "-p", f"ucb1,{rivals}", "--runs", "2", "--bars")
     played(ucb1=[1000.0, 1002.0], glr_ts=[3000.0, 3010.0], cusum_klucb=[3000.0, 3010.0], ts=[3000.0, 3010.0])
     done = call(*args)
@@ -299,7 +299,7 @@ def test_bars_decide_the_exit_code(played, monkeypatch):
     played(ucb1=[1000.0, 1002.0], glr_ts=[900.0, 901.0], cusum_klucb=[3000.0, 3010.0], ts=[3000.0, 3010.0])
     done = call(*args, "--json", "-")
     assert done.exit_code == 1
-    assert len(json.loads(done.stdout)) == 4  # the verdict goes to standard error
+    assert len(json.loads(done.stdout)) == 4  # the claims go to standard error
     assert "glr-ts" in done.stderr
 
 

@@ -1,4 +1,4 @@
-"""`swerve config`: what is wrong is told with its line; what is shown is a configuration again."""
+"""`swerve config`: errors name their line, and the shown configuration is a valid one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`swerve keys`: what it prints fits into a configuration; secrets stay in their file."""
+"""`swerve keys`: its output fits into a configuration; secrets stay in their file."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_rotate_by_the_path_of_a_store(tmp_path):
     invoke("rotate", str(store))
     second = load_secrets(path, {})
     assert second.token_keys[1:] == first.token_keys
-    store.unlink()  # the secrets alone can be rotated too
+    store.unlink()  # secrets can be rotated without a store
     invoke("rotate", str(store))
     assert load_secrets(path, {}).token_keys[1] == second.token_keys[0]
 

@@ -1,4 +1,4 @@
-"""`swerve reproduce`: figures beside the paper's, resumed to the same bytes, refused in one line."""
+"""`swerve reproduce`: figures beside the paper's, resumed runs with the same bytes, refusals in one line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def start(*args):
     return subprocess.Popen(
         [sys.executable, "-m", "swerve", "reproduce", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": SRC},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a runner in the background has it ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background test runner ignores SIGINT
     )  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def test_json_rows_have_exactly_the_promised_keys(tmp_path):
     assert {row["setting"] for row in rows} == {0, 0.125, 0.25, 0.375, 0.5}
     assert {row["policy"] for row in rows} == {"ora", "bwc", "ucb1", "exp3s"}
     assert {row["runs"] for row in rows} == {2}
-    assert {row["paper"] for row in rows} == {None}  # shorter queries: nothing is printed for them
+    assert {row["paper"] for row in rows} == {None}  # the paper prints nothing for shorter queries
     assert "Table (b)" in text
     assert "where BWC's regret comes from" in text
 
@@ -158,7 +158,7 @@ def test_a_report_is_written_and_named(tmp_path):
     assert "report:" in said
     page = (tmp_path / "the report" / "index.html").read_text(encoding="utf-8")
     assert "swerve reproduce figure-a --impressions 10000 --runs 2 --out" in page
-    assert "the report&#x27;</pre>" in page  # quoted as a shell needs it
+    assert "the report&#x27;</pre>" in page  # quoted for a shell
     assert (tmp_path / "the report" / "figure-a.png").exists()
 
 

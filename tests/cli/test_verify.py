@@ -32,7 +32,7 @@ from swerve.store.schema import PAGE_BYTES
 
 @pytest.fixture
 def store(tmp_path):
-    """A store of 20 queries with its secrets beside it, open."""
+    """An open store of 20 queries, with its secrets beside it."""
     opened = open_store(f"sqlite:///{tmp_path}/swerve.db")
     secrets = create_file(tmp_path / "swerve.db.secrets")
     assert opened.claim(secrets.fingerprint())
@@ -43,7 +43,7 @@ def store(tmp_path):
 
 
 def files(folder: Path) -> dict[str, tuple[str, int]]:
-    """Everything in a folder but the lock, which says who looked last."""
+    """Return the files of a folder, except the lock, which names the last process."""
     found = {}
     for path in sorted(folder.iterdir()):
         if path.suffix != ".lock":
@@ -52,14 +52,14 @@ def files(folder: Path) -> dict[str, tuple[str, int]]:
 
 
 def checked(folder: Path, *more: str) -> tuple[int, dict[str, object], set[str]]:
-    """Exit status, figures, and the names of what is wrong."""
+    """Return the exit status, the figures, and the names of the findings."""
     done = CliRunner().invoke(app, ["verify", str(folder / "swerve.db"), *more, "--json"], catch_exceptions=False)
     data = json.loads(done.stdout)
     return done.exit_code, data, {one["name"] for one in data["errors"]}
 
 
 def crashed(store, target: Path) -> Path:
-    """The files of an open store as a crash leaves them."""
+    """Copy the files of an open store, as a crash leaves them."""
     target.mkdir()
     for suffix in ("", "-wal", "-shm", ".secrets"):
         shutil.copy2(f"{store.path}{suffix}", target / f"swerve.db{suffix}")
@@ -121,6 +121,7 @@ WRONG = {
     "phase plays": ("phase", {"plays": [1], "phase_plays": [2], "phase_requests": 2}),
     "phase requests": ("phase", {"phase_requests": 900}),
     "more phase shows than requests": ("phase", {"phase_requests": 1}),
+    "more phase shows of one": ("phase", {"plays": [2, 6, 2], "phase_plays": [2, 6, 2], "phase_requests": 5, "requests": 9}),
     "times": ("times", {"created": 2e9}),
     "no number": ("times", {"created": float("nan")}),
     "names": ("names", {"names": b"\xc1"}),
@@ -230,7 +231,7 @@ def test_the_secrets_of_a_store_behind_a_symbolic_link_are_found(store, tmp_path
 
 
 def test_a_bar_is_drawn_when_it_takes_long(store, tmp_path, monkeypatch, capsys):
-    """On a terminal, and only then: what is done, and how much of it."""
+    """Only on a terminal: the bar shows the step and its progress."""
     from rich.console import Console
 
     store.close()
@@ -247,7 +248,7 @@ def test_a_bar_is_drawn_when_it_takes_long(store, tmp_path, monkeypatch, capsys)
 
 @pytest.fixture
 def copy(store, tmp_path):
-    """A backup of the store, which has one query more by now."""
+    """A backup of the store, which has one more query since."""
     backup(tmp_path / "swerve.db", tmp_path / "copy.db")
     store.commit(Batch([made(store, 70)]))
     return tmp_path / "copy.db"
@@ -262,7 +263,7 @@ def test_a_copy_is_put_in_place_and_what_was_there_is_kept_with_its_log(store, c
     assert len(kept) == 2 and kept[1] == f"{kept[0]}-wal"
     assert not (folder / "swerve.db-wal").exists() and not (folder / "swerve.db-shm").exists()
     assert copy.exists() and (folder / "swerve.db").stat().st_mode & 0o077 == 0
-    for name, count in (("swerve.db", 20), (kept[0], 21)):  # of what was kept nothing is lost, its log lies beside it
+    for name, count in (("swerve.db", 20), (kept[0], 21)):  # the kept store is complete, with its log beside it
         opened = open_store(f"sqlite:///{folder}/{name}")
         assert opened.count() == count
         opened.close()
@@ -317,13 +318,13 @@ def test_where_secrets_are_missing_a_restore_names_the_file_and_no_option_that_i
 
 
 def test_under_a_running_service_and_the_store_of_a_service_is_right(tmp_path):
-    """The real thing: what a service has written passes every check, and a restore under it is taken up."""
+    """With a real service: its store passes every check, and it continues with a store restored under it."""
     candidates = ["a", "b", "c"]
-    with running(tmp_path, {"feedback": {"window_seconds": 600.0}}) as service:
+    with running(tmp_path, {"feedback": {"window_seconds": 600.0, "steady_seconds": 0.0}}) as service:
         client = service.client()
 
         def clicked(name: str, session: str) -> bool:
-            """Whether a click was counted; while another store is taken up, rankings are degraded and clicks refused."""
+            """Return whether a click was counted; while the service changes stores, rankings are degraded and clicks refused."""
             answer = client.rank(name, candidates, session=session).json
             return not answer["degraded"] and client.feedback(answer["decision"], answer["ranking"][0]).status == 200
 

@@ -1,4 +1,4 @@
-"""Both clients against a real server that misbehaves on purpose."""
+"""Both clients against a real server that misbehaves deliberately."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SUMMARY = {"key": "00" * 16, "query": None, "requests": 3, "phase": 1, "seen": 2
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers as the service would: candidates turned round; unless the script of the server says otherwise."""
+    """Answers like the service, with the candidates reversed, unless the server's script says otherwise."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -73,7 +73,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *words):
-        """Nothing: tests are quiet."""
+        """Log nothing."""
 
 
 class Server(ThreadingHTTPServer):
@@ -86,7 +86,7 @@ class Server(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
 
     def handle_error(self, request, client_address):
-        """A client that went away in the middle is what some tests are about."""
+        """Ignore errors: in some tests the client disconnects in the middle."""
 
 
 # ways to misbehave
@@ -129,7 +129,7 @@ def elsewhere(handler):
 
 
 def trickle(handler):
-    """Every wait is short, all together are not."""
+    """Send an answer in small pieces: each wait is short, their sum is long."""
     handler.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n")
     for _ in range(100):
         if handler.server.over.wait(0.03):
@@ -163,7 +163,7 @@ def server():
 
 
 class Awaited:
-    """An AsyncClient that can be called like a Client: the same tests for both."""
+    """An AsyncClient with the interface of a Client, so that both run the same tests."""
 
     def __init__(self, *arguments, **options):
         self._loop = asyncio.Runner()
@@ -243,7 +243,7 @@ def test_rank_never_breaks_search(server, connect, misbehave):
     assert (first.ranking, second.ranking) == (["b", "a"], ["c"]) and first.degraded and second.degraded
     assert took < 1.0  # two timeouts of 0.1 s, and a busy machine
     assert client.feedback(ranking.decision, "a") is False
-    assert connect(timeout=2.0).rank("storm", ["a", "b"]).ranking == ["b", "a"]  # the next one is served
+    assert connect(timeout=2.0).rank("storm", ["a", "b"]).ranking == ["b", "a"]  # the next request is served
 
 
 def test_nobody_listens(connect):
@@ -283,7 +283,7 @@ def test_the_callers_mistakes_are_raised(server, connect, status):
         with pytest.raises(SwerveClientError, match="'a' twice") as caught:
             call()
         assert (caught.value.status, caught.value.field, caught.value.request_id) == (status, "candidates", "r-7")
-    assert len(server.seen) == 4  # none was tried again
+    assert len(server.seen) == 4  # no request was retried
 
 
 @pytest.mark.parametrize("misbehave", BROKEN)

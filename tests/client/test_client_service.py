@@ -1,4 +1,4 @@
-"""Both clients against the real service, and the examples of their page."""
+"""Both clients against the real service, and the examples of docs/client.md."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_decision_and_its_feedback(url):
         answer = client.rank("Hurricane ", ["team", {"id": "storm", "published_at": 1.7e9}], signals={"news": 3}, session="s")
         assert sorted(answer.ranking) == ["storm", "team"] and not answer.degraded and answer.phase == 1
         assert client.feedback(answer.decision, answer.ranking[0]) is True
-        assert client.feedback(answer.decision, answer.ranking[0]) is True  # a repeat is answered the same
+        assert client.feedback(answer.decision, answer.ranking[0]) is True  # a repeat gets the same answer
         state = client.state("hurricane")
         assert {arm.id: (arm.plays, arm.clicks) for arm in state.arms} == {answer.ranking[0]: (1, 1), answer.ranking[1]: (0, 0)}
         assert client.shift("hurricane") == 2
@@ -53,7 +53,7 @@ def test_many_at_once(url):
 
 
 def test_many_of_which_some_are_refused_can_be_sent_again_without_them(url):
-    """The loop of docs/client.md: drop the entry that is named, send the rest again; what was taken before counts once."""
+    """The loop of docs/client.md: drop the refused entry and send the rest again; entries taken before count once."""
     with Client(url, timeout=5.0) as client:
         answers = client.rank_many([{"query": f"again {number}", "candidates": ["a", "b"]} for number in range(3)])
         pairs = [(one.decision, one.ranking[0]) for one in answers]
@@ -110,7 +110,7 @@ def test_from_coroutines(url):
 def test_the_examples_of_the_page_run(url):
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.S | re.M)
     assert len(blocks) == 7
-    # a busy machine must not make an example degraded: only the default timeout is changed
+    # a longer default timeout, so that a busy machine does not degrade an example
     source = "\n".join(blocks).replace('"http://127.0.0.1:8350"', f'"{url}", timeout=5.0')
     names: dict = {}
     exec(compile(source, str(PAGE), "exec"), names)
@@ -129,7 +129,7 @@ def test_the_page_has_every_argument_and_field():
 
 
 def test_when_it_is_killed_search_goes_on(service, url):
-    """The last one: it ends the service of this file."""
+    """This test must be the last: it kills the service of this file."""
     with Client(url, timeout=5.0, retries=0) as client:
         answer = client.rank("storm", ["a", "b"])
         assert not answer.degraded

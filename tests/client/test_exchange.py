@@ -1,4 +1,4 @@
-"""The steps of the calls, without a network: waits, the breaker, what is sent and what is refused before it is sent."""
+"""The steps of the calls, without a network: waits, the breaker, requests, and refusals before sending."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make(**changes) -> Exchange:
 
 
 def play(steps, *answers):
-    """Run a call on these answers: its sent requests, its waits, and what it gives or raises."""
+    """Run a call on these answers; return its requests, its waits, and its result or error."""
     sent, waits, left, answer = [], [], list(answers), None
     try:
         while True:
@@ -55,7 +55,7 @@ ASKED = {"query": "storm", "candidates": ["a", "b"]}
 
 def test_feedback_waits_longer_each_time_and_gives_up():
     sent, waits, outcome = play(make().feedback("d", "a"), AWAY, AWAY, AWAY, AWAY)
-    assert len(sent) == 4 and len({step.content for step in sent}) == 1  # the same again: a repeat counts once
+    assert len(sent) == 4 and len({step.content for step in sent}) == 1  # identical repeats, which count once
     assert [step.timeout for step in sent] == [2.0] * 4
     for attempt, wait in enumerate(waits):
         assert 0.05 * 2**attempt <= wait <= 0.1 * 2**attempt
@@ -210,12 +210,12 @@ def test_after_some_failures_nothing_is_sent_for_a_while():
     assert sent == [] and outcome.degraded and "not asked" in outcome.reason
     time.sleep(0.21)
     steps = one.rank(ASKED)
-    steps.send(None)  # one goes to find out; meanwhile the others do not
+    steps.send(None)  # one request tests the service; the others are not sent meanwhile
     assert play(one.rank(ASKED))[0] == []
     with pytest.raises(StopIteration) as done:
         steps.send(answered())
     assert not done.value.value.degraded
-    assert len(play(one.rank(ASKED), AWAY)[0]) == 1  # it is whole again: one failure changes nothing
+    assert len(play(one.rank(ASKED), AWAY)[0]) == 1  # the breaker is closed again: one failure changes nothing
     assert len(play(one.rank(ASKED), answered())[0]) == 1
 
 
@@ -238,7 +238,7 @@ def test_garbage_opens_the_breaker_too():
     assert play(one.rank(ASKED))[0] == []
 
 
-# what is sent --------------------------------------------------------------------------------------------------------------------
+# requests -------------------------------------------------------------------------------------------------------------------------
 
 
 def test_phases_share_one_deadline():

@@ -1,4 +1,4 @@
-"""What environments made from records need: made-up ones, so that they can be drawn anywhere."""
+"""Invented records for the environments made from records, so that they can be drawn without real ones."""
 
 from __future__ import annotations
 

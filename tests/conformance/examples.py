@@ -1,6 +1,7 @@
 """Everything registered, found by walking the package, with an example of each class.
 
-A class that can be made without arguments needs no line here. One that cannot, or whose defaults are too large for a test, has one.
+A class that can be made without arguments needs no entry here. A class with required arguments, or with defaults too large for a
+test, has an entry.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from swerve.core.contract import predict, select, watch
 from swerve.core.verbs import MARKERS, Verb
 from swerve.environments import world
 
-#: Where policies, classifiers and environments live.
+#: The packages of policies, classifiers and environments.
 PACKAGES = ("bandits", "classifiers", "detectors", "policies", "environments", "signals")
 
 L = 12
@@ -39,7 +40,7 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
         cls_named("Restarting")(UCB1(), cls_named("CUSUM")(5, 0.05, 1.0), "arm"),
         cls_named("Restarting")(BWC(Testable(UCB1(), L), swerve.Told()), cls_named("CUSUM")(5, 0.05, 1.0)),
     ],
-    "Swerve": lambda: [  # tests, verdicts and suspicions must happen within a test's few rounds
+    "Swerve": lambda: [  # tests, verdicts and suspicions must occur within the few rounds of a unit test
         cls_named("Swerve")(
             examples_of(cls_named("QuantileBox"))[0],
             examples_of(cls_named("Split"))[0],
@@ -56,7 +57,7 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
         cls_named("Forced")(UCB1(), 0.3, rate_grows=True),
         cls_named("Forced")(Thompson(), 0.3, "random"),
     ],
-    "CUSUM": lambda: [cls_named("CUSUM")(10, 0.05, 2.0)],  # eager ones: an alarm must happen within a test's few rounds
+    "CUSUM": lambda: [cls_named("CUSUM")(10, 0.05, 2.0)],  # sensitive: an alarm must occur within the few rounds of a unit test
     "GLR": lambda: [cls_named("GLR")(0.9, 1, 6), cls_named("GLR")(0.9, 3, 12)],
     "BOCPD": lambda: [cls_named("BOCPD")(0.9, 1, 6)],
     "MUCB": lambda: [cls_named("MUCB")(12, 3.0)],
@@ -64,12 +65,12 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
     "SWUCB": lambda: [cls_named("SWUCB")(40)],
     "SWTS": lambda: [cls_named("SWTS")(40)],
     "DUCB": lambda: [cls_named("DUCB")(0.9)],
-    "DTS": lambda: [cls_named("DTS")(0.2)],  # weights are divided down within a test's few rounds
+    "DTS": lambda: [cls_named("DTS")(0.2)],  # weights are rescaled within the few rounds of a unit test
     "Finite": lambda: [Finite(Matrix(TABLE))],
     "Matrix": lambda: [Matrix(TABLE)],
     "QuantileBox": lambda: [
         cls_named("QuantileBox")(outer_tail=0.1, inner_tail=0.3, tail_factor=0.1, warmup_contexts=20)
-    ],  # alarms within a test's rounds
+    ],  # alarms occur within the rounds of a unit test
     "Hull": lambda: [cls_named("Hull")(margin=0.05, max_points=24)],
     "Traffic": lambda: [
         cls_named("Traffic")(queries=3, impressions=900, results=4, shifting_share=1.0, features=2, order="zipf"),
@@ -124,12 +125,12 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
     "OutsideClass": lambda: [cls_named("OutsideClass")(horizon=400, features=2)],
 }
 
-#: Contexts for classifiers that do not take every point of [0, 0.7]², which lies in both unit balls.
+#: Contexts for classifiers that do not accept every point of [0, 0.7]², which lies in both unit balls.
 CONTEXTS: dict[str, Callable[[random.Random], list[float]]] = {"Finite": lambda dice: [float(dice.randrange(6)), 0.0]}
 
 
 def load() -> list[type[Spec]]:
-    """Every spec class of the package, in a stable order."""
+    """Return every spec class of the package, in a stable order."""
     for package in PACKAGES:
         for found in pkgutil.walk_packages(swerve.__path__, "swerve."):
             if found.name.split(".")[1] == package:
@@ -173,13 +174,13 @@ def environments() -> list[Spec]:
 
 
 def label(spec: Spec) -> str:
-    """Class names only, nested as the spec is."""
+    """Return the class names of a spec, nested like the spec."""
     inner = [label(value) for value in vars(spec).values() if isinstance(value, Spec)]
     return type(spec).__name__ + (f"({', '.join(inner)})" if inner else "")
 
 
 def contexts_for(spec: Spec) -> Callable[[random.Random], list[float]]:
-    """Random contexts of two features that the spec accepts."""
+    """Return random contexts of two features that the spec accepts."""
     for part in (spec, getattr(spec, "classifier", None)):
         if type(part).__name__ in CONTEXTS:
             return CONTEXTS[type(part).__name__]

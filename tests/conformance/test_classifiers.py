@@ -1,9 +1,9 @@
-"""What every classifier must do, whoever wrote it.
+"""The contract of every classifier.
 
-There are two kinds. Those that learn from labels are join semilattices: merging what is known twice, or in any order, changes
-nothing, and a stale copy never misses. Those that absorb contexts without a label count them. Their deltas add up, so merging one
-twice would count it twice, and a stale copy may miss; but an empty delta is neutral, and deltas of several writers may come in any
-order.
+There are two kinds. Classifiers that learn from labels are join semilattices: merging the same data twice, or in any order, changes
+nothing, and a stale copy never misses an event. Classifiers that absorb contexts without a label count them: their deltas add up,
+so merging a delta twice would count it twice, and a stale copy may miss an event. For both, an empty delta is neutral, and the
+deltas of several writers may come in any order.
 """
 
 from __future__ import annotations
@@ -148,14 +148,14 @@ def test_an_empty_delta_is_neutral_and_a_cleared_one_is_empty(classifier):
     for x in contexts(classifier, 5, seed=1):
         assert absorb(classifier, known[0], delta[0], np.array(x))
     assert delta.tobytes() != fresh.pools[1:].tobytes()
-    assert known.tobytes() == seen.pools[:1].tobytes()  # nothing is known before the fold
+    assert known.tobytes() == seen.pools[:1].tobytes()  # nothing is learnt before the fold
     clear(classifier, delta[0])
     assert delta.tobytes() == fresh.pools[1:].tobytes()
 
 
 @ABSORBING
 def test_the_deltas_of_several_writers_may_come_in_any_order(classifier):
-    """Each writer has seen the same copy; the predictions are the same, whoever is folded in first."""
+    """All writers have read the same copy; the predictions are the same for any order of folding."""
     known = after(classifier, contexts(classifier, 500))
     deltas = []
     for writer in range(3):
@@ -198,12 +198,12 @@ NOTHING = [math.nan, math.nan]
 
 
 def holes(x, where):
-    """The context with these features missing."""
+    """Return the context with these features missing."""
     return [math.nan if j in where else value for j, value in enumerate(x)]
 
 
 def several(classifier):
-    """Empty, taught, and after many contexts."""
+    """Yield an empty classifier, a taught one, and one after many contexts."""
     yield Learner(classifier, d=2)
     learner = taught(classifier, contexts(classifier, 5))
     yield learner.copy()
@@ -225,7 +225,7 @@ def test_a_context_without_features_is_negative_and_teaches_nothing(classifier):
 
 @READING
 def test_a_missing_feature_raises_no_alarm(classifier):
-    """Where a context with a hole is positive, it is so because of a feature that is there, and that one is named."""
+    """If a context with missing features is positive, a known feature is the reason, and it is blamed."""
     positive = 0
     for learner in several(classifier):
         for x in contexts(classifier, 60, seed=11):
@@ -239,7 +239,7 @@ def test_a_missing_feature_raises_no_alarm(classifier):
 
 @SAFE
 def test_filling_a_hole_in_a_harmless_context_is_the_only_way_to_an_alarm(classifier):
-    """A positive context with a hole is positive however the hole is filled: what is missing hides no reason against an alarm."""
+    """A positive context with a missing feature stays positive for every value of that feature."""
     for learner in several(classifier):
         for x in contexts(classifier, 40, seed=12):
             for hole in (0, 1):
@@ -251,7 +251,7 @@ def test_filling_a_hole_in_a_harmless_context_is_the_only_way_to_an_alarm(classi
 
 @LEARNING
 def test_a_label_of_a_context_with_holes_hides_no_value_of_what_was_missing(classifier):
-    """Taught only contexts in which a feature was missing: whatever raised an alarm by that feature still does."""
+    """After teaching only contexts without a feature, values of that feature that raised an alarm still do."""
     for hole in (0, 1):
         learner, fresh = Learner(classifier, d=2), Learner(classifier, d=2)
         for x in contexts(classifier, 10):

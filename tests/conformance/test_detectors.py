@@ -1,4 +1,4 @@
-"""What every detector must do, whoever wrote it."""
+"""The contract of every detector."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVERY = pytest.mark.parametrize("detector", detectors(), ids=label)
 
 
 def plays(count, seed=0, arms=3):
-    """Plays of several arms, clicks and other rewards, whose click probabilities change halfway."""
+    """Return plays of several arms, with clicks and other rewards, whose click probabilities change halfway."""
     dice = random.Random(seed)
     chances = [dice.random() for _ in range(arms)]
     out = []
@@ -31,7 +31,7 @@ def plays(count, seed=0, arms=3):
 
 
 def keeps(detector):
-    """Whether the detector has a state at all: one without can have no alarm."""
+    """Return whether the detector has a state; without one it can raise no alarm."""
     return bool(layout(detector, 8, 0))
 
 
@@ -53,7 +53,7 @@ def test_compiled_equals_interpreted_to_the_byte(detector):
 
 @EVERY
 def test_arms_are_watched_one_by_one(detector):
-    """Each arm alone has its alarms at the very same plays as among others."""
+    """An arm alone has its alarms at the same plays as among others."""
     arms, values = plays(600, seed=1)
     together = Watcher(detector, arms=3)
     alarms = together._take(arms, values)
@@ -81,7 +81,7 @@ def test_the_state_does_not_grow(detector):
     size = watcher.table.nbytes
     watcher.run(np.ones(100_000))
     assert watcher.table.nbytes == size
-    assert watcher.run(np.ones(1000)) == []  # and what never changes sets off no alarm
+    assert watcher.run(np.ones(1000)) == []  # a constant reward raises no alarm
 
 
 @EVERY

@@ -1,4 +1,4 @@
-"""What every environment must do, whoever wrote it."""
+"""The contract of every environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tables(instance):
 
 
 def walk(instance):
-    """Every round of every query, by the kernels, uncompiled: (query, event, context, probabilities, best, clicks)."""
+    """Yield every round of every query from the uncompiled kernels: (query, event, context, probabilities, best, clicks)."""
     spec, scene, cursors = pack(instance.spec)[0], instance.scene[0], instance.cursors.copy()
     for query in instance.schedule:
         cursor, x = cursors[query], np.zeros(instance.features)
@@ -40,7 +40,7 @@ def walk(instance):
 
 
 def glides(environment):
-    """Whether click probabilities also move between events."""
+    """Return whether click probabilities also move between events."""
     return type(environment).__name__ == "Hurricane" or getattr(environment, "glide_rounds", 0) > 0
 
 
@@ -75,8 +75,8 @@ def test_every_round_makes_sense_and_the_facts_are_true(environment):
             assert before.get(query, chances) == chances, "without an event nothing changes"
         else:
             steps = [abs(p - old) for p, old in zip(chances, before.get(query, chances), strict=True)]
-            assert max(steps) < 0.2, "what glides moves in small steps"
-        if query in lost:  # what a glide comes to before the next event counts
+            assert max(steps) < 0.2, "a glide moves in small steps"
+        if query in lost:  # the sum of a glide's steps until the next event counts
             lost[query][1:] = [top - min(chances[arm] for arm in lost[query][0])]
         before[query] = chances
         gaps += [top - p for p in chances if p < top]

@@ -1,4 +1,4 @@
-"""What every policy must do, whoever wrote it."""
+"""The contract of every policy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def drawn():
 
 
 class Plain:
-    """A fleet's tables without its compiled code: the kernels' source, run by Python."""
+    """A fleet's tables with the kernels' source run by Python."""
 
     def __init__(self, policy, queries=1, arms=N, seed=5):
         self.policy, self.params, self.arms = policy, pack(policy), arms
@@ -72,15 +72,15 @@ def test_a_class_without_an_example_is_named():
 
 
 def accepts_boxes(policy):
-    """Whether the contexts of the drawn instance are such as the policy takes; a numbered class needs numbers."""
+    """Return whether the policy accepts the contexts of the drawn instance; a finite class needs numbers."""
     return type(getattr(policy, "classifier", None)).__name__ != "Finite"
 
 
 @EVERY
 def test_compiled_equals_interpreted_to_the_byte(policy):
-    """Begin, 300 rounds of the whole simulation loop, an eviction, a restart, and 100 rounds more."""
+    """Begin, 300 rounds of the whole simulation loop, an eviction, a restart, and 100 more rounds."""
     fast, slow = Fleet(policy, queries=2, arms=N, features=D, seed=5), Plain(policy, queries=2)
-    see = bool(reads_context(policy)) and accepts_boxes(policy)  # unseen contexts are zeros, which is a number too
+    see = bool(reads_context(policy)) and accepts_boxes(policy)  # contexts that are not drawn are zeros, which is a valid number
     instance, states = drawn(), []
     for tables, pick in ((fast, lambda entry, *more: entry.bind(policy, *more)), (slow, lambda entry, *more: entry.plain)):
         places, x = instance.cursors.copy(), np.zeros(D)
@@ -193,7 +193,7 @@ def test_says_what_it_does_in_its_docstring(policy):
 
 @EVERY
 def test_a_click_told_again_and_again_breaks_nothing(policy):
-    """A caller that repeats itself may bias an arm; it must not freeze the sampler or push an average above 1."""
+    """Repeated clicks may bias an arm, but they must not freeze the sampler or raise an average above 1."""
     dice, state, context = random.Random(2), Plain(policy), contexts_for(policy)
     for t in range(12):
         arm, then = state.select(context(dice), now=float(t))
@@ -206,7 +206,7 @@ def test_a_click_told_again_and_again_breaks_nothing(policy):
 
 @EVERY
 def test_a_late_click_for_an_evicted_arm_is_nobodys(policy):
-    """Its place has a new owner, who was shown and must not be credited; the same for a bandit that keeps no counts."""
+    """Its arm has a new candidate, which was shown and must not be credited; this also holds for a bandit without counts."""
     fleet = Fleet(policy, queries=1, arms=1, features=D)
     x = contexts_for(policy)(random.Random(3))
     old = fleet.select(0, x)
@@ -222,7 +222,7 @@ def test_a_late_click_for_an_evicted_arm_is_nobodys(policy):
 
 @EVERY
 def test_a_late_click_of_before_a_restart_is_nobodys(policy):
-    """Also when the arm has been shown again since, and for a policy that does not count its starts."""
+    """This also holds if the arm was shown again since, and for a policy that does not count its starts."""
     fleet = Fleet(policy, queries=1, arms=1, features=D)
     x = contexts_for(policy)(random.Random(3))
     old = fleet.select(0, x)

@@ -1,4 +1,4 @@
-"""What every combinator must do: pass each verb on to the bandit inside, or say that it does not."""
+"""The contract of every combinator: it passes each verb on to the bandit inside, or is listed as an exception."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from swerve.core.verbs import MARKERS, WRAPPING, Verb
 N, D = 4, 2
 ARMS, FEATURES = 8, 8
 
-#: What a combinator answers by itself, and why.
+#: Verbs that a combinator answers by itself, with the reason.
 OWN = {
     ("BWC", "blame"): "alarms are those of its classifier",
     ("BWC", "reads_context"): "it reads contexts whatever the bandit does",
@@ -33,11 +33,11 @@ OWN = {
 
 
 class Probe(Spec):
-    """A bandit that answers every verb there is, and notes which it was asked."""
+    """A bandit that implements every verb, and records the verbs that were called."""
 
 
 def all_verbs() -> list[Verb]:
-    """Every verb that a module of ours has under its name."""
+    """Return every verb that is a name in a module of the package."""
     load()
     ours = [module for name, module in list(sys.modules.items()) if name.startswith("swerve.")]
     found = {id(value): value for module in ours for value in vars(module).values() if isinstance(value, Verb)}
@@ -50,7 +50,7 @@ ANSWERS = {"guess": (0, 0), "test_length": 5, "room": ARMS, "played": 100, "doma
 
 
 def noting(verb):
-    """The probe's implementation of a verb."""
+    """Return the probe's implementation of a verb."""
 
     def answer(spec, *args):
         assert isinstance(spec, Probe), f"{verb} was asked with another spec"
@@ -65,7 +65,7 @@ def noting(verb):
 
 @pytest.fixture(scope="module", autouse=True)
 def _known():
-    """The probe answers in these tests only: elsewhere it would be listed as a policy, a classifier and an environment."""
+    """Register the probe in these tests only: otherwise it would be listed as a policy, a classifier and an environment."""
     for verb in VERBS:
         verb.register(Probe)(noting(verb))
     yield
@@ -92,13 +92,13 @@ EVERY = pytest.mark.parametrize("cls", WRAPPERS, ids=lambda cls: cls.__name__)
 
 
 def around(cls, bandit):
-    """An example of the class with this bandit inside."""
+    """Return an example of the class with this bandit inside."""
     example = examples_of(cls)[0]
     return cls(**{name: getattr(example, name) for name in field_types(cls)} | {"bandit": bandit})
 
 
 class Tables:
-    """A row and a pool of a policy, with which its verbs can be asked."""
+    """A row and a pool of a policy, for calling its verbs."""
 
     def __init__(self, spec):
         self.spec = spec
@@ -107,12 +107,12 @@ class Tables:
         begin_pool(spec, self.pools[0], D)
 
     def play(self, t, told):
-        """A round, a hundred seconds after the one before."""
+        """Play a round, a hundred seconds after the previous one."""
         now, offer = 100.0 * t, np.int64(full_mask(N))
         return decide(self.spec, self.table[0], self.pools, 0, 1, np.zeros(D), int(told), offer, now)[0]
 
     def ask(self, verb):
-        """The verb, asked with something for every argument; what only other kinds of spec take is passed on as it is."""
+        """Call the verb with a value for every argument."""
         fitting = {
             "spec": self.spec,
             "row": self.table[0],
@@ -135,7 +135,7 @@ class Tables:
 
 @functools.cache
 def asked_in_a_life(cls):
-    """What a bandit inside is asked when its combinator begins and plays: later than its plays, where they are held back."""
+    """Return the verbs called on a bandit inside when its combinator begins and plays, long enough for plays that are held back."""
     ASKED.clear()
     tables = Tables(around(cls, Probe()))
     for t in range(8):
@@ -174,7 +174,7 @@ def test_every_verb_reaches_the_bandit_inside_or_is_withheld_by_name(cls, verb):
 
 @EVERY
 def test_what_the_bandit_does_not_know_its_combinator_does_not_claim(cls):
-    """`knows` is what compositions are checked by."""
+    """Compositions are checked with `knows`."""
     spec = around(cls, Testable(UCB1(), length=5))
     exp3s = cls_named("EXP3S")()
     assert not any(verb.knows(spec) for verb in VERBS if verb.__name__ in ("predict", "watch", "world", "concepts"))
@@ -188,7 +188,7 @@ def test_what_the_bandit_does_not_know_its_combinator_does_not_claim(cls):
 
 @EVERY
 def test_a_blamed_feature_is_the_classifiers_compiled_too(cls):
-    """An alarm of a feature that is low, under every combinator that a BWC fits in."""
+    """A feature that is too low raises an alarm, under every combinator that accepts BWC."""
     bwc = BWC(
         Testable(Thompson(), length=5),
         cls_named("QuantileBox")(outer_tail=0.1, inner_tail=0.3, tail_factor=0.1, warmup_contexts=20),
@@ -213,7 +213,7 @@ def test_a_blamed_feature_is_the_classifiers_compiled_too(cls):
 
 
 def step(classifier, pool, x):
-    """One context more that the classifier has seen."""
+    """Show the classifier one more context."""
     delta = np.zeros(1, pool.dtype)[0]
     if absorb(classifier, pool, delta, x):
         merge(classifier, pool, delta)

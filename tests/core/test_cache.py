@@ -1,4 +1,4 @@
-"""Compiled code on disk: reused when nothing changed, never served stale, and not needed at all."""
+"""Compiled code on disk: reused when nothing has changed, never stale, and optional."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ print(fleet.select(0).arm, sum(fleet._select_one.stats.cache_hits.values()))
 
 
 def run(code, tmp_path, *, source=SOURCE, **environment):
-    """Standard output and error of a program in a process of its own, with a cache of its own."""
+    """Run a program in a separate process with its own cache; return its output and errors."""
     settings = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": os.pathsep.join([str(source), str(tmp_path)]),
@@ -75,13 +75,13 @@ def run(code, tmp_path, *, source=SOURCE, **environment):
 
 
 def test_a_users_bandit_and_its_helpers_are_never_stale(tmp_path):
-    """The whole way, in processes of their own: cold, cached, the bandit edited, the helper edited."""
+    """In separate processes: cold, cached, after an edit of the bandit, after an edit of the helper."""
     bandit, helper = tmp_path / "mine.py", tmp_path / "helper_of_mine.py"
     helper.write_text(HELPER.format(imports="", value=0, rule=0))
     bandit.write_text(BANDIT.format(imports="from helper_of_mine import pick", rule="pick()"))
     code = DECIDE.format(module="mine", cls="Mine")
     assert run(code, tmp_path)[0] == ["0", "0"]
-    assert run(code, tmp_path)[0] == ["0", "1"]  # nothing has changed: loaded from disk
+    assert run(code, tmp_path)[0] == ["0", "1"]  # unchanged: loaded from disk
     bandit.write_text(BANDIT.format(imports="from helper_of_mine import pick", rule="pick() + 1"))
     assert run(code, tmp_path)[0] == ["1", "0"]
     helper.write_text(HELPER.format(imports="", value=0, rule=1))
@@ -101,7 +101,7 @@ class Outer(Spec):
 
 
 def test_a_users_combinator_is_cached_and_what_it_passes_on_counts(tmp_path):
-    """What is passed on is made as a process goes along; the next one finds what was compiled from it all the same."""
+    """Verbs that are passed on are created while a process runs; the next process still finds their compiled code."""
     module = tmp_path / "outer.py"
     code = DECIDE.format(module="outer", cls="Outer")
     module.write_text(COMBINATOR.format(without=""))
@@ -172,7 +172,7 @@ def test_a_helper_of_a_helper_counts(tmp_path, monkeypatch, near, mine):
 
 
 def test_our_own_kernels_are_never_stale(tmp_path):
-    """A copy of the package with an edited kernel, and the cache that the unedited one has filled."""
+    """A copy of the package with an edited kernel uses the cache that the original has filled."""
     copy = tmp_path / "src"
     shutil.copytree(SOURCE / "swerve", copy / "swerve", ignore=shutil.ignore_patterns("__pycache__"))
     code = DECIDE.format(module="swerve", cls="UCB1")
@@ -181,12 +181,12 @@ def test_our_own_kernels_are_never_stale(tmp_path):
     kernel = copy / "swerve" / "bandits" / "ucb1.py"
     text = kernel.read_text()
     assert text.count("if index > best:") == 1
-    kernel.write_text(text.replace("if index > best:", "if index >= best:"))  # of equals, the last
+    kernel.write_text(text.replace("if index > best:", "if index >= best:"))  # the last of equals wins
     assert run(code, tmp_path, source=copy)[0] == ["2", "0"]
 
 
-#: One edit each of a kernel, of a helper of kernels, of an entry point, of a default verb, of what stands for a function when it is
-#: compiled, and of a constant.
+#: One edit each of a kernel, a kernel's helper, an entry point, a default verb, a compiled replacement of a function, and a
+#: constant.
 EDITS = [
     ("bandits/ucb1.py", "if index > best:", "if index >= best:"),
     ("core/tables.py", "& np.int64(1) != 0", "& np.int64(1) == 1"),
@@ -209,7 +209,7 @@ def unedited(tmp_path_factory):
 
 
 def digest_in(folder):
-    """The digest of a policy that draws, as a package in that folder sees it."""
+    """Return the digest of a policy that draws, computed by the package in that folder."""
     code = """
         from swerve import UCB1, Thompson
         from swerve.core.engine import select_one
@@ -233,7 +233,7 @@ def test_an_edit_of_ours_names_another_folder(unedited, edit):
     finally:
         kernel.write_text(text)
     if path == "core/rng.py":
-        assert after[0] != before[0]  # Thompson draws; UCB1 does not, and keeps its code
+        assert after[0] != before[0]  # Thompson sampling draws; UCB1 does not, and keeps its code
         assert after[1] == before[1]
     else:
         assert after[1] != before[1]
@@ -294,7 +294,7 @@ def test_versions_are_part_of_the_name(monkeypatch):
 
 
 def test_the_fingerprint_does_not_depend_on_what_else_is_imported():
-    """A service and a simulation share what one of them has compiled."""
+    """A service and a simulation share compiled code."""
     ask = "from swerve import Thompson; from swerve.core import engine; print(engine.select_one.digest(Thompson()))"
     codes = (ask, f"import swerve.environments, swerve.simulate, swerve.policies; {ask}")
     env = {**os.environ, "PYTHONPATH": str(SOURCE)}
@@ -325,7 +325,7 @@ def last(width):
 
 
 def test_code_compiled_by_different_processes_does_not_get_mixed_up(tmp_path):
-    """Numba names compiled functions by numbers of their process: two layouts would have one name, and one layout's code both."""
+    """Numba numbers compiled functions per process: two layouts could share a name, and one layout's code would run for both."""
     (tmp_path / "mine.py").write_text(RECURSIVE)
     for width in (3, 12):
         assert run(f"import mine; print(mine.last({width}))", tmp_path)[0] == ["5.0"]

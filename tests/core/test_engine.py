@@ -91,7 +91,7 @@ def test_a_refused_context_changes_nothing():
 
 
 def fields(code):
-    """What a decision's code holds: arm, generation, start."""
+    """Return the fields of a decision's code: arm, generation, start."""
     return code & 63, code >> 6 & 255, code >> 14
 
 
@@ -107,7 +107,7 @@ def test_compiled_entries_equal_their_plain_source(policy):
             state = (fleet.params, fleet.table, i)
             pools = (fleet.pools, fleet.groups[i], fleet.writer)
             code = call["select_one"](*state, *pools, x, False, 15, float(t))
-            # each play is paid once: the first by the step that follows it, the second by an update
+            # each play is rewarded once: the first by the next step, the second by an update
             again = call["step_one"](
                 *state, *pools, *fields(code), float(clicks[t, code & 63]), float(t), x, t % 50 == 0, 7, t + 0.5
             )

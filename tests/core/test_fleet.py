@@ -1,4 +1,4 @@
-"""A fleet: groups, streams, what it refuses, and what must not be able to hurt it."""
+"""A fleet: groups, random streams, refusals, and robustness to invalid calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def fleet():
 
 def test_groups_of_a_list_and_of_a_number_as_text():
     assert groups_of([2, 0, 2], 3).tolist() == [1, 0, 1]
-    assert groups_of([0, 10**12, 1], 3).tolist() == [0, 2, 1]  # three groups, whatever they are called
+    assert groups_of([0, 10**12, 1], 3).tolist() == [0, 2, 1]  # three groups, whatever their numbers
     assert groups_of("2", 3).tolist() == [0, 1, 0]
     assert groups_of(np.int32(2), 3).tolist() == [0, 1, 0]
     assert groups_of(10**30, 3).tolist() == [0, 1, 2]
@@ -71,7 +71,7 @@ def test_what_one_query_learns_counts_for_its_group_only():
     assert len({box.low.tobytes() + box.high.tobytes() for box in boxes}) == 4
     alone = drive(Fleet(BOX, queries=4, arms=4, features=2, pooling=[0, 1, 2, 3]))
     assert alone.pools.tobytes() == apart.pools.tobytes()
-    # the delta is empty between rounds: everything learnt has been folded in
+    # between rounds the delta is empty: everything learnt is in the pool
     assert [int(f.pools[f.writer].classifier.known) for f in (shared, apart, pairs)] == [0, 0, 0]
 
 
@@ -82,11 +82,11 @@ def test_the_seed_names_the_streams():
 
     assert arms(1) == arms(1)
     assert arms(1) != arms(2)
-    assert arms(1)[::2] != arms(1)[1::2]  # two queries, two streams
+    assert arms(1)[::2] != arms(1)[1::2]  # two queries have two streams
 
 
 def columns(*arms):
-    """Decisions for these arms, first of their places, of the first start."""
+    """Return decisions for these arms, of their first generation and the first start."""
     count = len(arms)
     return Decisions(np.array(arms), np.zeros(count, np.int64), np.ones(count, np.int64), np.zeros(count))
 
@@ -192,7 +192,7 @@ REFUSED = {
 def test_refused_at_the_door_and_nothing_has_changed(fleet, case):
     call, words = REFUSED[case]
     before = fleet.table.tobytes() + fleet.pools.tobytes()
-    # kernels trust what the door lets in: a bad index that gets through would write into foreign memory, so look before it does
+    # kernels do not check indices: a bad one would write into foreign memory, so the fleet must refuse it
     safe = {
         "_update_one": lambda *a: pytest.fail(f"let through: {a[2:]}"),
         "_step_one": lambda *a: pytest.fail(f"let through: {a[2:]}"),
@@ -203,7 +203,7 @@ def test_refused_at_the_door_and_nothing_has_changed(fleet, case):
         if case.startswith("many") and case not in (
             "many: infinite",
             "many: outside",
-        ):  # those are the batch kernel's own to refuse
+        ):  # the batch kernel itself refuses these
             refuse = type("Stop", (), {"bind": lambda *a: lambda *b: pytest.fail("let through")})()
             patch.setattr(engine, "select_many", refuse)
             patch.setattr(engine, "update_many", refuse)
@@ -259,7 +259,7 @@ def test_all_sixty_four_arms_can_be_offered_signed_or_not():
 
 @pytest.mark.parametrize("policy", [UCB1(), Thompson()])
 def test_a_click_for_an_arm_that_was_forgotten_meanwhile_is_harmless(policy):
-    """Candidates come and go: an arm is shown, leaves, and its click arrives after that."""
+    """An arm is shown and forgotten, and its click arrives afterwards."""
     fleet = Fleet(policy, queries=1, arms=3)
     decision = fleet.select(0)
     fleet.evict(0, decision.arm)
@@ -273,7 +273,7 @@ def test_a_click_for_an_arm_that_was_forgotten_meanwhile_is_harmless(policy):
 
 
 def test_a_class_without_source_is_compiled_once_per_fleet(monkeypatch):
-    """A class typed into a prompt has no source to tell versions apart by: compiled for this fleet alone, not at every call."""
+    """A class typed at a prompt has no source that identifies its version: it is compiled once per fleet, not at every call."""
     compiled = []
 
     def count(function, digest):

@@ -100,7 +100,7 @@ def test_normal_is_normal():
     out = np.zeros(4 * COUNT)
     many_normals(np.uint64(rng.split(1, "normal")), out)
     assert stats.kstest(out, "norm").pvalue > 0.001
-    # the tail has code of its own, which a test of the whole cannot see: 1 in 3,900 draws
+    # the tail has separate code, which a test of all draws cannot see: 1 in 3,900 draws
     tail = np.zeros(2_000_000)
     many_normals(np.uint64(rng.split(2, "normal")), tail)
     edge = samplers.TAIL
@@ -137,7 +137,7 @@ def test_samplers_follow_their_twins_word_by_word(a, b):
 
     twin = [samplers.beta(words, a, b) for _ in range(3000)]
     np.testing.assert_allclose(ours, twin, rtol=1e-12)
-    assert int(last) == (start + len(taken) * splitmix.GAMMA) % 2**64  # exactly as many words were used
+    assert int(last) == (start + len(taken) * splitmix.GAMMA) % 2**64  # exactly this many words were used
 
 
 @given(st.integers(1, 60), st.data())

@@ -1,4 +1,4 @@
-"""Specs: coerced and checked when made, packed into records, refused in one line."""
+"""Specs: coerced and checked at construction, packed into records, refused in one line."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_ranges_say_what_they_allow(kind):
     assert str(allowed.low.__format__("g")) in str(allowed)
 
 
-#: What a user can get wrong, and the words that the one line must have: the field, the value, what is allowed.
+#: Mistakes of users, and the words that the error must contain: the field, the value, the allowed values.
 BAD = {
     "margin zero": (lambda: Rectangle(margin=0), ["Rectangle", "margin", "0.0", "> 0"]),
     "margin negative": (lambda: Rectangle(margin=-0.1), ["margin", "-0.1", "> 0"]),

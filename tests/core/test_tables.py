@@ -75,6 +75,6 @@ def test_a_part_without_fields_still_has_a_record():
 
 
 def test_state_stays_small():
-    # what one query costs a service in memory
+    # the memory of one query in a service
     assert row_dtype(UCB1(), 8, 8).itemsize <= 256
     assert row_dtype(BWC(Testable(UCB1()), Rectangle()), 8, 8).itemsize <= 640

@@ -1,4 +1,4 @@
-"""Verbs choose by the class of the spec: at call time in Python, at compile time in compiled code."""
+"""Verbs dispatch on the class of the spec: at call time in Python, at compile time in compiled code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def area(spec):
 
 @verb(default=lambda spec: 0)
 def corners(spec):
-    """How many corners."""
+    """The number of corners."""
 
 
 @verb
@@ -86,7 +86,7 @@ def test_the_class_decides_in_python_and_compiled():
         (Pair(Circle(2), Square(1)), 22.0),
     ):
         assert area(spec) == expected
-        assert area(pack(spec)[0]) == expected  # a packed record answers as the object does
+        assert area(pack(spec)[0]) == expected  # a packed record gives the object's answer
         assert compiled_area(pack(spec)) == expected
 
 
@@ -131,7 +131,7 @@ def test_every_verb_and_class_is_known():
 
 
 def test_a_class_defined_again_brings_its_own_code():
-    """A notebook cell run twice: same module, same name, another rule. The old code must not answer."""
+    """As in a notebook cell run twice: the same module and name, another rule. The old code must not run."""
 
     def define(factor):
         class Cell(Spec):
@@ -169,7 +169,7 @@ def test_an_implementation_that_cannot_be_called_is_refused(wrong):
 
         @verb(default=lambda spec: 0)
         def unfit(spec, more):
-            """Its default does not fit."""
+            """A verb whose default does not fit."""
 
 
 @pytest.mark.parametrize("right", [lambda spec, _factor, power: 0, lambda spec, *args: 0, lambda spec, factor, power, more=1: 0])
@@ -182,7 +182,7 @@ def test_other_names_and_more_room_are_no_trouble(right):
 
 
 def test_code_is_named_by_class_and_verb():
-    """In tracebacks, in profiles and in errors about arguments; the function itself keeps its name."""
+    """Tracebacks, profiles and argument errors show this name; the function itself keeps its own."""
 
     @scaled.register(Square)
     def mine(spec, factor, power):

@@ -1,4 +1,4 @@
-"""Nothing that a bandit can do is lost under a combinator: its pool begins, learns, is folded and read at any depth."""
+"""A combinator loses no ability of its bandit: the pool begins, learns, is folded and read at any depth."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from swerve.policies.patient import Patient
 
 @counting
 class Pooled(Spec):
-    """Learns the largest first feature it has seen, together with all queries, and plays the arm of that number."""
+    """Learns, over all queries, the largest first feature, and plays the arm of that number."""
 
 
 @pool_layout.register(Pooled)
@@ -147,7 +147,7 @@ def test_a_class_says_what_it_does_not_pass_on():
 def test_verbs_that_come_later_are_passed_on_too():
     @verb
     def colour(spec, row, shade):
-        """A verb of somebody else."""
+        """A verb of another package."""
 
     @colour.register(UCB1)
     def _(spec, row, shade):
@@ -167,7 +167,7 @@ def test_verbs_that_come_later_are_passed_on_too():
 
 
 def test_who_takes_rewards_himself_is_not_passed_by():
-    """A click must not reach the bandit around what a combinator, or a class made from one, does with rewards."""
+    """If a combinator, or a subclass of one, handles rewards itself, a click must not bypass it."""
 
     @wrapping
     class Doubting(Spec):
@@ -192,7 +192,7 @@ def test_who_takes_rewards_himself_is_not_passed_by():
 
 
 def test_a_click_keeps_its_time_under_every_combinator():
-    """`Patient` finds the play by when it was shown, also from inside."""
+    """`Patient` finds the play by the time of its show, also inside another combinator."""
     for policy in (Patient(Thompson(), 9.0), Oracle(Patient(Thompson(), 9.0)), Restarting(Patient(Thompson(), 9.0), CUSUM())):
         fleet = Fleet(policy, queries=1, arms=1)
         for now in (0.0, 4.0):

@@ -1,4 +1,4 @@
-"""What the tests of the dashboard share."""
+"""Fixtures of the dashboard's tests."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from service.running import Running, running
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    """A service in this process, behind a real socket; it is never compiled, and ticks when it is told to."""
+    """A service in this process, behind a real socket; it is never compiled, and ticks only when a test says so."""
     with Site(tmp_path) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Running]:
-    """`swerve serve` in a process of its own; `CONFIG` in the module changes its configuration."""
+    """`swerve serve` in a separate process; `CONFIG` in the module changes its configuration."""
     with running(tmp_path_factory.mktemp("served"), getattr(request.module, "CONFIG", None)) as service:
         yield service

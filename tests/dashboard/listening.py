@@ -1,4 +1,4 @@
-"""A plain reader of server-sent events, and a service in this process that is not compiled: what it tells does not need that."""
+"""A plain reader of server-sent events, and a service in this process, which needs no compilation."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Listener:
         self.connection.close()
 
     def next(self) -> Event:
-        """The next message; EOFError at the end."""
+        """Return the next message; raise EOFError at the end."""
         identity, name, data = None, "message", []
         while True:
             line = self.response.readline().decode()
@@ -87,7 +87,7 @@ class Listener:
                 data.append(value)
 
     def until(self, name: str, count: int = 1) -> list[Event]:
-        """Read until so many messages of a name have come; those."""
+        """Read until `count` messages of a name have come; return them."""
         found: list[Event] = []
         while len(found) < count:
             event = self.next()
@@ -97,7 +97,7 @@ class Listener:
 
 
 class Site:
-    """A hub behind a real server in a thread of its own. Nothing ticks by itself: `do` does things on its loop."""
+    """A hub behind a real server in a separate thread. It never ticks by itself; `do` runs functions on its loop."""
 
     def __init__(self, folder: Path) -> None:
         store = Store(url=f"sqlite:///{folder / 'swerve.db'}", cache_mb=16)
@@ -130,7 +130,7 @@ class Site:
         assert not self._thread.is_alive()
 
     def do(self, what: Callable[[], T]) -> T:
-        """Call something on the service's event loop."""
+        """Call a function on the service's event loop; return its result."""
 
         async def call() -> T:
             return what()

@@ -1,4 +1,4 @@
-"""The page in a real browser: fixtures that open it, watch what it does, and keep pictures of it."""
+"""The page in a real browser: fixtures that open it, record its errors and requests, and keep screenshots."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from browsing import browser, sync_api  # noqa: F401 - a fixture
 
 expect = sync_api.expect
 expect.set_options(timeout=20_000)
-#: Calls of `animate`, counted: whether something moves cannot be seen after it has moved.
+#: Counts calls of `animate`, because a finished animation leaves no trace.
 COUNT_MOVES = """window.moves = 0; const animate = Element.prototype.animate;
 Element.prototype.animate = function (...given) { window.moves += 1; return animate.apply(this, given); };"""
 
 
 @pytest.fixture
 def opened(browser, tmp_path):
-    """A function that opens the page; afterwards nothing was said on the console and nothing was asked of anybody else.
+    """A function that opens the page. After the test, the console must be empty and no request may have gone to another server.
 
-    `lost` is for a service that refuses or goes away: the browser itself puts that on the console.
+    `lost` allows messages of the browser itself about a service that refuses or goes away.
     """
     contexts, said, asked = [], [], []
 
@@ -45,7 +45,7 @@ def opened(browser, tmp_path):
 
 @pytest.fixture
 def keep(tmp_path):
-    """A function that keeps a picture of a page, in the folder that SWERVE_SCREENSHOTS names."""
+    """A function that saves a screenshot of a page in the folder that SWERVE_SCREENSHOTS names."""
     folder = Path(os.environ.get("SWERVE_SCREENSHOTS") or tmp_path)
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -56,7 +56,7 @@ def keep(tmp_path):
 
 
 def contrast(one: str, two: str) -> float:
-    """The ratio of luminances of two `rgb(…)` colours, as the accessibility guidelines define it."""
+    """Return the contrast ratio of two `rgb(…)` colours, as the accessibility guidelines define it."""
 
     def luminance(colour: str) -> float:
         parts = [int(part) / 255 for part in colour.removeprefix("rgb(").rstrip(")").split(",")]

@@ -1,4 +1,4 @@
-"""The page's files: compressed, marked, and read again when they change."""
+"""The page's files: compressed, with an ETag, and read again when they change."""
 
 from __future__ import annotations
 

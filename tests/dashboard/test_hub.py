@@ -1,4 +1,4 @@
-"""The hub without a network: what each reader gets, in which order, and how much is kept."""
+"""The hub without a network: the messages of each reader, their order, and the kept history."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swerve.dashboard import hub as module
-from swerve.dashboard.hub import MOST_WATCHED, QUEUE, Hub
-from swerve.dashboard.rings import KEPT, WHOLE
+from swerve.dashboard.hub import MOST_WAITING, MOST_WATCHED, Hub
+from swerve.dashboard.rings import KEPT_BRIEF, KEPT_WHOLE
 from swerve.service.config.load import Config, Policy, Store
 from swerve.service.http.server import open_service
 from swerve.serving.messages import Refused
@@ -35,7 +35,7 @@ def hub(service):
 
 
 def parsed(data: bytes) -> list[tuple[str, str, dict]]:
-    """The messages in what a reader would be sent: id, name, data."""
+    """Parse the bytes for a reader into messages: id, name, data."""
     out = []
     for block in data.decode().split("\n\n"):
         fields = dict(line.split(": ", 1) for line in block.split("\n") if ": " in line)
@@ -79,7 +79,7 @@ def test_a_query_has_its_own_readers(hub):
     hurricane, tomato, none = hub.join("hurricane"), hub.join("tomato"), hub.join()
     for reader in (hurricane, tomato, none):
         reader.take()
-    hub._keep(hub._watches["hurricane"].ring, "query", {"query": "hurricane"}, {})  # kept, not told
+    hub._keep(hub._watches["hurricane"].ring, "query", {"query": "hurricane"}, {})  # kept, not sent
     for tally in hub._tallies.values():
         tally.unknown = True
     hub.tick()
@@ -126,19 +126,19 @@ def test_ids_of_another_start_or_of_the_future_are_no_place_to_go_on_from(hub):
 
 
 def test_what_is_no_longer_kept_whole_is_sent_in_brief(hub):
-    for value in range(WHOLE + 1):
+    for value in range(KEPT_WHOLE + 1):
         hub.publish("demo", {"value": value, "events": []})
     assert parsed(hub.join(last=f"{hub.epoch}-0").take())[0][2]["resumed"] is False
     assert parsed(hub.join(last=f"{hub.epoch}-1").take())[0][2]["resumed"] is True
-    for value in range(KEPT):
+    for value in range(KEPT_BRIEF):
         hub.publish("demo", {"value": value, "events": []})
     (_, _, past) = parsed(hub.join().take())[1]
-    assert [entry["value"] for entry in past["demo"]] == list(range(KEPT))
+    assert [entry["value"] for entry in past["demo"]] == list(range(KEPT_BRIEF))
 
 
 @given(st.lists(st.tuples(st.sampled_from(["demo", "sample", "both"]), st.integers(0, 5), st.booleans()), max_size=40))
 def test_whatever_is_lost_on_the_way_nothing_is_missed_and_nothing_comes_twice(service, steps):
-    """A client that loses its connection in the middle of what was sent, again and again."""
+    """A client loses its connection in the middle of the messages, several times."""
     hub = Hub(service)
     reader, seen, last, published = hub.join(), [], "", []
     for what, read, lost in steps:
@@ -148,7 +148,7 @@ def test_whatever_is_lost_on_the_way_nothing_is_missed_and_nothing_comes_twice(s
             hub.tick()
         published = list(range(1, hub.number + 1))
         messages = parsed(reader.take())
-        if lost:  # only some of it arrived
+        if lost:  # only a part arrived
             hub.leave(reader)
             messages = messages[:read]
         for identity, name, _ in messages:
@@ -162,19 +162,19 @@ def test_whatever_is_lost_on_the_way_nothing_is_missed_and_nothing_comes_twice(s
         if identity and name != "history":
             seen.append(int(identity.rpartition("-")[2]))
     first = seen[0] if seen else hub.number + 1
-    assert seen == published[first - 1 :]  # what came before the first one is in the history
+    assert seen == published[first - 1 :]  # earlier messages are in the history
 
 
 def test_a_reader_that_does_not_keep_up_is_ended_and_the_others_go_on(hub):
     slow, quick = hub.join(), hub.join()
     slow.take(), quick.take()
-    for value in range(QUEUE + 1):
+    for value in range(MOST_WAITING + 1):
         hub.publish("demo", {"value": value})
         quick.take()
     assert slow.ended and not quick.ended
-    assert len(slow.queue) <= QUEUE
+    assert len(slow.queue) <= MOST_WAITING
     hub.publish("demo", {"value": 0})
-    assert len(slow.queue) <= QUEUE and quick.queue
+    assert len(slow.queue) <= MOST_WAITING and quick.queue
 
 
 def test_watched_queries_are_bounded_and_forgotten(hub, monkeypatch):
@@ -185,16 +185,16 @@ def test_watched_queries_are_bounded_and_forgotten(hub, monkeypatch):
     with pytest.raises(Refused, match="64 queries are being watched") as refused:
         hub.admit("one more")
     assert refused.value.status == 503
-    hub.admit("query 0")  # it is watched already
+    hub.admit("query 0")  # already watched
     hub.admit(None)
     hub.leave(readers[3])
     clock[0] += 1.0
     hub.leave(readers[5])
-    hub.admit("one more")  # takes the place of the one that nobody reads for the longest
+    hub.admit("one more")  # replaces the query whose last reader left first
     assert len(hub.service.ranking.watched) == MOST_WATCHED - 1
     hub.join("one more")
     hub.leave(readers[7])
-    clock[0] += module.LINGER - 0.5
+    clock[0] += module.LINGER_SECONDS - 0.5
     hub.tick()
     assert "query 5" in hub._watches and "query 7" in hub._watches and "query 3" not in hub._watches
     clock[0] += 1.0
@@ -220,7 +220,7 @@ def test_after_the_end_nobody_is_let_in(hub):
 
 
 def test_it_samples_by_itself_and_one_bad_second_does_not_end_it(hub, monkeypatch, caplog):
-    monkeypatch.setattr(module, "SECOND", 0.01)
+    monkeypatch.setattr(module, "SAMPLE_EVERY", 0.01)
     take, fail = hub._sampler.take, iter([False, True, True, False])
 
     def sometimes() -> dict:
@@ -242,5 +242,5 @@ def test_it_samples_by_itself_and_one_bad_second_does_not_end_it(hub, monkeypatc
 
     data = asyncio.run(asyncio.wait_for(some_seconds(), 20))
     assert names(data).count("sample") >= 40
-    assert data.count(b"\n\n:\n\n") >= 2  # comments, to keep proxies awake
+    assert data.count(b"\n\n:\n\n") >= 2  # comments, which keep proxies from closing the connection
     assert [record.message for record in caplog.records] == ["a sample failed"] * 2

@@ -1,4 +1,4 @@
-"""The page in a real browser, over a real service: what it shows, who may see it, what it does when the service is gone."""
+"""The page in a real browser, over a real service: its contents, API keys, and a service that goes away."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from swerve.service.secrets import new_key
 CONFIG = {"store": {"store_queries": True}}
 READ, RANK = new_key("reader", ["read", "rank", "feedback"]), new_key("searcher", ["rank"])
 WIDTHS = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
-#: Text and what it stands on, as `rgb(…)`, for everything that is a leaf, is shown and can be used.
+#: Text and background colours, as `rgb(…)`, of all visible, enabled leaf elements.
 COLOURS = """[...document.querySelectorAll('body *')]
   .filter((node) => !node.closest('svg, select, :disabled, .hidden, .skip') && node.checkVisibility({ visibilityProperty: true }))
   .filter((node) => [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim()))
@@ -31,7 +31,7 @@ FOCUSED = """(() => { const node = document.activeElement, style = getComputedSt
 
 @pytest.fixture(scope="module")
 def protected(tmp_path_factory):
-    """A service that asks for a key, at a port that it has again when it is started again."""
+    """A service that requires a key, at the same port after a restart."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -41,7 +41,7 @@ def protected(tmp_path_factory):
 
 
 def ask(service: Running, query: str, wanted: str, times: int, candidates=("a", "b", "c"), key: str = "") -> None:
-    """People who ask a query and click when what they want is on top."""
+    """Let people ask a query, and click if the wanted result is on top."""
     client = service.client(key)
     for _ in range(times):
         answer = client.rank(query, list(candidates)).json
@@ -60,7 +60,7 @@ def test_the_most_asked_query_is_shown_without_asking_for_it(served, opened, kee
     ask(served, "hurricane", "b", 60)
     expect(page.locator("#ranking li").first.locator(".name")).to_have_text("b")
     expect(page.locator("#ranking li").first.locator(".figure")).to_contain_text("on top")
-    expect(page.locator("#share .main-svg").first).to_be_visible()  # under the policy that is sent with the page
+    expect(page.locator("#share .main-svg").first).to_be_visible()  # under the page's content security policy
     expect(page.locator("#share-about")).to_contain_text("clicks")
     page.locator("summary").click()
     row = page.locator("#share-table tr", has=page.get_by_role("rowheader", name="b", exact=True))
@@ -79,7 +79,7 @@ def test_another_query_is_watched_before_and_after_somebody_asks_it(served, open
     page.fill("#text", "Oasis, the band")
     page.keyboard.press("Enter")
     expect(page.locator("#ranking-title")).to_have_text("“Oasis, the band” now")
-    expect(page.locator("#ranking-note")).to_contain_text("Nobody has asked this yet")
+    expect(page.locator("#ranking-note")).to_contain_text("This query was never asked")
     assert page.url.endswith("#query=Oasis%2C+the+band")
     ask(served, "oasis, the band", "y", 3, ("x", "y"))
     expect(page.locator("#ranking li")).to_have_count(2)
@@ -154,9 +154,9 @@ def test_a_protected_service_asks_for_a_key(protected, opened, keep):
     expect(page.locator("#link-text")).to_have_text("Live")
     expect(page.locator("#ranking li")).to_have_count(3)
     expect(dialog).to_be_hidden()
-    page.reload()  # the tab remembers it
+    page.reload()  # the tab remembers the key
     expect(page.locator("#ranking li")).to_have_count(3)
-    # without stored texts a query has a key, and can be watched by it
+    # without stored texts a query can be watched by its key
     expect(page.locator("#top button").first).to_contain_text("…")
     page.locator("#top button").first.click()
     expect(page.locator("#ranking-title")).to_contain_text("query ")
@@ -174,7 +174,7 @@ def test_the_page_comes_back_with_the_service(protected, opened, keep):
     protected.kill()
     expect(page.locator("#banner-text")).to_contain_text("No connection")
     expect(page.locator("#link-text")).to_have_text("Reconnecting")
-    expect(page.locator("#ranking li")).to_have_count(3)  # what came last
+    expect(page.locator("#ranking li")).to_have_count(3)  # the last state
     keep(page, "away")
     protected.start()
     expect(page.locator("#link-text")).to_have_text("Live", timeout=30_000)
@@ -205,7 +205,7 @@ def test_it_fits_and_can_be_read(served, opened, keep, width, scheme):
     assert [pair for pair in turned if contrast(*pair[1:]) < 4.5] == []
     white = "rgb(255, 255, 255)"
     assert (contrast(pairs[0][1], white) > contrast(turned[0][1], white)) == (scheme == "light")
-    page.reload()  # remembered
+    page.reload()  # the theme is remembered
     expect(page.locator("#theme")).to_have_text(f"Theme: {other}")
 
 

@@ -1,4 +1,4 @@
-"""The page's own logic, and its parts that only a simulation has, in a real browser over a real hub."""
+"""The page's own logic, and its parts for a simulation, in a real browser over a real hub."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STORIES = [
 ]
 INTENT = {"hurricane": {"harvey": 0.6, "irma": 0.4}, "oasis": {"band": 1.0}}
 DEMO = {"titles": TITLES, "scenarios": STORIES, "queries": ["hurricane", "oasis"]}
-#: The parser gets a stream in pieces of every size; what comes out must not depend on where it was cut.
+#: The parser gets a stream in pieces of every size; the messages must not depend on the cuts.
 PARSED = """async () => {
   const { Parser } = await import("/page/stream.js");
   const text = 'retry: 1000\\n\\n: comment\\n\\nid: e-7\\nevent: demo\\ndata: {"a":"ü"}\\n\\n'
@@ -29,7 +29,7 @@ PARSED = """async () => {
     return JSON.stringify(found);
   });
 }"""
-#: A thousand seconds: first `a` is on top and clicked, then `b`; a point a second, as the stream brings them.
+#: A thousand seconds, one point per second as in the stream: first `a` is on top and clicked, then `b`.
 FOLLOWED = """async () => {
   const { State } = await import("/page/state.js");
   const state = new State();
@@ -57,14 +57,14 @@ FOLLOWED = """async () => {
 
 @pytest.fixture
 def page(site, opened):
-    """The page of a service with a simulation that has just begun; its state comes when a test ticks."""
+    """The page of a service with a simulation that has just begun; its state is sent when a test ticks."""
     site.do(lambda: setattr(site.hub, "demo", DEMO))
     report(site, 1)
     return opened(site.port)
 
 
 def report(site, days, **more):
-    """What a simulation tells, so many days after it began."""
+    """Publish the report of a simulation, this many days after its beginning."""
     regret = {"swerve": 10 * days, "bwc": 20 * days, "ucb1": 60 * days, "oracle": 8 * days, "fixed": 90 * days}
     message = {
         "scenario": "hurricane", "title": "Hurricanes of 2017", "now": BEGAN + days * DAY, "began": BEGAN, "ends": BEGAN + 36 * DAY,
@@ -76,7 +76,7 @@ def report(site, days, **more):
 
 
 def test_the_parts_of_a_simulation(site, page, keep):
-    expect(page.locator("#ranking-title")).to_have_text("“hurricane” now")  # the query that the scenario is about
+    expect(page.locator("#ranking-title")).to_have_text("“hurricane” now")  # the scenario's main query
     event = {"query": "hurricane", "at": BEGAN + 3 * DAY, "from": "harvey", "to": "irma"}
     report(site, 4, events=[event], adapt=[{"query": "hurricane", "at": event["at"], "impressions": None}])
     expect(page.locator("#day")).to_have_text("25 Aug 2017")
@@ -131,7 +131,7 @@ def test_the_engines_order_is_the_rival_from_the_first_report(site, page, keep):
 def test_the_banner_says_what_matters_most(site, page):
     banner = page.locator("#banner-text")
     site.do(site.hub.tick)
-    expect(banner).to_contain_text("is starting")  # nothing is compiled here
+    expect(banner).to_contain_text("is starting")  # this service is never compiled
     site.do(lambda: setattr(site.service.availability, "compiled", True))
     report(site, 2, paused=True)
     site.do(site.hub.tick)
@@ -151,7 +151,7 @@ def test_the_banner_says_what_matters_most(site, page):
 @pytest.mark.parametrize("width", [360, 700, 1000, 1230, 1440])
 def test_long_words_of_a_simulation_fit(site, page, width):
     page.set_viewport_size({"width": width, "height": 800})
-    page.add_style_tag(content="body { font-family: 'DejaVu Sans', Verdana, sans-serif; letter-spacing: .03em; }")  # wide ones
+    page.add_style_tag(content="body { font-family: 'DejaVu Sans', Verdana, sans-serif; letter-spacing: .03em; }")  # wide fonts
     report(site, 3, title="Wind " * 30, speed=1000, reached=999.4 / 2, impressions=99_999, day="30 September 2017")
     site.do(site.hub.tick)
     expect(page.locator("#reached")).to_contain_text("99,999 searches")
@@ -166,12 +166,12 @@ def test_another_scenario_begins_with_empty_tallies(site, page):
     oasis = [{"query": "oasis", "at": BEGAN + 10.25 * DAY, "from": "desert", "to": "band"}]
     quiet = {"scenario": "quiet", "began": BEGAN + 10.1 * DAY, "ends": BEGAN + 20.1 * DAY, "day": "2 Mar 2026", "events": oasis}
     report(site, 10.5, **quiet, regret={"swerve": 3.0}, intent={"oasis": {"band": 1.0}})
-    expect(page.locator("#ranking-title")).to_have_text("“oasis” now")  # what this one is about
+    expect(page.locator("#ranking-title")).to_have_text("“oasis” now")  # the main query of this scenario
     site.do(site.hub.tick)
     expect(page.locator("#policies tr")).to_have_count(1)
     expect(page.locator("#story")).to_have_text("Nothing.")
     expect(page.locator("#scenario")).to_have_value("quiet")
-    expect(page.locator("#hour")).to_have_text("09:36")  # of its own days, which began a tenth of a day into the service's
+    expect(page.locator("#hour")).to_have_text("09:36")  # the scenario's time, which began a tenth of a day after the service's
     expect(page.locator("#timeline .event .small")).to_contain_text("2 Mar, 03:36")
     assert page.locator("#timeline .event").count() == 1
 
@@ -181,7 +181,7 @@ def test_what_is_being_written_is_left_alone(site, opened):
     page = opened(site.port)
     expect(page.locator("#link-text")).to_have_text("Live")
     page.locator("#text").press_sequentially("jag")
-    report(site, 1)  # now the page knows what to show first
+    report(site, 1)  # now the page knows the main query
     expect(page.locator("#ranking-title")).to_have_text("“hurricane” now")
     page.locator("#text").press_sequentially("uar")
     expect(page.locator("#text")).to_have_value("jaguar")
@@ -195,10 +195,10 @@ def test_a_stream_is_read_whatever_its_pieces(page):
 
 def test_figures_over_time(page):
     found = page.evaluate(FOLLOWED)
-    assert found["orders"][0] == "ab" and set(found["orders"][:600]) == {"ab"}  # one other answer in 200 moves nothing
+    assert found["orders"][0] == "ab" and set(found["orders"][:600]) == {"ab"}  # one other answer in 200 changes nothing
     assert 604 <= found["orders"].index("ba") <= 608  # half of the last 50 answers
     assert set(found["orders"][608:]) == {"ba"}
-    assert found["tops"] == 4000 and found["points"] <= 901  # thinned, and nothing lost
+    assert found["tops"] == 4000 and found["points"] <= 901  # thinned, without losing counts
     assert len(found["times"]) <= 260 and found["times"][-1] == 999
     assert found["sums"] == pytest.approx([1.0] * len(found["sums"]))
     assert found["a"][0] == 1.0 and found["a"][-1] == 0.0

@@ -1,10 +1,10 @@
-"""The bounded past of one kind of message."""
+"""The bounded history of one kind of message."""
 
 from __future__ import annotations
 
 import json
 
-from swerve.dashboard.rings import KEPT, WHOLE, Ring, wire
+from swerve.dashboard.rings import KEPT_BRIEF, KEPT_WHOLE, Ring, wire
 
 
 def filled(count: int, heavy: tuple[str, ...] = ()) -> Ring:
@@ -16,12 +16,12 @@ def filled(count: int, heavy: tuple[str, ...] = ()) -> Ring:
 
 
 def test_what_came_after_a_number_is_there_or_said_to_be_gone():
-    ring = filled(WHOLE + 10)
+    ring = filled(KEPT_WHOLE + 10)
     assert ring.lost == 10
     assert ring.since(9) is None
-    assert [number for number, _ in ring.since(10)] == list(range(11, WHOLE + 11))
-    assert ring.since(WHOLE + 9) == [(WHOLE + 10, b"<%d>" % (WHOLE + 10))]
-    assert ring.since(WHOLE + 10) == []
+    assert [number for number, _ in ring.since(10)] == list(range(11, KEPT_WHOLE + 11))
+    assert ring.since(KEPT_WHOLE + 9) == [(KEPT_WHOLE + 10, b"<%d>" % (KEPT_WHOLE + 10))]
+    assert ring.since(KEPT_WHOLE + 10) == []
 
 
 def test_a_ring_that_begins_late_does_not_know_what_was_before():
@@ -30,10 +30,10 @@ def test_a_ring_that_begins_late_does_not_know_what_was_before():
 
 
 def test_the_past_is_in_brief_and_bounded():
-    ring = filled(KEPT + 5, ("list",))
+    ring = filled(KEPT_BRIEF + 5, ("list",))
     past = json.loads(b"[" + ring.past() + b"]")
-    assert past == [{"n": number} for number in range(6, KEPT + 5)]
-    assert json.loads(ring.newest) == {"n": KEPT + 5, "list": [KEPT + 5]}
+    assert past == [{"n": number} for number in range(6, KEPT_BRIEF + 5)]
+    assert json.loads(ring.newest) == {"n": KEPT_BRIEF + 5, "list": [KEPT_BRIEF + 5]}
     assert filled(0).past() == filled(1).past() == b""
 
 

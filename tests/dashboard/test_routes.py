@@ -59,7 +59,7 @@ def test_other_files_and_methods_are_refused(site):
 
 
 def test_a_service_without_the_dashboard_has_no_page(tmp_path):
-    """And its description does not speak of it, as that of one with a page does."""
+    """Its OpenAPI document has no page either, unlike that of a service with a page."""
     from starlette.routing import Match
 
     from swerve.service.config.load import Config, Policy, Store

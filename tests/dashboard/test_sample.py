@@ -1,4 +1,4 @@
-"""Figures of a service: rates of the time since the last sample."""
+"""Samples of a service: rates over the time since the last sample."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_rates_are_of_the_time_since_the_last_sample(service, monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     sampler = Sampler(service)
     metrics = service.metrics
-    for _ in range(2):  # the same again: totals go on, rates do not
+    for _ in range(2):  # the same traffic twice: totals grow, rates do not
         metrics.decisions.value += 30
         metrics.degraded("store").value += 6
         metrics.degraded("limit").value += 4

@@ -1,4 +1,4 @@
-"""The dashboard of a real `swerve serve`: rankings as they happen, behind the read scope, to the end of the process."""
+"""The dashboard of a real `swerve serve`: live rankings, the read scope, and the end of the process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def listen(served: Running, query: str | None = None, last: str = "") -> Listene
 
 
 def ask(client: Http, query: str, count: int) -> list[str]:
-    """Rank and click; the tops."""
+    """Rank and click; return the tops."""
     tops = []
     for _ in range(count):
         answer = client.rank(query, CANDIDATES).json
@@ -41,7 +41,7 @@ def ask(client: Http, query: str, count: int) -> list[str]:
 
 def test_each_ranking_of_a_watched_query_is_told_once(served):
     client = served.client(ALL.text)
-    ask(client, "hurricane", 3)  # before anybody watches
+    ask(client, "hurricane", 3)  # before the query is watched
     with listen(served, "Hurricane") as line:
         first = line.until("query")[0]
         assert first.data["state"]["requests"] == 3 and first.data["tops"] == {}
@@ -68,7 +68,7 @@ def test_each_ranking_of_a_watched_query_is_told_once(served):
 
 
 def test_rankings_of_a_batch_are_told_too(served):
-    """Also where all of a batch is in memory with the candidates of before, and takes the shortest way."""
+    """This also holds for a batch of rows in memory with the same candidates, which takes the short way."""
     client = served.client(ALL.text)
     batch = [{"query": text, "candidates": CANDIDATES} for text in ("batched", "another") for _ in range(10)]
     with listen(served, "batched") as line:
@@ -105,7 +105,7 @@ def test_a_click_on_slot_3_is_told_with_the_places_and_the_given_order(served):
 
 
 def test_samples_come_every_second_and_none_is_missed(served):
-    """The connection is lost in the middle of it, and somebody asks all the time."""
+    """The connection is lost once, under continuous requests."""
     stop = threading.Event()
 
     def work() -> None:
@@ -177,11 +177,11 @@ def test_a_query_that_is_only_in_the_store_is_found(served):
 def test_it_is_for_the_read_scope(served, key, status):
     with Listener(served.port, key=key) as line:
         assert line.response.status == status
-    assert served.client().call("GET", "/").status == 200  # the page itself holds no data
+    assert served.client().call("GET", "/").status == 200  # the page itself contains no data
 
 
 def test_a_stop_ends_streams_at_once_and_the_next_start_begins_anew(served):
-    """Though requests under way would have twenty seconds."""
+    """Streams end at once, although requests under way get twenty seconds."""
     lines = [listen(served, "hurricane") for _ in range(5)]
     last = [line.until("sample")[0] for line in lines][-1]
     started = time.perf_counter()
@@ -195,7 +195,7 @@ def test_a_stop_ends_streams_at_once_and_the_next_start_begins_anew(served):
         line.close()
     log = served.stderr()
     assert '"level":"error"' not in log
-    assert '"route":"live"' in log  # it is logged when it is over
+    assert '"route":"live"' in log  # a stream is logged when it ends
     served.start()
     with listen(served, "hurricane", last.id) as line:
         assert line.next().data["resumed"] is False

@@ -1,4 +1,4 @@
-"""`GET /v1/live` over a real connection: lost and found again, slow readers, and an end that waits for nobody."""
+"""`GET /v1/live` over a real connection: reconnecting, slow readers, and a stop that does not wait for readers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from service.running import until
 
-from swerve.dashboard.hub import QUEUE
+from swerve.dashboard.hub import MOST_WAITING
 
 
 def values(events) -> list[int]:
@@ -48,9 +48,9 @@ def test_after_a_lost_connection_no_message_is_missed_and_none_comes_twice(site)
     with site.listen() as line:
         line.until("history")
         site.publish(1, 2, 3)
-        events = line.until("demo", 2)  # the third is on its way, and never read
+        events = line.until("demo", 2)  # the third is sent and never read
         seen += values(events)
-        line.socket.close()  # as a network does it: without a word
+        line.socket.close()  # without a goodbye, like a lost network
     site.publish(4)
     site.do(site.hub.tick)
     site.publish(5)
@@ -89,36 +89,36 @@ def test_who_goes_away_is_noticed(site):
 
 
 def test_a_slow_reader_is_cut_off_and_the_others_notice_nothing(site):
-    """It reads nothing while more is sent than the network holds."""
+    """The reader reads nothing while more is sent than the network buffers."""
     large = "x" * 300_000
     with site.listen() as quick, site.listen() as slow:
         quick.until("history")
         until(lambda: readers(site) == 2)
-        for number in range(QUEUE * 3):
+        for number in range(MOST_WAITING * 3):
             site.do(lambda number=number: site.hub.publish("demo", {"value": number, "large": large}))
             assert quick.until("demo")[0].data["value"] == number
             if readers(site) == 1:
                 break
         assert readers(site) == 1
-        assert number > QUEUE
+        assert number > MOST_WAITING
         with pytest.raises((OSError, EOFError, http.client.IncompleteRead)):
-            slow.until("demo", QUEUE * 3)
+            slow.until("demo", MOST_WAITING * 3)
         site.publish(-1)
         assert quick.until("demo")[0].data["value"] == -1
 
 
 def test_the_end_of_the_server_does_not_wait_for_readers(tmp_path):
-    """Neither for those who listen nor for one who takes nothing any more."""
+    """The server waits neither for active readers nor for one that reads nothing."""
     with Site(tmp_path) as site:
         listening, stuck = site.listen(), site.listen()
         listening.until("history")
-        for _ in range(40):  # more than the network holds, less than is too much
+        for _ in range(40):  # more than the network buffers, less than the limit of waiting messages
             site.do(lambda: site.hub.publish("demo", {"value": 0, "large": "x" * 300_000}))
             listening.until("demo")
         assert site.do(lambda: [reader.sending for reader in site.hub.readers].count(True)) == 1
         started = time.perf_counter()
     assert time.perf_counter() - started < 2.0
-    with pytest.raises(EOFError):  # an orderly end: the last piece has come
+    with pytest.raises(EOFError):  # an orderly end, with the last chunk
         listening.next()
     listening.close()
     stuck.close()
@@ -172,7 +172,7 @@ def test_anything_may_be_asked(site):
 
 
 def test_nothing_may_be_sent_behind_a_stream(site):
-    """Whoever sends the next request at once would not be noticed when he goes away."""
+    """A request behind a stream would hide that the reader has gone."""
     with socket.create_connection(("127.0.0.1", site.port), timeout=10) as line:
         line.sendall(b"GET /v1/live HTTP/1.1\r\nHost: localhost\r\n\r\n" * 2)
         assert line.recv(65536).startswith(b"HTTP/1.1 422")
@@ -186,7 +186,7 @@ def test_a_later_request_behind_a_stream_does_not_keep_it_alive(site):
         line.sendall(b"GET /v1/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
     def gone() -> bool:
-        site.do(site.hub.tick)  # nothing is read any more: that he has gone is seen by what cannot be sent
+        site.do(site.hub.tick)  # the server no longer reads, so a failing write shows that the reader has gone
         return readers(site) == 0
 
     until(gone)

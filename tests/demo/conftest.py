@@ -1,4 +1,4 @@
-"""What the tests of the demo share."""
+"""Fixtures of the demo's tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from swerve.core.engine import Entry
 
 @pytest.fixture
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Entry points run as plain Python, which gives the same bytes: compiling them takes longer than a short run saves."""
+    """Run entry points as plain Python, which gives the same bytes: for a short run, compiling costs more than it saves."""
 
     def plain(entry: Entry, *specs: Any, **options: Any) -> Any:
         return entry.plain

@@ -1,4 +1,4 @@
-"""The service's own ranker as a client, without a network or a store: time is told, as the demo tells it to the service."""
+"""The service's ranker behind the client's interface, without a network or a store; the test sets its time, as the demo does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from swerve.serving.requests import Prepared
 from swerve.serving.rows import Place
 from swerve.serving.tokens import Ticket
 
-#: A service that knows of news, and decides the same way in every run.
+#: A service with the number `news`, and with a fixed seed.
 NEWS: dict[str, Any] = {"signals": {"numbers": {"news": "count"}}, "policy": {"seed": 1}}
 
 
@@ -31,7 +31,7 @@ class Inside:
         self.times: list[float] = []
         self.asked: list[RankArguments] = []
         self.clicked: list[str] = []
-        self.shown: list[tuple[float, str, str]] = []  # when, which query, what was on top
+        self.shown: list[tuple[float, str, str]] = []  # time, query, top
         self._tickets: dict[str, tuple[Place, Ticket]] = {}
 
     def advance(self, now: float) -> None:
@@ -69,6 +69,6 @@ class Inside:
         return out
 
     def alarms(self, query: str) -> int:
-        """Alarms that the query's ledger counts."""
+        """Return the alarms that the query's ledger counts."""
         place = self.ranker.rows.get(self.ranker.key_of(query))
         return 0 if place is None else int(place.record.ledger.alarms)

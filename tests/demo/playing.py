@@ -1,4 +1,4 @@
-"""`swerve demo` in a process of its own."""
+"""`swerve demo` in a separate process."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def run(*args: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    """One that ends by itself."""
+    """Run a demo that ends by itself; return its result."""
     env = environment(**more)
     return subprocess.run([*COMMAND, *args], capture_output=True, text=True, env=env, cwd=cwd, timeout=PATIENCE, check=False)
 
 
 class Playing:
-    """One that goes on until it is ended."""
+    """A demo that runs until the test ends it."""
 
     def __init__(self, child: subprocess.Popen[str], port: int) -> None:
         self.child, self.port = child, port
         self.http = Http(port)
 
     def report(self) -> dict[str, Any]:
-        """What the simulation said last."""
+        """Return the simulation's last report."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/v1/live", timeout=10) as stream:
             found: dict[str, Any] = next(data for event, data in events(stream) if event == "demo")
         return found
@@ -48,7 +48,7 @@ class Playing:
         assert (answer.status, answer.json) == (200, {"ok": True}), answer
 
     def end(self) -> tuple[int, str]:
-        """Ctrl-C; the exit code, and what was said."""
+        """Send SIGINT; return the exit status and the output."""
         self.child.send_signal(signal.SIGINT)
         said, _ = self.child.communicate(timeout=30)
         return self.child.returncode, said
@@ -56,7 +56,7 @@ class Playing:
 
 @contextlib.contextmanager
 def playing(folder: Path, *args: str) -> Iterator[Playing]:
-    """A demo whose users are there, and that is gone afterwards."""
+    """Yield a demo whose users have started; end it afterwards."""
     command = [*COMMAND, "--port", "0", *args]
     with (folder / "stderr.txt").open("w") as errors:
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment(), cwd=folder)
@@ -83,7 +83,7 @@ def playing(folder: Path, *args: str) -> Iterator[Playing]:
 
 
 def events(lines: Iterable[bytes]) -> Iterator[tuple[str, Any]]:
-    """Server-sent events of a stream."""
+    """Yield the server-sent events of a stream."""
     event = ""
     for line in lines:
         text = line.decode().rstrip("\n")
@@ -94,7 +94,7 @@ def events(lines: Iterable[bytes]) -> Iterator[tuple[str, Any]]:
 
 
 class Line:
-    """A line to a port of this machine that can be cut and mended."""
+    """A proxy to a local port whose connections can be cut and restored."""
 
     def __init__(self, port: int) -> None:
         self.target, self.open = port, True
@@ -112,7 +112,7 @@ class Line:
         self.listener.close()
 
     def cut(self) -> None:
-        """Break all connections, and take no more."""
+        """Break all connections and accept no more."""
         with self._guard:
             self.open = False
             for end in self._ends:

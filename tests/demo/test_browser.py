@@ -1,4 +1,4 @@
-"""The demo in a real browser: a shift is seen and followed, a person's search and click count, a lost connection comes back."""
+"""The demo in a real browser: a shift is shown and followed, a person's click counts, a lost connection is restored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from demo.playing import Line, Playing, playing
 
 from swerve.demo.corpus import documents
 
-#: A shift is on top of the page within so many searches of the query after it began.
+#: Searches of a query after a shift within which the new best result must be on top.
 IMPRESSIONS = 1500
 TITLES = {document.id: document.title for document in documents()}
 
@@ -23,7 +23,7 @@ def demo(tmp_path_factory):
 
 
 def wait_for_a_day(demo: Playing) -> None:
-    """Signals speak of a query that has been known for a day."""
+    """Wait until queries are known for a simulated day: before that their signals are silent."""
     while (report := demo.report())["now"] < report["began"] + 1.5 * 86_400.0:
         pass
 
@@ -50,7 +50,7 @@ def test_a_shift_is_followed_on_screen(demo, opened, keep):
         report = demo.report()
     wanted = TITLES[report["best"]["oasis"]]
     assert wanted != before
-    page.locator("#speed").fill("9")  # as fast as it goes
+    page.locator("#speed").fill("9")  # the highest speed
     expect(page.locator("#ranking .name").first).to_have_text(wanted, timeout=120_000)
     after = page.locator("#ranking .name").all_text_contents()
     assert len(after) == 10 and sum(one != other for one, other in zip(after, order, strict=True)) >= 2  # the list has moved,
@@ -85,7 +85,7 @@ def test_a_lost_connection_comes_back_where_it_was(demo, opened):
         expect(page.locator("#ranking li").first).to_be_visible()
         line.cut()
         expect(page.locator("#link-text")).to_have_text("Reconnecting")
-        expect(page.locator("#ranking li").first).to_be_visible()  # what came last
+        expect(page.locator("#ranking li").first).to_be_visible()  # the last state
         searches = page.locator("#reached").text_content()
         line.mend()
         expect(page.locator("#link-text")).to_have_text("Live", timeout=30_000)
@@ -105,7 +105,7 @@ def test_it_fits(demo, opened, keep, width, scheme):
 
 
 def test_what_a_person_did_is_in_the_store(tmp_path: Path, opened):
-    """The click of the page outlives the process."""
+    """The click on the page survives a kill of the process."""
     store = f"sqlite:///{tmp_path}/kept.db"
     with playing(tmp_path, "--store", store, "--speed", "20") as demo:
         page = opened(demo.port)
@@ -114,7 +114,7 @@ def test_what_a_person_did_is_in_the_store(tmp_path: Path, opened):
         page.locator("#found-list button").nth(0).click()
         expect(page.locator("#found-said")).to_contain_text("ounted")
         page.close()
-        demo.child.kill()  # nothing but what is durable is left
+        demo.child.kill()  # only durable state remains
         demo.child.wait()
     with playing(tmp_path, "--store", store, "--speed", "20") as demo:
         assert sum(arm["clicks"] for arm in demo.http.query("python snake keeping").json["arms"]) == 1

@@ -1,4 +1,4 @@
-"""`swerve demo` from the outside: what it says, how it ends, and one clear line when it cannot begin."""
+"""The command `swerve demo`: its output, its end, and one clear line if it cannot start."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_person_ends_it_in_order(tmp_path: Path):
     with playing(tmp_path, "--speed", "100") as demo:
         while (found := demo.report())["impressions"] < 1000:  # a busy machine starts slowly
             time.sleep(0.1)
-        time.sleep(3.0)  # a line of its own every second
+        time.sleep(3.0)  # one line of output per second
         assert found["scenario"] == "hurricane"
         code, said = demo.end()
     assert code == 0, (tmp_path / "stderr.txt").read_text()
@@ -79,7 +79,7 @@ def test_orders_are_followed(tmp_path: Path):
         demo.order("scenario", "tomato")
         while (now := demo.report())["scenario"] != "tomato":
             pass
-        assert now["began"] >= later["now"]  # time goes on
+        assert now["began"] >= later["now"]  # time continues
         demo.order("shift", "tomato")
         while not any(event["query"] == "tomato" for event in demo.report()["events"]):
             pass
@@ -118,7 +118,7 @@ def test_no_place_to_write_is_said_in_a_line(tmp_path: Path):
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert "no file can be made in /proc" in done.stderr
-    if os.geteuid() != 0:  # who may write anywhere has no such trouble
+    if os.geteuid() != 0:  # root may write anywhere
         (tmp_path / "none").mkdir(mode=0o500)
         done = run("--headless", cwd=tmp_path, TMPDIR=str(tmp_path / "none"))
         assert done.returncode == 0 or "cannot make a folder" in done.stderr

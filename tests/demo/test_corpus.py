@@ -1,4 +1,4 @@
-"""The documents of the demo: enough of them, well formed, and wrong files refused with the place named."""
+"""The documents of the demo: number, form, and refusals that name the file and the document."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def test_a_published_key_is_a_meaning_of_one_query():
             assert document.published == document.meaning, document.id
             assert owner.setdefault(document.published, document.query) == document.query, document.id
     assert {"sequel", "recall", "virus", *STORMS} <= set(owner)
-    # all or nothing: a meaning that is news has no document before it is
+    # a meaning that is news has no document before its publication
     for document in documents():
         if (document.query, document.meaning) in {(query, key) for key, query in owner.items()}:
             assert document.published == document.meaning, document.id
 
 
 def test_every_meaning_has_one_best_document():
-    """Who wants a meaning is served best by exactly one document: the demo's events are changes of that document."""
+    """Each meaning has exactly one best document: the demo's events are changes of that document."""
     for query in queries():
         for meaning in meanings(query):
             ranked = sorted(document.quality for document in documents() if (document.query, document.meaning) == (query, meaning))

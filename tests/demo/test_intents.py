@@ -1,4 +1,4 @@
-"""Intents: who wants what when, when the best document changes, and what a shift by hand does."""
+"""Intents: shares over time, changes of the best document, and shifts by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from swerve.core.errors import SwerveError
 from swerve.demo import scenarios
 from swerve.demo.corpus import Document
-from swerve.demo.intents import BURST, HOLD, HOUR, RESULTS, SLICE, TAKEN, Intents, rhythm
+from swerve.demo.intents import HOUR, RESULTS, SHIFT_FACTOR, SHIFT_SECONDS, SHIFT_SHARE, SLICE_SECONDS, Intents, rhythm
 from swerve.demo.scenarios import DAY
 from swerve.demo.search import Search
 
@@ -75,7 +75,7 @@ def test_a_storm_is_many_shifts_at_once_and_quiet_is_none(search: Search) -> Non
 
 
 def test_every_event_is_worth_following(search: Search) -> None:
-    """The old leader is less than nine tenths as good from the event on: else following it could not be seen."""
+    """From the event on, the old leader is less than nine tenths as good; otherwise following the event could not be measured."""
     for name in scenarios.names():
         intents = Intents(scenarios.load(name), search)
         for query in intents.stories:
@@ -109,7 +109,7 @@ def test_steps_and_lines(search: Search) -> None:
     assert [lines.news("jaguar", at) for at in (0.0, DAY, 2 * DAY)] == pytest.approx([2.0, 7.0, 12.0])
     assert [event.at for event in steps.events("jaguar")] == [2 * DAY]
     (event,) = lines.events("jaguar")
-    assert abs(event.at - DAY) <= SLICE
+    assert abs(event.at - DAY) <= SLICE_SECONDS
     assert (event.before.id, event.after.id) == ("jaguar-animal", "jaguar-car")
 
 
@@ -130,7 +130,7 @@ def test_the_search_engine_is_asked_once_for_each_set_of_keys() -> None:
     search = Counting()
     intents = Intents(scenarios.load("hurricane"), search)
     intents.events("hurricane")
-    assert search.asked == 5  # nothing published, then four storms one after another
+    assert search.asked == 5  # nothing published, then four storms, one by one
 
 
 def test_a_shift_by_hand(search: Search) -> None:
@@ -142,18 +142,18 @@ def test_a_shift_by_hand(search: Search) -> None:
     intents.shift("jaguar", "team", HOUR)
     view = intents.view("jaguar", HOUR)
     assert view.leader.meaning == "team"
-    assert view.shares["team"] == TAKEN
-    assert view.shares["animal"] == pytest.approx(4.0 * view.shares["car"])  # in proportion as before
+    assert view.shares["team"] == SHIFT_SHARE
+    assert view.shares["animal"] == pytest.approx(4.0 * view.shares["car"])  # the old proportion
     assert sum(view.shares.values()) == pytest.approx(1.0)
     assert intents.view("jaguar", 1.5 * HOUR) is view
-    assert intents.rate("jaguar", HOUR) == pytest.approx(BURST * calm[0])
+    assert intents.rate("jaguar", HOUR) == pytest.approx(SHIFT_FACTOR * calm[0])
     assert intents.news("jaguar", HOUR) > 5.0 * calm[1]
-    assert intents.rate("jaguar", HOUR + 2 * HOLD) == pytest.approx(calm[0])
-    assert intents.news("jaguar", HOUR + 2 * HOLD) == pytest.approx(calm[1])
-    assert intents.view("jaguar", HOUR + 2 * HOLD).leader.meaning == "team"  # it calms down, and stays
-    intents.shift("jaguar", "animal", 30 * HOUR)  # and back, by hand
+    assert intents.rate("jaguar", HOUR + 2 * SHIFT_SECONDS) == pytest.approx(calm[0])
+    assert intents.news("jaguar", HOUR + 2 * SHIFT_SECONDS) == pytest.approx(calm[1])
+    assert intents.view("jaguar", HOUR + 2 * SHIFT_SECONDS).leader.meaning == "team"  # the burst fades, the lead stays
+    intents.shift("jaguar", "animal", 30 * HOUR)  # back, by hand
     assert intents.view("jaguar", 30 * HOUR).leader.meaning == "animal"
-    # what the scenario itself says is not touched
+    # the scenario itself is unchanged
     assert [event.at for event in intents.events("jaguar")] == [2 * DAY]
 
 
@@ -169,7 +169,7 @@ def test_what_cannot_be_shifted(search: Search) -> None:
     intents = small(search)
     with pytest.raises(SwerveError, match=r"^'animal' cannot take the lead of 'jaguar'; these can: "):
         intents.shift("jaguar", "animal", 0.0)
-    with pytest.raises(SwerveError, match=r"^nobody asks 'jagua' in small; they ask jaguar; did you mean 'jaguar'\?$"):
+    with pytest.raises(SwerveError, match=r"^'jagua' is no query of small; there are jaguar; did you mean 'jaguar'\?$"):
         intents.shift("jagua", "car", 0.0)
     # a storm without a name has no documents
     hurricane = Intents(scenarios.load("hurricane"), search)

@@ -1,4 +1,4 @@
-"""Rivals: each does what its name says, on its own clicks and signals."""
+"""Rivals: each runs its policy on its own clicks and signals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from swerve.core.errors import SwerveError
-from swerve.demo.rivals import ARMS, PLAN, Arms, Ask, Fixed, Hearing, Told, rivals
+from swerve.demo.rivals import PLAN, RIVAL_ARMS, Arms, Ask, Fixed, Hearing, Told, rivals
 from swerve.policies import policy
 from swerve.signals import COUNT
 
@@ -75,11 +75,11 @@ def test_bwc_hears_the_news() -> None:
     bwc.choose(ask(now=48 * HOUR, news=20.0))
     assert bwc.x[PLAN.index(COUNT)] >= 0.5
     bwc.choose(ask(now=49 * HOUR, news=20.0))
-    assert bwc.x[PLAN.index(COUNT)] < 0.3  # once is enough
+    assert bwc.x[PLAN.index(COUNT)] < 0.3  # one jump is loud once
 
 
 def test_bwc_hears_what_came_of_its_own_rankings() -> None:
-    """Abandonment and reformulation rise from a quarter to nearly all requests: both are heard, and not where clicks go on."""
+    """Abandonment and reformulation rise from a quarter to nearly all requests: both are loud; with steady clicks neither is."""
     falling, steady = Hearing("bwc", 1, 0, 0.0), Hearing("bwc", 1, 0, 0.0)
     heard = {id(falling): [0.0] * len(PLAN), id(steady): [0.0] * len(PLAN)}
     luck = np.random.default_rng(5)
@@ -112,7 +112,9 @@ def test_a_document_keeps_its_arm() -> None:
     arms = Arms()
     assert [arms.arm("a", name) for name in ("x", "y", "x", "z")] == [0, 1, 0, 2]
     assert arms.arm("b", "z") == 0
-    for k in range(ARMS):
+    for k in range(RIVAL_ARMS):
         arms.arm("c", f"document-{k}")
-    with pytest.raises(SwerveError, match=f"^'c' has found more than {ARMS} documents; the rivals have no arm for 'one-more'$"):
+    with pytest.raises(
+        SwerveError, match=f"^'c' has found more than {RIVAL_ARMS} documents; the rivals have no arm for 'one-more'$"
+    ):
         arms.arm("c", "one-more")

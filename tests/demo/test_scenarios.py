@@ -1,4 +1,4 @@
-"""Scenarios: the files hold what is on record, and a mistake in one is said in a line."""
+"""Scenarios: the files match the records, and a mistake in a file gives a one-line error."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ points = [
 
 
 def day_of(story: Story, begins: float, year: int, month: int, day: int) -> dict[str, float]:
-    """The shares of a day."""
+    """Return the shares of a day."""
     at = datetime.datetime(year, month, day, tzinfo=datetime.UTC).timestamp() - begins
     return next(point.shares for point in story.points if point.at == at)
 
@@ -61,7 +61,7 @@ def test_all_scenarios_are_there() -> None:
 
 @pytest.mark.parametrize("name", scenarios.names())
 def test_traffic_at_rest_is_as_stated(name: str) -> None:
-    """60 to 90 impressions an hour: a thousand simulated minutes a second are then some 1,250 impressions a second."""
+    """60 to 90 impressions per hour: a thousand simulated minutes per second are then about 1,250 impressions per second."""
     scenario = scenarios.load(name)
     assert 60.0 <= sum(story.per_hour * story.points[0].volume for story in scenario.queries) <= 90.0
 
@@ -99,7 +99,7 @@ def test_hurricane_agrees_with_the_record() -> None:
         if sum(interest) > 0:
             shares = among_storms(point.shares)
             for storm, value in zip(STORMS, interest, strict=True):
-                # whole percent of all who ask; on the quietest days a third of them mean no storm
+                # whole percent of all users; on the quietest days a third of them mean no storm
                 assert shares[storm] == pytest.approx(value / sum(interest), abs=0.025), (day, storm)
                 compared += 1
     assert compared == 4 * 34
@@ -166,7 +166,7 @@ def test_a_query_twice_or_none_at_all() -> None:
     head, _, query = GOOD.partition("[[query]]")
     with pytest.raises(SwerveError, match=r"each query may be there once$"):
         small(f"{GOOD}[[query]]{query}")
-    with pytest.raises(SwerveError, match="nobody asks for anything"):
+    with pytest.raises(SwerveError, match="the scenario has no queries"):
         small(head)
 
 

@@ -1,4 +1,4 @@
-"""The demo's search: every meaning on offer, explicit queries understood, any text survived."""
+"""The demo's search: it offers every meaning, understands explicit queries, and accepts any text."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SEARCH = Search()
 
 
 def keys(query: str) -> list[str]:
-    """The `published` keys of `query`, in the order of the file."""
+    """Return the `published` keys of `query`, in the order of the file."""
     found = [document.published for document in documents() if document.query == query]
     return [key for key in dict.fromkeys(found) if key is not None]
 
 
 def states() -> list[tuple[str, frozenset[str]]]:
-    """Each query with nothing published, and after each of its keys in turn."""
+    """Return each query with nothing published, and after each of its keys."""
     return [(query, frozenset(keys(query)[:count])) for query in queries() for count in range(len(keys(query)) + 1)]
 
 
@@ -32,7 +32,7 @@ def names(found: list[Document]) -> list[str]:
 
 @pytest.mark.parametrize(("query", "known"), states())
 def test_an_ambiguous_query_offers_every_meaning(query: str, known: frozenset[str]):
-    """Ten candidates of this query only, with the best document of every meaning that exists by now."""
+    """Ten candidates, all of this query, with the best document of every meaning that exists by then."""
     found = SEARCH.find(query, known=known)
     assert len(found) == 10
     assert {document.query for document in found} == {query}
@@ -45,7 +45,7 @@ def test_an_ambiguous_query_offers_every_meaning(query: str, known: frozenset[st
 
 @pytest.mark.parametrize(("query", "meaning"), [(query, meaning) for query in queries() for meaning in meanings(query)])
 def test_query_and_meaning_together_find_that_meaning_first(query: str, meaning: str):
-    """What a user types who was not understood."""
+    """Users without a click ask again in this form."""
     first = SEARCH.find(f"{query} {meaning}")[0]
     assert (first.query, first.meaning) == (query, meaning), first.id
 
@@ -57,8 +57,8 @@ def test_query_and_meaning_together_find_that_meaning_first(query: str, meaning:
         ("HURRICANE   Irma!", "hurricane-irma"),
         ("oasis band", "oasis-band"),
         ("what is a hurricane", "hurricane-what-is"),
-        ("tomato soup recipes", "tomato-recipe-soup"),  # plural and singular alike
-        ("bunol", "tomato-festival"),  # no accent needed
+        ("tomato soup recipes", "tomato-recipe-soup"),  # plural and singular match
+        ("bunol", "tomato-festival"),  # accents are optional
         ("freddie mercury", "mercury-singer"),
         ("apollo 13", "apollo-film"),
         ("eclipse glasses", "eclipse-solar-glasses"),
@@ -74,7 +74,7 @@ def test_a_document_is_unknown_until_its_key_is_published():
     assert {document.meaning for document in SEARCH.find("irma", known={"irma"})} == {"irma"}
     assert SEARCH.find("hurricane irma", known={"irma"})[0].id == "hurricane-irma"
     assert SEARCH.find("hurricane", known=set(keys("hurricane"))) == SEARCH.find("hurricane", known=None)
-    # publishing adds documents and leaves the order of the others alone
+    # publishing adds documents and keeps the order of the others
     before, after = (SEARCH.find("hurricane", limit=100, known=known) for known in ((), ("harvey",)))
     assert [document for document in after if document.published is None] == before
     assert len(after) > len(before)

@@ -1,4 +1,4 @@
-"""The demo's own part of the server: its port, its orders, its simulated clock."""
+"""The demo's additions to the server: port, orders, simulated clock."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from swerve.serving.messages import Refused
 def test_a_port_that_was_used_a_moment_ago_is_free(monkeypatch: pytest.MonkeyPatch):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        monkeypatch.setattr(server, "PORT", port)
-        assert free_port(None) == 0  # somebody listens: any other
+        monkeypatch.setattr(server, "DEFAULT_PORT", port)
+        assert free_port(None) == 0  # the default port is taken: any free one
         with socket.create_connection(("127.0.0.1", port)) as caller:
-            listener.accept()[0].close()  # who closes first keeps the connection in mind for a minute
+            listener.accept()[0].close()  # the side that closes first keeps the port in TIME_WAIT
             assert caller.recv(1) == b""
     assert free_port(None) == port
     assert free_port(5) == 5

@@ -1,10 +1,10 @@
-"""Sums: what counts as followed, and which alarm is for nothing."""
+"""Tallies: followed events, and false alarms."""
 
 from __future__ import annotations
 
 from swerve.demo.corpus import Document
 from swerve.demo.intents import Event
-from swerve.demo.tallies import LATELY, RECENT, Tallies
+from swerve.demo.tallies import RECENT_IMPRESSIONS, RECENT_SECONDS, Tallies
 
 HOUR = 3600.0
 
@@ -55,9 +55,9 @@ def test_followed_is_forty_of_the_next_fifty() -> None:
     one.shifted(event(0.0, "a", "b"))
     serve(one, 30, 0.2)
     serve(one, 39, 1.0)
-    assert one.shifts[0].impressions is None  # only 39 good ones so far
+    assert one.shifts[0].impressions is None  # only 39 good impressions so far
     serve(one, 1, 0.9)
-    # the last 50 are ten bad ones and forty good ones: it is followed from the 20th impression after the event on
+    # the last 50 are ten bad and forty good impressions: followed from the 20th impression after the event
     assert one.shifts[0].impressions == 20
     serve(one, 100, 0.1)
     assert one.shifts[0].impressions == 20
@@ -91,7 +91,7 @@ def test_queries_are_watched_apart() -> None:
 
 def test_a_phase_without_an_event_is_a_false_alarm() -> None:
     one = tallies()
-    serve(one, 5, 1.0, phase=3)  # the first phase that is seen opens nothing
+    serve(one, 5, 1.0, phase=3)  # the first phase seen does not count as opened
     assert one.alarms == 0
     serve(one, 5, 1.0, phase=4)
     assert (one.alarms, one.false_alarms) == (1, 1)
@@ -101,9 +101,9 @@ def test_a_phase_without_an_event_is_a_false_alarm() -> None:
 
 def test_a_phase_soon_after_an_event_is_an_answer() -> None:
     for impressions, later, false in (
-        (RECENT, 2 * LATELY, 0),
-        (RECENT + 1, 2 * LATELY, 1),
-        (RECENT + 1, LATELY, 0),
+        (RECENT_IMPRESSIONS, 2 * RECENT_SECONDS, 0),
+        (RECENT_IMPRESSIONS + 1, 2 * RECENT_SECONDS, 1),
+        (RECENT_IMPRESSIONS + 1, RECENT_SECONDS, 0),
     ):
         one = tallies()
         serve(one, 1, 1.0)
@@ -114,17 +114,17 @@ def test_a_phase_soon_after_an_event_is_an_answer() -> None:
 
 
 def test_a_phase_after_intent_has_moved_is_an_answer() -> None:
-    """Without an event: a tenth of the people want something else than when the service last had reason to open a phase."""
+    """Without an event: a tenth of the users want another meaning than when the service last had a reason to open a phase."""
     one = tallies()
     serve(one, 300, 1.0, cats=0.9)
-    serve(one, 1, 1.0, phase=2, cats=0.85, now=LATELY)
+    serve(one, 1, 1.0, phase=2, cats=0.85, now=RECENT_SECONDS)
     assert (one.off_events, one.false_alarms) == (1, 1)
-    serve(one, 1, 1.0, phase=3, cats=0.79, now=2 * LATELY)
+    serve(one, 1, 1.0, phase=3, cats=0.79, now=2 * RECENT_SECONDS)
     assert (one.off_events, one.false_alarms) == (2, 1)
-    # what follows at once belongs to it; what follows long after does not
-    serve(one, RECENT, 1.0, phase=4, cats=0.79, now=4 * LATELY)
+    # phases soon after it share its reason; phases long after it do not
+    serve(one, RECENT_IMPRESSIONS, 1.0, phase=4, cats=0.79, now=4 * RECENT_SECONDS)
     assert one.false_alarms == 1
-    serve(one, 1, 1.0, phase=5, cats=0.79, now=4 * LATELY)
+    serve(one, 1, 1.0, phase=5, cats=0.79, now=4 * RECENT_SECONDS)
     assert (one.alarms, one.off_events, one.false_alarms) == (4, 4, 2)
 
 

@@ -1,4 +1,4 @@
-"""The world: the same users whatever the steps, a service that follows them, and shifts and scenarios by hand."""
+"""The world: the same users for any length of steps, a service that follows them, shifts by hand and changes of scenario."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from swerve.core.errors import SwerveError
 from swerve.demo import scenarios
 from swerve.demo.corpus import documents, queries
 from swerve.demo.intents import HOUR, RESULTS, Intents, rhythm
-from swerve.demo.rivals import ARMS
+from swerve.demo.rivals import RIVAL_ARMS
 from swerve.demo.scenarios import DAY, Scenario
 from swerve.demo.search import Search
-from swerve.demo.world import BATCH, SPAN, THINK, World
+from swerve.demo.world import BATCH_IMPRESSIONS, BATCH_SPAN, THINK_SECONDS, World
 
 NAMES = ["swerve", "bwc", "ucb1", "oracle", "fixed"]
 FILE = """
@@ -54,14 +54,14 @@ def search() -> Search:
 
 
 def begun(search: Search, scenario: Scenario | None = None, seed: int = 0, **policy: Any) -> tuple[World, Inside]:
-    """A world before a ranker that learns by Thompson sampling, or by another policy."""
+    """Return a world in front of a ranker with Thompson sampling or another policy."""
     inside = Inside(**{"spec": "ts", "grace_seconds": 0.0, "propensity_draws": 0, **policy})
     scenario = scenario or small()
     return World(scenario, seed=seed, client=inside, began=scenario.begins, advance=inside.advance, search=search), inside
 
 
 def about(inside: Inside) -> list[tuple[str, str | None, float]]:
-    """Who asked an ambiguous query, and the news they came with."""
+    """Return query, session and news of the requests for ambiguous queries."""
     known = set(queries())
     return [(one["query"], one["session"], (one["signals"] or {})["news"]) for one in inside.asked if one["query"] in known]
 
@@ -73,7 +73,7 @@ def test_the_users_are_the_same_whatever_the_steps(search: Search) -> None:
     assert coarse.step(end) == sum(fine.step(coarse.began + k * 800.0) for k in range(1, 109)) > 100
     assert fine.now == coarse.now == end
     assert about(one) == about(two)
-    # and so the rivals, who learn one by one, end up the same
+    # so the rivals, which learn user by user, end in the same state
     for name in NAMES[1:]:
         assert coarse.tallies.lines[name] == fine.tallies.lines[name], name
 
@@ -119,13 +119,13 @@ def test_time_is_told_in_order_and_batches_are_short(search: Search) -> None:
     inside.rank_many = ranked  # type: ignore[method-assign]
     world.step(world.began + DAY)
     assert inside.times == sorted(set(inside.times))
-    assert 3 < max(sizes) <= BATCH
-    assert max(b - a for a, b in itertools.pairwise(inside.times)) <= SPAN + HOUR  # a batch, and the wait for who comes next
-    assert inside.times[-1] <= world.now + THINK
-    # steps of a second: the clock is ahead by no more than the time to click
+    assert 3 < max(sizes) <= BATCH_IMPRESSIONS
+    assert max(b - a for a, b in itertools.pairwise(inside.times)) <= BATCH_SPAN + HOUR  # a batch, and the wait for the next user
+    assert inside.times[-1] <= world.now + THINK_SECONDS
+    # steps of a second: the clock is ahead by at most the time to click
     for k in range(1, 600):
         world.step(world.began + DAY + k)
-        assert inside.now <= world.now + THINK
+        assert inside.now <= world.now + THINK_SECONDS
 
 
 @uncompiled
@@ -140,7 +140,7 @@ def test_who_finds_nothing_says_what_they_mean(search: Search) -> None:
         query = sessions[one["session"]]
         assert one["query"].startswith(f"{query} ")
         assert one["query"].removeprefix(f"{query} ") in {"animal", "car", "team", "planet", "metal"}
-    # the service noticed: these sessions went on to another query
+    # the service noticed that these sessions asked another query
     place = inside.ranker.rows.get(inside.ranker.key_of("jaguar"))
     assert place is not None
     senses = place.record.senses
@@ -162,7 +162,7 @@ def test_sums_are_those_of_the_service(search: Search) -> None:
     assert shown == played * RESULTS  # a play for each result of a page
     assert clicks == world.tallies.lines["swerve"].clicks <= len(inside.clicked)  # those who ask again click elsewhere
     assert world.tallies.lines["swerve"].tops < world.tallies.lines["swerve"].clicks
-    # the fixed ranking's regret has no luck in it: the same loss in every impression of a query
+    # the fixed ranking's regret is not random: the same loss in every impression of a query
     views = {query: world.intents.view(query, 0.0) for query in ("jaguar", "mercury")}
     lost = {query: view.pages.best - view.pages.chance([one.id for one in view.offer]) for query, view in views.items()}
     assert world.tallies.lines["fixed"].regret == pytest.approx(sum(lost[query] for query, _, _ in about(inside)))
@@ -170,7 +170,7 @@ def test_sums_are_those_of_the_service(search: Search) -> None:
 
 @uncompiled
 def test_the_service_follows_a_shift(search: Search) -> None:
-    """Swerve's own policy, as the service has it: what people want now is on top within 300 impressions."""
+    """With the service's default policy, the newly wanted result is on top within 300 impressions."""
     world, inside = begun(search, small(per_hour=12), spec="swerve", grace_seconds=10.0)
     world.step(world.began + 1.9 * DAY)
     summary = world.summary()
@@ -179,7 +179,7 @@ def test_the_service_follows_a_shift(search: Search) -> None:
     assert event["at"] == world.began + 1.5 * DAY
     meant = {document.id: document.meaning for document in documents()}
     tops = [meant[top] for at, query, top in inside.shown if query == "jaguar" and at >= event["at"]]
-    # there are three documents about cars, and it takes longer to find the best of them
+    # there are three documents about cars; finding the best takes longer
     assert tops[:20].count("animal") >= 10
     assert tops[300:400].count("car") >= 80
     assert summary["alarms"] >= 1
@@ -203,7 +203,7 @@ def test_a_shift_by_hand(search: Search) -> None:
     assert world.report()["intent"]["jaguar"][meaning] == 0.75
     news = [news for query, _, news in about(inside)[count:] if query == "jaguar"]
     assert min(news) >= 5.0
-    assert world.shift() != meaning  # None: the scenario's first query; and another one than leads now
+    assert world.shift() != meaning  # the scenario's first query, and a meaning that does not lead now
 
 
 @uncompiled
@@ -218,7 +218,7 @@ def test_another_scenario_begins_now(search: Search) -> None:
     assert report["day"] == "1 Jan 2020"
     assert world.tallies is not before
     world.step(now + 6 * HOUR)
-    # cats lead again, which is an event; the service remembers what it knew
+    # cats lead again, which is an event; the service remembers its earlier clicks
     assert [event["to_id"] for event in world.report()["events"]] == ["jaguar-animal"]
     place = inside.ranker.rows.get(inside.ranker.key_of("jaguar"))
     assert place is not None
@@ -268,12 +268,12 @@ def test_rivals_have_room_for_everything_that_is_found(search: Search) -> None:
             intents = Intents(scenarios.load(name), search)
             for at in {0.0, *(at for story in intents.scenario.queries for at, _ in story.published)}:
                 found |= {document.id for document in intents.find(query, at)}
-        assert RESULTS <= len(found) <= ARMS, (query, len(found))
+        assert RESULTS <= len(found) <= RIVAL_ARMS, (query, len(found))
 
 
 @uncompiled
 def test_a_real_service(tmp_path: Path, search: Search) -> None:
-    """Over HTTP, to a service in a process of its own: what it counts is what the world counts."""
+    """Over HTTP, with a service in a separate process: its counts equal the world's."""
     with running(tmp_path, {"policy": {"spec": "ts", "arms": 16}}) as service:
         with swerve.Client(f"http://127.0.0.1:{service.port}", timeout=10.0, feedback_timeout=10.0) as client:
             scenario = small()

@@ -1,4 +1,4 @@
-"""CUSUM against its twin, and what its parameters promise."""
+"""CUSUM against its twin, and the guarantees of its parameters."""
 
 from __future__ import annotations
 

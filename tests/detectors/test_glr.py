@@ -61,7 +61,7 @@ def test_false_alarms_are_rarer_than_delta(chance):
 
 @pytest.mark.parametrize(("before", "after"), [(0.8, 0.3), (0.2, 0.6), (0.9, 0.7)])
 def test_the_delay_is_of_the_order_that_is_proved(before, after):
-    """Besson et al.'s bound: with u = plays after the change, missed with at most exp(−2 τu/(τ+u) (Δ − …)²); the grid halves u."""
+    """Besson et al.: after u plays, P(change undetected) is at most exp(−2 τu/(τ+u) (Δ − …)²); the grid halves u."""
     tau, delta = 2000, 0.01
 
     def missed(u):
@@ -84,7 +84,7 @@ def test_the_grid_costs_less_than_half_again_of_the_delay_of_all_splits():
             divergence = np.vectorize(kl)
             if (s * divergence(left, mu) + (n - s) * divergence(right, mu) > math.log(n**1.5 / delta)).any():
                 return n
-        raise AssertionError("never seen")
+        raise AssertionError("the change was never detected")
 
     ratio = []
     for seed in range(15):

@@ -14,7 +14,7 @@ from swerve import MUCB, SwerveError, Watcher
 @pytest.mark.parametrize(("window", "threshold"), [(2, 0.3), (12, 2.3), (20, 3.7)])
 @pytest.mark.parametrize("fractions", [False, True])
 def test_equals_the_twin_play_by_play(window, threshold, fractions):
-    """Fractions are multiples of 1/255 here, which one byte holds; thresholds lie between the sums that can be."""
+    """Rewards are multiples of 1/255, which fit into one byte; thresholds lie between the possible sums."""
     alarms = check_watch(Watcher(MUCB(window, threshold), arms=3), Twin(3, window, threshold), 900, 4, fractions)
     assert alarms > 2
 

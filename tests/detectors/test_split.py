@@ -26,7 +26,7 @@ from swerve.detectors.split import log_bayes
 
 @Entry
 def suspect(params, table, values, bonus, out):
-    """Take in plays until the evidence with the bonus is positive; returns how many that took, and into `out` what was found."""
+    """Add plays until the evidence with the bonus is positive; return their number, and write the finding to `out`."""
     for i in range(len(values)):
         take_in(table[0], 0, values[i])
         score, plays, total = evidence(params[0], table[0], 0, bonus)
@@ -37,7 +37,7 @@ def suspect(params, table, values, bonus, out):
 
 
 def found(values, bonus=0.0, detector=None):
-    """After how many plays (−1: never), and the evidence with its suffix."""
+    """Return the number of plays until the alarm (−1: none), and the evidence with its suffix."""
     watcher = Watcher(detector or Split())
     out = np.zeros(3)
     return suspect.bind(watcher.detector)(watcher.params, watcher.table, values, float(bonus), out), *out.tolist()
@@ -51,7 +51,7 @@ def test_equals_the_twin_play_by_play(hazard, odds, levels, often):
 
 @pytest.mark.parametrize("bonus", [0.0, 4.0, 12.0])
 def test_evidence_and_onset_equal_the_twins(bonus):
-    """Over a record that is never started over, whether there is an alarm or not: the twin has no screen."""
+    """Over a record that never restarts, with or without an alarm: the twin has no screen."""
     detector, twin = Split(1e-4, 1.0, 8, 4), Twin(1, 1e-4, 1.0, 8, 4)
     row = Watcher(detector).table[0]
     positive = 0
@@ -78,17 +78,17 @@ def test_the_bayes_factor_is_that_of_two_forecasters_against_one():
 
 @pytest.mark.parametrize("n", [10**5, 10**7, 10**8])
 def test_a_long_record_costs_no_digits_that_matter(n):
-    """Three logarithms of about n ln n are subtracted: at 10⁸ plays, what is left is good to 10⁻⁵."""
+    """The evidence is a difference of three terms of about n ln n: at 10⁸ plays it is accurate to 10⁻⁵."""
     for m, r in ((4, 0), (64, 10), (4000, 2600)):
         s = 0.7 * n
-        exact = betaln(1 + r, 1 + m - r)  # and the rest as a product of the m ratios by which the longer integral is the smaller
+        exact = betaln(1 + r, 1 + m - r)  # the other factor is a product of m ratios of the two integrals
         ratios = np.log1p(s - r + np.arange(r)).sum() + np.log1p(n - m - s + r + np.arange(m - r)).sum()
         exact -= ratios - np.log1p(n - m + 1 + np.arange(m)).sum()
         assert log_bayes(n, s, m, float(r)) == pytest.approx(exact, abs=1e-5)
 
 
 def test_no_bayes_factor_is_above_the_likelihood_ratio():
-    """So the screen, a bound on the ratio, hides no alarm: every split of every record of up to 36 clicks."""
+    """So the screen, a bound on the ratio, hides no alarm. Checks every split of every record of up to 36 clicks."""
     closest = -math.inf
     for n in range(2, 37):
         for m in range(1, n):
@@ -109,13 +109,13 @@ def test_the_screen_lets_no_alarm_slip(n, data, bar):
 
 @pytest.mark.parametrize("chance", [0.05, 0.5, 0.9])
 def test_false_alarms_are_rarer_than_the_hazard(chance):
-    """3 million plays that never change, 30,000 to a stream; a hazard of 10⁻⁶ would expect 3 changes in them."""
+    """3 million plays without a change, 30,000 per stream; a hazard of 10⁻⁶ would expect 3 changes in them."""
     assert sum(len(Watcher(Split()).run(stream(seed, (30_000, chance)))) for seed in range(100)) <= 3
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.9, 0.3), (0.75, 0.2), (0.75, 0.5), (0.6, 0.4), (0.3, 0.1), (0.2, 0.6)])
 def test_the_delay_is_the_evidence_asked_for_over_the_evidence_per_play(before, after):
-    """ln(1 / hazard) / kl(after, before) plays, give or take a third; and sooner than the GLR on the same streams."""
+    """ln(1 / hazard) / kl(after, before) plays, within a third; and sooner than the GLR on the same streams."""
     ours, glr = [], []
     for seed in range(60):
         values = stream(seed, (5000, before), (3000, after))

@@ -14,7 +14,7 @@ LEVELS = 7
 
 
 def replay(values, levels=LEVELS):
-    """After each play, every level's suffix: (plays, total)."""
+    """Return every level's suffix after each play: (plays, total)."""
     row = np.zeros(1, record_dtype([("other", "i8"), *suffix_layout(3, levels)]))[0]
     total = 0.0
     for n, value in enumerate(values):
@@ -39,7 +39,7 @@ def test_each_level_is_a_suffix_of_the_length_it_promises(kind):
 
 
 def test_a_suffix_earns_no_more_than_its_plays():
-    """A click that comes late may belong to a play before the suffix: an average above 1 would be no probability."""
+    """A late click may belong to a play before the suffix, but an average must not exceed 1."""
     row = np.zeros(1, record_dtype(suffix_layout(1, 3)))[0]
     for n in range(9):
         push(row, 0, n, 0.0)
@@ -66,7 +66,7 @@ def test_long_suffixes_are_due_less_often_and_never_without_the_shorter_ones():
 
 
 def test_counts_are_exact_at_a_hundred_million_plays():
-    """The marks hold totals modulo 2^20: beyond that they must still add up."""
+    """The marks store totals modulo 2^20; differences must be right beyond that."""
     watcher = Watcher(GLR(check_every=10**6))
     row, before, clicks = watcher.table[0], 100_000_000, 60_000_000.0
     row.plays[0], row.total[0] = before, clicks

@@ -1,4 +1,4 @@
-"""What the tests of `Shifts` share: every round of a drawn instance, laid out as arrays."""
+"""Helper of the tests of `Shifts`: every round of a drawn instance, as arrays."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from swerve.core.spec import pack
 from swerve.environments import world
 from swerve.environments.worlds import advance, chance, context
 
-#: Every query shifts, 2,000 rounds each. All tests keep to 9–16 features and at most 8 results: one compilation for all.
+#: Every query shifts, with 2,000 rounds each. All tests use 9–16 features and at most 8 results, so one compilation serves all.
 SMALL = Shifts(queries=20, impressions=40_000, shifting_share=1.0)
 
 
 @numba.njit
 def walk(params, scene, segments, cursors, query, told, signal, chances, xs):
-    """The environment's own part of every round of a query."""
+    """Yield the environment's part of every round of a query."""
     for t in range(len(told)):
         cursor = cursors[query]
         told[t] = advance(params[0], scene[0], segments, cursor)
@@ -27,7 +27,7 @@ def walk(params, scene, segments, cursors, query, told, signal, chances, xs):
 
 
 class Rounds:
-    """All rounds of a query: `told`, `signal`, `chances`, `xs`, round t being line t − 1; `at(flags)`: where they are set."""
+    """All rounds of a query: `told`, `signal`, `chances`, `xs`, round t at index t − 1; `at(flags)`: rounds with a flag."""
 
     def __init__(self, instance, query):
         rounds = int(instance.rounds[query])
@@ -44,12 +44,12 @@ class Rounds:
 
 
 def rounds_of(spec, seed=0):
-    """Every query's rounds, and the instance they are of."""
+    """Return every query's rounds, and their instance."""
     instance = world(spec, seed)
     return [Rounds(instance, query) for query in range(instance.queries)], instance
 
 
-#: All that can be wrong with signals at once.
+#: All defects of signals at once.
 EVERYTHING = {
     "silent_share": 0.3, "spurious_share": 0.05, "poison_share": 0.05, "poisoned_features": 2, "edge_drift": 0.1,
     "season_rounds": 700, "feature_correlation": 0.4, "signal_features": 4,

@@ -1,4 +1,4 @@
-"""The query "hurricane": what is made of the records, checked on made-up ones, and on the real ones where they are at hand."""
+"""The query "hurricane": its construction from records, checked on invented records, and on the real ones if available."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ real = pytest.mark.skipif(not REAL, reason="SWERVE_DATA does not name the folder
 
 @pytest.fixture
 def records(tmp_path, monkeypatch):
-    """Made-up records where SWERVE_DATA says."""
+    """Invented records in the folder that SWERVE_DATA names."""
     monkeypatch.setenv("SWERVE_DATA", str(twins.write(tmp_path)))
     return tmp_path
 
@@ -31,7 +31,7 @@ def real_records(monkeypatch):
 
 
 def walk(instance):
-    """(event, signal, context) of each round."""
+    """Yield (event, signal, context) of each round."""
     spec, cursors = pack(instance.spec)[0], instance.cursors.copy()
     for _ in range(int(instance.rounds[0])):
         told = advance(spec, instance.scene[0], instance.segments, cursors[0])
@@ -46,7 +46,7 @@ def alarm_rounds(instance, feature):
 
 
 def first_rounds(hours):
-    """Hour → the round of its first request."""
+    """Return, by hour, the round of its first request."""
     out = {}
     for number, hour in enumerate(hours, start=1):
         out.setdefault(int(hour), number)
@@ -74,7 +74,7 @@ def test_an_event_is_another_result_taking_the_lead(records):
     instance = world(Hurricane(impressions=3000), 1)
     lead = [[STORMS[arm] for arm in np.flatnonzero(p == p.max())] for p in instance.chances]
     changes = []
-    leader = "Harvey"  # he leads first, after all were equal, which is no event
+    leader = "Harvey"  # the first lead, after equal shares, is no event
     for line, storms in zip(instance.segments, lead, strict=True):
         if leader not in storms:
             (leader,) = storms
@@ -83,7 +83,7 @@ def test_an_event_is_another_result_taking_the_lead(records):
     assert instance.segments["since"][instance.segments["event"] == 1].tolist() == [since for since, _ in changes]
     assert len(lead[0]) == len(lead[-1]) == 4
     assert instance.k == 2
-    assert instance.shift == 0.0  # these records end with nobody asking: all are equal again
+    assert instance.shift == 0.0  # these records end without interest: all are equal again
 
 
 def test_whoever_leads_first_is_no_event(tmp_path, monkeypatch):
@@ -98,7 +98,7 @@ def test_requests_come_as_the_interest_does(records):
     instance = world(Hurricane(impressions=20_000), 0)
     hours = np.array(twins.times(0, 20_000, 1.0))
     assert {int(s): h for h, s in first_rounds(hours).items()}.keys() <= set(instance.segments["since"].tolist())
-    # what is expected of each day: its interest is linear between the noons
+    # the expectation of each day: its interest is linear between the noons
     totals = np.array([sum(day) for day in twins.INTEREST], float)
     rates = np.interp(np.arange(264) + 0.5, np.arange(11) * 24 + 12, totals) + 1.0
     expected = 20_000 * rates.reshape(11, 24).sum(axis=1) / rates.sum()
@@ -118,12 +118,12 @@ def test_volume_alarms_are_the_definitions(records, seed, requests):
 
 
 def test_news_alarm_with_the_first_request_after_a_new_surprise(records):
-    """By hand: Harvey's stories jump on day 3, Irma's on day 4, Maria's on day 7, and are heard of the day after."""
+    """By hand: Harvey's stories jump on day 3, Irma's on day 4, Maria's on day 7; the alarms come a day later."""
     for feature in (1, 2):
         instance = world(Hurricane(impressions=3000), 2)
         hours = twins.times(2, 3000, 1.0)
         days = {hours_to_day(hours, number) for number in alarm_rounds(instance, feature)}
-        assert days == ({4, 5, 8} if feature == 1 else {4, 6, 8})  # television is quieter: Irma's first day passes unheard
+        assert days == ({4, 5, 8} if feature == 1 else {4, 6, 8})  # television is quieter: Irma's first day raises no alarm
         for number in alarm_rounds(instance, feature):
             assert hours_to_day(hours, number - 1) < hours_to_day(hours, number)
 
@@ -133,17 +133,17 @@ def hours_to_day(hours, number):
 
 
 def test_the_surprise_of_a_day_by_hand():
-    # 10 a day for ten days, then 40: the baseline has settled at 10/24 an hour
+    # 10 per day for ten days, then 40: the baseline has settled at 10/24 per hour
     levels = daily_surprise(np.array([10.0] * 10 + [40.0, 40.0, 10.0]))
-    assert levels[:2] == [0.0, 0.0]  # too early to tell
+    assert levels[:2] == [0.0, 0.0]  # too little data
     assert max(levels[:10]) < 0.1
     span = 168 * (1 - np.exp(-10 * 24 / 168))
     seen = 10 / 24 * span
     rate = (40 + 2 * seen + 0.5) / (24 + 2 * span + 2)
     deviance = 40 * np.log(40 / (24 * rate)) + (2 * seen + 0.5) * np.log((2 * seen + 0.5) / ((2 * span + 2) * rate))
     assert levels[10] == pytest.approx(deviance / (1 + 0.1 * 24 * (seen + 0.5) / (span + 2)) / 16)
-    assert 0.0 < levels[11] < levels[10] < 1.0  # the burst has entered the baseline, but not whole
-    assert levels[12] == 0.0  # falling is no surprise
+    assert 0.0 < levels[11] < levels[10] < 1.0  # the burst is partly in the baseline
+    assert levels[12] == 0.0  # a fall is no surprise
 
 
 def test_a_run_of_loud_days_alarms_once_and_a_day_later():
@@ -152,7 +152,7 @@ def test_a_run_of_loud_days_alarms_once_and_a_day_later():
     loud = [day for day, level in enumerate(levels) if level >= LOUD]
     assert loud == [5, 6, 7, 10]
     heard = alarms_of(counts)
-    assert [day for day, level in enumerate(heard) if level] == [6]  # the last day's would be heard after the end
+    assert [day for day, level in enumerate(heard) if level] == [6]  # the last day's alarm would come after the end
     assert heard[6] == levels[5]
 
 
@@ -179,7 +179,7 @@ def test_a_feature_is_loud_in_the_round_of_its_alarm_and_quiet_in_all_others(rec
         together += (signal & 7) not in (0, 1, 2, 4)
     assert loud.tolist() == [len(alarm_rounds(instance, j)) for j in range(3)]
     assert loud.min() >= 1
-    assert together >= 1  # two in one round keep their own levels
+    assert together >= 1  # two in one round keep separate levels
     assert np.mean(quiet) == pytest.approx(QUIET / 2, abs=0.01)
 
 
@@ -271,7 +271,7 @@ def test_records_that_make_no_sense_are_refused_in_one_line(records, name, text,
     assert "\n" not in str(error.value)
 
 
-# ------------------------------------------------------------------------------------------------------------ the real ones
+# ------------------------------------------------------------------------------------------------------------ real records
 
 
 @real
@@ -287,7 +287,7 @@ def test_the_season_of_2017(real_records):
 
 @real
 def test_regret_is_what_was_measured_before(real_records):
-    """The order and the magnitude of an earlier study of these records: 6.1, 13.3, 33 and 95 per 1,000 impressions at 10,000."""
+    """Order and magnitude agree with an earlier study of these records: 6.1, 13.3, 33 and 95 per 1,000 impressions at 10,000."""
     measured = {
         name: simulate(policy(name, arms=4, horizon=10_000), Hurricane(impressions=10_000), runs=10, seed=100).regret.mean() / 10
         for name in ("oracle-ts", "glr-ts", "ucb1", "ts")

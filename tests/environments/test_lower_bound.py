@@ -1,4 +1,4 @@
-"""The lower-bound families: what the theorems say about them, read off the drawn worlds and off runs."""
+"""The lower-bound families: the statements of the theorems, checked on drawn worlds and on runs."""
 
 import doctest
 import itertools
@@ -29,7 +29,7 @@ SMALL = [
 
 
 def rounds(params, scene, segments, cursors, arm, xs, told, clicks):
-    """Play the environment's own part of every round, without a policy."""
+    """Play the environment's part of every round, without a policy."""
     for t in range(len(xs)):
         told[t] = advance(params[0], scene[0], segments, cursors[0])
         context(params[0], scene[0], cursors[0], told[t], xs[t])
@@ -40,7 +40,7 @@ compiled_rounds = numba.njit(rounds)
 
 
 def recorded(spec, seed=0, arm=1, play=compiled_rounds):
-    """Contexts, events and the clicks of one arm over the whole horizon."""
+    """Return contexts, events and the clicks of one arm over the whole horizon."""
     drawn = world(spec, seed)
     xs = np.full((spec.horizon, drawn.features), np.nan)
     told, clicks = np.zeros(spec.horizon, np.int64), np.zeros(spec.horizon, np.int64)
@@ -54,11 +54,11 @@ def bwc(horizon, epsilon, margin=0.1):
 
 @pytest.mark.slow
 def test_page(monkeypatch):
-    for verb in (world, context):  # the page registers an environment of its own: forget it afterwards
+    for verb in (world, context):  # the page registers its own environment: remove it afterwards
         monkeypatch.setattr(verb, "implementations", dict(verb.implementations))
     known = set(MARKERS)
     page = Path(__file__).parents[2] / "docs" / "environments.md"
-    # under the name of a module without source, compiled code is kept in memory only: an edited page is never served old code
+    # compiled code of a module without source stays in memory: old code of an edited page never runs
     failed, attempted = doctest.testfile(str(page), module_relative=False, encoding="utf-8", globs={"__name__": "page"})
     for marker in set(MARKERS) - known:
         del MARKERS[marker]
@@ -77,7 +77,7 @@ def test_one_query_plays_the_whole_horizon(spec):
     assert drawn.schedule.dtype == np.int32
     assert not drawn.schedule.any()
     xs, told, _ = recorded(spec, 3)
-    assert np.abs(xs).max() <= 1.0  # and no feature was left unwritten: NaN fails too
+    assert np.abs(xs).max() <= 1.0  # no feature was left unwritten: NaN fails too
     assert (np.flatnonzero(told) + 1).tolist() == drawn.segments["since"][1:].tolist()
 
 
@@ -127,7 +127,7 @@ def test_bad_fields_are_refused_in_one_line(cls, fields, message):
 @pytest.mark.parametrize("cls", [SingleEvent, OutsideClass])
 @pytest.mark.parametrize("instance", [2, 7, 31])
 def test_an_instance_is_instance_0_until_its_event(cls, instance):
-    """What the proof rests on: nothing in rounds, contexts or clicks tells instance i from instance 0 before phase i."""
+    """The proof needs this: before phase i, rounds, contexts and clicks of instances i and 0 are identical."""
     quiet, eventful = cls(horizon=1000, instance=0), cls(horizon=1000, instance=instance)
     start = (instance - 1) * 31  # rounds before the event
     xs, told, clicks = recorded(quiet, 5)
@@ -138,7 +138,7 @@ def test_an_instance_is_instance_0_until_its_event(cls, instance):
     assert not np.array_equal(xs[start], other_xs[start])
     assert xs[start + 1 :].tobytes() == other_xs[start + 1 :].tobytes()
     assert clicks[:start].tobytes() == other_clicks[:start].tobytes()
-    # one uniform per round decides in both: the better z is clicked wherever the worse one is, and more often
+    # one uniform per round decides in both: the better z is clicked whenever the worse one is, and more often
     assert (other_clicks[start:] >= clicks[start:]).all()
     assert other_clicks[start:].sum() > clicks[start:].sum()
     assert recorded(quiet, 5, arm=0)[2].tobytes() == recorded(eventful, 5, arm=0)[2].tobytes()
@@ -168,7 +168,7 @@ def test_single_event_is_as_the_theorem_says(cls, horizon, n, epsilon):
 @pytest.mark.parametrize(("edge", "margin"), [(0.8, 0.1), (0.9, 0.1), (0.7, 0.1), (0.1, 0.2), (0.5, 0.5), (0.3, 0.7)])
 @pytest.mark.parametrize("cls", [SingleEvent, ManyPhases])
 def test_the_oracle_is_a_rectangle_with_margin(cls, edge, margin):
-    """A classifier that knows the whole quiet box, corner included, must call every event positive."""
+    """A classifier that knows the whole quiet box, corners included, must be positive on every event."""
     which = set()
     for seed in range(20):
         spec = cls(horizon=400, features=2, edge=edge, margin=margin)
@@ -188,17 +188,17 @@ def test_the_oracle_is_a_rectangle_with_margin(cls, edge, margin):
         assert not any(box.predict(x) for x in quiet)
         assert ((events > edge).sum(axis=1) == 1).all()
         which |= set((events > edge).argmax(axis=1).tolist())
-    assert which == {0, 1}  # no feature is left out
+    assert which == {0, 1}  # every feature occurs
 
 
 def worst(policy, horizon, instances, runs=8):
-    """The mean regret on the worst of these instances."""
+    """Return the mean regret on the worst of these instances."""
     specs = [SingleEvent(horizon=horizon, epsilon=0.4, instance=i) for i in instances]
     return max(simulate(policy, spec, runs=runs, points=1).regret.mean() for spec in specs)
 
 
 def test_only_who_reads_contexts_escapes_theorem_5():
-    """The short form of the slow test: growth of the worst instance from 10⁴ to 10⁵ rounds, and the theorem itself."""
+    """A short form of the slow test: growth of the worst instance's regret from 10⁴ to 10⁵ rounds, and the theorem itself."""
     regret = {}
     for horizon, instances in ((10**4, [0, 2, 50, 75]), (10**5, [0, 2, 158, 237])):
         regret["ucb1", horizon] = worst(UCB1(), horizon, instances)
@@ -240,7 +240,7 @@ def test_the_next_best_arm_is_any_other():
 
 
 def test_every_phase_is_a_fresh_search():
-    """Even who is told of every event pays k times for k phases of one length."""
+    """Even a policy that is told of every event pays k times for k phases of equal length."""
     one, eight = (
         simulate(Oracle(UCB1()), ManyPhases(horizon=4000 * k, arms=4, phases=k), runs=16, points=1).regret.mean() for k in (1, 8)
     )
@@ -253,7 +253,7 @@ def test_every_phase_is_a_fresh_search():
 @settings(max_examples=100)
 @given(st.one_of(st.floats(0.005, 1.0), st.integers(1, 200).map(lambda n: 1 / n)))
 def test_steps_are_the_smallest_that_the_rectangle_sees(margin):
-    """In exact arithmetic: each step is ≥ δ, one float less would not do, and one step more leaves the ball."""
+    """In exact arithmetic: each step is ≥ δ, the next smaller float would be < δ, and one more step leaves the ball."""
     spec, exact, heights = FalsePositives(margin=margin, instance=0), Fraction(margin), []
     while len(heights) < spec.steps:
         heights.append(lower_bound.climb(heights[-1] if heights else 0.0, margin))
@@ -263,13 +263,13 @@ def test_steps_are_the_smallest_that_the_rectangle_sees(margin):
         assert math.nextafter(high, 0.0) - low < margin
     assert heights[-1] <= 1.0 < lower_bound.climb(heights[-1], margin)
     assert 1 // exact - 1 <= spec.steps <= 1 // exact
-    if 1 / exact - 1 // exact > 1e-9:  # not at a whole number, where rounding may cost the last step
+    if 1 / exact - 1 // exact > 1e-9:  # except near whole numbers, where rounding may cost the last step
         assert spec.steps == 1 // exact
 
 
 @pytest.mark.parametrize(("d", "margin"), [(1, 0.5), (1, 0.25), (2, 1.0), (2, 0.5), (1, 0.4)])
 def test_diameter_is_that_of_the_class(d, margin):
-    """The formula against the longest sequence found by search, on a grid that carries the walk."""
+    """The formula equals the longest sequence found by search, on a grid that contains the walk."""
     line = [margin * k for k in range(-FalsePositives(margin=margin).steps, FalsePositives(margin=margin).steps + 1)]
     contexts = list(itertools.product(line, repeat=d))
     sides = [(low, high) for low in line for high in line if low <= 0.0 <= high]
@@ -310,18 +310,18 @@ def test_contexts_agree_through_phase_i(instance):
     assert not other_xs[end:].any()
     assert clicks[: end - 125].tobytes() == other_clicks[: end - 125].tobytes()
     assert np.flatnonzero(told).tolist() == [end - 125]
-    # instance 0 signals at the start of each of the 8 phases, and not in the 3 rounds left over
+    # instance 0 signals at the start of each of the 8 phases, and not in the 3 remaining rounds
     assert np.flatnonzero(xs.any(axis=1)).tolist() == [125 * j for j in range(8)]
 
 
 @pytest.mark.parametrize(("features", "margin"), [(1, 0.25), (2, 0.4), (3, 0.5), (1, 0.1), (2, 1.0)])
 def test_a_rectangle_falls_for_every_signal(features, margin):
-    """Instance 0: N false positives for who knows that the origin is harmless, N + 1 for who does not."""
+    """On instance 0 there are N false positives if the origin is known to be quiet, and N + 1 otherwise."""
     spec = FalsePositives(horizon=30_000, features=features, margin=margin, instance=0)
     assert spec.phases == spec.diameter
     xs = recorded(spec)[0]
     signals = np.flatnonzero(xs.any(axis=1))
-    xs = xs[np.sort(np.r_[signals, signals + 1])]  # each signal and the quiet round after it: the others repeat that one
+    xs = xs[np.sort(np.r_[signals, signals + 1])]  # each signal and the quiet round after it; the other rounds repeat the quiet one
     assert len(xs) == 2 * spec.phases
     knows = Learner(Rectangle(margin=margin), d=features)
     knows.learn(np.zeros(features))
@@ -329,12 +329,12 @@ def test_a_rectangle_falls_for_every_signal(features, margin):
     assert play(Learner(Rectangle(margin=margin), d=features), xs, lambda x: -1).false_positives == spec.diameter + 1
     assert all(not knows.predict(x) for x in xs)
     corners = itertools.product((-1.0, 1.0), repeat=features)
-    assert not any(knows.predict(x) for x in corners)  # nothing of the ball is left to be positive: no sequence goes on from here
+    assert not any(knows.predict(x) for x in corners)  # no point of the ball is positive any more, so no sequence is longer
 
 
 @pytest.mark.parametrize("instance", [2, 3, 7])
 def test_the_event_is_consistent_with_all_signals_before_it(instance):
-    """The smallest rectangle around the origin and the earlier signals is the oracle: i − 1 false positives, then the event."""
+    """The oracle is the smallest rectangle around the origin and the earlier signals: i − 1 false positives, then the event."""
     xs, told, _ = recorded(FalsePositives(horizon=1000, features=2, margin=0.4, instance=instance))
     low, high = xs[told == 0].min(axis=0), xs[told == 0].max(axis=0)
     assert (low <= 0).all()
@@ -352,7 +352,7 @@ def test_the_event_is_consistent_with_all_signals_before_it(instance):
 
 @pytest.mark.parametrize("instance", [0, 2, 4])
 def test_bwc_pays_for_every_signal_and_never_misses(instance):
-    """Four phases, each more than 2L long. Phase 1 begins inside the first test, but the origin must be learnt instead."""
+    """Four phases, each longer than 2L. Phase 1 begins inside the first test, but BWC must learn the origin instead."""
     results = simulate(bwc(200_000, GAP, 0.5), FalsePositives(horizon=200_000, margin=0.5, instance=instance), runs=5, points=1)
     assert results.count("false_alarms").tolist() == [(instance or 5) - 1] * 5
     assert results.count("true_alarms").tolist() == results.count("events").tolist() == [1 if instance else 0] * 5
@@ -372,14 +372,14 @@ def test_outside_class_surrounds_the_event():
     sides = quiet > 0.5
     assert abs(sides.mean(axis=0) - 0.5).max() < 0.04
     assert abs((sides[:, 0] == sides[:, 1]).mean() - 0.5) < 0.04
-    for side in (quiet[~sides], 1.0 - quiet[sides]):  # each side is uniform in [0, 0.35]
+    for side in (quiet[~sides], 1.0 - quiet[sides]):  # both sides are uniform in [0, 0.35]
         assert abs(side.mean() - 0.175) < 0.01
         assert side.min() < 0.01
         assert side.max() > 0.34
 
 
 def test_no_rectangle_is_negative_on_both_sides_and_positive_on_the_event():
-    """Any two quiet contexts from opposite corners have the event between them: SafeCl must call it negative."""
+    """The event lies between any two quiet contexts from opposite corners, so SafeCl must be negative on it."""
     xs, told, _ = recorded(OutsideClass(horizon=1000, instance=20, features=2))
     lower, upper = xs[(xs < 0.5).all(axis=1)], xs[(xs > 0.5).all(axis=1)]
     assert min(len(lower), len(upper)) > 100

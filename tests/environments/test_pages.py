@@ -1,4 +1,4 @@
-"""Pages: click models against their definitions and closed forms, values of pages, and the drawn instances."""
+"""Result pages: click models against their definitions and closed forms, values of pages, and drawn instances."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def small(**changes):
 
 @numba.njit
 def count_clicks(params, scene, segments, cursors, page, rates, searches):
-    """How often each slot of a page is clicked, over rounds of one query without events."""
+    """Return how often each slot of a page is clicked, over rounds of one query without events."""
     for _ in range(ROUNDS):
         advance(params[0], scene[0], segments, cursors[0])
         mask = browse(params[0], scene[0], segments, cursors[0], page)
@@ -91,7 +91,7 @@ def test_click_rates_equal_the_closed_forms(model, moves):
 
 @EVERY
 def test_the_closed_form_of_a_click_equals_the_sum_over_histories(model):
-    """For one person: P(any click) from the twin's two independent computations, and the value that the environment gives."""
+    """For one person: the twin's two independent computations of P(any click), and the environment's value."""
     spec = small(clicks=model, slots=4, value="click")
     spec_record, scene, segments, cursor = parts(world(spec, 3))
     advance(spec_record, scene, segments, cursor)
@@ -138,7 +138,7 @@ def test_the_best_page_by_gain_is_found_and_compiled_search_agrees():
 
 
 def test_clicks_depend_on_the_page_only_through_its_results():
-    """Pages that agree down to a slot are clicked alike down to it: draws belong to slots, whoever made the page."""
+    """Pages with equal results down to a slot get the same clicks down to it: random draws belong to slots, not to policies."""
     instance = world(small(slots=6), 7)
     spec, scene, segments, cursor = parts(instance)
     dice = random.Random(3)
@@ -157,7 +157,7 @@ def test_the_given_order_sorts_by_attractiveness_with_an_error_and_never_adapts(
         first = instance.cursors["segment"]
         for query in range(60):
             lines = instance.segments[instance.owner == query]
-            assert (lines["given"] == lines["given"][0]).all(), "it never adapts"
+            assert (lines["given"] == lines["given"][0]).all(), "the order never adapts"
             assert sorted(lines["given"][0][:12]) == list(range(12))
         orders = instance.segments["given"][first][:, :12]
         chances = np.take_along_axis(instance.segments["chance"][first], orders, axis=1)
@@ -213,7 +213,7 @@ def test_people_with_three_intents():
     assert lines["chance"] == pytest.approx(np.einsum("li,lia->la", lines["share"], lines["attraction"]))
     for i in np.flatnonzero(lines["event"]):
         assert lines["share"][i].argmax() != lines["share"][i - 1].argmax(), "another group leads"
-        assert (lines["attraction"][i] == lines["attraction"][i - 1]).all(), "and nobody's taste changes"
+        assert (lines["attraction"][i] == lines["attraction"][i - 1]).all(), "the attractiveness per intent does not change"
 
 
 def test_offer_gives_the_given_order():

@@ -1,4 +1,4 @@
-"""Who asks when."""
+"""Schedules: the order in which queries are asked."""
 
 from __future__ import annotations
 

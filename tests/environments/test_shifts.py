@@ -1,4 +1,4 @@
-"""Traffic beyond the paper's: what shifts and how; that nothing of it depends on who plays; and what is refused."""
+"""Traffic beyond the paper's: shifts of all kinds, independence of the policy, and refusals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from swerve.simulate import Session
 
 
 def phases(rounds):
-    """The click probabilities from the start and from each event on."""
+    """Return the click probabilities from the start and from each event on."""
     return [rounds.chances[0], *rounds.chances[rounds.told == 1]]
 
 
@@ -70,12 +70,12 @@ def test_one_moves_a_riser_and_then_a_faller():
             best, new = before.argmax(), after.argmax()
             moved = set(np.flatnonzero(before != after).tolist())
             if turn % 2 == 0:
-                assert after[best] == before[best]  # the old best does not move: no click tells that it was overtaken
+                assert after[best] == before[best]  # the old best does not move, so no click shows that it was overtaken
                 assert after[best] + RISE <= after[new] <= CEILING
                 moved.remove(new)
             else:
                 assert 0.05 <= after[best] <= 0.4
-                assert after[new] == before[new] >= 0.6  # whoever was second leads again
+                assert after[new] == before[new] >= 0.6  # the former second leads again
                 moved.remove(best)
             assert new != best
             assert len(moved) <= 1
@@ -96,12 +96,12 @@ def test_return_goes_back_to_the_very_same_probabilities():
     back = [
         one.tobytes() == two.tobytes() for rounds in drawn for one, two in zip(phases(rounds), phases(rounds)[2:], strict=False)
     ]
-    assert stats.binomtest(sum(back), len(back), 0.5).pvalue > 0.001  # either of the other two may follow
+    assert stats.binomtest(sum(back), len(back), 0.5).pvalue > 0.001  # either of the other two can follow
 
 
 @pytest.mark.parametrize("moves", ["all", "one", "return"])
 def test_a_glide_is_a_staircase_from_one_intent_to_the_next(moves):
-    """The same streams without a glide say where it goes, when it begins and what its signal is."""
+    """The same streams without a glide give its target, its beginning and its signal."""
     spec = dataclasses.replace(SMALL, glide_rounds=62, moves=moves, minimum_event_distance=100)
     stairs = -(-62 // STEP)
     gliding, glided = rounds_of(spec)

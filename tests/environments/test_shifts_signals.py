@@ -1,4 +1,4 @@
-"""What the signals of `Shifts` say: when they come, which do not, and what contexts look like with and without one."""
+"""The signals of `Shifts`: their times, missing ones, and contexts with and without a signal."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_leads_and_lags_are_uniform():
     for query in range(600):
         lines = instance.segments[instance.owner == query]
         (event,), (signal,) = (lines["since"][lines[kind] == 1] for kind in ("event", "signal"))
-        if 102 <= event <= 1950:  # elsewhere the query's first or last round is in the way
+        if 102 <= event <= 1950:  # elsewhere the query's first or last round limits the shift
             offsets.append(signal - event)
     assert len(offsets) > 500
     assert (min(offsets), max(offsets)) == (-100, 50)
@@ -75,7 +75,7 @@ def test_signals_stay_inside_their_query():
         at = Rounds.at(rounds.signal)
         assert at
         ends |= {at[0], at[-1]}
-    assert {2, 50} <= ends  # what would lie outside is in the first or last round that may have one
+    assert {2, 50} <= ends  # signals that would lie outside move to the first or last allowed round
 
 
 CHANCES = {1: [0.1, 0.2, 0.3], 10: [0.9, 0.2, 0.3], 20: [0.1, 0.9, 0.3]}
@@ -125,7 +125,7 @@ def test_a_signal_leaves_the_box_by_the_margin_and_quiet_rounds_do_not():
         said = rounds.signal == 1
         assert (outside[said].max(axis=1) >= 0.2).all()
         assert ((outside[said] > 0).sum(axis=1) == 1).all()
-        assert (outside[~said] <= 0).all()  # silent events too
+        assert (outside[~said] <= 0).all()  # also for silent events
         assert rounds.xs.min() >= 0
         assert rounds.xs.max() <= 1
         which |= set(outside[said].argmax(axis=1).tolist())
@@ -149,10 +149,10 @@ def test_poison_is_the_largest_value_in_the_first_features():
     assert stats.binomtest(int(poisoned.sum()), len(quiet), 0.02).pvalue > 0.001
     assert (quiet[poisoned].max(axis=1) == 1.0).all()
     assert set(quiet[poisoned].argmax(axis=1)) == {0, 1, 2}
-    for rounds in drawn:  # what is announced stays announced
+    for rounds in drawn:  # announced events stay announced
         assert ((rounds.xs[rounds.signal == 1] - edges).max(axis=1) >= 0.1).all()
     drawn, instance = rounds_of(dataclasses.replace(SMALL, poison_share=1.0, silent_share=1.0))
-    for rounds in drawn:  # and an event that sends no signal is no quiet round
+    for rounds in drawn:  # an event without a signal is not a quiet round
         assert (rounds.xs[rounds.told == 1] <= instance.scene[0]["edge"][:10]).all()
         assert (rounds.xs[rounds.told == 0, 0] == 1.0).all()
 
@@ -169,7 +169,7 @@ def test_edges_swing_by_the_drift_once_a_season():
     drawn, instance = rounds_of(spec)
     edges = instance.scene[0]["edge"][:10]
     assert len(set(instance.scene[0]["phase"][:10].tolist())) == 10
-    top = np.max([rounds.xs for rounds in drawn], axis=0).reshape(40, 500, 10).max(axis=1)  # 40 pieces, 20 to a season
+    top = np.max([rounds.xs for rounds in drawn], axis=0).reshape(40, 500, 10).max(axis=1)  # 40 parts, 20 per season
     np.testing.assert_allclose(top.max(axis=0), edges + 0.3, atol=0.02)
     assert (top.min(axis=0) < edges - 0.3 + 0.04).all()
     np.testing.assert_allclose(top[:20], top[20:], atol=0.03)
@@ -199,7 +199,7 @@ def test_contexts_have_documented_keys():
             np.testing.assert_allclose(rounds.xs[t - 1], expected, atol=1e-12)
 
 
-# ---------------------------------------------------------------- values that are missing or extreme
+# ---------------------------------------------------------------- missing and extreme values
 
 SPOILT = [
     {"missing_share": 0.2}, {"missing_share": 0.2, "missing_as": "zero"}, {"missing_share": 0.2, "missing_as": "quiet"},
@@ -236,7 +236,7 @@ def test_spoiling_changes_only_the_values_that_it_hits_as_often_as_asked(spoilt)
         assert (after[other] == 1.0).all()
     if spoilt.get("extreme_as") == "tenfold":
         np.testing.assert_allclose(after[other], np.minimum(1.0, 10.0 * before[other]))
-    if "quiet" in spoilt.values():  # only signals are lost, in as many rounds as their feature is hit
+    if "quiet" in spoilt.values():  # only signals are lost, in as many rounds as their feature is affected
         said = np.concatenate([rounds.signal for rounds in plain]) == 1
         assert not other[~said].any()
         hit = spoilt.get("missing_share", spoilt.get("extreme_share"))

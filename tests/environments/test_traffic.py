@@ -1,4 +1,4 @@
-"""Synthetic traffic: the instances it draws, its contexts against the oracles, and that nobody's policy can change it."""
+"""Synthetic traffic: drawn instances, contexts against the oracles, and independence of the policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SMALL = Traffic(queries=20, impressions=20_000, shifting_share=0.5, features=3)
 
 
 def walk(instance, query, rounds):
-    """(event, context, clicks) of each round of a query, by the kernels, uncompiled."""
+    """Yield (event, context, clicks) of each round of a query, from the uncompiled kernels."""
     cursors = instance.cursors.copy()
     spec, scene = pack(instance.spec)[0], instance.scene[0]
     for _ in range(rounds):
@@ -32,7 +32,7 @@ def walk(instance, query, rounds):
 
 
 def histories(instance):
-    """Each query's history, read off the tables."""
+    """Return each query's history from the tables."""
     out = [[] for _ in range(instance.queries)]
     for query, segment in zip(instance.owner, instance.segments, strict=True):
         out[query].append((int(segment["since"]), segment["chance"][: instance.arms].tolist()))

@@ -1,4 +1,4 @@
-"""Workloads by name: each is what it says, can be drawn and played, and takes its fraction."""
+"""Workloads by name: each matches its description, can be drawn and played, and takes its fraction."""
 
 from __future__ import annotations
 

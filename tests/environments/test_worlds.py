@@ -1,4 +1,4 @@
-"""Worlds put together from histories: what they say about themselves, and what the round's questions answer."""
+"""Worlds made from histories: their properties, and the verbs of a round."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HISTORY = st.lists(st.tuples(st.integers(1, 9), st.lists(CHANCE, min_size=3, max
 
 
 def spread(steps):
-    """Rounds from the distances between them, the first being 1."""
+    """Return rounds from the distances between them; the first is 1."""
     out, since = [], 1
     for i, (distance, chances) in enumerate(steps):
         since += distance if i else 0
@@ -87,7 +87,7 @@ LINES = st.lists(
 
 
 def lined(steps):
-    """Lines from the distances between them, the first in round 1."""
+    """Return lines from the distances between their rounds; the first is in round 1."""
     out, since = [], 1
     for i, (distance, chances, event, signal) in enumerate(steps):
         since += distance if i else 0
@@ -108,9 +108,9 @@ def test_a_line_may_be_a_change_an_event_a_signal_or_any_of_them(histories):
             told = advance(world.spec, world.scene[0], world.segments, cursor)
             line = by_round.get(t)
             now = [entry.chances for entry in lines if entry.since <= t][-1]
-            begins = line is not None and t > 1  # in its first round a query has nothing to differ from
+            begins = line is not None and t > 1  # a query's first round cannot be an event
             assert told == (begins and line.event)
-            assert cursor["signal"] == (line.signal if begins else 0)  # any number, not only whether there is one
+            assert cursor["signal"] == (line.signal if begins else 0)  # any number, not just 0 or 1
             assert [chance(world.spec, world.scene[0], world.segments, cursor, arm) for arm in range(3)] == now
             if told:
                 shifts += [] if lost is None else [lost]

@@ -1,4 +1,4 @@
-"""Cells that were never played: regret and counters as a test wants them."""
+"""Invented cells, with the regret and counters that a test needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from swerve.simulate.results import Plan, Results, Run
 
 @pytest.fixture
 def made_up():
-    """A function that makes a cell from its final regrets."""
+    """A function that makes a cell from final regrets."""
 
     def make(experiment, setting, policy, regrets, paper=None, counts=None):
         runs = [

@@ -1,4 +1,4 @@
-"""Claims about figures can fail, causes add up, a straight line is recognised as one."""
+"""Claims about figures can fail, causes add up, straight lines are recognised."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FRACTIONS, FEATURES = (0.0, 0.125, 0.25, 0.375, 0.5), (10.0, 20.0, 30.0, 40.0)
 
 @pytest.fixture
 def table(made_up):
-    """All 36 cells at 1 × the paper's, except where a test says otherwise."""
+    """Return all 36 cells at 1 × the paper's figures, except those that a test changes."""
 
     def make(**ratios):
         cells = []
@@ -88,7 +88,7 @@ def test_one_table_alone_says_nothing_about_six_of_nine(table):
 
 
 def test_disorder_counts_only_where_the_paper_has_the_order(made_up):
-    # the paper's UCB1 beats its BWC where nothing shifts: the other way round is no disorder there
+    # the paper's UCB1 beats its BWC where nothing shifts: the reverse order is accepted there
     cells = [made_up("fractions", 0.0, "bwc", [10.0], paper=17_800.0), made_up("fractions", 0.0, "ucb1", [9.0], paper=17_200.0)]
     assert disorders(cells) == []
     cells = [made_up("fractions", 0.5, "bwc", [10.0], paper=99_400.0), made_up("fractions", 0.5, "ucb1", [9.0], paper=140_000.0)]
@@ -116,7 +116,7 @@ def test_breakdown_is_a_mean_over_runs(made_up):
 
 @pytest.fixture(scope="module")
 def small():
-    """Table (b) with 200 impressions a query, two runs."""
+    """Table (b) with 200 impressions per query and two runs."""
     return run(EXPERIMENTS["fractions"].scaled(20_000), runs=2)
 
 

@@ -1,4 +1,4 @@
-"""Comparisons: figures checked by hand and against SciPy, resumed, stopped, and judged."""
+"""Comparisons: figures against hand calculations and SciPy, resuming, stopping, and claims."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SMALL = {"queries": 3, "impressions": 6000, "runs": 3, "threads": 1}
 
 @pytest.fixture
 def judged():
-    """A function that makes the comparison of a policy with its rivals from ratios: all runs differ by little noise."""
+    """A function that makes a comparison of a policy with its rivals from ratios, with little noise between runs."""
 
     def make(cells, runs=4, **rivals):
         noise = np.linspace(-1.0, 1.0, runs)

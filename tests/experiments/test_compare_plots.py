@@ -1,4 +1,4 @@
-"""The picture of a comparison: everything is on it, inside the panels."""
+"""The plot of a comparison: it shows everything, inside the panels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from swerve.experiments.compare_plots import marks_within, plt, ratios, write
 
 @pytest.fixture
 def made_up():
-    """Three policies in four cells, one with an interval that reaches below 0 and one cell without a ratio."""
+    """Return three policies in four cells: one interval reaches below 0, and one cell has no ratio."""
     asked = ("a", "b(with=brackets)", "c")
     rows = []
     for name, fraction, level in (("clear", 0.0, 1.0), ("clear", 0.5, 30.0), ("mixed", 0.0, 0.0), ("mixed", 0.5, 2.0)):

@@ -1,4 +1,4 @@
-"""An experiment is data; it can be made smaller, and it is played once."""
+"""Experiments as data: smaller versions, and each cell played once."""
 
 from __future__ import annotations
 

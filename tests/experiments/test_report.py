@@ -1,4 +1,4 @@
-"""The page holds everything it shows, says what was played, and how to make it again."""
+"""The report is self-contained, and states its runs and the command that reproduces it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from swerve.experiments.report import prose, table, thousands, write
 
 @pytest.fixture(scope="module")
 def cells():
-    """Everything of the paper, with 100 impressions a query."""
+    """All experiments of the paper, with 100 impressions per query."""
     return [cell for experiment in EXPERIMENTS.values() for cell in run(experiment.scaled(10_000), runs=2)]
 
 
@@ -76,7 +76,7 @@ def test_means_and_causes_stand_in_the_tables(cells, page):
             f"<td>{thousands(cell.mean)} <small>± {thousands(cell.sd)}</small><br><small>se {cell.error / 1e3:.2f}</small>" in page
         )
     assert page.count("learning a fresh segment</th>") == 3
-    assert "paper " not in re.search(r"<h2 id='fractions'>.*?</table>", page, re.S).group()  # nothing printed for this size
+    assert "paper " not in re.search(r"<h2 id='fractions'>.*?</table>", page, re.S).group()  # the paper has no such size
 
 
 def test_exponents_stand_in_the_tables(growths, page):

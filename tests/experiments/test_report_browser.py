@@ -1,4 +1,4 @@
-"""The report in a real browser: its plots and tables are seen, and nothing is fetched."""
+"""The report in a real browser: plots and tables are visible, and nothing is fetched."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def report(tmp_path_factory):
 
 @pytest.fixture
 def opened(browser, report):
-    """A function that opens the report at a size, and closes it when the test is over."""
+    """A function that opens the report at a window size; the fixture closes it after the test."""
     pages = []
 
     def open_at(width, scheme="light"):
@@ -68,14 +68,14 @@ def test_a_phone_scrolls_tables_and_never_the_page(opened):
     assert window == 390
     assert max(body, document) <= window
     wide = page.evaluate("[...document.querySelectorAll('table')].filter(t => t.scrollWidth > t.clientWidth).length")
-    assert wide > 0  # or this size shows nothing
+    assert wide > 0  # otherwise this size tests nothing
     assert all(shown <= 390 for *_, shown in page.evaluate(SEEN))
 
 
 def test_it_is_dark_where_people_like_it_dark(opened, tmp_path):
     light, dark = opened(1200), opened(1200, "dark")
     brightness = [[sum(map(int, c[4:-1].split(","))) / 3 for c in page.evaluate(COLOURS)] for page in (light, dark)]
-    assert max(brightness[0]) < 128 < min(brightness[1])  # text, and captions beside it
+    assert max(brightness[0]) < 128 < min(brightness[1])  # text, and its background
     shots = [page.screenshot(path=tmp_path / f"{number}.png") for number, page in enumerate((light, dark))]
     assert shots[0] != shots[1]
     background = dark.evaluate("getComputedStyle(document.images[0]).backgroundColor")

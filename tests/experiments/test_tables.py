@@ -1,4 +1,4 @@
-"""The paper's experiments as data: what is printed, and what we chose where nothing is."""
+"""The paper's experiments as data: printed figures, and our choices where nothing is printed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from swerve.experiments import EXPERIMENTS
 from swerve.experiments.tables import BASE, FEATURE_TABLE, FIGURE_A, FRACTION_TABLE, POLICIES, interleaved
 
-# typed in from the paper once more, column by column, in thousands
+# typed in from the paper independently, column by column, in thousands
 TABLE_B = """
         ORA   BWC   UCB1  EXP3.S
 0       17.2  17.8  17.2    78.4

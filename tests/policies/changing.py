@@ -1,4 +1,4 @@
-"""What the tests of the change test share: rows with records, plays, and the same rows as the twin has them."""
+"""Helpers of the change test's tests: rows with records, plays, and the same rows in the twin's form."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOM = 8
 
 
 def fresh(records, spec=SPEC, room=ROOM):
-    """A row whose arms have these (clicks, skips) behind them."""
+    """Return a row whose arms have these old (clicks, skips)."""
     row = np.zeros(1, nested(change_layout(room)))[0]
     for arm in range(room):
         change.forget(spec, row, arm)
@@ -40,7 +40,7 @@ def play(row, arm, value, spec=SPEC):
 
 
 def arms_of(row, n, spec=SPEC):
-    """The arms of a row as the twin has them."""
+    """Return the arms of a row in the twin's form."""
     return [
         Arm(
             (float(row.old_total[arm]), float(row.old_plays[arm] - row.old_total[arm])),
@@ -61,7 +61,7 @@ def cases_of(row, n, spec=SPEC):
 
 @st.composite
 def under_way(draw, most=6):
-    """An open test of up to 6 arms: old records, some suspicion from before, new plays in any order, an arm known or not."""
+    """Draw an open test of up to 6 arms: old records, earlier suspicion, new plays in any order, an arm known or not."""
     spec = ChangeTest(a=draw(st.sampled_from([1.0, 0.5, 2.0])), b=draw(st.sampled_from([1.0, 3.0])))
     n = draw(st.integers(1, most))
     row = fresh([(draw(st.integers(0, 40)), draw(st.integers(1, 40))) for _ in range(n)], spec)
@@ -78,7 +78,7 @@ def under_way(draw, most=6):
 
 
 def drawn_sets(monkeypatch, row, n, draws):
-    """The sets of changed arms that `select` draws from one state: a changed arm's sampler is asked without its old record."""
+    """Return the sets of changed arms that `select` draws from one state: it samples a changed arm without its old record."""
     policy = Swerve(classifier=Never(), net=Blind())
     table, pools = np.zeros(1, row_dtype(policy, ROOM, 1)), np.zeros(1, pool_dtype(policy, 1))
     begin(policy, table[0], np.uint64(split(3, "sets")))

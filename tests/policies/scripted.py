@@ -1,4 +1,4 @@
-"""What the tests of Swerve share: one query under a script of alarms and click probabilities, its kernels run by Python."""
+"""Helper of Swerve's tests: one query under a script of alarms and click probabilities, with kernels run by Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RISEN = [0.8, 0.2, 0.98]
 
 
 class Query:
-    """One query under a policy, its kernels run by Python. Clicks come as regularly as their chances say."""
+    """One query under a policy, with kernels run by Python. Clicks are spaced evenly, as often as their probabilities say."""
 
     def __init__(self, policy, arms=N, seed=1, features=D):
         self.policy, self.arms = policy, arms
@@ -48,16 +48,16 @@ class Query:
         return arm, report
 
     def rounds(self, count, chances, alarm=False):
-        """So many rounds, with an alarm in the first if there is to be one; returns the arms."""
+        """Play this many rounds, with an alarm in the first if `alarm`; return the arms."""
         return [self.round(chances, alarm and i == 0)[0] for i in range(count)]
 
     def when(self, flag):
-        """The rounds whose report has this bit."""
+        """Return the rounds whose report has this bit."""
         return [t + 1 for t, report in enumerate(self.reports) if report & flag]
 
 
 def assert_finite(record):
-    """Every number but the times of records, which may reach back to the beginning."""
+    """Check that every number is finite, except times of records, which may be −∞."""
     for name in record.dtype.names:
         if name in ("opened", "kept"):
             assert not np.isnan(record[name]).any() and (record[name] < np.inf).all(), name

@@ -1,4 +1,4 @@
-"""BWC: Algorithm 1 by hand, round by round; its limit cases, byte by byte; what it promises."""
+"""BWC: Algorithm 1 against the twin, round by round; its limit cases, byte by byte; its guarantees."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ def test_equals_the_twin_round_by_round(name, kind, ways):
     contexts = numbered_context if kind == "finite" else box_context
     check_duel(fleet, twin, 500, contexts=contexts, check=functools.partial(same_classifier, kind=kind), **ways)
     assert twin.phase >= 4
-    assert twin.labels, "the sequence was too short to say anything"
+    assert twin.labels, "the sequence was too short for a comparison"
 
 
 def test_labels_of_both_kinds_were_compared():
-    """The duels above prove little about labels if only one kind ever occurs."""
+    """The comparisons above cover labels only if both kinds occur."""
     found = set()
     for seed in range(4):
         twin = twins.BWC(TestableTwin(UCB1Twin(N), L, EPSILON), RectangleTwin(0.25))
@@ -99,7 +99,7 @@ def clicks_at(t, arm):
 
 
 def run(fleet, rounds, told=(), before=None):
-    """Arms and phases of a run with clicks that depend on the round alone; `before(t)` may touch the fleet."""
+    """Return arms and phases of a run with clicks that depend on the round alone; `before(t)` may change the fleet."""
     arms = []
     for t in range(1, rounds + 1):
         if before is not None:
@@ -136,7 +136,7 @@ def test_told_by_the_oracle_it_restarts_at_each_event_and_l_rounds_later(bandit,
 def test_with_always_one_test_follows_the_other():
     meta = Fleet(BWC(Testable(UCB1(), L), Always()), queries=1, arms=N, features=1)
     alone = Fleet(Testable(UCB1(), L), queries=1, arms=N)
-    # an adapting phase of no rounds: settled and alarmed in the same round, two restarts of which one is seen
+    # an adapting phase of no rounds: settled and alarmed in the same round, two restarts of which one is visible
     expected = run(alone, 5 * L, before=lambda t: alone.restart(0) if t % L == 1 and t > 1 else None)
     assert run(meta, 5 * L) == expected
     assert meta.table[0].phase == 9
@@ -170,11 +170,11 @@ def test_a_restart_by_hand_begins_with_a_test_and_forgets_the_guess():
     assert (int(row.phase), int(row.plus), int(row.guessed)) == (3, 0, 0)
     assert not meta.reward(0, old)
     meta.restart(0)
-    assert meta.table[0].phase == 5  # never a number that was there before: late clicks must not find it
+    assert meta.table[0].phase == 5  # a phase number is never reused: late clicks must not match it
 
 
 def test_after_an_eviction_arms_that_both_phases_knew_decide():
-    """With G⁺ evicted there is nothing to compare: no label, neither kind."""
+    """With G⁺ evicted there is nothing to compare, so no label is given."""
     meta = Fleet(BWC(Testable(UCB1(), L), Always()), queries=1, arms=2, features=1)
     twin = twins.BWC(TestableTwin(UCB1Twin(2), L, 0.3), twins.Always())
     for t in range(3 * L + 1):

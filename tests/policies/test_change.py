@@ -1,4 +1,4 @@
-"""The change test: its posterior against every case written out, its Bayes factors, and the sets that are drawn."""
+"""The change test: its posterior against a full enumeration, its Bayes factors, and the drawn sets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from swerve.policies.swerve.posterior import (
 
 @given(st.integers(0, 60), st.integers(0, 60), st.permutations([0.0] * 6 + [1.0] * 5), st.booleans(), st.randoms())
 def test_the_factor_is_the_closed_form_in_any_order(clicks, skips, values, late, dice):
-    """Clicks may come right after their plays or later: the factor knows only what was counted."""
+    """Clicks may come right after their plays or later: the factor depends only on the counts."""
     row = fresh([(clicks, skips), (3, 1)])
     begin_change(SPEC, row, False, 0.0, 0.1, 0.05, 0.995)
     owed = 0
@@ -50,7 +50,7 @@ def test_the_factor_is_the_closed_form_in_any_order(clicks, skips, values, late,
 
 
 def test_the_closed_form_is_a_ratio_of_two_forecasts():
-    """The twin's marginal itself, against the product of the chances of one play after the other."""
+    """The twin's marginal likelihood equals the product of the predictive probabilities, play by play."""
     chance, clicks, skips = 1.0, 0, 0
     for value in (1, 0, 0, 1, 1, 0, 1):
         chance *= (2.5 + clicks if value else 0.7 + skips) / (3.2 + clicks + skips)
@@ -60,7 +60,7 @@ def test_the_closed_form_is_a_ratio_of_two_forecasts():
 
 @pytest.mark.parametrize("value", [0.25, 0.5, 0.9])
 def test_part_of_a_click_counts_about_as_a_click_with_that_chance(value):
-    """No closed form holds for it: the factor lies between those of a click and of a skip, about at the average."""
+    """There is no closed form: the factor lies between those of a click and of a skip, near their average."""
     factors = []
     for earned in (0.0, value, 1.0):
         row = fresh([(30, 10)])
@@ -84,7 +84,7 @@ def test_a_click_for_a_play_before_the_test_goes_to_the_old_record():
     assert (row.old_total[0], row.new_total[0]) == (32.0, 1.0)
     for _ in range(50):
         count_click(SPEC, row, 0, 1.0)
-    assert (row.old_total[0], row.new_total[0]) == (40.0, 1.0)  # however often it is told: no play earns more than 1
+    assert (row.old_total[0], row.new_total[0]) == (40.0, 1.0)  # a play earns at most 1, however often its reward is reported
 
 
 def test_factors_stay_within_their_bounds():
@@ -113,7 +113,7 @@ def test_the_posterior_is_the_enumeration_of_all_cases(test):
     assert odds == pytest.approx(min(max(exact, 1.0 / SURE if row.found else 0.0), SURE), rel=1e-6, abs=1e-12)
     happened = cases.chance(True)
     for arm in range(n):
-        # `share_changed` takes arms as independent: that an event changes at least one is in `none`
+        # `share_changed` treats arms as independent; `none` accounts for an event changing at least one
         share = share_changed(row, arm, row.given[arm])
         assert share / (1.0 - none) * happened == pytest.approx(cases.chance(True, (arm,)), rel=1e-6, abs=1e-12)
         stale = share_changed(row, arm, row.anyway[arm]) * (1.0 - happened)
@@ -134,13 +134,13 @@ def test_a_suspicion_is_exact_once_an_arm_is_known_and_never_too_high(test):
         exact = cases.chance(inside=(arm,))
         if row.found:
             assert suspicion(row, arm, odds) == pytest.approx(exact, rel=1e-6, abs=1e-12)
-        else:  # it leaves out that an event changes at least one arm: too low by the factor 1 − none at most
+        else:  # it ignores that an event changes at least one arm, so it is too low by at most the factor 1 − none
             assert exact * (1.0 - none) - 1e-12 <= suspicion(row, arm, odds) <= exact + 1e-12
 
 
 @given(under_way())
 def test_what_is_looked_at_is_the_chance_that_an_arm_has_risen_unseen(test):
-    """An event that left the leader alone and changed this arm, or no event and an old suspicion: the arm's share in `select`."""
+    """An event that changed this arm and not the leader, or no event and an earlier suspicion: the arm's share in `select`."""
     spec, n, row = test
     odds, none = event_odds(row)
     assume(odds > 0.0 and (row.found or odds < SURE))
@@ -187,7 +187,7 @@ def test_a_rise_is_unseen_until_somebody_looks():
     begin_change(SPEC, row, False, 0.0, 0.1, 0.05, 0.995)
     for _ in range(30):
         play(row, 0, 1.0)
-    assert unseen_rise(SPEC, row) == pytest.approx(1.0)  # the leader's clicks say nothing about it
+    assert unseen_rise(SPEC, row) == pytest.approx(1.0)  # the leader's clicks are no evidence about it
     for arm, one_in in ((1, 10), (2, 5)):
         before = unseen_rise(SPEC, row)
         for t in range(60):
@@ -216,7 +216,7 @@ def test_slabs_follow_the_leader(level, fall, upset):
     assert stats.beta.sf(row.top, 1.0, row.rise) == pytest.approx(upset, rel=1e-9)
 
 
-# ---------------------------------------------------------------- what is drawn
+# ---------------------------------------------------------------- drawn sets
 
 
 @pytest.mark.parametrize("found", [0, 1])
@@ -245,7 +245,7 @@ def test_a_bold_test_plays_on_sets_drawn_from_the_posterior(monkeypatch, found):
 
 
 def test_the_sets_are_drawn_from_what_the_record_says(monkeypatch):
-    """The check above can fail: with other clicks the sets are others."""
+    """The check above can fail: with other clicks the drawn sets differ."""
     row = fresh([(160, 40), (40, 160), (50, 150), (60, 140)])
     begin_change(SPEC, row, False, 0.0, 0.3, 0.25, 0.995)
     for _ in range(12):

@@ -1,4 +1,4 @@
-"""The change test decides: arms that changed or did not, and one test after the other."""
+"""Decisions of the change test: arms that changed or did not, and successive tests."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_verdicts_wait_for_proof():
     row = fresh([(800, 200), (100, 900)])
     begin_change(SPEC, row, False, 0.0, 0.4, 0.05, 0.995)
     assert verdict(SPEC, row, 0) == 0
-    assert verdict(SPEC, row, 5) == 0  # an arm that was never there
+    assert verdict(SPEC, row, 5) == 0  # an arm that was never on offer
     needed = 0
     while verdict(SPEC, row, 0) == 0:
         play(row, 0, 0.0)
@@ -106,11 +106,11 @@ def test_verdicts_wait_for_proof():
         play(row, 1, float(needed % 10 == 3))
         needed += 1
     assert verdict(SPEC, row, 1) == -1
-    row.anyway[1] = 0.05  # an old suspicion is not settled by this event's odds
+    row.anyway[1] = 0.05  # this event's odds do not settle an earlier suspicion
     assert verdict(SPEC, row, 1) == 0
 
 
-# ---------------------------------------------------------------- one test after the other
+# ---------------------------------------------------------------- successive tests
 
 
 @given(under_way())
@@ -140,7 +140,7 @@ def test_the_next_test_takes_over_what_was_learnt_and_the_suspicion_that_is_left
 
 
 def fallen():
-    """A test in which the leader has all but proved to have fallen, without a verdict yet."""
+    """Return a test in which the leader has almost certainly fallen, without a verdict yet."""
     row = fresh([(400, 100), (150, 350), (50, 450)])
     begin_change(SPEC, row, False, 0.0, 0.4, 0.05, 0.995)
     assert row.leader == 0
@@ -152,7 +152,7 @@ def fallen():
 
 
 def test_the_leader_of_a_new_test_is_chosen_among_the_records_that_are_left():
-    """By its old record the fallen arm would lead, with a click probability that nobody has any more."""
+    """By its old record the fallen arm would lead, with a click probability that it no longer has."""
     row, odds = fallen()
     assert begin_change(SPEC, row, True, odds, 0.1, 0.05, 0.995) == 1
     assert row.leader == 1
@@ -167,7 +167,7 @@ def test_the_arm_that_the_net_has_caught_keeps_the_record_that_proves_it():
     for _ in range(6):
         play(row, 0, 0.0)
     assert verdict(SPEC, row, 0) == 1
-    others, odds = fallen()  # what holds for the arm that was caught holds for no other
+    others, odds = fallen()  # the rule applies to the fallen arm only
     assert begin_change(SPEC, others, True, odds, 0.5, 0.0, 0.995, 1) == 1
 
 

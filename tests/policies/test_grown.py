@@ -1,4 +1,4 @@
-"""A row that has grown from 8 arms to 16: every policy of the catalog goes on as if it had had room for 16 all along."""
+"""A row that has grown from 8 arms to 16: every policy of the catalogue continues as if it had always had room for 16."""
 
 from __future__ import annotations
 
@@ -20,17 +20,15 @@ from swerve.store.layouts import copy_fields
 SMALL, LARGE, D = 8, 16, 2
 BEFORE, AFTER = 210, 60  # BWC has ended its first test by then
 
-#: Policies that show what was given first, or move results by one slot at a time: newcomers at the end are not tried on top.
+#: Policies that keep the given order, or move results by one slot at a time: they do not try new results at the end on top.
 FROM_THE_TOP = ("given", "bubble", "oracle-bubble")
 MADE = {name: maker(Problem(SMALL, BEFORE + AFTER)) for name, maker in POLICIES.items()}
-TESTING = Swerve(
-    classifier=Told(), verdict_after=20, revise_until=60, min_test_rounds=5
-)  # whose tests open and end within these rounds
+TESTING = Swerve(classifier=Told(), verdict_after=20, revise_until=60, min_test_rounds=5)  # tests open and end within these rounds
 MADE |= {"testing": TESTING, "patient": Patient(TESTING, click_wait=4.0)}
 
 
 class Query:
-    """One query's row of some capacity, run by the kernels' plain source."""
+    """One query's row of a given capacity, with kernels run by Python."""
 
     def __init__(self, policy, arms):
         self.spec, self.seen = pack(policy)[0], []
@@ -45,7 +43,7 @@ class Query:
         return self.table[0]
 
     def round(self, t, dice, offered):
-        """A round whose context, click and late click depend on the round alone, so that two queries can be compared."""
+        """Play a round whose context, click and late click depend on the round alone, so that two queries can be compared."""
         x = np.array([dice.random(), dice.random()])
         told, luck = int(t % 60 == 30), dice.random()
         arm, report = decide(self.spec, self.row, self.pools, 0, 1, x, told, np.int64(full_mask(offered)), float(t))
@@ -56,7 +54,7 @@ class Query:
 
 
 def words_of(table):
-    """Every random stream of a row, however deep."""
+    """Return every random stream of a row, in nested records too."""
     found = []
     for name in table.dtype.names:
         if table.dtype[name].names:
@@ -67,7 +65,7 @@ def words_of(table):
 
 
 def lived(policy, arms, grow_after):
-    """What happens to a query, before and after its 8 arms become 10."""
+    """Play a query before and after its 8 arms become 10."""
     query, dice = Query(policy, arms), random.Random(6)
     for t in range(BEFORE + AFTER):
         if t == BEFORE and grow_after:
@@ -86,7 +84,7 @@ def test_a_grown_row_decides_as_one_that_was_large_all_along(name):
     assert grown.table.tobytes() == always.table.tobytes()
     assert grown.pools.tobytes() == always.pools.tobytes()
     if name not in FROM_THE_TOP:
-        assert {arm for arm, *_ in grown.seen[BEFORE:]} & {SMALL, SMALL + 1}  # the newcomers were tried
+        assert {arm for arm, *_ in grown.seen[BEFORE:]} & {SMALL, SMALL + 1}  # the new results were tried
 
 
 @pytest.mark.parametrize("name", ["testing", "patient"])

@@ -1,4 +1,4 @@
-"""Clicks that come late: what they do to Swerve, and what patience does about it. Clicks at once change nothing."""
+"""Late clicks: their cost for Swerve, and how far `Patient` reduces it. With immediate clicks `Patient` changes nothing."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from swerve.store.layouts import copy_fields
 QUERIES, ROUNDS = 8, 5000
 
 
-pytestmark = pytest.mark.slow  # loops of their own are compiled for each policy
+pytestmark = pytest.mark.slow  # compiles a loop for each policy
 
 
 @Entry
 def play_late(
     params, table, pools, groups, writer, env_params, scene, segments, cursors, schedule, see, x, available, waiting, delay, out
 ):
-    """The simulation loop with each click `delay` rounds of its query late, credited by the rule that all go by.
+    """The simulation loop with each click `delay` rounds of its query late, credited by the common rule (`core/engine.py: credit`).
 
-    It used to be refused when there was an alarm or a restart since. Now it goes into the record of the time of its show.
+    A click goes into the record of the time of its show, even after an alarm or a restart.
     """
     spec, env, facts = params[0], env_params[0], scene[0]
     for i in range(len(schedule)):
@@ -56,7 +56,7 @@ def play_late(
 
 
 def played(policy, name, seed, delay):
-    """The regret of a run, how often something started over, and the fleet as it was left."""
+    """Return the regret of a run, the number of restarts, and the fleet at its end."""
     environment = workload(name, 0.5, queries=QUERIES, impressions=QUERIES * ROUNDS, events_low=2, events_high=4)
     drawn = world(environment, seed)
     fleet = Fleet(policy, queries=QUERIES, arms=drawn.arms, features=drawn.features, seed=seed)
@@ -71,17 +71,17 @@ def played(policy, name, seed, delay):
 
 @functools.cache
 def regret(policy, name, delay):
-    """Of four runs together, with the number of restarts."""
+    """Return the regret of four runs together, and their restarts."""
     runs = [played(policy, name, seed, delay) for seed in range(4)]
     return sum(run[0] for run in runs), sum(run[1] for run in runs)
 
 
-#: Fields of the quantile box that came later, for missing values and codes: they change nothing where there are none.
+#: Fields that the quantile box got later, for missing values and codes; without such values they change nothing.
 LATER = ("missed", "noted", "code", "often")
 
 
 def without_later(table):
-    """The same records without the later fields, as they were laid out before."""
+    """Return the records without the later fields, in their earlier layout."""
     kind = table.dtype["classifier"]
     fields = [(name, kind[name]) for name in kind.names if name not in LATER]
     out = np.zeros(len(table), nested([("classifier", nested(fields)), ("trust", table.dtype["trust"])]))
@@ -107,14 +107,17 @@ def test_with_clicks_at_once_swerve_is_what_it_was_to_the_byte(name, known):
     _, _, late = played(Swerve(), name, 3, 0)
     for table in (late.table, session.fleet.table):
         assert np.isfinite(table["opened"]).any()
-        table["opened"], table["kept"] = 0.0, 0.0  # times: here rounds of the query, there of all of them
+        table["opened"], table["kept"] = (
+            0.0,
+            0.0,
+        )  # times count rounds of the query here, of all queries there
     assert digest(late.table, late.pools) == digest(session.fleet.table, session.fleet.pools)
 
 
 @pytest.mark.parametrize("name", ["clear", "low"])
 @pytest.mark.parametrize("grace", [0.0, 0.9])
 def test_a_grace_shorter_than_a_round_is_no_grace(name, grace):
-    """What the bandit inside has become is what it would be alone, but for the last play of each query, which is still waiting."""
+    """The bandit inside ends as it would alone, except for the last play of each query, which is still waiting."""
     alone, restarts, fleet = played(Swerve(), name, 1, 0)
     patient, again, held = played(Patient(Swerve(), grace), name, 1, 0)
     assert (alone, restarts) == (patient, again)
@@ -131,17 +134,17 @@ def test_a_grace_shorter_than_a_round_is_no_grace(name, grace):
 
 @pytest.mark.parametrize(("name", "most"), [("clear", 2.0), ("low", 1.3)])
 def test_patience_bounds_what_late_clicks_cost(name, most):
-    """Measured over 20 seeds and more rounds: 1.6 and 1.2 times the regret of clicks at once (docs/policies.md)."""
+    """Measured over 20 seeds and more rounds: 1.6 and 1.2 times the regret of immediate clicks (docs/policies.md)."""
     at_once, _ = regret(Swerve(), name, 0)
     late, _ = regret(Patient(Swerve(), 20.5), name, 20)
     assert late < most * at_once
 
 
 def test_without_patience_unanswered_plays_are_taken_for_falls_again_and_again():
-    """What `Patient` is there for. If this fails Swerve has learnt to wait by itself, and `Patient` may go.
+    """Shows that `Patient` is needed. If this test fails, Swerve waits by itself, and `Patient` can be removed.
 
-    It used to be asked with clicks 20 rounds late. Since a click goes into the record of the time of its show, that costs twice the
-    regret of clicks at once, in the place of twelve times; 100 rounds are still too many.
+    Clicks come 100 rounds late: 20 rounds cost only twice the regret of immediate clicks, because a click goes into the record of
+    the time of its show.
     """
     at_once, few = regret(Swerve(), "clear", 0)
     late, many = regret(Swerve(), "clear", 100)
@@ -153,7 +156,7 @@ def test_without_patience_unanswered_plays_are_taken_for_falls_again_and_again()
 
 
 def test_clicks_of_before_an_alarm_are_not_wasted():
-    """Refused after each alarm, as they used to be, clicks 20 rounds late made 12 times the regret of clicks at once."""
+    """If clicks were refused after each alarm, clicks 20 rounds late would cost 12 times the regret of immediate clicks."""
     assert regret(Swerve(), "clear", 20)[0] < 3.0 * regret(Swerve(), "clear", 0)[0]
 
 

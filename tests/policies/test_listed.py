@@ -1,4 +1,4 @@
-"""Whole pages: one slot without a prior is Swerve, clicks in any order end in the same bytes, the given order is the start."""
+"""Result pages: one slot without a prior is Swerve, clicks in any order give the same bytes, the given order comes first."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ PARTS = st.lists(st.integers(0, 4), min_size=1, max_size=4, unique=True)
 @settings(max_examples=40)
 @drawn(PARTS, st.randoms(use_true_random=False), st.integers(0, 60))
 def test_clicks_in_any_order_and_splitting_end_in_the_same_bytes(clicked: list[int], shuffle: random.Random, rounds: int):
-    """As long as no other page of the query is shown in between."""
+    """This holds while no other page of the query is shown in between."""
     once, split = fleet(Listed()), fleet(Listed())
     draw = random.Random(5)
     given = np.array([2, 0, 1, 3, 4, 5])

@@ -1,4 +1,4 @@
-"""Oracle restarts: against the twin, and against a bandit that is restarted by hand."""
+"""Oracle restarts: against the twin, and against a bandit that the test restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plays that wait for their clicks: where a click goes, when a play is handed over, what is void. Its worth: test_late.py."""
+"""Plays that wait for their clicks: the record of a click, plays handed over, void plays. test_late.py measures the benefit."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_an_alarm_makes_void_what_is_waiting():
         before = fleet.table[0].plays.sum()
         then = starts(fleet.policy, fleet.table[0])
         fleet.select(0, [0.5], now=float(t))
-        if starts(fleet.policy, fleet.table[0]) != then:  # only the play of this very round is waiting
+        if starts(fleet.policy, fleet.table[0]) != then:  # only the play of this round is waiting
             assert before > 1
             assert fleet.table[0].plays.sum() == 1
             assert fleet.table[0].void == t
@@ -85,7 +85,7 @@ def test_an_alarm_makes_void_what_is_waiting():
 
 
 def test_a_click_of_before_an_alarm_is_learnt_if_its_play_was_handed_over():
-    """What was waiting is void, however many alarms follow each other; what the bandit had by then it goes on to hear of."""
+    """Waiting plays become void at an alarm; the bandit still learns clicks on plays that it already had."""
     spec = Patient(Thompson(), 6.0)
     row, pools = row_of(spec)
     for t in range(20):
@@ -100,7 +100,7 @@ def test_a_click_of_before_an_alarm_is_learnt_if_its_play_was_handed_over():
         assert reward(spec, row, 0, 1.0, float(shown), 23.0) is learnt, shown
     assert row.bandit.total[0] == 2.0
     assert row.earned.sum() == 0.0
-    assert reward(spec, row, 0, 1.0, 22.0, 23.0)  # that one is waiting
+    assert reward(spec, row, 0, 1.0, 22.0, 23.0)  # this play is waiting
     assert row.earned[0, 0] == 1.0
 
 
@@ -142,7 +142,7 @@ def test_a_part_that_is_full_takes_no_more():
 
 
 def test_a_decision_says_which_play_a_click_is_for():
-    """Whenever the click comes, and also where nobody says when that is."""
+    """This holds at any time of the click, and if the time is not given."""
     fleet = Fleet(Patient(Thompson(), 9.0), queries=1, arms=1)
     first, second = fleet.select(0, now=3.0), fleet.select(0, now=7.0)
     assert fleet.reward(0, second)

@@ -14,7 +14,7 @@ from swerve.simulate.runner import Session
 T, K, BREAKS, RUNS = 5000, 3, 4, 300
 
 #: Besson, "Multi-players bandit algorithms for Internet of Things networks" (thesis, 2019), chapter 6: click probabilities of three
-#: arms, the next line every 1000 rounds; in problem 1 one arm changes at a time, in problem 2 all do.
+#: arms, one line per 1000 rounds; in problem 1 one arm changes at a time, in problem 2 all arms do.
 PROBLEMS = {
     1: [[0.3, 0.5, 0.9], [0.3, 0.2, 0.9], [0.3, 0.2, 0.1], [0.7, 0.2, 0.1], [0.7, 0.5, 0.1]],
     2: [[0.4, 0.5, 0.9], [0.5, 0.4, 0.7], [0.6, 0.3, 0.5], [0.7, 0.2, 0.3], [0.8, 0.1, 0.1]],
@@ -25,7 +25,7 @@ CUSUM_KLUCB = Restarting(
     Forced(KLUCB(), math.sqrt(BREAKS * math.log(T / BREAKS) / T), "random"), CUSUM(150, 0.1, math.log(T / BREAKS)), "arm"
 )
 
-#: Its table of mean final regret over 1000 runs.
+#: The chapter's table of mean final regret over 1000 runs.
 PUBLISHED = {
     ("klUCB", 1): (KLUCB(), 270),
     ("klUCB", 2): (KLUCB(), 162),
@@ -46,7 +46,7 @@ def _(spec, scene, cursor, event, x):
 
 
 def regret(policy: Spec, problem: int) -> float:
-    """Mean final regret: every run is a query of its own, one after the other."""
+    """Return the mean final regret; each run is one query, played one after the other."""
     history = [(1 + number * T // 5, chances) for number, chances in enumerate(PROBLEMS[problem])]
     schedule = np.repeat(np.arange(RUNS), T).astype(np.int32)
     world = assemble(Piecewise(), 0, arms=K, features=0, histories=[history] * RUNS, schedule=schedule)
@@ -57,6 +57,6 @@ def regret(policy: Spec, problem: int) -> float:
 
 @pytest.mark.parametrize(("name", "problem"), PUBLISHED, ids=lambda part: str(part))
 def test_agrees_with_the_published_figure(name, problem):
-    """Within 12 %: the standard error of 300 runs is up to 2 %, and the published CUSUM was only asked every ten plays."""
+    """Within 12 %: the standard error of 300 runs is up to 2 %, and the published CUSUM was evaluated only every ten plays."""
     policy, published = PUBLISHED[name, problem]
     assert regret(policy, problem) == pytest.approx(published, rel=0.12)

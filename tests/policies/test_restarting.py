@@ -35,7 +35,7 @@ from swerve import (
     simulate,
 )  # fmt: skip
 
-# deviations from an average of 8 clicks, less the drift, are multiples of 0.025: the threshold is none, so no rounding decides
+# deviations from an average of 8 clicks, minus the drift, are multiples of 0.025; the threshold is not, so rounding never decides
 DETECTORS = {
     "CUSUM": (CUSUM(8, 0.05, 1.93), lambda n: twin_detectors.CUSUM(n, 8, 0.05, 1.93)),
     "GLR": (GLR(0.5, 1, 8), lambda n: twin_detectors.GLR(n, 0.5, 1, 8)),
@@ -90,7 +90,7 @@ def test_equals_the_twin_when_the_arm_alone_is_forgotten(detector, ways):
 @pytest.mark.parametrize("growing", [False, True])
 @pytest.mark.parametrize("order", ["cycle", "random"])
 def test_equals_the_twin_over_forced_exploration(order, growing):
-    """The forced bandit starts over with the others, and its rate grows then."""
+    """The forced bandit starts over too, and its rate then grows."""
     start = splitmix.named(9, "policy", 0)
     inner = ThompsonTwin(3, splitmix.words(splitmix.word(start, 1)))
     forced = ForcedTwin(inner, 0.2, order, growing, splitmix.uniforms(start))
@@ -132,10 +132,10 @@ def test_a_click_from_before_the_restart_is_not_learnt():
 def test_a_late_click_reaches_the_detector_once_if_at_all():
     fleet = Fleet(Restarting(UCB1(), GLR()), queries=1, arms=2)
     first = fleet.select(0)  # arm 0
-    second = fleet.select(0)  # arm 1: the play of arm 0 is complete, with nothing
+    second = fleet.select(0)  # arm 1: the play of arm 0 is complete, without a click
     fleet.reward(0, first)
     fleet.reward(0, second)
-    fleet.reward(0, second)  # told twice
+    fleet.reward(0, second)  # reported twice
     fleet.select(0)
     detector = fleet.table[0].detector
     assert detector.plays[:2].tolist() == [1, 1]
@@ -170,7 +170,7 @@ def test_the_simulation_counts_restarts():
 
 
 def test_it_pays_where_things_change_and_costs_nothing_where_they_do_not():
-    """The point of it all, on a small piece of the workload `clear`."""
+    """Restarts reduce regret where intent changes, and cost nothing where it does not, on a part of the workload `clear`."""
 
     def regret(name, shifting):
         environment = Traffic(
@@ -196,7 +196,7 @@ def test_names_in_the_catalog_are_what_they_say():
     assert theory.bandit.rate == pytest.approx(np.sqrt(5 * np.log(30_000) / 30_000))
     assert theory.bandit.rate_grows
     assert policy("cusum-ucb-theory(shifts=6)", horizon=30_000).detector.threshold == pytest.approx(np.log(5_000))
-    assert policy("mucb-theory", horizon=100).bandit.rate == 1.0  # a horizon too short for the theory explores always
+    assert policy("mucb-theory", horizon=100).bandit.rate == 1.0  # with a horizon too short for the theory it always explores
 
 
 def test_what_is_no_bandit_or_no_detector_is_refused():

@@ -1,4 +1,4 @@
-"""Restarts on detection, for pages: what the detector sees, when the bandit starts over, and forced exploration."""
+"""Restarts on detection, for result pages: the detector's input, restarts of the bandit, and forced exploration."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_forced_exploration_puts_every_arm_on_top_in_turn():
         tops.append(page[0])
         desk.click(*[slot for slot, arm in enumerate(page) if arm == 0])
     assert [tops[20 * period : 20 * period + 5] for period in range(3)] == [[0, 1, 2, 3, 4]] * 3
-    assert np.mean([top == 0 for top in tops[45:]]) > 0.8, "in between the bandit's own choice"
+    assert np.mean([top == 0 for top in tops[45:]]) > 0.8, "in between the bandit chooses"
 
 
 @pytest.mark.parametrize("bandit", [UCB1(), ListThompson()], ids=["one slot", "no depth"])

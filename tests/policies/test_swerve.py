@@ -24,7 +24,7 @@ from swerve.policies.swerve.posterior import event_odds, rescale
 @pytest.mark.parametrize(("a", "b"), [(1.0, 1.0), (2.0, 3.0)])
 @pytest.mark.parametrize("ways", ["plain", "offers", "evictions", "late"])
 def test_without_alarms_and_without_a_net_it_is_thompson_sampling(ways, a, b):
-    """Draw for draw: the same arms, the same records, the same random stream. No label is ever given."""
+    """The same arms, the same records, the same random stream; no label is ever given."""
     ours = Query(Swerve(classifier=Never(), net=Blind(), test=ChangeTest(a=a, b=b)), arms=4)
     alone = Query(Thompson(a, b), arms=4)
     dice = random.Random(7)
@@ -53,7 +53,7 @@ def test_without_alarms_and_without_a_net_it_is_thompson_sampling(ways, a, b):
     assert ours.row.test.click_scale.tolist() == alone.row.click_scale.tolist()
 
 
-# ---------------------------------------------------------------- the safe mode: what the paper's guarantee rests on
+# ---------------------------------------------------------------- the safe mode, on which the paper's guarantee rests
 
 
 @given(
@@ -64,11 +64,11 @@ def test_without_alarms_and_without_a_net_it_is_thompson_sampling(ways, a, b):
     st.lists(st.floats(0.0, 1.0), min_size=3, max_size=3),
 )
 def test_as_long_as_only_quiet_contexts_are_learnt_every_event_is_positive(edges, quiet, which, beyond, inside):
-    """Quiet contexts lie in a box, an event has a feature at a margin or more beyond it: no miss, whatever was learnt so far."""
+    """Quiet contexts lie in a box, and an event has a feature at least a margin beyond it: no event is missed at any time."""
     box = Learner(Rectangle(margin=0.1), d=3)
     event = [share * edge for share, edge in zip(inside, edges, strict=True)]
     event[which] = edges[which] + 0.1 + 1e-12 + beyond
-    assert box.predict(event)  # nothing learnt: all is positive
+    assert box.predict(event)  # nothing learnt: everything is positive
     for shares in quiet:
         box.learn([share * edge for share, edge in zip(shares, edges, strict=True)])
         assert box.predict(event)
@@ -76,7 +76,7 @@ def test_as_long_as_only_quiet_contexts_are_learnt_every_event_is_positive(edges
 
 @pytest.mark.parametrize("offer", [7, 4])
 def test_a_context_is_taught_only_when_the_clicks_spoke_against_an_event(offer):
-    """When nothing but a poor arm is on offer, nothing can be seen: the alarm is called false, and its context is not learnt."""
+    """If only a poor arm is on offer, no change can be seen: the alarm is labelled false, and its context is not learnt."""
     query = Query(Swerve(classifier=Rectangle(margin=0.1), verdict_after=30, revise_until=60))
     classifier = query.pools[0].classifier
     begin_rectangle(classifier, 0.5)
@@ -92,7 +92,7 @@ def test_a_context_is_taught_only_when_the_clicks_spoke_against_an_event(offer):
 
 
 def begin_rectangle(pool, at):
-    """As after one quiet context."""
+    """Set the rectangle to its state after one quiet context."""
     pool.known = 1
     pool.low[:D] = pool.high[:D] = at
 
@@ -111,7 +111,7 @@ def test_an_arm_evicted_during_a_test_is_forgotten_by_all_parts():
     assert (net.plays[0], net.total[0]) == (0, 0.0)
     assert not test.stayed & 1
     assert query.row.last != 0
-    query.rounds(400, [0.9, 0.2, 0.1])  # the newcomer is good, and found
+    query.rounds(400, [0.9, 0.2, 0.1])  # the new result is good, and found
     assert query.played[-100:].count(0) > 90
     assert_finite(query.row)
 
@@ -136,7 +136,7 @@ def test_a_restart_ends_a_test():
     assert (int(row.open), int(row.label), int(row.starts), int(row.t)) == (0, QUIET, before + 1, 0)
     assert row.test.old_plays.sum() + row.test.new_plays.sum() + row.net.plays.sum() == 0
     query.rounds(1500, BAD)
-    assert not query.when(LABEL_FALSE)  # the alarm before it gets no label any more
+    assert not query.when(LABEL_FALSE)  # the earlier alarm gets no label
     assert query.played[-100:].count(2) > 90
 
 
@@ -152,7 +152,7 @@ def test_a_leader_that_is_not_on_offer_can_be_neither_played_nor_judged():
 
 @pytest.mark.parametrize("delay", [1, 20, 100])
 def test_late_clicks_hold_up_the_policy_and_break_nothing(delay):
-    """From Python, through a fleet: clicks come so many rounds late, over alarms, changes and an eviction."""
+    """Through a fleet: clicks come some rounds late, across alarms, changes and an eviction."""
     fleet = Fleet(TOLD, queries=1, arms=N, features=1, seed=4)
     dice, waiting, played = random.Random(3), [], []
     for t in range(2400):
@@ -172,11 +172,11 @@ def test_late_clicks_hold_up_the_policy_and_break_nothing(delay):
     assert played[-300:].count(2) > 250
 
 
-# ---------------------------------------------------------------- clicks for plays of before a test
+# ---------------------------------------------------------------- clicks on plays from before a test
 
 
 def clicked(query, arm, shown):
-    """Whether a click for a play of this time was learnt, and how many clicks both records have gained by it."""
+    """Return whether a click on a play of this time was learnt, and the clicks that each of the two records gained."""
     test = query.row.test
     before = float(test.old_total[arm]), float(test.new_total[arm])
     learnt = reward(query.policy, query.row, arm, 1.0, float(shown), float(query.t))
@@ -184,7 +184,7 @@ def clicked(query, arm, shown):
 
 
 def test_a_click_for_a_play_of_before_the_alarm_goes_into_the_old_record_and_says_nothing_about_the_alarm():
-    """It used to go into the new record, where it spoke against a fall that came after it."""
+    """In the new record it would be evidence against a fall that came after its play."""
     query = warmed()
     alarm = query.t + 1
     query.rounds(12, BAD, alarm=True)
@@ -192,7 +192,7 @@ def test_a_click_for_a_play_of_before_the_alarm_goes_into_the_old_record_and_say
     odds, factor = event_odds(test), float(test.factor[0])
     assert query.row.opened == alarm and test.new_total[0] + 1 < test.new_plays[0]
     assert clicked(query, 0, alarm - 1) == (True, 1.0, 0.0)
-    assert float(test.factor[0]) == factor  # the leader's record of then is a click richer, what came after is as it was
+    assert float(test.factor[0]) == factor  # the leader's old record has one more click; the new one is unchanged
     assert event_odds(test) == odds
     assert clicked(query, 0, alarm) == (True, 0.0, 1.0)
     assert float(test.factor[0]) < factor
@@ -209,13 +209,13 @@ def test_a_click_for_a_play_whose_record_was_dropped_is_not_learnt():
     assert clicked(query, 0, alarm - 1) == (False, 0.0, 0.0)
     assert query.row.tobytes() == row
     assert clicked(query, 0, alarm)[0]
-    assert clicked(query, 1, alarm - 1) == (True, 1.0, 0.0)  # the others have what they had
+    assert clicked(query, 1, alarm - 1) == (True, 1.0, 0.0)  # the others keep their records
     evict(query.policy, query.row, 0)
-    assert query.row.kept[0] == -np.inf  # whoever comes next has no time before
+    assert query.row.kept[0] == -np.inf  # the next candidate has no earlier time
 
 
 def test_where_the_net_split_a_record_clicks_go_to_the_latest_plays():
-    """The new record then begins with plays of before the test, and those are the ones whose clicks are on their way."""
+    """The new record then begins with plays from before the test, and these are the plays whose clicks may still come."""
     query = warmed(Swerve(classifier=Never()))
     while not query.row.open:
         query.round(BAD)
@@ -256,12 +256,12 @@ def test_the_state_of_a_query_is_small():
 @pytest.mark.parametrize("chance", [0.7, 1.0, 0.0])
 @pytest.mark.parametrize("alarm", [False, True])
 def test_an_arm_with_100_million_plays(chance, alarm):
-    """Its counters are written in; then it is played on, with and without an alarm, until it falls (or rises)."""
+    """The test sets its counters and plays on, with and without an alarm, until it falls (or rises)."""
     query, plays = Query(TOLD), 10**8
     row, total = query.row, float(round(10**8 * chance))
     for part, counts, earned in ((row.test, "old_plays", "old_total"), (row.net, "plays", "total")):
         part[counts][0], part[earned][0] = plays, total
-        part[counts][1:N], part[earned][1:N] = 50, 0.0  # the others are known not to be worth it
+        part[counts][1:N], part[earned][1:N] = 50, 0.0  # the others are known to be poor
     for k in range(row.net.marks.shape[1]):
         row.net.marks[0, k] = word_of(total - chance * length_of(k, plays))
     row.t = plays
@@ -278,7 +278,7 @@ def test_an_arm_with_100_million_plays(chance, alarm):
         assert_finite(row)
 
 
-# ---------------------------------------------------------------- at the door
+# ---------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(
@@ -300,10 +300,10 @@ def test_what_could_not_work_is_refused(named, words):
 
 @pytest.mark.parametrize("period", [8, 24])
 def test_contexts_that_come_in_a_rhythm_are_all_learnt(period):
-    """Every eighth context would be one hour of the day, and the busy hours, an eighth of all, might never be among them."""
+    """If every eighth context were learnt, the same hours would always be chosen, and the busy hours might never be."""
     fleet = Fleet(Swerve(), queries=1, arms=3, features=1, seed=5)
     dice = np.random.default_rng(0)
     for t in range(16_000):
         busy = t % period >= period - period // 8
         fleet.select(0, x=[0.5 + 0.02 * dice.random() + busy], now=float(t))
-    assert fleet.pools["classifier"]["high"][0][0] > 1.5  # the busy hours are usual
+    assert fleet.pools["classifier"]["high"][0][0] > 1.5  # the busy hours count as usual

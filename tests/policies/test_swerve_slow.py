@@ -1,4 +1,4 @@
-"""The longer proofs of Swerve: limit cases on whole workloads, the safe mode, ten million rounds, and poison."""
+"""Long tests of Swerve: limit cases on whole workloads, the safe mode, ten million rounds, and adversarial contexts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SAFE = Swerve(classifier=Rectangle(margin=0.1))
 
 
 def floats_of(table, prefix=""):
-    """Every field of a table of nested records that holds fractions, by its path."""
+    """Return every floating-point field of a table of nested records, by its path."""
     for name in table.dtype.names:
         part = table[name]
         if part.dtype.names:
@@ -34,21 +34,21 @@ def floats_of(table, prefix=""):
 def assert_finite(session):
     for table in (session.fleet.table, session.fleet.pools):
         for name, values in floats_of(table):
-            if name.rpartition(".")[2] in ("opened", "kept"):  # times: a record may reach back to the beginning
+            if name.rpartition(".")[2] in ("opened", "kept"):  # times may be −∞
                 values = values[values > -np.inf]
             assert np.isfinite(values).all(), name
 
 
 @functools.cache
 def regret(name, kind, fraction, runs=8, seed=200, **changes):
-    """Final regret of each run, at the workload's full size."""
+    """Return the final regret of each run, at the workload's full size."""
     made = {"swerve": Swerve(), "told": Swerve(classifier=Told()), "oracle": policy("oracle-ts")}[name]
     return simulate(made, workload(kind, fraction, **changes), runs=runs, seed=seed, threads=1, points=1).regret
 
 
 @pytest.mark.parametrize("kind", ["clear", "mixed-noisy", "gradual", "zipf"])
 def test_without_alarms_and_without_a_net_it_is_thompson_sampling(kind):
-    """The same arms in every round, hence the same plays, clicks and random streams at the end and the same regret on the way."""
+    """The same arms in every round, hence the same plays, clicks and random streams at the end, and the same regret throughout."""
     instance = world(workload(kind, 0.5, queries=20, impressions=200_000), 3)
     ours, alone = Session(Swerve(classifier=Never(), net=Blind()), instance), Session(Thompson(), instance)
     for until in range(20_000, 200_001, 20_000):
@@ -63,7 +63,7 @@ def test_without_alarms_and_without_a_net_it_is_thompson_sampling(kind):
 @pytest.mark.parametrize("kind", ["clear", "mixed"])
 @pytest.mark.parametrize("fraction", [0.1, 0.5])
 def test_with_perfect_alarms_it_is_at_least_as_good_as_the_oracle(kind, fraction):
-    """Told of every event in its very round, as the oracle over Thompson sampling is: paired runs, mean regret no higher."""
+    """Swerve is told of every event, as the oracle over Thompson sampling is: in paired runs its mean regret is no higher."""
     ours, oracle = regret("told", kind, fraction, 4), regret("oracle", kind, fraction, 4)
     assert ours.mean() <= oracle.mean()
 
@@ -72,9 +72,9 @@ def test_with_perfect_alarms_it_is_at_least_as_good_as_the_oracle(kind, fraction
 
 
 def test_the_safe_mode_misses_no_event_after_correct_labels():
-    """Clear signals and the rectangle: what is learnt lies inside the box of quiet contexts, so every event is positive for good.
+    """With clear signals and the rectangle, learnt contexts lie inside the box of quiet contexts, so every event stays positive.
 
-    An alarm is passed over only when it comes within the least length of a test that is open.
+    An alarm is ignored only within the least length of an open test.
     """
     spec = workload("clear", 0.5, queries=20, impressions=120_000)
     every, instance = rounds_of(spec, 5)
@@ -87,7 +87,7 @@ def test_the_safe_mode_misses_no_event_after_correct_labels():
         event = every[query].told[place[query] - 1]
         before = session.tally.copy()[0]
         if event:
-            signal = blame(SAFE.classifier, pool.classifier, every[query].xs[place[query] - 1])  # who would be blamed for the alarm
+            signal = blame(SAFE.classifier, pool.classifier, every[query].xs[place[query] - 1])  # the signal to blame for the alarm
             trusted = sum(rates(SAFE.trust, row.trust, pool.trust, signal))
             since, known = int(row.t - row.since) if row.open else 10**9, int(pool.classifier.known)
         session.play(t + 1)
@@ -110,7 +110,7 @@ def test_the_safe_mode_misses_no_event_after_correct_labels():
 
 
 def test_hardly_a_true_alarm_is_called_false_in_the_safe_mode():
-    """Cut short, or not seen in time; over twelve runs, because one has fifty events. What was called so wrongly is not taught."""
+    """Tests that are cut short, or see the change too late; over twelve runs of fifty events each. Wrong labels are not taught."""
     wrong = events = 0
     for seed in range(1, 13):
         instance = world(workload("clear", 0.5, queries=20, impressions=120_000), seed)
@@ -126,7 +126,7 @@ def test_hardly_a_true_alarm_is_called_false_in_the_safe_mode():
 
 @pytest.fixture
 def counted():
-    """How often compiled code has allocated memory, and freed it."""
+    """Return how often compiled code has allocated and freed memory."""
     was_on = _nrt_python.memsys_stats_enabled()
     _nrt_python.memsys_enable_stats()
 
@@ -141,7 +141,7 @@ def counted():
 
 @pytest.mark.parametrize("kind", ["mixed-noisy", "adversarial"])
 def test_ten_million_rounds_take_no_memory_and_leave_only_numbers(kind, counted):
-    """No more allocations than one round needs, no byte more of state, and every field finite, whatever the signals are worth."""
+    """No more allocations than one round needs, no growth of the state, and every field finite, for signals of any quality."""
     session = Session(Swerve(), world(workload(kind, 0.5, queries=50, impressions=10_000_000), 1))
     session.play(1)
     size = session.fleet.table.nbytes, session.fleet.pools.nbytes
@@ -158,46 +158,46 @@ def test_ten_million_rounds_take_no_memory_and_leave_only_numbers(kind, counted)
     assert session.tally[0]["rounds"] == 10_000_000
 
 
-# ---------------------------------------------------------------- poison
+# ---------------------------------------------------------------- adversarial contexts
 
 
 def test_one_adversarial_context_in_a_hundred_costs_at_most_a_fifth():
-    """The same seeds, clicks and events; 1 % of the quiet contexts have the largest value there is in one feature."""
+    """The same seeds, clicks and events; 1 % of the quiet contexts have the largest possible value in one feature."""
     assert regret("swerve", "adversarial", 0.1).mean() <= 1.2 * regret("swerve", "clear", 0.1).mean()
 
 
 def test_poison_does_not_make_contexts_worthless():
-    """Even so it is better than what ignores contexts altogether."""
+    """With adversarial contexts Swerve is still better than policies that ignore contexts."""
     passive = simulate(policy("glr-ts"), workload("adversarial", 0.1), runs=8, seed=200, threads=1, points=1).regret
     assert regret("swerve", "adversarial", 0.1).mean() < passive.mean()
 
 
-# ---------------------------------------------------------------- values that are missing or extreme
+# ---------------------------------------------------------------- missing and extreme values
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.5])
 @pytest.mark.parametrize("kind", ["clear", "mixed"])
 def test_missing_values_cost_nothing_but_the_signals_that_are_lost_in_them(kind, fraction):
-    """One value in five is missing. The reference loses the same signals, and all its contexts are whole."""
+    """One value in five is missing. The reference loses the same signals, but its contexts are complete."""
     whole = regret("swerve", f"{kind}-missing", fraction, 4, missing_as="quiet")
     assert regret("swerve", f"{kind}-missing", fraction, 4).mean() <= 1.05 * whole.mean()
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.5])
 def test_missing_values_that_are_sent_as_zero_cost_little_more(fraction):
-    """The quantile box takes a value that repeats for what it is."""
+    """The quantile box recognises a value that repeats as a code."""
     whole = regret("swerve", "clear-missing", fraction, 4, missing_as="quiet")
     assert regret("swerve", "clear-missing", fraction, 4, missing_as="zero").mean() <= 1.05 * whole.mean()
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.5])
 def test_one_extreme_value_in_a_hundred_costs_at_most_a_fifth(fraction):
-    """Of the values, so that one context in ten has one. The same seeds, clicks and events."""
+    """One value in a hundred is extreme, so one context in ten has one. The same seeds, clicks and events."""
     assert regret("swerve", "clear-extreme", fraction, 4).mean() <= 1.2 * regret("swerve", "clear", fraction, 4).mean()
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.5])
 def test_one_extreme_value_in_a_hundred_costs_a_fifth_beyond_the_rises_that_are_lost_in_them(fraction):
-    """Where results rise unseen, a lost signal is dear. The reference loses the same signals, and nothing is extreme."""
+    """Where results rise unseen, a lost signal is expensive. The reference loses the same signals and has no extreme values."""
     whole = regret("swerve", "mixed-extreme", fraction, 8, extreme_as="quiet")
     assert regret("swerve", "mixed-extreme", fraction, 8).mean() <= 1.2 * whole.mean()

@@ -1,4 +1,4 @@
-"""How often alarms come true: rates by hand, what unseen tests teach, and that one bad signal costs the others nothing."""
+"""How often alarms come true: rates computed by hand, tests that could not see, and the independence of signals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIGNALS = 8
 
 
 class World:
-    """Some queries, what they know together, and a delta that is folded in after each test."""
+    """Some queries, their common pool, and a delta that is folded into it after each test."""
 
     def __init__(self, spec=SPEC, queries=2):
         self.spec = spec
@@ -36,7 +36,7 @@ class World:
             forget_trust(row)
 
     def test(self, signal=0, query=0, fall=0.0, rise=0.0, saw=(1.0, 1.0, 1.0)):
-        """A test is over; it could have seen a fall, a rise, any event with the weights `saw`."""
+        """End a test, which could have seen a fall, a rise, any event with the weights `saw`."""
         row = self.rows[query]
         row.plain_fall, row.plain_rise = plain_rates(self.spec, self.pool, signal)
         if fall + rise > 0.0:
@@ -62,7 +62,7 @@ def test_what_is_believed_at_first():
 
 
 def test_rates_of_a_known_sequence():
-    """A fall, nothing, a rise, nothing; every number by hand, with memory 1/2 to make it show."""
+    """A fall, nothing, a rise, nothing; every number computed by hand, with memory 1/2 so that forgetting is visible."""
     world = World(Trust(retention_per_trial=0.5, signal_prior_alarms=8.0))
     world.test(fall=1.0)
     world.test()
@@ -87,7 +87,7 @@ def test_a_query_is_compared_with_what_was_expected_of_it():
     assert world.rates(query=0) == pytest.approx(
         (fall * (0.1 + 1.0) / (0.1 + row.fall_trials), rise * 0.1 / (0.1 + row.rise_trials))
     )
-    assert world.rates(query=1) == pytest.approx((fall, rise))  # another query has only what all have in common
+    assert world.rates(query=1) == pytest.approx((fall, rise))  # another query has only the common rates
 
 
 def test_a_query_whose_alarms_are_idle_is_distrusted_and_one_whose_come_true_is_not():
@@ -118,7 +118,7 @@ def test_a_signal_that_cries_wolf_is_distrusted_and_the_others_are_not():
 
 
 def test_a_test_that_could_not_see_teaches_nothing():
-    """As often as nobody looked, the rates stay what they were: they must not talk themselves down."""
+    """Tests that could not see leave the rates unchanged, so that rates do not fall without evidence."""
     world = World()
     world.test(fall=1.0)
     before = world.plain(), world.rates()
@@ -150,7 +150,7 @@ def test_half_a_look_is_half_a_trial():
 
 
 def test_what_was_counted_long_ago_gives_way():
-    """After 1 / (1 − memory) trials without an event a rate that was high has lost what `memory` says."""
+    """After 1 / (1 − memory) trials without an event, a high rate has fallen as `memory` says."""
     world = World(Trust(retention_per_trial=0.99), queries=200)
     for query in range(100):
         world.test(query=query, fall=1.0)

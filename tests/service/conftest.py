@@ -1,4 +1,4 @@
-"""What the tests of the running service share."""
+"""Fixtures of the tests with a running service."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def served(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequ
 
 @pytest.fixture
 def client(served: Running) -> Iterator[Http]:
-    """A connection to it."""
+    """A connection to the service."""
     made = served.client(getattr(served, "key", ""))
     yield made
     made.close()
@@ -27,7 +27,7 @@ def client(served: Running) -> Iterator[Http]:
 
 @pytest.fixture
 def unharmed(served: Running) -> Iterator[None]:
-    """Afterwards the service is there, ready, and has met no defect."""
+    """Check after the test that the service runs, is ready, and logged no defect."""
     yield
     made = served.client()
     assert made.call("GET", "/readyz").status == 200

@@ -1,13 +1,13 @@
-"""`swerve serve` over a real store with faults to order: `python faulty.py --config FILE`, and whatever else `swerve serve` takes.
+"""`swerve serve` over a real store with injected faults: `python faulty.py --config FILE`, with any option of `swerve serve`.
 
-Beside FILE, `faults.json` says which. All of them may be given at once:
+`faults.json` beside FILE names the faults. Several can be active at once:
 
     {"full": true}                                          the database grows no further
-    {"load": 0.2, "commit": 0.1}                            reading or writing takes so many seconds longer
-    {"error": {"kind": "io", "when": "before", "every": 2}} every second commit fails, and was not done
-    {"error": {"kind": "io", "when": "after", "every": 2}}  every second commit fails, and was done
+    {"load": 0.2, "commit": 0.1}                            reading or writing takes this many seconds longer
+    {"error": {"kind": "io", "when": "before", "every": 2}} every second commit fails, and writes nothing
+    {"error": {"kind": "io", "when": "after", "every": 2}}  every second commit writes, and reports a failure
 
-`clock.bin` beside FILE, eight bytes, is how many seconds the wall clock of this process is ahead of the machine's.
+`clock.bin` beside FILE has eight bytes: the seconds by which this process's wall clock is ahead of the machine's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FILE = FOLDER / "faults.json"
 CLOCK = FOLDER / "clock.bin"
 
 if __name__ == "__main__" and CLOCK.exists():
-    # before anything of the service is imported: its clock keeps the function that it finds here
+    # before any import of the service: its clock keeps a reference to this function
     with CLOCK.open("rb") as opened:
         _shift = mmap.mmap(opened.fileno(), 8, access=mmap.ACCESS_READ)
     _wall = time.time
@@ -37,7 +37,7 @@ from swerve.store.sqlite import SQLiteStore  # noqa: E402
 
 
 class Faulty(SQLiteStore):
-    """The embedded engine, slower, fuller or less willing than it is."""
+    """The SQLite engine with injected faults."""
 
     full = False
     commits = 0
@@ -55,7 +55,7 @@ class Faulty(SQLiteStore):
             self._writer.execute(f"PRAGMA max_page_count = {pages if self.full else 1 << 30}")
 
     def _fail(self, when: str) -> None:
-        """Raise the error that was ordered, if this commit's turn has come."""
+        """Raise the configured error if it is this commit's turn."""
         error = self._ordered().get("error")
         if error is not None and error["when"] == when and self.commits % error["every"] == 0:
             raise StoreError(error["kind"], f"to order, {when} the commit", uncertain=when == "after")

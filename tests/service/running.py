@@ -1,4 +1,4 @@
-"""A real service in a process of its own, and a plain client for it."""
+"""A real service in a separate process, and a plain client for it."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from urllib.parse import quote
 
 SRC = str(Path(__file__).parents[2] / "src")
 COMMAND = (sys.executable, "-m", "swerve", "serve")
-#: A policy that compiles in seconds; one capacity. The deadline is long: on a busy machine a row may take its time to be read.
+#: A policy that compiles in seconds; one capacity. The deadline is long, because reading a row may be slow on a busy machine.
 SMALL: dict[str, dict[str, Any]] = {
     "server": {"port": 0, "deadline_ms": 2000.0},
     "policy": {"spec": "ts", "arms": 8},
     "store": {"flush_seconds": 0.2, "cache_mb": 16},
     "signals": {"numbers": {"news": "count", "given": "raw"}},
 }
-#: What a start may take: the first one compiles.
+#: Seconds for a start: the first one compiles.
 PATIENCE = 300.0
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back, and how long it took."""
+    """An answer, and the seconds that it took."""
 
     status: int
     headers: dict[str, str]
@@ -45,11 +45,11 @@ class Answer:
 
 
 class Gone(Exception):  # noqa: N818 - what happened
-    """No answer: whether the service did what it was asked is not known."""
+    """There was no answer: whether the service carried out the request is unknown."""
 
 
 class Http:
-    """One connection, made anew when it breaks. Not for two threads at once."""
+    """One connection, opened again after it breaks. Not thread-safe."""
 
     def __init__(self, port: int, key: str = "") -> None:
         self.port, self.key = port, key
@@ -83,13 +83,16 @@ class Http:
         return self.call("POST", "/v1/rank", {"query": query, "candidates": candidates, **more})
 
     def feedback(self, decision: str, clicked: str | None) -> Answer:
-        return self.call("POST", "/v1/feedback", {"decision": decision, "clicked": clicked})
+        return self.call("POST", "/v1/feedback", said_of(decision, clicked))
+
+    def events(self, decision: str, *events: dict[str, Any], **more: Any) -> Answer:
+        return self.call("POST", "/v1/feedback", {"decision": decision, "events": list(events), **more})
 
     def query(self, text: str) -> Answer:
         return self.call("GET", f"/v1/queries/{quote(text, safe='')}")
 
     def clicks(self, text: str) -> dict[str, int]:
-        """The lifetime clicks of a query, by candidate, where there are any."""
+        """Return the lifetime clicks of a query by candidate, without zeros."""
         answer = self.query(text)
         assert answer.status == 200, answer
         return {arm["id"]: arm["clicks"] for arm in answer.json["arms"] if arm["clicks"]}
@@ -100,8 +103,13 @@ class Http:
             self._connection = None
 
 
+def said_of(decision: str, clicked: str | None) -> dict[str, Any]:
+    """The body of feedback: one click, or that nobody clicked."""
+    return {"decision": decision, "events": [] if clicked is None else [{"kind": "click", "result": clicked}]}
+
+
 class Running:
-    """`swerve serve` over a folder: start it, kill it, start it again."""
+    """`swerve serve` over a folder; it can be started, killed and started again."""
 
     def __init__(self, folder: Path, changes: dict[str, dict[str, Any]] | None = None, command: tuple[str, ...] = COMMAND) -> None:
         self.folder, self.command = folder, command
@@ -117,7 +125,7 @@ class Running:
         self.clients: list[Http] = []
 
     def configure(self, changes: dict[str, dict[str, Any]]) -> None:
-        """The small configuration with changes, for the next start."""
+        """Write the small configuration with changes, for the next start."""
         tables = {name: dict(table) for name, table in SMALL.items()}
         tables["store"]["url"] = f"sqlite:///{self.database}"
         for name, table in changes.items():
@@ -126,16 +134,16 @@ class Running:
 
     @staticmethod
     def environment() -> dict[str, str]:
-        """What a process of the service is started with."""
+        """Return the environment of the service's process."""
         return {**os.environ, "PYTHONPATH": SRC, "PYTHONUNBUFFERED": "1"}
 
     def start(self, *options: str, ready: bool = True) -> Running:
-        """Start the process; return when it is ready, or, if that is not wanted, when it listens."""
+        """Start the process; return when it is ready or, without `ready`, when it listens."""
         env = self.environment()
         with self.log.open("ab") as errors:
             command = [*self.command, "--config", str(self.file), *options]
             self.child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=env, cwd=self.folder)
-        # whoever waits for a line that never comes must not wait for ever
+        # bounds the wait for a line that never comes
         guard = threading.Timer(PATIENCE, self.child.kill)
         guard.start()
         try:
@@ -155,7 +163,7 @@ class Running:
         return self
 
     def _whole(self) -> None:
-        """Wait until every capacity is compiled; a service that is ready in trouble is left as it is."""
+        """Wait until every capacity is compiled; do not wait for a service in trouble."""
         probe = Http(self.port)
         try:
             until(lambda: "compiling" not in probe.call("GET", "/readyz").json, PATIENCE)
@@ -165,7 +173,7 @@ class Running:
             probe.close()
 
     def client(self, key: str = "") -> Http:
-        """A connection, closed with the service at the latest."""
+        """Return a connection, which closes with the service at the latest."""
         self.clients.append(Http(self.port, key))
         return self.clients[-1]
 
@@ -173,19 +181,19 @@ class Running:
         return self.log.read_text(errors="replace")
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill the process with SIGKILL."""
         if self.child is not None:
             self.child.kill()
             self._reap()
 
     def stop(self, patience: float = 30.0) -> int:
-        """SIGTERM, and the exit code."""
+        """Stop the process with SIGTERM; return its exit status."""
         assert self.child is not None
         self.child.send_signal(signal.SIGTERM)
         return self.wait(patience)
 
     def wait(self, patience: float = 30.0) -> int:
-        """The exit code of a process that is about to end."""
+        """Wait for the end of the process; return its exit status."""
         assert self.child is not None
         guard = threading.Timer(patience, self.child.kill)
         guard.start()
@@ -204,7 +212,7 @@ class Running:
         return code
 
     def memory(self) -> int:
-        """Bytes of the process that lie in memory."""
+        """Return the resident bytes of the process."""
         assert self.child is not None
         return int(Path(f"/proc/{self.child.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
@@ -213,7 +221,7 @@ class Running:
 def running(
     folder: Path, changes: dict[str, dict[str, Any]] | None = None, command: tuple[str, ...] = COMMAND
 ) -> Iterator[Running]:
-    """A service that is ready, and gone afterwards."""
+    """Yield a service that is ready; end it afterwards."""
     service = Running(folder, changes, command)
     try:
         yield service.start()
@@ -224,7 +232,7 @@ def running(
 
 
 def until(what: Callable[[], bool], patience: float = 10.0) -> float:
-    """Wait until something holds; how long that took."""
+    """Wait until a condition holds; return the seconds that it took."""
     started = time.perf_counter()
     while not what():
         if time.perf_counter() - started > patience:
@@ -234,7 +242,7 @@ def until(what: Callable[[], bool], patience: float = 10.0) -> float:
 
 
 def as_toml(tables: dict[str, dict[str, Any]]) -> str:
-    """Tables of plain values, lists and tables, as TOML."""
+    """Return tables of plain values, lists and tables as TOML."""
     return "\n".join(
         f"[{name}]\n" + "".join(f"{key} = {_value(value)}\n" for key, value in table.items()) for name, table in tables.items()
     )

@@ -1,9 +1,9 @@
-"""The soak: a real service under random load and random faults, and a ledger outside it that knows every acknowledged click.
+"""The soak test: a real service under random load and faults, and a ledger outside it with every acknowledged click.
 
     python tests/service/soak.py --seed 7 --minutes 30 --policy swerve --cache-mb 1
 
-Two runs with one seed do the same faults in the same order, and draw the same requests; when answers come is not the seed's.
-The exit status is 0 when no acknowledged click was lost, doubled or put into another record. docs/operations.md says more.
+Two runs with the same seed inject the same faults in the same order, and draw the same requests; the timing of answers differs.
+The exit status is 0 if no acknowledged click was lost, counted twice or credited to another record. docs/operations.md says more.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ from service.soak_ledger import Difference, Ledger
 from service.soak_load import Traffic, Worker, names_of
 from service.soak_log import Log
 
-WINDOW = 300.0  # seconds in which feedback counts: short enough for decisions to expire in a run
-SHOWN = 12  # faults before a failure that are told, and differences
+WINDOW = 300.0  # seconds in which feedback counts: so short that decisions expire during a run
+SHOWN = 12  # faults before a failure that the report shows, and differences
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done."""
+    """The settings of a run."""
 
     seed: int
     seconds: float
     policy: str = "ts"
     cache_mb: int = 1
     faults: tuple[str, ...] = tuple(FAULTS)
-    most: int | None = None  # faults
-    linger: float | None = None  # seconds after the last of them; else until the time is up
+    most: int | None = None  # number of faults
+    linger: float | None = None  # seconds after the last fault; None: until the time is up
     workers: int = 4
     queries: int = 1500
 
 
 @dataclass
 class Report:
-    """What came of it."""
+    """The result of a run."""
 
     plan: Plan
     folder: str
-    disk: bool  # whether writes and syncs failed in the system's own calls
+    disk: bool  # whether faults of the disk were injected into system calls
     seconds: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
@@ -66,7 +66,7 @@ class Report:
     history: list[Line] = field(default_factory=list)
 
     def text(self) -> str:
-        """For people."""
+        """Return the report as text."""
         plan, out = self.plan, []
         did = ", ".join(f"{count} {name}" for name, count in sorted(self.faults.items())) or "none"
         out.append(f"seed {plan.seed}, policy {plan.policy}, cache of {plan.cache_mb} MB, {self.seconds:.0f} s; faults: {did}")
@@ -96,7 +96,7 @@ class Report:
 
 
 def again(plan: Plan) -> str:
-    """The command that does the same."""
+    """Return the command that repeats the run."""
     faults = "" if plan.faults == tuple(FAULTS) else f" --faults {','.join(plan.faults)}"
     most = "" if plan.most is None else f" --most {plan.most}"
     return (
@@ -115,7 +115,7 @@ class Soak:
         changes = {
             "policy": {"spec": plan.policy},
             "store": {"cache_mb": plan.cache_mb, "idle_days": 36_500},  # the clock jumps by days: nothing may go for that
-            "feedback": {"window_seconds": WINDOW},
+            "feedback": {"window_seconds": WINDOW, "steady_seconds": 0.0},  # each ranking is a decision with a word of its own
         }
         self.service = Running(folder, changes, disk.command())
         self.report = Report(plan, str(folder), disk.library is not None)
@@ -123,11 +123,11 @@ class Soak:
         self.workers = [Worker(self.traffic, number) for number in range(plan.workers)]
         self.faults = Faults(self.service, disk, self.ledger, self.rest, self.traffic.go.set)
         self.log = Log(self.service.log)
-        self.differ = False  # whether the ledger and the service do
+        self.differ = False  # whether ledger and service differ
         self.began = time.monotonic()
 
     def run(self) -> Report:
-        """Load and faults for as long as planned, then judgement."""
+        """Run load and faults for the planned time, then check the ledger."""
         try:
             self.faults.start()
             self.began = time.monotonic()
@@ -156,7 +156,7 @@ class Soak:
         return self.report
 
     def wait(self, seconds: float) -> bool:
-        """Let load run for a while; False when time is up or something is wrong."""
+        """Let the load run for a while; return False if the time is up or something is wrong."""
         end = min(time.monotonic() + seconds, self.began + self.plan.seconds)
         while time.monotonic() < end:
             time.sleep(min(0.2, max(end - time.monotonic(), 0.0)))
@@ -165,14 +165,14 @@ class Soak:
         return time.monotonic() < self.began + self.plan.seconds and not self.report.wrong
 
     def one(self, line: Line) -> bool:
-        """One fault, and a look at everything where the schedule says so; False when something is wrong."""
+        """Inject one fault, and check everything if the schedule says so; return False if something is wrong."""
         entry = {"at": round(time.monotonic() - self.began, 1), **line}
         self.report.history.append(entry)
         self.report.faults[line["fault"]] += 1
         if not sys.stderr.isatty():
             print(json.dumps(entry), file=sys.stderr, flush=True)
         restore = line["fault"].startswith("restore")
-        if restore and line["check"]:  # which wipes away what went wrong before it
+        if restore and line["check"]:  # a restore would hide earlier errors
             self.check(f"before fault {line['number']}, {line['fault']}")
             self.tally()
             if self.report.wrong:
@@ -185,16 +185,16 @@ class Soak:
         self.tally()
         return not self.report.wrong
 
-    # ------------------------------------------------------------------ judgement
+    # ------------------------------------------------------------------ checks
     def rest(self) -> None:
-        """Have all workers stand still; what they sent is answered then, or never will be."""
+        """Stop all workers; every request is then answered, or never will be."""
         self.traffic.go.clear()
         for worker in self.workers:
             if not worker.idle.wait(120.0):
-                raise Stuck(f"{worker.name} waits for an answer for two minutes")
+                raise Stuck(f"{worker.name} has waited two minutes for an answer")
 
     def check(self, when: str) -> None:
-        """Compare the ledger with what the service says of every query, with nothing on its way."""
+        """Compare the ledger with the service's state of every query, with no request under way."""
         self.rest()
         self.compare(when)
         self.traffic.go.set()
@@ -208,10 +208,10 @@ class Soak:
             kinds = Counter(difference.kind for difference in differences)
             said = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
             told = [f"{when}: {said} (candidates of {len({d.query for d in differences})} queries)", *map(str, spread(differences))]
-            self.report.wrong = told + self.report.wrong  # before all answers that contradict one another
+            self.report.wrong = told + self.report.wrong  # listed before contradicting answers
 
     def read(self) -> dict[str, dict[str, int]]:
-        """The clicks of every query by candidate, as the service tells them."""
+        """Return the service's clicks of every query by candidate."""
         queries = [*self.traffic.names, "marker"]
 
         def some(start: int) -> dict[str, dict[str, int]]:
@@ -227,7 +227,7 @@ class Soak:
             return {query: counts for part in pool.map(some, range(self.plan.workers)) for query, counts in part.items()}
 
     def finish(self) -> None:
-        """Send what is left, and look once more: as it is, after a kill, and at the stopped store."""
+        """Send the remaining feedback and check again: now, after a kill, and on the stopped store."""
         self.rest()
         self.faults.ready()
         for worker in self.workers:
@@ -240,7 +240,7 @@ class Soak:
         verify(self.service)
 
     def tally(self) -> None:
-        """Enter what the workers and the ledger have found."""
+        """Add the findings of the workers and of the ledger to the report."""
         report = self.report
         report.seconds = time.monotonic() - self.began
         report.counts, report.acknowledged, report.unknown = self.traffic.counts, self.ledger.acknowledged, self.ledger.unknown()
@@ -253,7 +253,7 @@ class Soak:
                 worker.failure = None
 
     def tell(self) -> None:
-        """The line of progress."""
+        """Print a line of progress."""
         if sys.stderr.isatty():
             gone, report = time.monotonic() - self.began, self.report
             last = report.history[-1]["fault"] if report.history else "none yet"
@@ -265,7 +265,7 @@ class Soak:
 
 
 def clicks_of(client: Http, query: str, patience: float = 30.0) -> dict[str, int]:
-    """What the service says of one query: its clicks by candidate, none when it does not know it."""
+    """Return the service's clicks of one query by candidate; empty if it does not know the query."""
     until = time.monotonic() + patience
     while time.monotonic() < until:
         try:
@@ -284,13 +284,13 @@ def clicks_of(client: Http, query: str, patience: float = 30.0) -> dict[str, int
 
 
 def spread(differences: list[Difference]) -> Iterator[Difference]:
-    """Some of each kind, the worst first."""
+    """Return some differences of each kind, the worst first."""
     for kind in ("foreign", "doubled", "lost"):
         yield from sorted((d for d in differences if d.kind == kind), key=lambda d: -abs(d.found - d.least))[: SHOWN // 3]
 
 
 def soak(plan: Plan, folder: Path | None = None) -> Report:
-    """Run it; the folder goes when nothing was wrong and nobody named it."""
+    """Run the soak test; remove the folder if nothing was wrong and it was not named by the caller."""
     made = Path(tempfile.mkdtemp(prefix="swerve-soak-")) if folder is None else folder
     report = Soak(plan, made).run()
     (made / "report.json").write_text(json.dumps(report.as_json(), indent=1))
@@ -300,7 +300,7 @@ def soak(plan: Plan, folder: Path | None = None) -> Report:
 
 
 def main() -> int:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(
         description="Random faults against random load, with an outside ledger of every acknowledged click."
     )

@@ -1,4 +1,4 @@
-"""The faults of the soak: which come, in an order drawn from the seed, and how each is done to a running service."""
+"""The faults of the soak test: their schedule, drawn from the seed, and how each is injected into a running service."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Line = dict[str, Any]
 HERE = Path(__file__).parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": SRC, "PYTHONUNBUFFERED": "1"}
 
-#: Fault → how often it comes, beside the others.
+#: The relative frequency of each fault.
 FAULTS = {
     "kill": 5, "stop": 3, "pause": 3, "locked": 2, "slow": 2, "full": 2, "no-space": 2, "bad-write": 3, "bad-sync": 3,
     "error-before": 2, "error-after": 3, "file-away": 2, "files-away": 2, "folder-away": 2, "backup": 4, "restore-live": 4,
     "restore-stopped": 4, "clock": 4, "second": 1,
 }  # fmt: skip
-#: Those that last for a while, and may be met by a kill or a start.
+#: Faults that last for a while, and during which a kill or a start may happen.
 LASTING = {
     "locked", "slow", "full", "no-space", "bad-write", "bad-sync", "error-before", "error-after", "file-away", "files-away",
     "folder-away",
@@ -40,11 +40,11 @@ LASTING = {
 
 
 class Stuck(AssertionError):  # noqa: N818 - what happened
-    """The service does not do what it must after a fault is over."""
+    """The service has not recovered after a fault."""
 
 
 def schedule(seed: int, faults: tuple[str, ...] = tuple(FAULTS)) -> Iterator[Line]:
-    """What happens, one after the other, without an end: the fault, how long after the one before, and its details."""
+    """Yield faults without end: the fault, the pause before it, and its details."""
     draw = random.Random(f"faults of {seed}")
     number = 0
     while True:
@@ -82,7 +82,7 @@ def _details(fault: str, draw: random.Random) -> Line:
 
 @dataclass
 class Disk:
-    """The disk under the service: a library, loaded before it, that fails writes and syncs to order; none without a compiler."""
+    """The disk under the service: a preloaded library that makes writes and syncs fail on demand; absent without a compiler."""
 
     folder: Path
     library: Path | None = None
@@ -99,24 +99,24 @@ class Disk:
             self.library = library
 
     def order(self, writes: int = 0, code: int = 0, syncs: int = 0, torn: bool = False) -> None:
-        """From now on."""
-        with open(self.orders, "r+b" if self.orders.exists() else "wb") as file:  # in place: the service has it mapped
+        """Set the fault of the disk from now on."""
+        with open(self.orders, "r+b" if self.orders.exists() else "wb") as file:  # in place, because the service has it mapped
             file.write(struct.pack("<4i", writes, code, syncs, torn))
 
     def command(self) -> tuple[str, ...]:
-        """`swerve serve` on this disk."""
+        """Return the command of `swerve serve` on this disk."""
         before = () if self.library is None else ("env", f"LD_PRELOAD={self.library}", f"SOAK_DISK={self.orders}")
         return (*before, sys.executable, str(HERE / "faulty.py"))
 
 
 @dataclass
 class Faults:
-    """Does them."""
+    """Injects the faults."""
 
     service: Running
     disk: Disk
     ledger: Ledger
-    rest: Callable[[], None]  # have nothing on its way
+    rest: Callable[[], None]  # returns when no request is under way
     go: Callable[[], None]
     backups: list[tuple[Path, Backup]] = field(default_factory=list)
     made: int = 0
@@ -128,7 +128,7 @@ class Faults:
         self.set_clock(0.0)
 
     def do(self, line: Line) -> bool:
-        """One of them, until it is over and the service is ready again; whether there was a start in it."""
+        """Inject one fault and wait until the service is ready again; return whether the service was started during it."""
         fault = line["fault"]
         done = self.lasting if fault in LASTING else getattr(self, fault.replace("-", "_"))
         started = bool(done(line))
@@ -137,22 +137,24 @@ class Faults:
 
     # ------------------------------------------------------------------ the process
     def start(self) -> None:
-        """Start it, and wait until it serves."""
+        """Start the service and wait until it serves."""
         try:
             self.service.start(ready=False)
         except AssertionError as error:
             self.service.kill()
-            raise Stuck(f"it does not start: {error}") from error
+            raise Stuck(f"the service does not start: {error}") from error
         self.ready()
 
     def ready(self, patience: float = 60.0) -> None:
-        """Wait until it says that it serves, and decides a ranking."""
+        """Wait until the service reports that it is ready, and decides a ranking."""
         client, until, last = Http(self.service.port), time.monotonic() + patience, "nothing"
         try:
             while time.monotonic() < until:
                 assert self.service.child is not None
                 if self.service.child.poll() is not None:
-                    raise Stuck(f"it ended by itself with {self.service.child.returncode}: {self.service.stderr()[-1500:]}")
+                    raise Stuck(
+                        f"the service ended by itself with {self.service.child.returncode}: {self.service.stderr()[-1500:]}"
+                    )
                 try:
                     answer = client.call("GET", "/readyz", timeout=5.0)
                     last = answer.body.decode(errors="replace")
@@ -176,10 +178,10 @@ class Faults:
         return True
 
     def end(self) -> None:
-        """SIGTERM: it must write everything, and say so."""
+        """Stop the service with SIGTERM; it must write everything and log that."""
         code = self.service.stop(patience=60.0)
         if code != 0:
-            raise Stuck(f"it was told to stop, and ended with {code}: {self.service.stderr()[-1500:]}")
+            raise Stuck(f"the service was stopped, and ended with {code}: {self.service.stderr()[-1500:]}")
 
     def pause(self, line: Line) -> None:
         assert self.service.child is not None
@@ -188,26 +190,26 @@ class Faults:
         self.service.child.send_signal(signal.SIGCONT)
 
     def second(self, line: Line) -> None:
-        """Another process on the same store: it must go, and harm nothing."""
+        """Start another process on the same store; it must end without harm."""
         command = [sys.executable, "-m", "swerve", "serve", "--config", str(self.service.file)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=ENVIRONMENT)
         if done.returncode == 0 or "in use" not in done.stderr:
             raise Stuck(f"a second process on the store ended with {done.returncode}: {done.stderr[-1000:]}")
 
-    # ------------------------------------------------------------------ for a while
+    # ------------------------------------------------------------------ faults that last
     def lasting(self, line: Line) -> bool:
-        """A fault for so long; then it is over, or the process is killed in it, or killed and started in it."""
+        """Keep a fault for a while; then end it, or kill the process during it, or kill and start the process during it."""
         with self.active(line):
             time.sleep(line["for"])
             if line["then"] != "over":
                 self.service.kill()
             if line["then"] == "restart":
-                # it may serve, wait or refuse to start, as the fault has it; what it must not do is lose anything
+                # depending on the fault it may serve, wait or refuse to start, but it must lose nothing
                 with contextlib.suppress(AssertionError):
                     self.service.start(ready=False)
                     time.sleep(1.0)
         child = self.service.child
-        if child is not None and child.poll() is not None:  # it had refused
+        if child is not None and child.poll() is not None:  # the start was refused
             self.service.kill()
             child = None
         if child is None:
@@ -247,7 +249,7 @@ class Faults:
 
     @contextlib.contextmanager
     def away(self, fault: str) -> Iterator[None]:
-        """The database, with or without its log, or the whole folder: moved away, and put back over whatever lies there then."""
+        """Move the database away, with or without its log, or the whole folder; then put it back, over any new file there."""
         state, elsewhere = self.service.state, self.folder / "away"
         if fault == "folder-away":
             state.rename(elsewhere)
@@ -274,18 +276,20 @@ class Faults:
 
     # ------------------------------------------------------------------ time
     def set_clock(self, seconds: float) -> None:
-        with open(self.clock_file, "r+b" if self.clock_file.exists() else "wb") as file:  # in place: the service has it mapped
+        with open(
+            self.clock_file, "r+b" if self.clock_file.exists() else "wb"
+        ) as file:  # in place, because the service has it mapped
             file.write(struct.pack("<d", seconds))
 
     def clock(self, line: Line) -> None:
-        """The wall clock of the service jumps."""
+        """Let the service's wall clock jump."""
         self.ledger.jumped(line["seconds"])
         self.shift += line["seconds"]
         self.set_clock(self.shift)
 
     # ------------------------------------------------------------------ backup and restore
     def backup(self, line: Line) -> None:
-        """`swerve backup`, under load or, so that what it holds is known to the click, without."""
+        """Run `swerve backup`, under load or, so that its contents are known exactly, without load."""
         target = self.folder / f"backup-{self.made}.db"
         self.made += 1
         if line.get("quiet", True):
@@ -301,13 +305,13 @@ class Faults:
             self.backups.pop(0)[0].unlink()
 
     def chosen(self, line: Line) -> tuple[Path, Backup]:
-        """One of the backups there are."""
+        """Return one of the backups."""
         if not self.backups:
             self.backup(line)
         return self.backups[int(line["which"] * len(self.backups))]
 
     def restore_live(self, line: Line) -> None:
-        """As docs/store.md has it: the copy is renamed over the database of the running service."""
+        """Rename the copy over the running service's database, as docs/store.md says."""
         path, held = self.chosen(line)
         spare = self.service.state / "spare.db"
         shutil.copy(path, spare)
@@ -318,7 +322,7 @@ class Faults:
         self.notice()
 
     def notice(self, patience: float = 60.0) -> None:
-        """Click, each time on a new ranking, until one is acknowledged: then the service has seen the other file."""
+        """Click on new rankings until one is acknowledged: then the service has noticed the new file."""
         client, until = Http(self.service.port), time.monotonic() + patience
         query, candidates = "marker", ["marker/0", "marker/1"]
         try:
@@ -344,7 +348,7 @@ class Faults:
         raise Stuck(f"{patience:.0f} s after a live restore no click is acknowledged")
 
     def restore_stopped(self, line: Line) -> bool:
-        """As docs/operations.md has it: the service stopped, its log removed, the copy in the place of the database."""
+        """Stop the service, remove its log and replace the database by the copy, as docs/operations.md says."""
         path, held = self.chosen(line)
         if line["how"] == "stop":
             self.end()
@@ -362,7 +366,7 @@ class Faults:
 
 
 def ordered(line: Line) -> dict[str, Any]:
-    """What `faulty.py` is told; it stands in for the disk where there is no compiler."""
+    """Write the faults of `faulty.py`, which replaces the faulty disk if there is no compiler."""
     fault, every = line["fault"], line.get("every", 1)
     if fault == "slow":
         return {"load": line["load"], "commit": line["commit"]}
@@ -373,7 +377,7 @@ def ordered(line: Line) -> dict[str, Any]:
 
 
 def swerve(*arguments: str) -> str:
-    """A command of `swerve`, which must end well."""
+    """Run a command of `swerve`, which must succeed."""
     done = subprocess.run(
         [sys.executable, "-m", "swerve", *arguments], capture_output=True, text=True, timeout=120, check=False, env=ENVIRONMENT
     )
@@ -383,11 +387,11 @@ def swerve(*arguments: str) -> str:
 
 
 def can_verify() -> bool:
-    """Whether there is `swerve verify`."""
+    """Return whether `swerve verify` exists."""
     return any(line.split()[:1] == ["verify"] for line in swerve("--help").splitlines())
 
 
 def verify(service: Running) -> None:
-    """Have the store of a stopped service looked through, where there is a command for that."""
+    """Verify the store of a stopped service, if the command exists."""
     if can_verify():
         swerve("verify", f"sqlite:///{service.database}")

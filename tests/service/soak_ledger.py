@@ -1,15 +1,16 @@
-"""What the outside knows: which clicks the service must hold, which it may hold, and which it must not, through every restore.
+"""The ledger outside the service: the clicks that the store must, may and must not contain, across restores.
 
-Each decision is answered with one and the same word, however often that is sent. Its click is in one of three states towards the
-store that lies at the path now:
+Each decision gets the same feedback, however often it is sent. Its click is in one of three states with respect to the store that
+is at the path now:
 
-- `ABSENT`: never sent to it, so it must not be counted;
-- `MAYBE`: sent, and the answer never came, or was 503: counted once, or not at all;
+- `ABSENT`: never sent to this store, so it must not be counted;
+- `MAYBE`: sent, and the answer is missing or was 503: it is counted once or not at all;
 - `PRESENT`: acknowledged, so it is counted exactly once.
 
-A restore turns all of them back to what the backup holds. A backup holds what was acknowledged before it began; what was sent by
-its end and not acknowledged at its beginning it may hold. A *life* of the store ends with each restore: lives have even numbers,
-while the file is being swapped the number is odd, and an answer proves something only about the life that its request was sent in.
+A restore sets all clicks back to the backup's state. A backup contains the clicks acknowledged before it began. It may contain
+clicks that were sent before its end and not acknowledged before its beginning. A *life* of the store ends with each restore: lives
+have even numbers, and the number is odd while the file is being swapped. An answer proves something only about the life in which
+its request was sent.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 ABSENT, MAYBE, PRESENT = 0, 1, 2
-#: Seconds after which the service has noticed that its wall clock was set ahead: it looks every five.
+#: Seconds within which the service notices that its wall clock was set ahead: it checks every five.
 FOLLOWED = 15.0
 #: Answers of feedback that count in the totals.
 COUNTED = ("learned", "late", "ignored")
@@ -31,26 +32,25 @@ Pair = tuple[str, str]  # query, candidate
 
 @dataclass(eq=False, slots=True)
 class Click:
-    """One decision and what is said of it: `clicked`, and whether that is a click on the candidate that was on top."""
+    """One decision and what is said of it: the candidate that was clicked, None for none."""
 
     token: str
     query: str
     clicked: str | None
-    top: bool
     made: float = 0.0  # when it was decided
-    ahead: float = 0.0  # by how much the clock had been set ahead until then, as far as the service had noticed
-    born: int = 0  # the life that it was decided in
+    ahead: float = 0.0  # seconds by which the clock had been set ahead until then, as far as the service had noticed
+    born: int = 0  # the life in which it was decided
     state: int = ABSENT
     status: str | None = None  # the answer that made it `PRESENT`
     sends: int = 0  # in all lives
-    tries: int = 0  # since it was last `ABSENT`
-    life: int = -1  # of the last send
+    tries: int = 0  # sends since it was last `ABSENT`
+    life: int = -1  # in which it was last sent
     flying: int = 0  # requests without an answer yet
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One request with a click in it, as it was when it was sent."""
+    """One request with a click, in the click's state when it was sent."""
 
     click: Click
     life: int
@@ -59,7 +59,7 @@ class Sent:
 
 @dataclass(eq=False, slots=True)
 class Backup:
-    """What a copy of the store holds."""
+    """The clicks in a copy of the store."""
 
     least: Counter[Pair]
     most: Counter[Pair]
@@ -69,7 +69,7 @@ class Backup:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A candidate whose count is not what it must be."""
+    """A candidate with a wrong count."""
 
     query: str
     candidate: str
@@ -90,41 +90,41 @@ class Difference:
 
 
 class Ledger:
-    """The book of all clicks; any thread may write in it."""
+    """The ledger of all clicks; thread-safe."""
 
     def __init__(self, window: float) -> None:
         self.window = window
         self.guard = threading.RLock()
-        self.least: Counter[Pair] = Counter()  # of clicks that are not sent again: at least, and at most, so many
+        self.least: Counter[Pair] = Counter()  # clicks that are not sent again: the least and the greatest number of each
         self.most: Counter[Pair] = Counter()
-        self.live: set[Click] = set()  # those that may be
+        self.live: set[Click] = set()  # clicks that may be sent again
         self.life = 0
         self.taken_up = True  # whether the service is known to have noticed the last swap
-        self.ahead = 0.0  # seconds by which the clock was set ahead, all jumps together
-        self.jumps: list[tuple[float, float]] = []  # when, and by how much
+        self.ahead = 0.0  # seconds by which all jumps have set the clock ahead
+        self.jumps: list[tuple[float, float]] = []  # time and size
         self.acknowledged = 0
         self.wrong: list[str] = []  # answers that contradict an earlier one
-        self._holding = False  # a backup or a swap is under way: nothing leaves `live`
+        self._holding = False  # during a backup or a swap, no click leaves `live`
         self._leaving: list[Click] = []
 
     # ------------------------------------------------------------------ feedback
-    def decided(self, token: str, query: str, clicked: str | None, top: bool) -> Click:
+    def decided(self, token: str, query: str, clicked: str | None) -> Click:
         """A decision that may be answered."""
         with self.guard:
             now = time.monotonic()
             while self.jumps and self.jumps[0][0] < now - FOLLOWED:
                 self.jumps.pop(0)
             noticed = self.ahead - sum(seconds for _, seconds in self.jumps)
-            click = Click(token, query, clicked, top, now, noticed, self.life)
+            click = Click(token, query, clicked, now, noticed, self.life)
             self.live.add(click)
             return click
 
     def sending(self, clicks: Iterable[Click]) -> list[Sent]:
-        """They are about to be sent."""
+        """Record that clicks are about to be sent."""
         with self.guard:
             out = []
             for click in clicks:
-                # an answer from memory may still be about the store of before; of what it was never sent it has no memory
+                # an answer from memory may refer to the previous store; there is no memory of a click that was never sent
                 firm = self.life % 2 == 0 and (self.taken_up or click.sends == 0)
                 out.append(Sent(click, self.life, firm))
                 click.sends += 1
@@ -135,7 +135,7 @@ class Ledger:
             return out
 
     def answered(self, sent: Sent, status: str | None) -> None:
-        """The answer to one of them: its status, or None when it was 503 or never came."""
+        """Record the answer to a sent click: its status, or None if it was 503 or never came."""
         click = sent.click
         with self.guard:
             click.flying -= 1
@@ -145,12 +145,12 @@ class Ledger:
                 self._not_counted(click, status)
             elif click.state != PRESENT:
                 click.state, click.status = PRESENT, status
-                self.acknowledged += click.top
+                self.acknowledged += click.clicked is not None
             elif status != click.status:
                 self.wrong.append(f"{click.token} was answered {click.status!r}, and {status!r} when it was sent again")
 
     def _not_counted(self, click: Click, status: str) -> None:
-        """Expired, or refused: only a decision of before a restore may be refused, and none may expire before its time."""
+        """Check an expired or refused click: only decisions from before a restore may be refused, and none may expire early."""
         age = time.monotonic() - click.made + self.ahead - click.ahead
         if status == "expired" and age < self.window - 1.0:
             self.wrong.append(f"{click.token} expired after {age:.1f} of {self.window:.0f} seconds")
@@ -160,13 +160,13 @@ class Ledger:
             click.state, click.tries = ABSENT, 0
 
     def leave(self, click: Click) -> None:
-        """It is not sent again."""
+        """Record that a click is not sent again."""
         with self.guard:
             if self._holding:
                 self._leaving.append(click)
             elif click in self.live:
                 self.live.remove(click)
-                if click.top and click.clicked is not None:
+                if click.clicked is not None:
                     self._add(self.least, self.most, click, click.state)
 
     @staticmethod
@@ -183,23 +183,23 @@ class Ledger:
         for click in leaving:
             self.leave(click)
 
-    # ------------------------------------------------------------------ faults that change what is true
+    # ------------------------------------------------------------------ faults that change the expected state
     def jumped(self, seconds: float) -> None:
-        """The wall clock is about to be set ahead."""
+        """Record that the wall clock is about to be set ahead."""
         with self.guard:
             if seconds > 0.0:
                 self.ahead += seconds
                 self.jumps.append((time.monotonic(), seconds))
 
     def backup_begins(self) -> Backup:
-        """A copy of the store is about to be made."""
+        """Record that a backup begins."""
         with self.guard:
             self._holding = True
             certain = frozenset(click for click in self.live if click.state == PRESENT)
             return Backup(self.least.copy(), self.most.copy(), certain)
 
     def backup_ends(self, backup: Backup) -> None:
-        """It is made."""
+        """Record that a backup is complete."""
         with self.guard:
             backup.clicks = {
                 click: (PRESENT, click.status) if click in backup.certain else (MAYBE, None)
@@ -209,21 +209,21 @@ class Ledger:
             self._release()
 
     def swap_begins(self) -> None:
-        """The database is about to be replaced by a backup."""
+        """Record that the database is about to be replaced by a backup."""
         with self.guard:
             self._holding = True
             self.life += 1
 
     def swap_ends(self, backup: Backup, *, running: bool) -> None:
-        """It is replaced. Where the service ran, what was on its way may have reached the new file, or wait to be written to it."""
+        """Record that it is replaced. If the service ran, clicks under way may have reached the new file, or may reach it later."""
         with self.guard:
             before = self.life
             self.life += 1
             self.taken_up = not running
-            self.ahead += 1e9  # the service's clock is the backup's now: what was decided before may expire at any time
+            self.ahead += 1e9  # the service's time is the backup's now: earlier decisions may expire at any time
             self.least, self.most = backup.least.copy(), backup.most.copy()
             for click, (state, _) in backup.clicks.items():
-                if click not in self.live and click.top and click.clicked is not None:
+                if click not in self.live and click.clicked is not None:
                     self._add(self.least, self.most, click, state)
             for click in self.live:
                 state, status = backup.clicks.get(click, (ABSENT, None))
@@ -234,28 +234,28 @@ class Ledger:
             self._release()
 
     def noticed(self) -> None:
-        """The service has acknowledged a new click since the swap: it goes on with what the backup holds."""
+        """Record that the service has acknowledged a new click since the swap, so it uses the backup."""
         with self.guard:
             self.taken_up = True
 
-    # ------------------------------------------------------------------ judgement
+    # ------------------------------------------------------------------ checks
     def unknown(self) -> int:
-        """How many clicks are counted once or not at all."""
+        """Return the number of clicks that are counted once or not at all."""
         with self.guard:
-            pending = sum(click.state == MAYBE and click.top for click in self.live)
+            pending = sum(click.state == MAYBE and click.clicked is not None for click in self.live)
             return pending + self.most.total() - self.least.total()
 
     def expected(self) -> tuple[Counter[Pair], Counter[Pair]]:
-        """At least, and at most, so many clicks for each candidate."""
+        """Return the least and the greatest number of clicks of each candidate."""
         with self.guard:
             least, most = self.least.copy(), self.most.copy()
             for click in self.live:
-                if click.top and click.clicked is not None:
+                if click.clicked is not None:
                     self._add(least, most, click, click.state)
             return least, most
 
     def compare(self, found: Mapping[str, Mapping[str, int]]) -> list[Difference]:
-        """What is not as it must be, of the queries that were read. Nothing may be sent between the reading and this."""
+        """Return the differences of the queries that were read. No click may be sent between the reading and this call."""
         least, most = self.expected()
         names: dict[str, set[str]] = {query: set(counts) for query, counts in found.items()}
         for query, candidate in most:

@@ -1,7 +1,7 @@
-"""Random load for the soak: users that ask, click at once, later, twice or not at all, and callers that send batches.
+"""Random load of the soak test: users who ask and click at once, later, twice or not at all, and callers that send batches.
 
-Every step of a worker is drawn from a generator of its own, seeded with the soak's seed, the worker and the step: what came back to
-the steps before changes nothing in what is drawn for the next one.
+Every step of a worker has its own generator, seeded with the run's seed, the worker and the step: the answers to earlier steps do
+not change the draws of later ones.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from service.running import Answer, Gone, Http, Running
+from service.running import Answer, Gone, Http, Running, said_of
 from service.soak_ledger import ABSENT, COUNTED, MAYBE, Click, Ledger
 
-ARMS = 8  # of a query, in all: nobody is ever evicted, so that every click has a place
+ARMS = 8  # candidates of a query: so few that none is evicted, and every click has its arm
 PATIENCE = 15.0  # seconds for an answer; the longest pause of the process is shorter
-KEPT = 300  # clicks that a worker keeps for sending them again
+KEPT = 300  # acknowledged clicks that a worker may send again
 
 
 def names_of(queries: int) -> dict[str, list[str]]:
-    """The queries, each with its candidates: their ids begin with the query's name, and the service can tell them apart."""
+    """Return the queries with their candidates, whose ids begin with the query's name and have different hashes."""
     out = {}
     for number in range(queries):
         query, seen = f"query {number}", set[int]()
         candidates: list[str] = []
         for each in itertools.count():
             name = f"{query}/{each}"
-            if (short := zlib.crc32(name.encode()) & 0xFFFFFF) not in seen:  # as many bits as a decision knows a candidate by
+            if (short := zlib.crc32(name.encode()) & 0xFFFFFF) not in seen:  # the bits by which a decision names a candidate
                 seen.add(short)
                 candidates.append(name)
             if len(candidates) == ARMS:
@@ -44,20 +44,20 @@ def names_of(queries: int) -> dict[str, list[str]]:
 
 @dataclass
 class Traffic:
-    """What the workers share."""
+    """The state that workers share."""
 
     service: Running
     ledger: Ledger
     seed: int
     names: dict[str, list[str]]
-    wrong: list[str] = field(default_factory=list)  # answers that must not be
+    wrong: list[str] = field(default_factory=list)  # answers that are not allowed
     counts: Counter[str] = field(default_factory=Counter)
     go: threading.Event = field(default_factory=threading.Event)
     end: threading.Event = field(default_factory=threading.Event)
 
 
 class Worker(threading.Thread):
-    """One connection at a time, and the clicks that it still has to tell."""
+    """A thread with one connection at a time, and its pending clicks."""
 
     def __init__(self, traffic: Traffic, number: int) -> None:
         super().__init__(name=f"soak-{number}", daemon=True)
@@ -66,9 +66,9 @@ class Worker(threading.Thread):
         self.queries = list(traffic.names)
         self.client = Http(0)
         self.idle = threading.Event()
-        self.later: list[tuple[float, int, Click]] = []  # to be sent for the first time, by when
-        self.open: list[Click] = []  # sent without an answer: to be sent again
-        self.kept: list[Click] = []  # acknowledged: sent again now and then
+        self.later: list[tuple[float, int, Click]] = []  # not sent yet: due time, order, click
+        self.open: list[Click] = []  # sent without an answer; will be sent again
+        self.kept: list[Click] = []  # acknowledged; sent again now and then
         self.order = itertools.count()
         self.failure: BaseException | None = None
 
@@ -83,14 +83,14 @@ class Worker(threading.Thread):
                 if self.traffic.end.is_set():
                     return
                 self.step(random.Random(f"{self.traffic.seed}/{self.number}/{step}"))
-        except BaseException as error:  # told by whoever waits for this thread
+        except BaseException as error:  # reported by the thread that waits for this one
             self.failure = error
         finally:
             self.idle.set()
             self.client.close()
 
     def step(self, draw: random.Random) -> None:
-        """One thing that somebody does, after what is due."""
+        """Send feedback that is due, then take one random action."""
         try:
             if self.open and draw.random() < 0.5:
                 self.again(self.open, min(len(self.open), draw.choice([1, 5, 400])))
@@ -113,15 +113,15 @@ class Worker(threading.Thread):
             self.traffic.counts["broken"] += 1
             time.sleep(0.05)
 
-    # ------------------------------------------------------------------ what is asked
+    # ------------------------------------------------------------------ rankings
     def call(self, method: str, path: str, body: Any = None) -> Answer:
-        """One request, once."""
+        """Send one request once."""
         if self.client.port != self.traffic.service.port:
             self.client.close()
             self.client = Http(self.traffic.service.port)
         self.traffic.counts["requests"] += 1
         answer = self.client.call(method, path, body, timeout=PATIENCE)
-        if answer.status not in (200, 403, 404, 503):  # 403: the ledger knows whether that may be
+        if answer.status not in (200, 403, 404, 503):  # the ledger checks whether 403 is allowed
             self.traffic.wrong.append(f"{method} {path}: {answer.status} {answer.body[:300]!r}")
         return answer
 
@@ -131,14 +131,14 @@ class Worker(threading.Thread):
     def asked(self, draw: random.Random, query: str) -> dict[str, Any]:
         request: dict[str, Any] = {"query": query, "candidates": draw.sample(self.traffic.names[query], draw.randint(2, ARMS))}
         user = draw.random()
-        if user < 0.7:  # a user who is never seen again
+        if user < 0.7:  # a new user, who never returns
             request["session"] = f"{self.number}-{draw.getrandbits(60):x}"
-        elif user < 0.8:  # one who comes back
+        elif user < 0.8:  # a returning user
             request["session"] = f"{self.number}-{draw.randrange(5)}"
         return request
 
     def ranked(self, draw: random.Random, request: dict[str, Any], answer: Any) -> Click | None:
-        """Look at a ranking; the click that follows from it, if it was decided and anybody says anything."""
+        """Check a ranking; return the click that follows from it, or None if it is degraded or gets no feedback."""
         given: list[str] = request["candidates"]
         ranking, top = answer.get("ranking", []), draw.random()
         self.traffic.counts["rankings"] += 1
@@ -149,10 +149,10 @@ class Worker(threading.Thread):
             self.traffic.counts["degraded"] += not wrong
             return None
         clicked = ranking[0] if top < 0.7 else ranking[1] if top < 0.8 else None
-        return self.ledger.decided(answer["decision"], request["query"], clicked, clicked == ranking[0]) if top < 0.9 else None
+        return self.ledger.decided(answer["decision"], request["query"], clicked) if top < 0.9 else None
 
     def one(self, draw: random.Random) -> None:
-        """A user: a ranking, and what comes of it."""
+        """Act as a user: ask for a ranking, and send or postpone its feedback."""
         request, soon, repeat = self.asked(draw, self.pick(draw)), draw.random(), draw.random() < 0.1
         answer = self.call("POST", "/v1/rank", request)
         if answer.status != 200:
@@ -167,7 +167,7 @@ class Worker(threading.Thread):
             self.put_off(draw, click)
 
     def many(self, draw: random.Random) -> None:
-        """A caller with a batch: rankings together, and then their clicks together, some of them later."""
+        """Act as a caller with batches: rankings together, then their clicks together, some of them later."""
         count, soon = draw.choice([3, 20, 100, 400]), draw.random()
         requests = [self.asked(draw, self.pick(draw)) for _ in range(count)]
         answer = self.call("POST", "/v1/rank/batch", requests)
@@ -187,7 +187,7 @@ class Worker(threading.Thread):
         heapq.heappush(self.later, (time.monotonic() + delay, next(self.order), click))
 
     def due(self, draw: random.Random) -> None:
-        """Send what was put off, one by one or together."""
+        """Send the feedback that is due, one by one or together."""
         now, most = time.monotonic(), draw.choice([1, 10, 500])
         some = []
         while self.later and self.later[0][0] <= now and len(some) < most:
@@ -208,14 +208,14 @@ class Worker(threading.Thread):
     def shift(self, query: str) -> None:
         self.call("POST", f"/v1/queries/{quote(query, safe='')}/shift", {})
 
-    # ------------------------------------------------------------------ what is told
+    # ------------------------------------------------------------------ feedback
     def tell(self, clicks: list[Click], *, together: bool) -> None:
-        """Send feedback, once each as they stand in the list, and enter what came back."""
+        """Send feedback once for each entry of the list, and record the answers."""
         for some in [clicks] if together else [[click] for click in clicks]:
             sent = self.ledger.sending(some)
             statuses: list[str | None] = [None] * len(some)
             try:
-                entries = [{"decision": click.token, "clicked": click.clicked} for click in some]
+                entries = [said_of(click.token, click.clicked) for click in some]
                 if together:
                     answer = self.call("POST", "/v1/feedback/batch", entries)
                     if answer.status == 200:
@@ -231,7 +231,7 @@ class Worker(threading.Thread):
                     self.sort(click, status)
 
     def status_of(self, answer: Any) -> str | None:
-        """What became of one; None when it is to be sent again."""
+        """Return the status of one answer; None if the feedback must be sent again."""
         if "status" in answer:
             self.traffic.counts[answer["status"]] += 1
             return str(answer["status"])
@@ -240,8 +240,8 @@ class Worker(threading.Thread):
         return None if code == "unavailable" else str(code)
 
     def sort(self, click: Click, status: str | None) -> None:
-        """Where a click goes that was sent."""
-        if status is not None and status not in COUNTED:  # expired, or refused: it will be again
+        """Put a sent click into the right list."""
+        if status is not None and status not in COUNTED:  # expired or refused: a repeat would get the same answer
             if click in self.kept:
                 self.kept.remove(click)
             self.ledger.leave(click)
@@ -258,7 +258,7 @@ class Worker(threading.Thread):
 
     # ------------------------------------------------------------------ the end
     def drain(self, patience: float) -> None:
-        """With the thread at rest: send what is still to be sent, until every answer has come or time is up."""
+        """With the thread stopped, send all pending feedback until every answer has come or the time is up."""
         until = time.monotonic() + patience
         while self.later:
             self.open.append(heapq.heappop(self.later)[2])

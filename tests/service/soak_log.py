@@ -1,4 +1,4 @@
-"""What the service's own log gives away: defects that it caught, and a store that it took for another one."""
+"""Checks of the service's own log: caught defects, and false detections of a replaced store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Log:
         self.path, self.read, self.restores = path, 0, 0
 
     def wrong(self) -> list[str]:
-        """What is new in it and must not be there; `restores` is how many restores under a running service there were."""
+        """Return new lines that must not be there; `restores` is the number of restores under a running service."""
         if not self.path.exists():
             return []
         with self.path.open("rb") as file:
@@ -28,7 +28,7 @@ class Log:
         for line in lines.splitlines():
             try:
                 said = json.loads(line)
-            except ValueError:  # a kill in the middle of it, or a line of the interpreter's
+            except ValueError:  # a line that a kill cut short, or a line of the interpreter
                 if b"Traceback" in line:
                     out.append("the log has a traceback")
                 continue

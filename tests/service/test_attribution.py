@@ -1,11 +1,11 @@
-"""What becomes of feedback: late, outside its window, of before a shift, for a candidate that has gone, and sent again."""
+"""Feedback that is late, outside its window, from before a shift, for an evicted candidate, or sent again."""
 
 from __future__ import annotations
 
 import threading
 import time
 
-from service.running import Http, Running
+from service.running import Http, Running, said_of
 
 CONFIG = {"feedback": {"window_seconds": 2.0}}
 CANDIDATES = ["a", "b", "c"]
@@ -41,7 +41,7 @@ def test_of_before_a_shift_that_somebody_told_is_counted_and_not_learned(client)
     assert (found["clicks"], found["phase_clicks"], found["phase_plays"]) == (1, 0, 0)
     alarm = client.query("older").json["alarms"][0]
     assert (alarm["signal"], alarm["phase"], alarm["verdict"]) == ("operator", 2, "true")
-    # in the new phase it learns again
+    # feedback of the new phase is learned
     token, top = decided(client, "older")
     assert client.feedback(token, top).json == {"status": "learned"}
     assert arm(client, "older", top)["phase_clicks"] == 1
@@ -50,7 +50,7 @@ def test_of_before_a_shift_that_somebody_told_is_counted_and_not_learned(client)
 def test_for_a_candidate_that_has_gone_nobody_else_gets_the_click(client):
     first = [f"old {n}" for n in range(8)]
     token, top = decided(client, "gone", first)
-    # as many others as there are places: all of the old ones go
+    # as many other candidates as there are arms: all of the old ones are evicted
     others = [f"new {n}" for n in range(8)]
     decided(client, "gone", others)
     assert {arm["id"] for arm in client.query("gone").json["arms"]} == set(others)
@@ -64,39 +64,39 @@ def test_a_candidate_that_came_back_is_credited_with_what_it_got(client):
     token, top = decided(client, "back", first)
     decided(client, "back", others)
     decided(client, "back", first)
-    assert client.feedback(token, top).json == {"status": "late"}  # it is another life: counted, not learned
+    assert client.feedback(token, top).json == {"status": "late"}  # the arm has a new generation: counted, not learned
     assert client.clicks("back") == {top: 1}
     assert arm(client, "back", top)["phase_clicks"] == 0
 
 
-def test_the_first_word_counts(client):
-    token, top = decided(client, "first")
+def test_that_nobody_clicked_neither_prevents_a_click_nor_takes_one_back(client):
+    token, top = decided(client, "nobody")
     assert client.feedback(token, None).json == {"status": "learned"}
-    assert client.feedback(token, top).json == {"status": "learned"}
-    assert client.clicks("first") == {}
-    token, top = decided(client, "first")
-    assert client.feedback(token, top).json == {"status": "learned"}
-    assert client.feedback(token, None).json == {"status": "learned"}
-    assert client.clicks("first") == {top: 1}
+    assert client.clicks("nobody") == {}
+    for _ in range(2):
+        assert client.feedback(token, top).json == {"status": "learned"}
+        assert client.feedback(token, None).json == {"status": "learned"}
+    assert client.clicks("nobody") == {top: 1}
 
 
 def test_a_click_on_another_candidate_is_no_click_for_the_top(client):
     answer = client.rank("other", CANDIDATES).json
-    assert client.feedback(answer["decision"], answer["ranking"][1]).json == {"status": "learned"}
+    other = answer["ranking"][1]
+    assert client.feedback(answer["decision"], other).json == {"status": "learned"}
     token, _ = decided(client, "other")
-    assert client.feedback(token, "never on offer").json == {"status": "learned"}
-    assert client.clicks("other") == {}
+    assert client.feedback(token, "never on offer").json == {"status": "ignored"}
+    assert client.clicks("other") == {other: 1}
 
 
 def test_twice_in_one_batch_counts_once(client):
     token, top = decided(client, "batch")
-    entries = [{"decision": token, "clicked": top}] * 5
+    entries = [said_of(token, top)] * 5
     assert client.call("POST", "/v1/feedback/batch", entries).json == [{"status": "learned"}] * 5
     assert client.clicks("batch") == {top: 1}
 
 
 def at_once(served: Running, token: str, top: str, threads: int = 8) -> list[tuple[int, object]]:
-    """The same feedback from several connections at the same moment."""
+    """Send the same feedback from several connections at the same moment; return the answers."""
     answers: list[tuple[int, object]] = []
     gate = threading.Barrier(threads)
 
@@ -122,7 +122,7 @@ def test_sent_from_many_sides_at_once_it_counts_once(served, client):
 
 
 def test_decisions_of_an_earlier_start_count_once_however_they_come(served):
-    """The next start has to ask the store about each: many at once must not be many clicks."""
+    """After a restart the store must say whether each was used: several at once must not count as several clicks."""
     client = served.client()
     tokens = [decided(client, "earlier", ["only"]) for _ in range(4)]
     assert client.feedback(*tokens[0]).json == {"status": "learned"}

@@ -1,4 +1,4 @@
-"""Who may call, and what nobody gets to see: keys and scopes, and query texts that appear nowhere."""
+"""API keys and their scopes; query texts and secrets appear in no log and no file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from urllib.parse import quote
 
 import pytest
-from service.running import SRC, Http, Running, running, until
+from service.running import SRC, Http, Running, running, said_of, until
 
 from swerve.service.secrets import new_key
 
@@ -19,7 +19,7 @@ CONFIG = {
     "security": {
         "api_keys": [{"name": k.entry.name, "hash": k.entry.hash, "scopes": list(k.entry.scopes)} for k in (ALL, RANK, READ)]
     },
-    "server": {"host": "0.0.0.0"},  # allowed with keys only
+    "server": {"host": "0.0.0.0"},  # allowed only with API keys
     "log": {"access": "all", "level": "debug"},
 }
 MARKER = "zanzibar-xylophone"
@@ -36,16 +36,16 @@ def test_no_other_address_without_a_key(host, tmp_path):
     done = serve_command("--host", host, "--port", "0", "--store", f"sqlite:///{tmp_path}/swerve.db")
     assert done.returncode == 2
     assert "without an API key" in done.stderr and "swerve keys new" in done.stderr
-    assert not list(tmp_path.iterdir())  # refused before anything was made
+    assert not list(tmp_path.iterdir())  # refused before any file was created
 
 
 def routes(token: str) -> dict[str, list[tuple[str, str, object]]]:
-    """What each scope is for."""
+    """Return the requests that each scope allows."""
     return {
         "rank": [("POST", "/v1/rank", ASK), ("POST", "/v1/rank/batch", [ASK])],
         "feedback": [
-            ("POST", "/v1/feedback", {"decision": token, "clicked": "a"}),
-            ("POST", "/v1/feedback/batch", [{"decision": token, "clicked": "a"}]),
+            ("POST", "/v1/feedback", said_of(token, "a")),
+            ("POST", "/v1/feedback/batch", [said_of(token, "a")]),
             ("POST", "/v1/queries/q/shift", {}),
         ],
         "read": [("GET", "/v1/queries", None), ("GET", "/v1/queries/q", None), ("GET", "/metrics", None)],
@@ -87,7 +87,7 @@ def test_without_a_good_key_nothing_is_said(served):
 
 
 def test_the_key_is_asked_before_the_body_is_read(served):
-    """A body over the limit from somebody without a key is refused for the key."""
+    """Without a key, a body over the limit is refused because of the key."""
     assert served.client().call("POST", "/v1/rank", b"x" * 2_000_000).status == 401
 
 
@@ -97,7 +97,7 @@ def test_health_and_description_need_no_key(served):
 
 
 def everything_that_can_be_asked(client: Http, stranger: Http, text: str) -> None:
-    """Requests of all kinds that hold a text, good ones and bad ones."""
+    """Send requests of all kinds that contain a text, valid and invalid ones."""
     ask = {"query": text, "candidates": ["a", "b"], "session": f"session {text}"}
     token = client.call("POST", "/v1/rank", ask).json["decision"]
     for body in (
@@ -119,8 +119,8 @@ def everything_that_can_be_asked(client: Http, stranger: Http, text: str) -> Non
         client.call("POST", "/v1/feedback", body)
         stranger.call("POST", "/v1/rank", body)
     for clicked in ("a", None, text):
-        client.call("POST", "/v1/feedback", {"decision": token, "clicked": clicked})
-    client.call("POST", "/v1/feedback", {"decision": text, "clicked": text})
+        client.call("POST", "/v1/feedback", said_of(token, clicked))
+    client.call("POST", "/v1/feedback", said_of(text, text))
     for path in (text, f"{text} unknown", f"{text}/a/b", f"{text}%00", f"{text}\ud7ff", "x" * 600 + text):
         for method in ("GET", "POST", "PUT", "DELETE", "HEAD", "PATCH"):
             client.call(method, f"/v1/queries/{quote(path)}")
@@ -133,7 +133,7 @@ def everything_that_can_be_asked(client: Http, stranger: Http, text: str) -> Non
 
 
 def holds(service: Running, text: str) -> list[str]:
-    """Files of the service that hold a text, in any of the forms it may have on disk."""
+    """Return the files of the service that contain a text, in any form that it may have on disk."""
     words = {text, text.upper(), text.title(), quote(text)}
     forms = [form for word in words for form in (word.encode(), word.encode("utf-16-le"))]
     found = []
@@ -160,7 +160,7 @@ def test_query_texts_appear_in_no_log_and_in_no_file(served):
 
 
 def test_a_defect_does_not_tell_the_text_either(served):
-    """Whatever is wrong with a request, 5xx or not, the log names no query."""
+    """The log names no query, even for requests that fail with 5xx."""
     log = [json.loads(line) for line in served.stderr().splitlines()]
     assert {line["route"] for line in log if line["message"] == "request"} >= {"rank", "feedback", "query", "shift"}
     assert not [line for line in log if line["level"] == "error"], [line for line in log if line["level"] == "error"]

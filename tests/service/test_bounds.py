@@ -1,4 +1,4 @@
-"""A store that may not grow: what is worth least makes room, and a log that another program holds ends no service for good."""
+"""A store at its size limit: the least valuable rows make room, and the service recovers from a log that another program holds."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def test_a_flood_of_new_queries_stays_within_the_bound_and_takes_nothing_that_ma
         until(lambda: metric(client, "pending_rows") == 0)
         largest = max(largest, on_disk(service))
         assert largest < MOST * MEGABYTE
-        assert metric(client, "store_bytes") > 0.6 * MOST * MEGABYTE  # and it is used
+        assert metric(client, "store_bytes") > 0.6 * MOST * MEGABYTE  # and the room is used
         assert metric(client, "cache_rows") < 4000
         for name in often:
             assert client.query(name).json["requests"] == 8, name
         said = [line for line in service.stderr().splitlines() if "the store is full (store.max_mb)" in line]
-        assert len(said) == 1  # once a minute
+        assert len(said) == 1  # logged once a minute
         assert '"level":"error"' not in service.stderr()
-        # a query that had to go begins anew, and stays
+        # a removed query starts fresh, and stays
         gone = next(f"flood {n}" for n in range(flooded) if client.query(f"flood {n}").status == 404)
         answer = client.rank(gone, LONG).json
         assert client.feedback(answer["decision"], answer["ranking"][0]).json == {"status": "learned"}

@@ -1,4 +1,4 @@
-"""Time never runs back: a wall clock that jumps, and one that is behind what the store has seen."""
+"""The service's time never goes back: wall clocks that jump, or that are behind the store's last time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from swerve.service.config.load import Config, Policy, Signals, Store
 from swerve.service.http.schemas import read_rank
 from swerve.service.runtime import Service
 from swerve.service.secrets import Secrets
-from swerve.serving.messages import FeedbackRequest, RankRequest, encode
+from swerve.serving.messages import Event, FeedbackRequest, RankRequest, encode
 from swerve.store import Batch, open_store
 
 HOUR = 3600.0
@@ -23,7 +23,7 @@ CANDIDATES = ["a", "b", "c"]
 
 
 class Hands:
-    """A wall clock and a monotonic one, both turned by hand."""
+    """A wall clock and a monotonic clock that the test sets."""
 
     def __init__(self, wall: float = 1.8e9, ticks: float = 50.0) -> None:
         self.wall, self.ticks = wall, ticks
@@ -64,7 +64,7 @@ def test_a_wall_clock_that_jumps_ahead_is_followed(hands, caplog):
     clock.check()
     assert clock.now() == start + HOUR + 1.0
     assert clock.behind == 0.0
-    hands.wall -= HOUR  # and back again
+    hands.wall -= HOUR  # then back
     clock.check()
     assert clock.now() == start + HOUR + 1.0
     assert len(caplog.records) == 2
@@ -79,7 +79,7 @@ def over(folder, hands: Hands | None = None) -> Service:
     config = Config(
         store=Store(url=f"sqlite:///{folder}/swerve.db", cache_mb=4),
         policy=Policy(spec="ts", arms=8),
-        signals=Signals(numbers={"news": "count", "given": "raw"}),  # as the running services have it: compiled once
+        signals=Signals(numbers={"news": "count", "given": "raw"}),  # as in the other tests, so that it is compiled once
     )
     clock = hands.clock() if hands is not None else None
     return Service(config, open_store(config.store.url), SECRETS, clock=clock)
@@ -92,7 +92,7 @@ async def ranked(service: Service, query: str = "q"):
 
 
 def test_the_service_goes_on_through_a_jump_back_of_an_hour(tmp_path, hands):
-    """Decisions of before and after it are credited, and their window ends when it should."""
+    """Decisions from before and after the jump are credited, and their window ends on time."""
 
     async def live() -> None:
         service = over(tmp_path, hands)
@@ -104,25 +104,25 @@ def test_the_service_goes_on_through_a_jump_back_of_an_hour(tmp_path, hands):
         service.clock.check()
         late = await ranked(service)
         for answer in (early, late, early):
-            assert (await service.feedback.one(FeedbackRequest(answer.decision, answer.ranking[0]))).status == "learned"
+            assert (await service.feedback.one(FeedbackRequest(answer.decision, [Event("click", position=1)]))).status == "learned"
         for number in range(50):
             hands.go(30.0)
             await ranked(service, f"new {number}")  # the permits for new queries flow as before
-        state = await service.inspection.explain("q")
+        state = await service.inspection.explain("q", {})
         assert state.seen - state.created == 2.0
         assert sum(arm.clicks for arm in state.arms) == 2
-        assert state.signals.pop("given") is None  # a raw number that nobody sent
+        assert state.signals.pop("given") is None  # a raw number that no request had
         assert all(0.0 <= value <= 1.0 for value in state.signals.values())
         hands.go(301.0)  # half an hour has passed, whatever the wall says
-        assert (await service.feedback.one(FeedbackRequest(unused.decision, unused.ranking[0]))).status == "expired"
-        assert sum(arm.clicks for arm in (await service.inspection.explain("q")).arms) == 2
+        assert (await service.feedback.one(FeedbackRequest(unused.decision, [Event("click", position=1)]))).status == "expired"
+        assert sum(arm.clicks for arm in (await service.inspection.explain("q", {})).arms) == 2
         assert await service.stop()
 
     asyncio.run(live())
 
 
 def test_after_a_restart_with_the_clock_an_hour_back_time_goes_on(tmp_path):
-    """The last start saw a time that this machine's clock reaches in an hour."""
+    """The store's last time is one hour ahead of this machine's clock."""
     ahead = time.time() + HOUR
 
     async def first() -> str:
@@ -137,25 +137,25 @@ def test_after_a_restart_with_the_clock_an_hour_back_time_goes_on(tmp_path):
         service = over(tmp_path)
         await service.start(whole=True)
         assert 0.0 <= service.clock.now() - ahead < 60.0
-        before = (await service.inspection.explain("q")).seen
+        before = (await service.inspection.explain("q", {})).seen
         again = await ranked(service)
-        assert (await service.inspection.explain("q")).seen >= before
+        assert (await service.inspection.explain("q", {})).seen >= before
         for decision in (token, again.decision):
-            assert (await service.feedback.one(FeedbackRequest(decision, "a"))).status == "learned"
+            assert (await service.feedback.one(FeedbackRequest(decision, [Event("click", "a")]))).status == "learned"
         assert await service.stop()
 
     asyncio.run(second(asyncio.run(first())))
 
 
 def test_the_time_is_written_with_the_rest(tmp_path, hands):
-    """So that a kill, which says no goodbye, leaves it behind too."""
+    """The time is durable without an orderly stop, so it survives a kill."""
 
     async def live() -> None:
         service = over(tmp_path, hands)
         await service.start(whole=True)
         hands.go(100.0)
         answer = await ranked(service)
-        await service.feedback.one(FeedbackRequest(answer.decision, None))
+        await service.feedback.one(FeedbackRequest(answer.decision, []))
         (kept,) = (record for (name, _), record in service.store.groups().items() if name == "clock")
         assert struct.unpack("<d", kept) == (hands.wall,)
         await service.stop()
@@ -164,7 +164,7 @@ def test_the_time_is_written_with_the_rest(tmp_path, hands):
 
 
 def test_a_clock_that_cannot_be_right_is_not_taken_from_the_store(tmp_path):
-    """Nonsense in the record must not keep the service from starting."""
+    """An absurd time in a record must not keep the service from starting."""
     store = open_store(f"sqlite:///{tmp_path}/swerve.db")
     store.commit(Batch(groups={"clock": struct.pack("<d", float("nan"))}))
     store.close()

@@ -1,4 +1,4 @@
-"""The configuration: defaults, errors with lines, where values come from, and the policy that it names."""
+"""The configuration: defaults, errors with their lines, sources of values, and the policy that it names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from swerve import BWC, UCB1, Rectangle, Testable
 from swerve.bandits import ExploreFirst
-from swerve.policies import Oracle, Patient, Swerve
+from swerve.policies import Listed, Oracle, Patient, Swerve
 from swerve.service.config.load import VARIABLES, ConfigError, all_fields, load, plan_of, policy_of, senses_of, signal_names
 from swerve.service.config.sections import KINDS, SENSES, Config, sections
 from swerve.signals import ABANDONMENT, AGE, COUNT, NEW, RAW, REFORMULATION, VOLUME, Senses
@@ -45,8 +45,10 @@ def test_without_a_file_there_are_the_defaults(write):
     assert config == Config()
     assert load(write("")) == config
     assert (config.server.host, config.server.port, config.store.url) == ("127.0.0.1", 8350, "sqlite:///swerve.db")
-    assert policy_of(config) == Patient(Swerve(), click_wait=10.0)
-    assert policy_of(load(write("[policy]\ngrace_seconds = 0"))) == Swerve()
+    assert policy_of(config) == Patient(Listed(), click_wait=10.0)
+    assert policy_of(load(write("[policy]\ngrace_seconds = 0"))) == Listed()
+    assert policy_of(load(write("[policy]\nslots = 1"))) == Patient(Swerve(), click_wait=10.0)
+    assert policy_of(load(write("[policy]\ngrace_seconds = 0\nslots = 1"))) == Swerve()
     assert senses_of(config) == Senses()
     assert config.feedback.window_seconds == 1800
 

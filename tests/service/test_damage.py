@@ -1,4 +1,4 @@
-"""Damaged pages: whose record lies there gets the given order, the others go on; a backup put in place is taken up at once."""
+"""Damaged pages: queries with a record on one get the given order, the others are served; a restored backup is used at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MANY = 40
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """A service whose rows lie in the database itself, not in its log."""
+    """A service whose rows are in the database itself, not in its log."""
     with running(tmp_path_factory.mktemp("damage")) as service:
         client = service.client()
         for number in range(MANY):
@@ -36,7 +36,7 @@ def served(tmp_path_factory):
 
 
 def page_of(service: Running, number: int) -> int:
-    """Where in the file the page with this query's record begins."""
+    """Return the offset of the page with this query's record."""
     data = service.database.read_bytes()
     at = -1
     while True:
@@ -47,7 +47,7 @@ def page_of(service: Running, number: int) -> int:
 
 
 def on_page(service: Running, start: int) -> set[int]:
-    """The queries whose records are on the page, or begin there."""
+    """Return the queries whose records are on the page or begin there."""
     page = service.database.read_bytes()[start : start + PAGE_BYTES]
     return {number for number, key in service.keys.items() if key in page}
 
@@ -64,7 +64,7 @@ def spoil(service: Running, start: int) -> None:
 
 def test_a_page_damaged_while_running_concerns_its_rows_only(served):
     client = served.client()
-    # query 3 is in memory and has a decision to answer; its neighbours on the page are in the store only
+    # query 3 is in memory and has an open decision; its neighbours on the page are only in the store
     answer = client.rank("query 3", CANDIDATES).json
     start = page_of(served, 3)
     hit = on_page(served, start)
@@ -74,7 +74,7 @@ def test_a_page_damaged_while_running_concerns_its_rows_only(served):
     assert 39 not in hit and not other["degraded"]
     said = client.feedback(answer["decision"], answer["ranking"][0])
     assert said.status == 503 and "retry-after" in said.headers
-    # nothing of that keeps the others from being served and written
+    # the other queries are served and written
     until(lambda: client.call("GET", "/readyz").status == 200)
     assert client.feedback(other["decision"], other["ranking"][0]).json == {"status": "learned"}
     for number in set(range(MANY)) - hit:
@@ -98,12 +98,12 @@ def test_a_backup_put_in_place_is_taken_up_without_a_restart(served):
     shutil.copy(served.folder / "good.db", spare)
     spare.chmod(0o600)
     os.replace(spare, served.database)
-    # the first write notices; from then on it is what the backup held, and a token of before counts once and harms nothing
+    # the first write notices; from then on the store has the backup's state, and an earlier token counts once and does no harm
     until(lambda: client.feedback(before["decision"], before["ranking"][0]).status == 200)
     assert client.feedback(before["decision"], before["ranking"][0]).status == 200
     assert sum(client.clicks("query 30").values()) == 2
-    assert sum(client.clicks("query 39").values()) == 1  # what came after the backup is not in it
-    answer = client.rank("query 3", CANDIDATES).json  # its page is whole again
+    assert sum(client.clicks("query 39").values()) == 1  # later clicks are not in the backup
+    answer = client.rank("query 3", CANDIDATES).json  # its page is intact again
     assert not answer["degraded"]
     assert client.feedback(answer["decision"], answer["ranking"][0]).json == {"status": "learned"}
     assert sum(client.clicks("query 3").values()) == 2

@@ -1,4 +1,4 @@
-"""The short way for rank and feedback: requests in one piece or many, one behind the other, are answered in order."""
+"""The short way for rank and feedback: requests in one or several pieces, and pipelined ones, are answered in order."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 import pytest
+from service.running import said_of
 
 CANDIDATES = ["a", "b", "c"]
 
@@ -23,7 +24,7 @@ def rank(query: str) -> bytes:
 
 
 def answers(connection: socket.socket, count: int) -> list[tuple[int, dict[str, str], Any]]:
-    """So many answers from one connection, in the order in which they come; all that it will send."""
+    """Return the next `count` answers of a connection, in order."""
     out = []
     reader = connection.makefile("rb")
     for _ in range(count):
@@ -45,7 +46,7 @@ def connection(served):
 
 @pytest.fixture
 def decision(client):
-    """A decision for a query that is in memory from now on."""
+    """Return a decision for a query, which is in memory from now on."""
     client.rank("door", CANDIDATES)
     return client.rank("door", CANDIDATES).json
 
@@ -69,16 +70,16 @@ def test_a_request_in_pieces(connection, decision, size):
 
 
 def test_requests_one_behind_the_other_are_answered_in_order(connection, client, decision):
-    """Feedback waits for the disk; what was sent behind it waits too, whichever way it goes."""
+    """Feedback waits for the disk, and requests behind it wait too, on the short way and on the long way."""
     tokens = [client.rank("door", CANDIDATES).json for _ in range(6)]
     sent, expected = b"", []
     for number, token in enumerate(tokens):
-        sent += message("/v1/feedback", {"decision": token["decision"], "clicked": token["ranking"][0]}, f"X-Request-Id: f{number}")
+        sent += message("/v1/feedback", said_of(token["decision"], token["ranking"][0]), f"X-Request-Id: f{number}")
         sent += message(
             "/v1/rank", {"query": f"door {number}", "candidates": CANDIDATES}, f"X-Request-Id: n{number}"
-        )  # not in memory
+        )  # the query is not in memory
         sent += message("/v1/rank", {"query": "door", "candidates": CANDIDATES}, f"X-Request-Id: r{number}")
-        sent += message("/v1/feedback", {"decision": "forged", "clicked": None}, f"X-Request-Id: x{number}")
+        sent += message("/v1/feedback", said_of("forged", None), f"X-Request-Id: x{number}")
         expected += [(f"f{number}", 200), (f"n{number}", 200), (f"r{number}", 200), (f"x{number}", 403)]
     connection.sendall(sent)
     found = answers(connection, len(expected))
@@ -101,7 +102,7 @@ def test_what_is_refused_is_refused_in_words(connection, decision):
 
 
 def test_a_caller_that_hangs_up_is_counted_all_the_same(served, client, decision):
-    """Feedback that was read counts, whether or not anybody waits for the answer; its repeat is answered."""
+    """Feedback that was read counts even if the caller has hung up; its repeat gets the same answer."""
     with socket.create_connection(("127.0.0.1", served.port), timeout=10) as gone:
-        gone.sendall(message("/v1/feedback", {"decision": decision["decision"], "clicked": decision["ranking"][0]}))
+        gone.sendall(message("/v1/feedback", said_of(decision["decision"], decision["ranking"][0])))
     assert client.feedback(decision["decision"], decision["ranking"][0]).json == {"status": "learned"}

@@ -1,4 +1,4 @@
-"""An orderly end: requests under way are answered, everything is written, and the next start sees all of it."""
+"""An orderly stop: requests under way are answered, all changes are written, and the next start sees them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from service.running import Gone, Running
 
 CANDIDATES = ["a", "b", "c"]
 WRITTEN = "stopped: everything is written"
-#: Nothing that `rank` changes is written before the end.
+#: Changes by `rank` are not written before the stop.
 CONFIG = {"store": {"flush_seconds": 60.0}, "server": {"drain_seconds": 2.0}}
 
 
@@ -26,8 +26,8 @@ def state(service: Running, names: list[str]) -> list[dict[str, object]]:
 
 
 def test_what_rank_changed_is_written_at_the_end(served):
-    """After the restart every show is there, to the last digit."""
-    names = [f"query {number}" for number in range(300)]  # more than one batch holds
+    """After the restart every count of shows is exact."""
+    names = [f"query {number}" for number in range(300)]  # more than one batch
     client = served.client()
     for name in names:
         for _ in range(2):
@@ -39,7 +39,7 @@ def test_what_rank_changed_is_written_at_the_end(served):
     assert sorted(path.name for path in served.state.iterdir()) == ["swerve.db", "swerve.db.lock", "swerve.db.secrets"]
     served.start()
     assert state(served, names) == before
-    assert sum(arm["plays"] for one in before for arm in one["arms"]) == 600
+    assert sum(arm["plays"] for one in before for arm in one["arms"]) == 3 * 600  # a page shows all three
 
 
 def test_under_load_nothing_that_was_taken_goes_unanswered(served):
@@ -54,7 +54,7 @@ def test_under_load_nothing_that_was_taken_goes_unanswered(served):
             try:
                 answer = client.rank("q", CANDIDATES).json
             except Gone as gone:
-                # between two requests a closed connection is in order; half an answer is not
+                # a connection may be closed between two requests, but not within an answer
                 if isinstance(gone.__cause__, http.client.IncompleteRead):
                     cut.append(repr(gone.__cause__))
                 return
@@ -85,14 +85,14 @@ def test_under_load_nothing_that_was_taken_goes_unanswered(served):
     assert served.said_last[-1] == WRITTEN
     assert sum(clicks.values()) > 20
     client = served.start().client()
-    for token, top in unsure:  # refused, or never read: the same token again counts once
+    for token, top in unsure:  # refused or never read: sent again, the token counts once
         assert client.feedback(token, top).status == 200
         clicks[top] += 1
     assert client.clicks("q") == dict(clicks)
 
 
 def test_a_request_under_way_is_answered(served):
-    """Its head had arrived when the signal came, its body comes after it."""
+    """The head arrives before the signal, the body after it."""
     body = b'{"query": "under way", "candidates": ["a", "b"]}'
     head = f"POST /v1/rank HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
@@ -101,7 +101,7 @@ def test_a_request_under_way_is_answered(served):
         served.child.send_signal(signal.SIGTERM)
         time.sleep(0.3)
         with pytest.raises(OSError, match="refused"):
-            socket.create_connection(("127.0.0.1", served.port), timeout=5).close()  # nobody new comes in
+            socket.create_connection(("127.0.0.1", served.port), timeout=5).close()  # no new connection is served
         connection.sendall(body)
         answer = b""
         while part := connection.recv(65536):

@@ -1,4 +1,4 @@
-"""Who sends without an end, too slowly, or from too many connections is cut off, counted and told; all others are served."""
+"""Callers that send without end, too slowly, or over too many connections are cut off, told why and counted; others are served."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def connected(served: Running) -> Iterator[socket.socket]:
 
 
 def all_of(connection: socket.socket) -> bytes:
-    """Everything until the end, which must come."""
+    """Return all bytes until the connection closes, as it must."""
     seen = b""
     with contextlib.suppress(ConnectionError):
         while piece := connection.recv(65536):
@@ -51,7 +51,7 @@ def all_of(connection: socket.socket) -> bytes:
 
 
 def pour(connection: socket.socket, piece: bytes, most: int) -> int:
-    """Send until it is cut off; how much was taken."""
+    """Send until the connection is cut off; return the bytes that were sent."""
     sent = 0
     with contextlib.suppress(OSError):
         while sent < most:
@@ -94,19 +94,19 @@ ENDLESS = {
 
 @pytest.mark.parametrize("what", ENDLESS)
 def test_no_part_of_a_request_is_without_an_end(served: Running, client: Http, what: str):
-    """Nobody has asked for a key yet: anybody can send it."""
+    """The service has not checked a key yet, so anybody can send such requests."""
     start, piece = ENDLESS[what]
     before = served.memory()
     with connected(served) as connection:
         connection.sendall(start)
         sent = pour(connection, piece, 64 << 20)
         assert client.call("GET", "/healthz").seconds < 1.0
-    assert sent < 16 << 20  # what lies between the two is in the system's buffers
+    assert sent < 16 << 20  # the difference is in the system's buffers
     assert served.memory() - before < 8 << 20
 
 
 def test_trailers_are_no_headers(served: Running):
-    """Neither a key, nor a type, nor a name."""
+    """A trailer sets neither the API key, nor the content type, nor `Host`."""
     for head, trailer, status in (
         (CHUNKED, AUTH, b"401"),
         (b"GET /v1/queries HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n", AUTH, b"401"),
@@ -114,7 +114,7 @@ def test_trailers_are_no_headers(served: Running):
         (CHUNKED.replace(b"Host: localhost\r\n", AUTH), b"Host: localhost\r\n", b"400"),
         (CHUNKED.replace(b"\r\n\r\n", b"\r\n" + AUTH + b"\r\n"), b"Host: evil\r\nOrigin: http://evil\r\n", b"200"),
     ):
-        for _ in range(2):  # the second time the query is in memory
+        for _ in range(2):  # the second request finds the query in memory
             with connected(served) as connection:
                 connection.sendall(head + CHUNK + b"0\r\n" + trailer + b"Connection: close\r\n\r\n")
                 assert connection.recv(65536).split()[1] == status, (head, trailer)
@@ -134,7 +134,7 @@ UNFINISHED = {
 
 
 def test_what_is_never_finished_is_cut_off(served: Running, client: Http):
-    """All kinds at once, each with a byte now and then; in the log, and among the metrics."""
+    """All kinds of unfinished requests at once, one with a byte now and then; log and metrics count them."""
     before = {reason: count(client, reason) for reason in ("head_seconds", "body_seconds")}
     with contextlib.ExitStack() as stack:
         open_ = {what: stack.enter_context(connected(served)) for what in UNFINISHED}
@@ -156,7 +156,7 @@ def test_what_is_never_finished_is_cut_off(served: Running, client: Http):
                     ended[what] = time.perf_counter() - started
             if "half a line" not in ended:
                 with contextlib.suppress(OSError):
-                    open_["half a line"].sendall(b"T")  # a byte now and then does not help
+                    open_["half a line"].sendall(b"T")  # a byte now and then does not extend the time
     assert ended.keys() == open_.keys()
     for what, (_, reason) in UNFINISHED.items():
         least, most = (0.9, 4.0) if reason == "head_seconds" else (1.9, 6.0)
@@ -172,7 +172,7 @@ def test_what_is_never_finished_is_cut_off(served: Running, client: Http):
 
 
 def test_idle_connections_and_answers_under_way_are_left_alone(served: Running, client: Http):
-    """Longer than any limit on a request."""
+    """Idle connections and streams outlive every limit on a request."""
     idle = served.client(KEY.text)
     assert idle.rank("q", ["a", "b"]).status == 200
     port = idle._connection.sock.getsockname()  # type: ignore[union-attr]
@@ -190,12 +190,12 @@ def test_idle_connections_and_answers_under_way_are_left_alone(served: Running, 
         assert later > 0
         assert idle.rank("q", ["a", "b"]).status == 200
         assert idle._connection.sock.getsockname() == port  # type: ignore[union-attr]
-        fresh.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")  # opened ahead of time
+        fresh.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")  # silent since it was opened
         assert fresh.recv(65536).startswith(b"HTTP/1.1 200")
 
 
 def test_answers_that_nobody_reads_are_neither_kept_nor_waited_for(served: Running, client: Http):
-    """The largest file of the page, which needs no key, asked for by many who read nothing."""
+    """Many callers request the page's largest file, which needs no key, and read nothing."""
     client.call("GET", "/page/plotly.js")
     before, cut = served.memory(), count(client, "unread_seconds")
     with contextlib.ExitStack() as stack:
@@ -211,7 +211,7 @@ def test_answers_that_nobody_reads_are_neither_kept_nor_waited_for(served: Runni
 
 
 def test_one_address_has_its_share_and_others_the_rest(served: Running, client: Http):
-    """127.0.0.2 is another address of this machine."""
+    """127.0.0.1 fills its share of the connections; 127.0.0.2, another address of this machine, is served."""
     client.call("GET", "/healthz")
     before = count(client, "address"), count(client, "connections")
     with contextlib.ExitStack() as stack:
@@ -223,7 +223,7 @@ def test_one_address_has_its_share_and_others_the_rest(served: Running, client: 
                 assert answer.startswith(b"HTTP/1.1 503") and b"limits.connections_per_address" in answer
                 refused += 1
         assert 60 <= refused <= 64
-        assert client.call("GET", "/healthz").status == 200  # it was there before
+        assert client.call("GET", "/healthz").status == 200  # this connection existed before
         others = []
         for _ in range(30):
             other = stack.enter_context(
@@ -244,7 +244,7 @@ def test_one_address_has_its_share_and_others_the_rest(served: Running, client: 
 
 @pytest.mark.slow
 def test_a_thousand_unfinished_requests_close_the_door_for_nobody(tmp_path):
-    """With the limits as they are by default but for the time: the door is open again by itself."""
+    """With default limits except for the times: new connections are accepted again without a restart."""
     with running(tmp_path, {"limits": {"head_seconds": 3.0}}) as service, contextlib.ExitStack() as stack:
         held = []
         for _ in range(1200):
@@ -276,7 +276,7 @@ UPGRADES = {
 @pytest.mark.parametrize("what", UPGRADES)
 @pytest.mark.parametrize("size", [1, 50, 10_000])
 def test_who_asks_for_another_protocol_is_answered_in_this_one(served: Running, what: str, size: int):
-    """With its body, in pieces or whole, and with the next request behind it."""
+    """The request has a body, in one or several pieces, and is followed by another request."""
     body = b"Content-Length: %d\r\n\r\n%b" % (len(ASK), ASK)
     sent = POST + AUTH + UPGRADES[what] + body
     sent += CHUNKED[:-2] + AUTH + UPGRADES[what] + b"\r\n" + CHUNK + b"0\r\n\r\n"

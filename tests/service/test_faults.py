@@ -1,6 +1,6 @@
-"""A store that is locked, full, refused by the disk, slow, moved away or removed: search goes on, and so does the service.
+"""A store that is locked, full, refused by the disk, slow, moved away or removed: search goes on, and the service recovers.
 
-Latencies are taken by a client on the same, busy machine: nine in ten within the deadline and `SLACK`.
+A client on the same, busy machine measures latencies: nine in ten must be within the deadline plus `SLACK`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
-from service.running import Answer, Http, Running, running, until
+from service.running import Answer, Http, Running, running, said_of, until
 
 from swerve.store.backup import backup
 from swerve.store.restore import restore
@@ -32,13 +32,13 @@ def served(tmp_path_factory):
     with running(
         tmp_path_factory.mktemp("faults"), {"store": {"flush_seconds": 0.1}, "server": {"deadline_ms": DEADLINE * 1e3}}, COMMAND
     ) as service:
-        service.acknowledged = {}  # what each test leaves to be found after a kill
+        service.acknowledged = {}  # clicks that each test leaves for the check after the kill
         yield service
 
 
 @pytest.fixture(autouse=True)
 def well(served):
-    """Every test begins and ends with a service that is ready."""
+    """Check that the service is ready before and after each test."""
     assert served.client().call("GET", "/readyz").status == 200
     yield
     order(served, {})
@@ -52,18 +52,18 @@ def order(service: Running, faults: dict[str, object]) -> None:
 
 
 def decided(client: Http, query: str) -> tuple[str, str]:
-    """A decision, and the candidate on top; the first one may miss its deadline on a busy machine."""
+    """Return a decision and the candidate on top. The first request may miss its deadline on a busy machine."""
     for _ in range(5):
         answer = client.rank(query, CANDIDATES).json
         if not answer["degraded"]:
             break
-        time.sleep(0.2)  # a slow load of the test before may still be under way
+        time.sleep(0.2)  # a slow load of the previous test may still be under way
     assert not answer["degraded"], answer
     return answer["decision"], answer["ranking"][0]
 
 
 def clicked(client: Http, query: str, times: int = 3) -> dict[str, int]:
-    """Acknowledged clicks for a query; how many each candidate got."""
+    """Rank and click a query; return the clicks by candidate, all of them acknowledged."""
     counts: dict[str, int] = {}
     for _ in range(times):
         token, top = decided(client, query)
@@ -73,7 +73,7 @@ def clicked(client: Http, query: str, times: int = 3) -> dict[str, int]:
 
 
 def refused(answer: Answer) -> bool:
-    """503, with what a client needs to try again."""
+    """Return whether the answer is a 503 with all that a client needs to try again."""
     assert answer.status in (200, 503), answer
     if answer.status == 503:
         assert int(answer.headers["retry-after"]) >= 0
@@ -82,13 +82,13 @@ def refused(answer: Answer) -> bool:
 
 
 def in_trouble(client: Http, name: str, reason: str) -> list[float]:
-    """Search goes on while the store is away; what each ranking took."""
+    """Check that search goes on, in time, while the store is away; return the seconds of each ranking."""
     times = []
     for number in range(60):
         answer = client.rank(name if number % 2 else f"{name} {number}", CANDIDATES)
         assert answer.status == 200
         assert answer.json == {
-            "decision": None, "ranking": CANDIDATES, "explored": False, "probability": None, "phase": None, "degraded": True
+            "decision": None, "ranking": CANDIDATES, "propensities": None, "explored": None, "phase": None, "degraded": True
         }  # fmt: skip
         times.append(answer.seconds)
     batch = client.call("POST", "/v1/rank/batch", [{"query": name, "candidates": CANDIDATES}] * 3)
@@ -106,18 +106,18 @@ def in_time(times: list[float]) -> None:
 
 
 def survives(served: Running, name: str, reason: str, fault: contextlib.AbstractContextManager[object]) -> dict[str, int]:
-    """What must hold of every fault after which the file is still there; the clicks that were acknowledged."""
+    """Check all that must hold for a fault that leaves the file in place; return the acknowledged clicks."""
     client = served.client()
     expected = clicked(client, name)
     token, top = decided(client, name)
     early, early_top = decided(client, name)
     with fault:
-        assert refused(client.feedback(token, top))  # the first to notice
+        assert refused(client.feedback(token, top))  # this request notices the fault
         assert client.rank(name, CANDIDATES).json["degraded"]
         in_trouble(client, name, reason)
         for _ in range(3):
             assert refused(client.feedback(early, early_top))
-        batch = client.call("POST", "/v1/feedback/batch", [{"decision": early, "clicked": early_top}] * 2)
+        batch = client.call("POST", "/v1/feedback/batch", [said_of(early, early_top)] * 2)
         assert refused(batch)
         assert refused(client.call("POST", f"/v1/queries/{name}/shift", {}))
     until(lambda: client.call("GET", "/readyz").status == 200)
@@ -131,7 +131,7 @@ def survives(served: Running, name: str, reason: str, fault: contextlib.Abstract
 
 @contextlib.contextmanager
 def locked(served: Running):
-    """This process holds the database."""
+    """Lock the database from this process."""
     with contextlib.closing(sqlite3.connect(served.database, isolation_level=None, timeout=5.0)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
         yield
@@ -157,7 +157,7 @@ def test_a_folder_moved_away_and_back(served):
 
 @contextlib.contextmanager
 def no_larger_files(served: Running):
-    """The system refuses to let the process write to any file, but for its first byte."""
+    """Let the system refuse all writes of the process beyond the first byte of a file."""
     assert served.child is not None
     before = resource.prlimit(served.child.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
     try:
@@ -171,7 +171,7 @@ def test_a_disk_that_refuses_to_write(served):
 
 
 def test_a_full_store(served):
-    """Rows that have their place can still be written, so it is new queries that meet it first."""
+    """Stored rows can still be written, so new queries notice first that the store is full."""
     client = served.client()
     expected = clicked(client, "full")
     token, top = decided(client, "full")
@@ -183,24 +183,24 @@ def test_a_full_store(served):
             events.append((number, answer["decision"], answer["ranking"][0]))
             if refused(client.feedback(*events[-1][1:])):
                 break
-        elif client.call("GET", "/readyz").status == 503:  # a write of its own was the first to notice
+        elif client.call("GET", "/readyz").status == 503:  # a write of the service itself noticed first
             break
     else:
-        raise AssertionError("it never was full")
+        raise AssertionError("the store was never full")
     until(lambda: client.rank("full", CANDIDATES).json["degraded"])
     in_trouble(client, "full", "full")
     assert refused(client.feedback(token, top))
     order(served, {})
     until(lambda: client.call("GET", "/readyz").status == 200)
     assert client.feedback(token, top).json == {"status": "learned"}
-    for _, number, which in events:  # all but the last were acknowledged, and count once
+    for _, number, which in events:  # all but the last were acknowledged; each counts once
         assert client.feedback(number, which).json == {"status": "learned"}
     expected[top] = expected.get(top, 0) + 1
     served.acknowledged |= {"full": expected} | {f"new {number}": {which: 1} for number, _, which in events}
 
 
 def test_a_slow_store_keeps_nobody_waiting(served):
-    """Reading takes ten deadlines: what is in memory goes on, what is not has the given order, in time."""
+    """Reading takes ten deadlines: queries in memory are decided, others get the given order, in time."""
     client = served.client()
     known = clicked(client, "slow")
     order(served, {"load": 0.2})
@@ -232,7 +232,7 @@ def test_slow_writes_delay_feedback_and_nothing_else(served):
 
 
 def test_a_folder_removed_stays_gone_until_a_backup_is_restored(served):
-    """Nothing is begun anew by itself; a backup put in place is taken up, and the secrets are written again."""
+    """The service creates no new store; it uses a restored backup, and writes the secrets file again."""
     served.acknowledged["removed"] = clicked(served.client(), "removed")
     served.kill()
     client = served.start().client()
@@ -252,7 +252,7 @@ def test_a_folder_removed_stays_gone_until_a_backup_is_restored(served):
     restore(served.folder / "copy.db", served.database, "before")
     until(lambda: client.call("GET", "/readyz").status == 200)
     assert client.clicks("removed") == expected
-    for token, top in old:  # decided before, clicked now: counted once, like those that a kill lost
+    for token, top in old:  # decided before the loss, clicked now: counted once, like shows that a kill lost
         first = client.feedback(token, top)
         assert first.status == 200 and client.feedback(token, top).json == first.json
         expected[top] = expected.get(top, 0) + 1
@@ -262,7 +262,7 @@ def test_a_folder_removed_stays_gone_until_a_backup_is_restored(served):
     late = decided(client, "removed")
     served.kill()
     client = served.start().client()
-    assert client.clicks("removed") == expected  # the secrets must have come along, or nobody finds the row
+    assert client.clicks("removed") == expected  # without the same secrets the row would not be found
     assert client.feedback(*late).status == 200
     expected[late[1]] = expected.get(late[1], 0) + 1
     for path in served.state.iterdir():
@@ -271,7 +271,7 @@ def test_a_folder_removed_stays_gone_until_a_backup_is_restored(served):
 
 
 def test_a_folder_removed_and_made_anew(tmp_path_factory):
-    """All is lost but the service, which begins nothing anew by itself: a person does, by a start over an empty folder."""
+    """The folder is lost for good: the running service creates no new store; a start on an empty folder does."""
     with running(tmp_path_factory.mktemp("removed"), {"server": {"deadline_ms": DEADLINE * 1e3}}, COMMAND) as service:
         client = service.client()
         clicked(client, "removed")
@@ -283,7 +283,7 @@ def test_a_folder_removed_and_made_anew(tmp_path_factory):
         time.sleep(1.0)
         in_trouble(client, "removed", "gone")
         assert list(service.state.iterdir()) == []
-        assert service.stop() != 0  # what was shown last is written nowhere, and it says so
+        assert service.stop() != 0  # the last shows were not written, and the exit status says so
         assert "stay unwritten" in service.stderr()
         client = service.start().client()
         assert client.query("removed").status == 404
@@ -299,7 +299,7 @@ def test_a_folder_removed_and_made_anew(tmp_path_factory):
 
 
 def test_what_was_acknowledged_during_all_of_this_is_there_after_a_kill(served):
-    assert len(served.acknowledged) > 3, "the tests before this one leave what they were told"
+    assert len(served.acknowledged) > 3, "the tests before this one must have recorded acknowledged clicks"
     served.kill()
     client = served.start().client()
     for name, expected in served.acknowledged.items():

@@ -1,4 +1,4 @@
-"""Sections as structs: what a field allows in words, and a reader that collects every mistake."""
+"""Sections as structs: descriptions of allowed values, and a reader that collects every mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first start: ready with the smallest capacity, larger ones behind it; who needs one has the given order until then."""
+"""The first start: ready with the smallest capacity; queries that need a larger one get the given order until it is compiled."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_ready_with_the_smallest_capacity_while_the_others_compile(tmp_path):
         run = service._warming.run
 
         def slowly(ready) -> None:
-            """The larger capacity takes as long as the test wants."""
+            """Delay the compilation of the larger capacity until the test allows it."""
 
             def told(arms: int) -> None:
                 if arms > 8:
@@ -52,7 +52,7 @@ def test_ready_with_the_smallest_capacity_while_the_others_compile(tmp_path):
         for answer in (large, grown):
             assert answer.degraded and answer.ranking == MANY
         assert service.metrics.degraded("starting").value == before + 2
-        assert not (await service.ranking.rank_one(read_rank(asked("small", FEW)))).degraded  # nobody was evicted for it
+        assert not (await service.ranking.rank_one(read_rank(asked("small", FEW)))).degraded  # it was not evicted
         go_on.set()
         for _ in range(2400):
             if service.ranker.rows.ready:

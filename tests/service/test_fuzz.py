@@ -1,4 +1,4 @@
-"""Whatever is sent, the service answers as its own description says, and never with a defect of its own."""
+"""Any request gets an answer that the OpenAPI document describes, and never an internal error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from service.running import Http, Running
+from service.running import Http, Running, said_of
 
 from swerve.service.http.openapi import LISTED
 from swerve.serving.tokens import Signed, Tokens
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("unharmed")
 
 
 def fuzz(address: str, cases: Any, checks: list[Any], examples: int) -> None:
-    """Send cases of one operation, and check every answer."""
+    """Send cases of one operation and check every answer."""
 
     @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(case=cases)
@@ -52,7 +52,7 @@ def fuzz(address: str, cases: Any, checks: list[Any], examples: int) -> None:
 
 
 def conforms(served: Running, mode: GenerationMode, examples: int) -> set[str]:
-    """Requests of all operations, made from the description: as it asks for, or deliberately not; the operations asked."""
+    """Send valid and deliberately invalid requests, generated from the document, to all operations; return the operations."""
     address = f"http://127.0.0.1:{served.port}"
     schema = schemathesis.openapi.from_url(f"{address}/openapi.json")
     seen = []
@@ -60,11 +60,11 @@ def conforms(served: Running, mode: GenerationMode, examples: int) -> set[str]:
         operation = found.ok()
         name = operation.definition.raw["operationId"]
         if name == "live":
-            continue  # its answer has no end: tests/dashboard/test_stream.py asks it all kinds of things
+            continue  # its answer is endless: tests/dashboard/test_stream.py covers it
         if mode is GenerationMode.NEGATIVE and name not in TAKING:
-            continue  # there is nothing to get wrong
+            continue  # has no parameters
         seen.append(name)
-        # the entries of a batch are refused one by one, inside an answer of 200
+        # entries of a batch are refused one by one, inside a 200
         wrong = mode is GenerationMode.NEGATIVE and not name.endswith("batch")
         checks = [*CHECKS, negative_data_rejection] if wrong else CHECKS
 
@@ -149,7 +149,7 @@ TEXTS = [
 
 
 def test_good_texts_of_all_kinds_are_kept_apart_and_found_again(client):
-    """Slashes, percent signs, dots, other scripts: what was ranked is found under its path."""
+    """Slashes, percent signs, dots, other scripts: a ranked query is found under its path."""
     for number, text in enumerate(TEXTS):
         answer = client.rank(text, [f"only {number}", "other"])
         assert answer.status == 200 and not answer.json["degraded"], text
@@ -170,7 +170,7 @@ def test_every_other_method_is_refused(client):
             if method == "HEAD":
                 assert answer.body == b"" and answer.status in (200, 404, 405)
             elif (method, route.name) == ("GET", "shift"):
-                assert answer.status == 404  # the state of a query that ends with /shift
+                assert answer.status == 404  # read as a query that ends with /shift
             else:
                 assert answer.status == 405, (method, path, answer)
                 assert route.method.upper() in answer.headers["allow"]
@@ -192,7 +192,7 @@ def test_json_with_a_charset_is_json(client):
 
 
 def mutations(token: str, count: int, seed: int) -> list[str]:
-    """Tokens that are nearly right."""
+    """Yield tokens that are nearly valid."""
     draw = random.Random(seed)
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     out = ["", token[:-1], f"{token}A", f"{token}=", token.swapcase(), token[::-1], f" {token}", f"{token}\n", "é" * len(token)]
@@ -208,7 +208,7 @@ def test_forged_tokens_are_refused_and_count_nothing(client):
     answer = client.rank("forged", ["a", "b"]).json
     for text in mutations(answer["decision"], 300, 1):
         assert client.feedback(text, answer["ranking"][0]).status in (403, 422), text
-    batch = [{"decision": text, "clicked": answer["ranking"][0]} for text in mutations(answer["decision"], 300, 2)]
+    batch = [said_of(text, answer["ranking"][0]) for text in mutations(answer["decision"], 300, 2)]
     lines = client.call("POST", "/v1/feedback/batch", batch)
     assert lines.status == 200 and all("error" in line for line in lines.json)
     assert client.clicks("forged") == {}
@@ -220,15 +220,15 @@ def test_forged_tokens_are_refused_and_count_nothing(client):
 def test_any_text_as_a_token(served, token, clicked):
     client = Http(served.port)
     try:
-        body = json.dumps({"decision": token, "clicked": clicked}).encode()
+        body = json.dumps(said_of(token, clicked)).encode()
         assert client.call("POST", "/v1/feedback", body).status in (400, 403, 422)
     finally:
         client.close()
 
 
 def test_tokens_of_another_service_are_refused(served, client):
-    """The same version, another key."""
+    """A token of the same version, signed with another key."""
     other = Tokens((b"another key of 32 bytes.........",), Life(1, 2, 3))
-    token = other.sign(Signed(b"q" * 16, 0, 1, 5, 9, 0, True), 1e9)
+    token = other.sign(Signed(b"q" * 16, 0, 1, 5, 9, True, seen=1, offer=1, page=(0, 3)), 1e9)
     answer = client.feedback(token, "a")
     assert (answer.status, answer.json["error"]["code"]) == (403, "forged")

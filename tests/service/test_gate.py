@@ -1,4 +1,4 @@
-"""Pages of other sites, and pages whose name was made to lead here, get nothing: by whatever way they ask."""
+"""Pages of other sites, and pages whose name was made to resolve to this machine, get nothing, on the short and the long way."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from service.running import Answer, Http, Running, running
+from service.running import Answer, Http, Running, running, said_of
 
 from swerve.dashboard import Hub, routes
 from swerve.service.config.load import Config, Policy, Server, Store
@@ -48,7 +48,7 @@ def code(answer: Answer) -> str:
 
 @pytest.fixture(autouse=True)
 def known(client: Http) -> None:
-    """The query is in memory: single requests for it take the short way."""
+    """Bring the query into memory, so that single requests for it take the short way."""
     for _ in range(2):
         assert client.rank("q", ["a", "b"]).status == 200
 
@@ -80,13 +80,13 @@ def test_no_route_answers_to_another_name(client: Http, method: str, path: str):
     "host", ["localhost", "LOCALHOST:1", "127.0.0.1:8350", "[::1]", "[0:0:0:0:0:0:0:1]:80", "swerve.example.com", "[fd00::7]:443"]
 )
 def test_the_names_of_the_service_are_good_on_any_port(client: Http, host: str):
-    for _ in range(2):  # the second time it is remembered
+    for _ in range(2):  # the second time the name is remembered
         assert client.call("POST", "/v1/rank", ASK, {"Host": host}).status == 200
 
 
 def test_a_good_name_does_not_open_the_short_way_for_another(client: Http):
     assert client.call("POST", "/v1/rank", ASK, {"Host": "localhost"}).status == 200
-    for path, body in (("/v1/rank", ASK), ("/v1/rank/batch", [ASK]), ("/v1/feedback", {"decision": "x", "clicked": None})):
+    for path, body in (("/v1/rank", ASK), ("/v1/rank/batch", [ASK]), ("/v1/feedback", said_of("x", None))):
         assert client.call("POST", path, body, {"Host": "evil.example"}).status == 421
         for headers in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
             assert client.call("POST", path, body, {"Host": "localhost", **headers}).status == 403
@@ -132,7 +132,7 @@ def test_its_own_pages_may_ask(served: Running, client: Http):
         {"Origin": f"http://{own}"},
         {"Origin": f"http://{own}", "Sec-Fetch-Site": "same-origin"},
         {"Host": "Localhost:80", "Origin": "http://localhost"},
-        # a proxy before it does TLS: only the browser knows
+        # a proxy in front terminates TLS: only the browser knows the scheme
         {"Host": "swerve.example.com", "Origin": "https://swerve.example.com", "Sec-Fetch-Site": "same-origin"},
     ):
         answer = client.call("POST", "/v1/rank", ASK, headers)
@@ -167,13 +167,13 @@ def test_a_listed_origin_may_ask_first_and_then_ask(client: Http):
 
 
 def test_without_an_origin_a_shared_answer_says_what_it_depends_on(client: Http):
-    assert "origin" in client.call("POST", "/v1/rank", ASK).headers["vary"].lower()  # the short way
+    assert "origin" in client.call("POST", "/v1/rank", ASK).headers["vary"].lower()  # on the short way
     assert "origin" in client.call("GET", "/v1/queries/q").headers["vary"].lower()
 
 
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "text/json"])
 def test_every_post_declares_json(client: Http, kind: str | None):
-    """A page of another site sends the others without asking first."""
+    """A browser sends other content types for a page of another site without a preflight."""
     for route in ROUTES:
         if route.method == "post":
             path = route.path.replace("{query}", "q")
@@ -185,7 +185,7 @@ def test_every_post_declares_json(client: Http, kind: str | None):
 
 
 def raw(client: Http, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
-    """Without a type of its own."""
+    """Send a request with these headers and no others."""
     connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=10)
     connection.request(method, path, body, headers)
     response = connection.getresponse()
@@ -205,7 +205,7 @@ def test_a_shift_needs_its_type_and_no_body(client: Http):
 
 
 def test_no_path_is_sent_elsewhere(client: Http):
-    """A redirect would name the host that the caller named."""
+    """A redirect would contain the host that the caller sent."""
     for path in ("/v1/rank/", "/healthz/", "/docs/", "//docs", "/v1/queries/q/shift/"):
         for host in ("localhost", "evil.example"):
             answer = client.call("GET", path, headers={"Host": host})
@@ -214,7 +214,7 @@ def test_no_path_is_sent_elsewhere(client: Http):
 
 
 def sent(served: Running, text: str) -> tuple[int, bytes]:
-    """What is sent as it is; the status and the answer."""
+    """Send these bytes; return the status and the answer."""
     with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
         connection.sendall(text.replace("\n", "\r\n").encode())
         response = http.client.HTTPResponse(connection)
@@ -324,7 +324,7 @@ def app(tmp_path) -> Iterator[App]:
 
 
 def test_every_route_of_the_application_is_in_the_table(app: App):
-    """A new one is guarded, and declares what it is."""
+    """A new route is guarded, and declares its content type."""
     from starlette.routing import Route
 
     table = {(route.name, route.path) for route in ROUTES}

@@ -1,12 +1,13 @@
-"""Broken and endless HTTP: refused or cut off, and nobody else notices."""
+"""Broken and endless HTTP is refused or cut off, without an effect on other callers."""
 
 from __future__ import annotations
 
 import socket
 
 import pytest
+from service.running import said_of
 
-CONFIG = {"limits": {"body_bytes": 65536}}
+CONFIG = {"limits": {"body_bytes": 65536}, "feedback": {"steady_seconds": 0.0}}
 POST = b"POST /v1/rank HTTP/1.1\r\nHost: [::1]\r\nContent-Type: application/json\r\n"
 
 pytestmark = pytest.mark.usefixtures("unharmed")
@@ -35,12 +36,12 @@ def test_broken_http_harms_nobody(served, sent):
         try:
             answer = connection.recv(65536)
         except TimeoutError:
-            answer = b""  # it waits for the rest
+            answer = b""  # the service waits for the rest
     assert not answer.startswith(b"HTTP/1.1 5"), answer
 
 
 def test_a_body_without_an_end_is_cut_off(served):
-    """Chunk after chunk: refused at the limit, and never kept in memory."""
+    """A chunked body is refused at the limit and never kept in memory."""
     before = served.memory()
     with socket.create_connection(("127.0.0.1", served.port), timeout=10) as connection:
         connection.sendall(POST + b"Transfer-Encoding: chunked\r\n\r\n")
@@ -50,7 +51,7 @@ def test_a_body_without_an_end_is_cut_off(served):
                 connection.sendall(b"10000\r\n" + b"x" * 65536 + b"\r\n")
                 sent += 65536
         except OSError:
-            pass  # it hung up
+            pass  # the service hung up
         connection.settimeout(5.0)
         try:
             answer = connection.recv(65536)
@@ -69,7 +70,7 @@ HEADS = {
 
 @pytest.mark.parametrize("what", HEADS)
 def test_a_head_without_an_end_is_cut_off(served, client, what):
-    """It comes before any key is asked for, so anybody can send it; others must not wait for it."""
+    """A head arrives before the key is checked, so anybody can send it; others must not wait for it."""
     before = served.memory()
     piece = b"".join(b"x-%d: y\r\n" % n for n in range(6000)) if what == "headers" else b"x" * 65536
     sent = 0
@@ -80,7 +81,7 @@ def test_a_head_without_an_end_is_cut_off(served, client, what):
                 connection.sendall(piece)
                 sent += len(piece)
         except OSError:
-            pass  # it hung up
+            pass  # the service hung up
         assert client.call("GET", "/healthz").seconds < 1.0
     assert sent < 8 << 20
     assert served.memory() - before < 8 << 20
@@ -103,7 +104,7 @@ def test_a_session_is_heard_once_over_http_and_again(client):
     first, second = once(), once()
     assert client.feedback(*first).json == {"status": "learned"}
     assert [client.feedback(*second).json["status"] for _ in range(3)] == ["ignored"] * 3
-    batch = client.call("POST", "/v1/feedback/batch", [{"decision": once()[0], "clicked": "only"} for _ in range(2)])
+    batch = client.call("POST", "/v1/feedback/batch", [said_of(once()[0], "only") for _ in range(2)])
     assert [entry["status"] for entry in batch.json] == ["ignored"] * 2
     state = client.query("heard").json["arms"][0]
     assert (state["plays"], state["clicks"], state["phase_plays"], state["phase_clicks"]) == (4, 4, 1, 1)

@@ -1,4 +1,4 @@
-"""kill -9 under load: no acknowledged feedback is lost and none counts twice. The ledger is here, outside the service."""
+"""kill -9 under load: no acknowledged feedback is lost and none counts twice. The test keeps its own ledger."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ CANDIDATES = [f"doc{i}" for i in range(6)]
 
 @dataclass
 class Ledger:
-    """What this side knows: clicks that were acknowledged, and feedback that may or may not have arrived."""
+    """The test's knowledge: acknowledged clicks, and feedback that may or may not have arrived."""
 
     clicks: Counter[tuple[str, str]] = field(default_factory=Counter)
-    unanswered: list[tuple[str, str, str | None, bool]] = field(default_factory=list)  # query, token, clicked, on top?
+    unanswered: list[tuple[str, str, str | None]] = field(default_factory=list)  # query, token, clicked
     answered: list[tuple[str, str | None, str]] = field(default_factory=list)  # token, clicked, status
     guard: threading.Lock = field(default_factory=threading.Lock)
 
-    def send(self, client: Http, query: str, token: str, clicked: str | None, top: bool) -> None:
+    def send(self, client: Http, query: str, token: str, clicked: str | None) -> None:
         """Send feedback; enter it as acknowledged, or as to be sent again."""
         try:
             answer = client.feedback(token, clicked)
         except Gone:
             with self.guard:
-                self.unanswered.append((query, token, clicked, top))
+                self.unanswered.append((query, token, clicked))
             raise
         with self.guard:
             if answer.status == 503:
-                self.unanswered.append((query, token, clicked, top))
+                self.unanswered.append((query, token, clicked))
                 return
             assert answer.status == 200, answer
             assert answer.json["status"] in ("learned", "late")
             self.answered.append((token, clicked, answer.json["status"]))
-            if top and clicked is not None:
+            if clicked is not None:
                 self.clicks[query, clicked] += 1
 
 
 def load(service: Running, ledger: Ledger, seed: int) -> None:
-    """Rank and click until the service is gone: some feedback twice, some kept for later, some that nothing was clicked."""
+    """Rank and click until the service is gone: some feedback twice, some later, some without a click."""
     draw = random.Random(seed)
     client = service.client()
-    kept: list[tuple[str, str, str | None, bool]] = []
+    kept: list[tuple[str, str, str | None]] = []
     try:
         while True:
             query = draw.choice(QUERIES)
@@ -56,7 +56,7 @@ def load(service: Running, ledger: Ledger, seed: int) -> None:
                 continue
             ranking, token = answer["ranking"], answer["decision"]
             clicked = draw.choice([ranking[0], ranking[0], ranking[0], ranking[1], None])
-            event = (query, token, clicked, clicked == ranking[0])
+            event = (query, token, clicked)
             if draw.random() < 0.1:
                 kept.append(event)  # sent after the kill
                 continue
@@ -72,7 +72,7 @@ def load(service: Running, ledger: Ledger, seed: int) -> None:
 
 
 def under_load(service: Running, ledger: Ledger, seconds: float, seed: int, workers: int = 4) -> None:
-    """Load from several threads, and a kill in the middle of it."""
+    """Kill the service under load from several threads."""
     failures: list[BaseException] = []
 
     def work(number: int) -> None:
@@ -92,7 +92,7 @@ def under_load(service: Running, ledger: Ledger, seconds: float, seed: int, work
 
 
 def settle(service: Running, ledger: Ledger, draw: random.Random) -> None:
-    """After a restart: send again what had no answer, and some of what had one."""
+    """Restart; send unanswered feedback again, and some of the answered feedback."""
     client = service.client()
     waiting, ledger.unanswered = ledger.unanswered, []
     for event in waiting:
@@ -100,7 +100,7 @@ def settle(service: Running, ledger: Ledger, draw: random.Random) -> None:
     assert not ledger.unanswered
     for token, clicked, status in draw.sample(ledger.answered, min(20, len(ledger.answered))):
         again = client.feedback(token, clicked)
-        assert (again.status, again.json) == (200, {"status": status})  # the first answer, kept over the kill
+        assert (again.status, again.json) == (200, {"status": status})  # the first answer has survived the kill
     counted = {(query, name): clicks for query in QUERIES for name, clicks in client.clicks(query).items()}
     assert counted == dict(ledger.clicks)
 
@@ -125,19 +125,19 @@ def test_three_kills_under_load_lose_nothing_and_count_nothing_twice(tmp_path):
 def test_twenty_kills_under_load_lose_nothing_and_count_nothing_twice(tmp_path, policy):
     with running(tmp_path, {"policy": {"spec": policy}}) as service:
         ledger = kills(service, 20, seed=2)
-    print(f"{len(ledger.answered)} feedbacks acknowledged, {sum(ledger.clicks.values())} clicks on top")
+    print(f"{len(ledger.answered)} feedbacks acknowledged, {sum(ledger.clicks.values())} clicks")
     assert sum(ledger.clicks.values()) > 1000
 
 
 @pytest.fixture(scope="module")
 def late_writer(tmp_path_factory):
-    """A service that writes what `rank` changed after a minute only: a kill loses every show that no feedback carried along."""
+    """A service that writes changes by `rank` only after a minute: a kill loses every show that was not written with feedback."""
     with running(tmp_path_factory.mktemp("late"), {"store": {"flush_seconds": 60.0}, "policy": {"arms": 16}}) as service:
         yield service
 
 
 def shown_on_top(client: Http, query: str, candidates: list[str], wanted: set[str], count: int) -> list[tuple[str, str]]:
-    """Decisions with one of `wanted` on top."""
+    """Return decisions with one of `wanted` on top."""
     found: list[tuple[str, str]] = []
     for _ in range(5000):
         answer = client.rank(query, candidates).json
@@ -149,7 +149,7 @@ def shown_on_top(client: Http, query: str, candidates: list[str], wanted: set[st
 
 
 def test_clicks_for_shows_that_a_kill_lost_are_counted_and_do_not_mislead(late_writer):
-    """More clicks than shows would be a click rate over 1: the policy must not see them."""
+    """More clicks than shows would be a click rate above 1: the policy must not see them."""
     client = late_writer.client()
     first, top = shown_on_top(client, "q", ["a", "b", "c"], {"a", "b", "c"}, 1)[0]
     assert client.feedback(first, top).json == {"status": "learned"}
@@ -158,7 +158,7 @@ def test_clicks_for_shows_that_a_kill_lost_are_counted_and_do_not_mislead(late_w
     client = late_writer.start().client()
     said = Counter(client.feedback(token, top).json["status"] for token, _ in lost)
     assert client.clicks("q") == {top: 11}
-    # what the first feedback carried along was one show and its click
+    # the first feedback wrote one show and its click
     assert said == {"late": 10}
     state = client.query("q").json
     assert all(arm["phase_clicks"] <= arm["phase_plays"] and arm["clicks"] <= arm["plays"] for arm in state["arms"])
@@ -178,7 +178,7 @@ def test_a_query_that_a_kill_lost_whole_still_gets_its_clicks(late_writer):
 
 
 def test_a_larger_record_that_a_kill_lost_still_gets_its_clicks(late_writer):
-    """The record had grown from 8 arms to 16, and only the click tells of it."""
+    """The record had grown from 8 arms to 16, and only the click's token shows it."""
     client = late_writer.client()
     few, many = [f"d{i}" for i in range(8)], [f"d{i}" for i in range(12)]
     token, top = shown_on_top(client, "grown", few, set(few), 1)[0]
@@ -193,7 +193,7 @@ def test_a_larger_record_that_a_kill_lost_still_gets_its_clicks(late_writer):
 
 
 def test_decision_numbers_are_never_given_twice(late_writer):
-    """A rolled-back row must not issue a number again: the second use would pass for a repeat of the first."""
+    """A row that was rolled back must not give a decision number again: its use would count as a repeat of the first."""
     client = late_writer.client()
     before = [client.rank("numbers", ["a"]).json["decision"] for _ in range(3)]
     assert client.feedback(before[0], "a").status == 200

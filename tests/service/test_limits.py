@@ -1,4 +1,4 @@
-"""Limits: permits for new queries, and bodies that are refused before they are kept."""
+"""Limits: permits for new queries, and bodies that are refused before they are in memory."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from swerve.serving.messages import Refused
 
 
 def asked(bucket: NewQueries, now: float, session: int = 0) -> bool:
-    """A query that nobody has asked before, by this session."""
+    """Return whether this session gets a permit for a query that was never asked."""
     return bucket.allow(os.urandom(16), session, now)
 
 
 def known(bucket: NewQueries, now: float) -> bool:
-    """A query that another session has asked before."""
+    """Return whether a permit is given for a query that another session has asked before."""
     key = os.urandom(16)
     bucket.door.several(key, int.from_bytes(key[:7], "big") + 3)
     return bucket.allow(key, 2, now)
@@ -28,7 +28,7 @@ def known(bucket: NewQueries, now: float) -> bool:
 
 @pytest.mark.parametrize(("who", "burst"), [(known, 960), (asked, 480)])
 def test_a_burst_then_the_rate(who, burst):
-    """Whoever asks alone has half of the bucket; the rate is the same."""
+    """Queries of a single session have half of the bucket, at the same rate."""
     bucket = NewQueries(960, now=0.0)
     assert sum(who(bucket, 0.0) for _ in range(2000)) == burst
     granted = [who(bucket, t / 64) for t in range(1, 60 * 64 + 1)]  # a minute, 64 tries a second: no rounding
@@ -40,7 +40,7 @@ def test_what_several_sessions_ask_has_the_other_half():
     bucket = NewQueries(100, now=0.0)
     assert sum(asked(bucket, 0.0, session=7) for _ in range(1000)) == 50
     honest = [os.urandom(16) for _ in range(60)]
-    assert not any(bucket.allow(key, session, 0.0) for key in honest for session in (8, 8))  # twice by one is not by two
+    assert not any(bucket.allow(key, session, 0.0) for key in honest for session in (8, 8))  # one session twice
     assert [bucket.allow(key, 9, 0.0) for key in honest] == [True] * 50 + [False] * 10
     assert not bucket.allow(os.urandom(16), 9, 0.0, several=True)
     assert bucket.allow(os.urandom(16), 9, 0.6, several=True)
@@ -86,7 +86,7 @@ def test_never_more_than_two_minutes_worth_in_one_minute(per_minute, gaps):
 
 
 def body(chunks: list[bytes | None], limit: int, length: bytes | None = None) -> tuple[bytes, int]:
-    """What `read_body` returns, and how many chunks it has asked for."""
+    """Return the result of `read_body`, and the number of chunks that it has requested."""
     taken = 0
 
     async def receive():

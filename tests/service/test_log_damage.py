@@ -1,4 +1,4 @@
-"""Damage to the log while the service is stopped: acknowledged clicks are never dropped without a word."""
+"""Damage to the log while the service is stopped: acknowledged clicks are never dropped silently."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def test_a_byte_that_goes_bad_after_a_kill_is_refused_and_the_log_by_hand_goes_o
         assert "commits behind the damage cannot be read" in done.stderr and "restore a backup" in done.stderr
         assert len(done.stderr.splitlines()) == 1
         assert log.read_bytes() == bytes(bad)
-        log.write_bytes(whole)  # nothing was done to it: put right, it is all there
+        log.write_bytes(whole)  # the refused start changed nothing: with the log repaired, all clicks are there
         client = service.start().client()
         assert sum(sum(client.clicks(f"query {number}").values()) for number in range(7)) == 60

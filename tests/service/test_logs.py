@@ -1,4 +1,4 @@
-"""Logs: one line each, with the request's id, without what callers send."""
+"""Logs: one line per entry, with the request's id, without data of callers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from swerve.service.logs import access, log, new_id, request_id, setup
 
 @pytest.fixture
 def written():
-    """Sets up the logs with the given fields and reads what was written; puts everything back afterwards."""
+    """A function that sets up the logs and reads the lines written; the fixture restores the logs afterwards."""
     names = ["", "swerve", "swerve.access", "uvicorn", "uvicorn.error", "uvicorn.asgi", "uvicorn.access"]
     loggers = [logging.getLogger(name) for name in names]
     before = [(one, one.level, list(one.handlers), one.propagate) for one in loggers]

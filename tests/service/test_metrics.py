@@ -1,4 +1,4 @@
-"""Metrics: what we write, Prometheus' own parser reads."""
+"""Metrics: Prometheus' own parser reads the text that the service writes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def value(metrics: Metrics, sample: str, **labels: str) -> float:
 
 def test_fresh_metrics_are_zero_named_and_explained():
     made = families(Metrics())
-    assert "swerve_decisions" in made  # the parser takes _total off the names of counters
+    assert "swerve_decisions" in made  # the parser removes _total from the names of counters
     for name, family in made.items():
         assert name.startswith("swerve_")
         assert family.documentation
@@ -49,6 +49,8 @@ def test_counts_come_back():
     metrics.store_errors("full").value += 1
     metrics.alarms("volume").value += 3
     metrics.feedback("learned").value += 1
+    metrics.clicks[2].value += 4
+    metrics.shown_again.value += 1
     metrics.commit_rows.observe(32)
     assert value(metrics, "swerve_requests_total", route="rank", status="2xx") == 2
     assert value(metrics, "swerve_requests_total", route="rank", status="5xx") == 1
@@ -58,6 +60,9 @@ def test_counts_come_back():
     assert value(metrics, "swerve_store_errors_total", kind="full") == 1
     assert value(metrics, "swerve_alarms_total", signal="volume") == 3
     assert value(metrics, "swerve_feedback_total", outcome="learned") == 1
+    assert value(metrics, "swerve_clicks_total", position="3") == 4
+    assert value(metrics, "swerve_clicks_total", position="1") == 0
+    assert value(metrics, "swerve_shown_again_total") == 1
     assert value(metrics, "swerve_commit_rows_bucket", le="32.0") == 1
     assert value(metrics, "swerve_commit_rows_bucket", le="16.0") == 0
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document: valid, complete, and of one mind with the code that checks requests."""
+"""The OpenAPI document: valid, complete, and consistent with the code that checks requests."""
 
 from __future__ import annotations
 
@@ -9,39 +9,49 @@ import jsonschema_rs
 import msgspec
 import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
+from service.test_ranking import service_at
 
-from swerve.service.config.load import ApiKey, Config, Limits, Security, Server, Signals
+from swerve.service.config.load import ApiKey, Config, Security, Server
 from swerve.service.http.openapi import EXAMPLES, LISTED, docs_page, docs_policy, document
-from swerve.service.http.schemas import read_rank
+from swerve.service.http.schemas import read_feedback, read_observe, read_rank
+from swerve.service.runtime import Service
 from swerve.serving import messages
-from swerve.serving.checks import check
+from swerve.serving.checks import MOST_EVENTS, check_events, check_feedback
 
-SMALL = Config(
-    limits=Limits(candidates=4, query_chars=10, id_chars=5, session_chars=6, batch=3), signals=Signals(numbers={"news": "count"})
-)
-TOKEN = "A" * 120
+LIMITS = {"candidates": 4, "query_chars": 10, "id_chars": 5, "session_chars": 6, "batch": 3}
+TOKEN = "A" * 132
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Service:
+    """A service with small limits, whose checks are compared with its document. It need not be started for that."""
+    folder = tmp_path_factory.mktemp("openapi") / "small"
+    return service_at(folder, [1.7e9], limits=LIMITS, signals={"numbers": {"news": "count"}})
+
+
+def accepted(act) -> bool:
+    """Whether something is not refused."""
+    try:
+        act()
+    except messages.Refused:
+        return False
+    return True
 
 
 def validator(found: dict, schema: dict) -> jsonschema_rs.Validator:
-    """A schema of the document, with the document's components to refer to."""
+    """Return a validator of a schema, with the document's components for its references."""
     return jsonschema_rs.Draft202012Validator({**schema, "components": found["components"]}, validate_formats=True)
-
-
-def request_in(body: bytes) -> messages.RankRequest:
-    """What a body asks for, its candidates read too."""
-    asked = read_rank(body)
-    return messages.RankRequest(asked.query, asked.read(), asked.signals, asked.session)
 
 
 def body_of(found: dict, path: str) -> jsonschema_rs.Validator:
     return validator(found, found["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"])
 
 
-@pytest.mark.parametrize("config", [None, SMALL, Config(server=Server(docs=False))])
-def test_the_document_is_valid_openapi(config):
-    found = json.loads(json.dumps(document(config)))
+@pytest.mark.parametrize("config", [None, "small", Config(server=Server(docs=False))])
+def test_the_document_is_valid_openapi(small, config):
+    found = json.loads(json.dumps(document(small.config if config == "small" else config)))
     assert list(OPENAPI_31_VALIDATOR.iter_errors(found)) == []
-    assert all(validator(found, schema) is not None for schema in found["components"]["schemas"].values())  # it raises on a bad one
+    assert all(validator(found, schema) is not None for schema in found["components"]["schemas"].values())  # or it raises
 
 
 def test_the_validator_would_see_a_mistake():
@@ -55,8 +65,8 @@ def test_every_route_is_there():
     listed = {(method, path) for path, methods in found["paths"].items() for method in methods}
     assert listed == {(route.method, route.path) for route in LISTED}
     assert {path for _, path in listed} == {
-        "/v1/rank", "/v1/rank/batch", "/v1/feedback", "/v1/feedback/batch", "/v1/queries", "/v1/queries/{query}",
-        "/v1/queries/{query}/shift", "/v1/live", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs",
+        "/v1/rank", "/v1/rank/batch", "/v1/feedback", "/v1/feedback/batch", "/v1/observe", "/v1/queries",
+        "/v1/queries/{query}", "/v1/queries/{query}/shift", "/v1/live", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs",
     }  # fmt: skip
     assert len({route.name for route in LISTED}) == len(LISTED)
     assert "/docs" not in document(Config(server=Server(docs=False)))["paths"]
@@ -81,11 +91,11 @@ def test_every_status_is_described():
     assert set(found["paths"]["/v1/feedback"]["post"]["responses"]) == {
         "200", "400", "401", "403", "413", "415", "421", "422", "503",
     }  # fmt: skip
-    assert "503" not in found["paths"]["/v1/rank"]["post"]["responses"]  # rank is degraded instead
+    assert "503" not in found["paths"]["/v1/rank"]["post"]["responses"]  # rank degrades instead
     assert "Retry-After" in found["components"]["responses"]["503"]["headers"]
 
 
-def test_the_examples_are_what_they_are_examples_of():
+def test_the_examples_are_what_they_are_examples_of(tmp_path):
     found = document()
     for route in LISTED:
         asked, answered = EXAMPLES.get(route.name, (None, None))
@@ -95,7 +105,7 @@ def test_the_examples_are_what_they_are_examples_of():
         if answered is not None:
             validator(found, operation["responses"]["200"]["content"]["application/json"]["schema"]).validate(answered)
         assert (asked is not None) == ("requestBody" in operation)
-    check(request_in(json.dumps(EXAMPLES["rank"][0]).encode()), Config().limits)
+    service_at(tmp_path / "s", [1.7e9]).ranking.prepare(read_rank(json.dumps(EXAMPLES["rank"][0]).encode()))
 
 
 def test_keys_are_asked_for_when_there_are_some():
@@ -134,6 +144,19 @@ RANKS = [
     (rank(candidates=[{"id": "x", "published_at": "2024-01-01"}]), False),
     (rank(candidates=[{"id": "x", "published_at": None}]), True),
     (rank(candidates=[{"id": "x", "rank": 3}]), False),
+    (rank(candidates=[{"id": "x", "score": -2.5}]), True),
+    (rank(candidates=[{"id": "x", "score": "3"}]), False),
+    (rank(slots=1), True),
+    (rank(slots=10), True),
+    (rank(slots=None), True),
+    (rank(slots=0), False),
+    (rank(slots=11), False),
+    (rank(slots=1.5), False),
+    (rank(locale="en-US", filter="x" * 10, segment="s"), True),
+    (rank(locale=""), False),
+    (rank(filter="x" * 11), False),
+    (rank(segment="a\0"), False),
+    (rank(segment=3), False),
     (rank(candidates=[3]), False),
     (rank(signals={"news": 3}), True),
     (rank(signals={"news": None}), True),
@@ -152,48 +175,98 @@ RANKS = [
 
 
 @pytest.mark.parametrize(("request_", "taken"), RANKS)
-def test_what_the_document_allows_is_what_is_taken(request_, taken):
+def test_what_the_document_allows_is_what_is_taken(small, request_, taken):
     """The two say the same, alone and in a batch."""
-    found = document(SMALL)
-    names = set(SMALL.signals.numbers)
-
-    def accepted(act) -> bool:
-        try:
-            act()
-        except messages.Refused:
-            return False
-        return True
-
+    found = document(small.config)
     text = json.dumps(request_).encode()
-    assert accepted(lambda: check(request_in(text), SMALL.limits, names)) is taken
+    assert accepted(lambda: small.ranking.prepare(read_rank(text))) is taken
     assert body_of(found, "/v1/rank").is_valid(request_) is taken
     assert body_of(found, "/v1/rank/batch").is_valid([rank(), request_]) is taken
 
 
-def test_feedback_and_batches():
-    found = document(SMALL)
+EVENTS = [
+    ({"kind": "click", "result": "a"}, True),
+    ({"kind": "click", "result": "x" * 5, "id": "e" * 5, "at": 1.7e9, "value": 1}, True),
+    ({"kind": "click", "position": 1, "at": "2024-01-01T00:00:00Z"}, True),
+    ({"kind": "click", "position": 1000, "result": None}, True),
+    ({"kind": "click", "result": "a", "position": None}, True),
+    ({"kind": "click", "result": "a", "position": 1}, False),
+    ({"kind": "click"}, False),
+    ({"kind": "click", "result": None}, False),
+    ({"kind": "click", "result": None, "position": None}, False),
+    ({"kind": "click", "result": "x" * 6}, False),
+    ({"kind": "click", "result": ""}, False),
+    ({"kind": "click", "result": "a", "id": "e" * 6}, False),
+    ({"kind": "click", "result": "a", "value": 2}, False),
+    ({"kind": "click", "position": 0}, False),
+    ({"kind": "click", "position": 1001}, False),
+    ({"kind": "click", "position": 1.5}, False),
+    ({"kind": "click", "result": "a", "at": "yesterday"}, False),
+    ({"kind": "click", "result": "a", "x": 1}, False),
+    ({"kind": "buy", "result": "a"}, False),
+    ({"result": "a"}, False),
+    ("a", False),
+]
+
+
+@pytest.mark.parametrize(("event", "taken"), EVENTS)
+def test_events_that_the_document_allows_are_those_that_are_taken(small, event, taken):
+    found, limits = document(small.config), small.config.limits
+    feedback = {"decision": TOKEN, "events": [{"kind": "click", "result": "a"}, event]}
+    text = json.dumps(feedback).encode()
+    assert accepted(lambda: check_feedback(read_feedback(text), limits)) is taken
+    assert body_of(found, "/v1/feedback").is_valid(feedback) is taken
+    assert body_of(found, "/v1/feedback/batch").is_valid([feedback]) is taken
+    observed = {"query": "storm", "shown": ["a", "b"], "events": [event]}
+    text = json.dumps(observed).encode()
+    assert accepted(lambda: check_events(read_observe(text).events, limits)) is taken
+    assert body_of(found, "/v1/observe").is_valid(observed) is taken
+
+
+SHOWN = [(["a"], True), (list("abcd"), True), (None, True), ([], False), (list("abcde"), False), (["a", "a"], False), ([""], False)]
+
+
+@pytest.mark.parametrize(("shown", "taken"), SHOWN)
+def test_what_was_shown_as_the_document_allows_it(small, shown, taken):
+    found = document(small.config)
+    feedback = {"decision": TOKEN, "events": [], "shown": shown}
+    text = json.dumps(feedback).encode()
+    assert accepted(lambda: check_feedback(read_feedback(text), small.config.limits)) is taken
+    assert body_of(found, "/v1/feedback").is_valid(feedback) is taken
+    observed = {"query": "storm", "shown": shown, "events": []}
+    text = json.dumps(observed).encode()
+    taken = taken and shown is not None  # an observed ranking must have it
+    assert accepted(lambda: small.ranking.prepare_shown(read_observe(text))) is taken
+    assert body_of(found, "/v1/observe").is_valid(observed) is taken
+
+
+def test_feedback_and_batches(small):
+    found = document(small.config)
     one, many = body_of(found, "/v1/feedback"), body_of(found, "/v1/feedback/batch")
-    assert one.is_valid({"decision": TOKEN, "clicked": None}) and one.is_valid({"decision": TOKEN, "clicked": "a"})
-    for wrong in ({"decision": TOKEN}, {"decision": "short", "clicked": None}, {"decision": TOKEN, "clicked": "x" * 6}):
+    assert one.is_valid({"decision": TOKEN, "events": []})
+    for wrong in ({"decision": TOKEN}, {"decision": "short", "events": []}, {"decision": TOKEN, "clicked": None}):
         assert not one.is_valid(wrong)
-    assert many.is_valid([{"decision": TOKEN, "clicked": None}] * 3) and not many.is_valid(
-        [{"decision": TOKEN, "clicked": None}] * 4
-    )
+    click = {"kind": "click", "position": 1}
+    assert one.is_valid({"decision": TOKEN, "events": [click] * MOST_EVENTS})
+    assert not one.is_valid({"decision": TOKEN, "events": [click] * (MOST_EVENTS + 1)})
+    assert many.is_valid([{"decision": TOKEN, "events": []}] * 3) and not many.is_valid([{"decision": TOKEN, "events": []}] * 4)
 
 
 def test_answers_are_as_described():
     found = document()
     arm = messages.ArmState("a", 10, 3, 4, 1, 1e9, 1.1e9)
     state = messages.QueryState(
-        None, 3, 4, 10, 1e9, 1.1e9, False, {"age": None}, [arm], [messages.Alarm(1e9, "operator", None, "none", 2)]
+        None, None, 3, 4, 10, 1e9, 1.1e9, False, {"age": None}, [arm], [messages.Alarm(1e9, "operator", None, "none", 2)]
     )
-    summary = messages.QuerySummary("00", None, 3, 1, 1e9, None, False)
+    summary = messages.QuerySummary("00", "storm", messages.Parts(locale="de"), 3, 1, 1e9, None, False)
     for answer in (
         state,
         messages.QueryList("traffic", [summary]),
         messages.ShiftResponse(3),
-        messages.RankResponse(None, ["a"], False, None, None, True),
+        messages.RankResponse(None, ["a"], None, None, None, True),
+        messages.RankResponse(TOKEN, ["b", "a"], [0.25, 0.25], 1, 3, False),
         messages.FeedbackResponse("late"),
+        messages.ObserveResponse("learned", TOKEN),
         messages.Problem(messages.Error("empty", "query is empty")),
         messages.Health("starting", "compiling"),
     ):

@@ -1,4 +1,4 @@
-"""The docs page in a real browser, under the policy that is sent with it: it shows, it tries, it fits, in light and dark."""
+"""The docs page in a real browser, under its content security policy: it lists, sends requests, and fits, in light and dark."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from swerve.service.http.openapi import EXAMPLES, LISTED, docs_page, docs_policy
 
 OPEN_ALL = "document.querySelectorAll('details').forEach(d => d.open = true)"
 WIDTHS = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
-#: Names in tables that are cut in the middle: taller than one line.
+#: Names in tables that are broken across lines.
 BROKEN = "[...document.querySelectorAll('td:first-child code')].filter(c => c.getClientRects().length > 1).map(c => c.textContent)"
 COLOURS = """[document.body, document.querySelector('.soft'), document.querySelector('.get'), document.querySelector('.post')].map(
     node => [getComputedStyle(node).color, getComputedStyle(node.closest('details') || document.body).backgroundColor])"""
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves the page and its document; `rank` says what it was asked, the query's state is refused with markup in the message."""
+    """Serves the page and its document. `rank` echoes its request; the query's state is refused with markup in the message."""
 
     def do_GET(self):
         if self.path == "/docs":
@@ -44,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *words):
-        """Nothing: tests are quiet."""
+        """Log nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def server():
 
 @pytest.fixture
 def opened(browser, server):
-    """A function that opens the page; when the test is over, nothing must have gone wrong in it, or left its server."""
+    """A function that opens the page. After the test, the page must have had no error and no request to another server."""
     pages, troubles, asked = [], [], []
 
     def open_at(width=1000, scheme="light"):
@@ -102,18 +102,18 @@ def test_what_the_service_says_is_shown_and_not_run(opened, server):
     page = opened()
     state = page.locator("#routes details", has=page.get_by_text("/v1/queries/{query}", exact=True))
     state.locator("summary").click()
-    state.locator("input").fill("a/b c")
+    state.locator("input").first.fill("a/b c")
     state.locator("button").click()
     state.locator("pre").wait_for(timeout=5000)
     assert "<img src=x" in state.locator("pre").text_content()
     assert "404" in state.locator(".bad").text_content()
-    assert server.asked[-1][0] == "/v1/queries/a%2Fb%20c"
+    assert server.asked[-1][0] == "/v1/queries/a%2Fb%20c"  # the parts of its key are left out where they are empty
     assert page.locator("img").count() == 0
     assert page.title() == "Swerve: the service"
 
 
 def contrast(colours):
-    """The ratio of luminances of two `rgb(…)` colours, as the accessibility guidelines define it."""
+    """Return the contrast ratio of two `rgb(…)` colours, as the accessibility guidelines define it."""
 
     def luminance(colour):
         parts = [int(part) / 255 for part in colour.removeprefix("rgb(").rstrip(")").split(",")]

@@ -1,4 +1,4 @@
-"""One process owns a store: a second one is told so, and the first goes on."""
+"""One process owns a store: a second one is refused with the reason, and the first goes on."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def test_a_second_process_on_the_same_database_is_refused_and_the_first_goes_on(
     command = [sys.executable, "-m", "swerve", "serve", "--config", str(served.file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": SRC})
     assert done.returncode == 2
-    assert done.stdout == ""  # it never said that it listens
+    assert done.stdout == ""  # it never listened
     lines = done.stderr.splitlines()
     assert len(lines) == 1
     assert str(served.database) in lines[0]
     assert f"is in use by process {served.child.pid} since" in lines[0]
-    client = served.client()  # a connection that was quiet for long may have been closed
+    client = served.client()  # the old connection may have been closed as idle
     assert client.feedback(answer["decision"], answer["ranking"][0]).json == {"status": "learned"}
     assert not client.rank("q", ["a", "b"]).json["degraded"]
 

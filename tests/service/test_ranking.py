@@ -1,4 +1,4 @@
-"""A batch gives what its requests would have got one after the other, whatever way each of them takes."""
+"""A batch gets the answers that its requests would get one by one, on the short and the long way."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from swerve.service.ranking import TOGETHER
 from swerve.service.runtime import Service
 from swerve.service.secrets import Secrets
 from swerve.service.turns import Turns
-from swerve.serving.messages import Asked, RankRequest, RankResponse, Refused, encode
+from swerve.serving.messages import Asked, RankResponse, Refused, encode
 from swerve.serving.recording import Recorder
+from swerve.serving.requests import Prepared
 from swerve.store import open_store
 
 OFFERS = [[f"doc-{number}" for number in range(start, start + count)] for start, count in ((0, 3), (0, 5), (2, 7), (4, 10))]
@@ -33,7 +34,7 @@ def service_at(folder: Path, now: list[float], **more: dict[str, Any]) -> Servic
         "policy": {"spec": "ts", "arms": 16, "seed": 3},
         "store": {"url": f"sqlite:///{folder}/s.db"},
         "signals": SMALL["signals"],
-        "server": {"deadline_ms": 5000.0},  # a busy machine must not make a difference
+        "server": {"deadline_ms": 5000.0},  # so that a busy machine makes no difference
         **more,
     }
     config = resolve(Document("test", tables, {}))
@@ -46,7 +47,7 @@ def service_at(folder: Path, now: list[float], **more: dict[str, Any]) -> Servic
 
 
 def requests(rng: random.Random, count: int) -> list[dict[str, Any]]:
-    """Queries that repeat, mostly with the candidates they had before, sessions that go on to other queries, a few bad ones."""
+    """Return requests: repeated queries, mostly with the same candidates, sessions with several queries, and a few invalid ones."""
     out = []
     for _ in range(count):
         number = rng.randrange(6)
@@ -63,10 +64,10 @@ def requests(rng: random.Random, count: int) -> list[dict[str, Any]]:
 
 
 async def both_ways(folder: Path, rounds: int, size: int, **more: dict[str, Any]) -> tuple[Service, Service, int]:
-    """The same requests singly to one service, in batches to another; how many batches took the short way of the protocol."""
+    """Send the same requests singly to one service and in batches to another; return how many batches took the short way."""
     now = [1.7e9]
     singly, together = service_at(folder / "one", now, **more), service_at(folder / "many", now, **more)
-    together.ranker.life = together.tokens.life = singly.ranker.life  # tokens tell stores apart
+    together.ranker.life = together.tokens.life = singly.ranker.life  # tokens contain the store's life
     await singly.start(whole=True)
     await together.start(whole=True)
     rng, quick = random.Random(1), 0
@@ -95,7 +96,7 @@ async def both_ways(folder: Path, rounds: int, size: int, **more: dict[str, Any]
 def test_a_batch_is_its_requests_one_after_the_other(tmp_path: Path):
     async def play() -> None:
         singly, together, quick = await both_ways(tmp_path, rounds=150, size=12)
-        assert 15 < quick < 135  # some batches were plain from end to end, some were not
+        assert 15 < quick < 135  # some batches took the short way, some did not
         for key, place in singly.ranker.rows.places.items():
             other = together.ranker.rows.places[key]
             assert place.record.tobytes() == other.record.tobytes()
@@ -120,7 +121,7 @@ def test_an_empty_batch_is_answered_with_nothing(tmp_path: Path):
 
 
 def test_who_looks_on_is_told_and_what_is_recorded_is_all_of_it(tmp_path: Path):
-    """Who looks on is told of each ranking of a batch; a recording holds all of them."""
+    """An observer is called with each ranking of a batch; a recording contains all of them."""
 
     async def play() -> None:
         service = service_at(tmp_path / "one", [1.7e9], log={"record": str(tmp_path / "requests.jsonl")})
@@ -143,17 +144,17 @@ def asked(query: str, candidates: list[str]) -> Asked:
 
 
 def test_new_candidates_of_several_requests_are_not_read_in_one_turn(tmp_path: Path):
-    """The short way answers one request of any kind, and batches of requests that repeat the candidates of the one before."""
+    """The short way takes any single request, and batches whose requests repeat the candidates of the previous request."""
 
     async def play() -> None:
         service = service_at(tmp_path / "one", [1.7e9])
         await service.start(whole=True)
         known, other = [asked(f"q{number}", OFFERS[1]) for number in range(3)], asked("q0", OFFERS[2])
-        assert service.ranking.at_once(known) is None  # their rows are not in memory
+        assert service.ranking.at_once(known) is None  # rows that are not in memory
         await service.ranking.rank(known)
         hits, made = service.metrics.cache_hits.value, service.metrics.decisions.value
         assert service.ranking.at_once([*known, other]) is None
-        assert (service.metrics.cache_hits.value, service.metrics.decisions.value) == (hits, made)  # nothing was done
+        assert (service.metrics.cache_hits.value, service.metrics.decisions.value) == (hits, made)  # nothing has changed
         assert len(service.ranking.at_once(known) or ()) == 3
         assert len(service.ranking.at_once([other]) or ()) == 1
         assert service.metrics.decisions.value == made + 4
@@ -163,7 +164,7 @@ def test_new_candidates_of_several_requests_are_not_read_in_one_turn(tmp_path: P
 
 
 def test_a_defect_gives_the_given_order_to_who_has_no_answer_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Of the loader, and of a recording whose disk is full; and each answer is counted as what it is."""
+    """Defects of the loader, and of a recording whose disk is full; metrics count each answer correctly."""
 
     async def play() -> None:
         service = service_at(tmp_path / "one", [1.7e9], log={"record": str(tmp_path / "requests.jsonl")})
@@ -172,8 +173,8 @@ def test_a_defect_gives_the_given_order_to_who_has_no_answer_yet(tmp_path: Path,
         await service.ranking.rank(three)
         before, recorded = service.metrics.decisions.value, Recorder.ranked
 
-        def full(self: Recorder, request: RankRequest, decided: Any, now: float) -> None:
-            if request.query == "q1":
+        def full(self: Recorder, request: Prepared, decided: Any, now: float) -> None:
+            if request.text == "q1":
                 raise OSError("no space left on device")
             recorded(self, request, decided, now)
 
@@ -205,7 +206,7 @@ def test_a_defect_gives_the_given_order_to_who_has_no_answer_yet(tmp_path: Path,
 
 
 def test_what_is_decided_in_one_go_is_bounded_by_the_candidates_that_may_be_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A row whose candidates are all replaced takes a millisecond and more: a few of them in one go would hold the event loop."""
+    """Replacing all candidates of a row takes more than a millisecond: several such rows in one turn would hold the event loop."""
 
     async def play() -> None:
         service = service_at(tmp_path / "one", [1.7e9])
@@ -229,7 +230,7 @@ def test_what_is_decided_in_one_go_is_bounded_by_the_candidates_that_may_be_new(
 
 
 def test_rows_of_a_batch_do_not_make_room_for_each_other(tmp_path: Path):
-    """Those in memory that it asks for stay while the others are taken up, however long ago they were asked."""
+    """Rows of a batch that are in memory stay while the others are loaded, however old they are."""
 
     async def play() -> None:
         now = [1.7e9]
@@ -239,15 +240,15 @@ def test_rows_of_a_batch_do_not_make_room_for_each_other(tmp_path: Path):
         old = asked("old", ["a", "b"])
         await service.ranking.rank_one(old)
         number = 0
-        while service.ranker.rows.used < 195_000:  # memory fills, and "old" is the one that goes next
+        while service.ranker.rows.used < 195_000:  # memory fills, and "old" is the next row to leave
             await service.ranking.rank_one(asked(f"q{number}", ["a", "b"]))
             number += 1
-        now[0] += 60.0  # what was asked is to be written
+        now[0] += 60.0  # so that the rows are written
         while service.ranker.unwritten or any(place.dirty or place.pinned for place in service.ranker.rows):
             await asyncio.sleep(0.01)
         answers = await service.ranking.rank([*(asked(f"new {n}", ["a", "b"]) for n in range(10)), old])
         assert [answer.degraded for answer in answers] == [False] * 11  # type: ignore[union-attr]
-        assert service.metrics.cache_misses.value == number + 11  # "old" was there
+        assert service.metrics.cache_misses.value == number + 11  # "old" was in memory
         assert await service.stop()
 
     asyncio.run(play())

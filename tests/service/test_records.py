@@ -1,10 +1,10 @@
-"""Clicks end in the record of their own query: rows that leave memory while somebody waits for them, whole batches of them."""
+"""A click goes into the record of its own query, even if rows leave memory while requests wait for them."""
 
 from __future__ import annotations
 
 import asyncio
 
-from service.running import Http, running
+from service.running import Http, running, said_of
 from serving.scripted import ranker
 
 from swerve.service.loader import Loader, Wish
@@ -12,12 +12,12 @@ from swerve.service.metrics import Metrics
 
 
 def candidates(query: str) -> list[str]:
-    """Results that tell which query they belong to."""
+    """Return candidates whose ids contain their query."""
     return [f"{query}/{number}" for number in range(3)]
 
 
 def shown(client: Http, queries: list[str]) -> dict[str, tuple[str, str]]:
-    """A decision for each query, and what was on top."""
+    """Return a decision and the top candidate for each query."""
     out = {}
     for start in range(0, len(queries), 50):
         some = queries[start : start + 50]
@@ -29,11 +29,11 @@ def shown(client: Http, queries: list[str]) -> dict[str, tuple[str, str]]:
 
 
 def clicked(client: Http, decisions: dict[str, tuple[str, str]]) -> dict[str, str]:
-    """Send a click on the top of each, in batches of 500, until all are acknowledged; what became of each."""
+    """Click the top of each decision, in batches of 500, until all are acknowledged; return the statuses."""
     left, said = dict(decisions), {}
     for _ in range(200):
         some = dict(list(left.items())[:500])
-        body = [{"decision": token, "clicked": top} for token, top in some.values()]
+        body = [said_of(token, top) for token, top in some.values()]
         answer = client.call("POST", "/v1/feedback/batch", body)
         if answer.status == 200:
             for query, entry in zip(some, answer.json, strict=True):
@@ -51,26 +51,26 @@ def check_clicks(client: Http, decisions: dict[str, tuple[str, str]], times: int
 
 
 def test_a_batch_of_clicks_for_rows_that_are_not_in_memory_finds_each_its_record(tmp_path):
-    """Memory holds some five hundred queries: taking up a batch of others pushes out those that were taken up before."""
+    """Memory holds about five hundred queries: loading a batch of others evicts the rows loaded before."""
     queries = [f"query {number}" for number in range(2000)]
     with running(tmp_path, {"store": {"cache_mb": 1, "flush_seconds": 0.1}, "limits": {"batch": 1000}}) as service:
         client = service.client()
         decisions = shown(client, queries)
-        while len(decisions) < len(queries):  # memory was full of rows that were not written
+        while len(decisions) < len(queries):  # memory was full of unwritten rows
             decisions |= shown(client, [query for query in queries if query not in decisions])
         said = clicked(client, decisions)
         assert set(said.values()) == {"learned"}
         check_clicks(client, decisions, 1)
-        service.kill()  # and durable so
+        service.kill()  # the clicks must be durable
         client = service.start().client()
         check_clicks(client, decisions, 1)
-        # a batch that comes while memory is full of rows that are not written is turned away, and sent again
+        # a batch that finds memory full of unwritten rows is refused, and sent again
         defects = [line for line in service.stderr().splitlines() if '"level":"error"' in line and '"status":503' not in line]
         assert not defects, defects[-5:]
 
 
 def test_shifts_and_explanations_are_about_the_query_that_was_named(tmp_path):
-    """Many at once, from many connections, for rows that are not in memory."""
+    """Many concurrent requests for rows that are not in memory."""
     queries = [f"query {number}" for number in range(1200)]
     with running(tmp_path, {"store": {"cache_mb": 1, "flush_seconds": 0.1}}) as service:
         client = service.client()
@@ -106,7 +106,7 @@ def test_shifts_and_explanations_are_about_the_query_that_was_named(tmp_path):
 
 
 def test_who_waits_holds_its_row_until_it_has_had_its_turn():
-    """Rows are taken up many at a time; one that somebody waits for must not make room for the next."""
+    """Rows are loaded many at a time; a row that a request waits for must not be evicted for the next one."""
     made = ranker(budget=40_000)
 
     class Empty:
@@ -138,7 +138,7 @@ def test_who_waits_holds_its_row_until_it_has_had_its_turn():
 
     kept, refused = asyncio.run(play())
     assert kept + refused == 60
-    assert 5 <= kept < 60, "memory must be full for this to show anything"
+    assert 5 <= kept < 60, "memory must be full for this test to be meaningful"
 
 
 def test_who_gives_up_waiting_leaves_no_row_held():

@@ -22,7 +22,7 @@ def replay_of(path, key: bytes) -> Replay:
 
 
 def traffic(service: Running, requests: int, seed: int) -> None:
-    """Requests of all kinds: batches, sessions, dates, new candidates, late and repeated feedback, an operator's word."""
+    """Send requests of all kinds: batches, sessions, dates, new candidates, late and repeated feedback, an operator's shift."""
     rng = random.Random(seed)
     http, waiting = service.client(), []
     for t in range(requests):
@@ -55,7 +55,7 @@ def test_a_replay_gives_the_same_rankings_and_bytes(tmp_path: Path, seed: int | 
     with running(tmp_path, changes) as service:
         traffic(service, 250, seed=1)
         assert service.stop() == 0
-        service.start()  # the recording goes on over a restart
+        service.start()  # the recording continues after a restart
         traffic(service, 100, seed=2)
         assert service.stop() == 0
     assert recording.stat().st_mode & 0o777 == 0o600
@@ -69,7 +69,7 @@ def test_a_replay_gives_the_same_rankings_and_bytes(tmp_path: Path, seed: int | 
         for place in replay.ranker.rows:
             row = store.load([place.key])[0]
             assert layouts.view(row).tobytes() == place.record.tobytes()
-        # without the secrets the streams are others, unless there is a seed
+        # without the secrets the random streams differ, unless a seed is given
         strangers = replay_of(recording, b"x" * 32).run()
         assert (strangers.same == strangers.requests) is (seed is not None)
     finally:

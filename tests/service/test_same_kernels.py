@@ -1,4 +1,4 @@
-"""The service decides as the simulation does: the paper's traffic over HTTP, without delay, ends in the same state to the byte."""
+"""The service decides as the simulation does: the paper's traffic over HTTP, without delay, gives the same state, byte for byte."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ FEATURES = 3
 
 
 def config(spec: str) -> dict[str, dict[str, Any]]:
+    slots = 1 if spec == "swerve" else 10  # on whole pages `swerve` is another policy
     return {
-        "policy": {"spec": spec, "seed": 11, "grace_seconds": 0.0, "arms": 8, "probability_draws": 2},
+        "policy": {"spec": spec, "seed": 11, "grace_seconds": 0.0, "arms": 8, "slots": slots, "propensity_draws": 2},
         "signals": {"use": [], "numbers": {f"x{j}": "raw" for j in range(FEATURES)}},
     }
 
 
 def played_over_http(service: Running, instance: Any) -> None:
-    """The instance's rounds: its contexts as the caller's signals, its clicks as feedback that comes at once."""
+    """Play the instance's rounds: contexts as the caller's signals, clicks as immediate feedback."""
     env, facts, places = pack(instance.spec)[0], instance.scene[0], instance.cursors.copy()
     x = np.zeros(instance.features)
     http = service.client()
@@ -43,7 +44,7 @@ def played_over_http(service: Running, instance: Any) -> None:
         told = advance(env, facts, instance.segments, place)
         context(env, facts, place, told, x)
         signals = {f"x{j}": None if np.isnan(x[j]) else float(x[j]) for j in range(FEATURES)}
-        if number % 2:  # a number that is missing is null, or is left out
+        if number % 2:  # a missing number is null or left out
             signals = {name: value for name, value in signals.items() if value is not None}
         answer = http.rank(str(query), arms, signals=signals).json
         assert not answer["degraded"]
@@ -52,7 +53,7 @@ def played_over_http(service: Running, instance: Any) -> None:
 
 
 def stored(service: Running) -> tuple[Ranker, Layouts, Any]:
-    """The store of a service that has stopped, and a ranker to read it with."""
+    """Open the store of a stopped service, and a ranker that reads it."""
     chosen = load(service.file)
     store = open_store(chosen.store.url)
     ranker = Ranker(settings_of(chosen), load_secrets(service.database.with_name("swerve.db.secrets")).query_key)
@@ -72,7 +73,7 @@ def check_same(folder: Path, spec: str, traffic: Traffic | Shifts) -> None:
             row = store.load([ranker.key_of(str(query))])[0]
             ours, theirs = layouts.view(row)["policy"], simulated.fleet.table[query]
             for name in theirs.dtype.names:
-                if name not in ("ripe", "opened", "kept"):  # times: the service's are the clock's
+                if name not in ("ripe", "opened", "kept"):  # times: the service takes them from its clock
                     assert ours[name].tobytes() == theirs[name].tobytes(), (query, name)
         ranker.share(shared_of(store))
         assert ranker.pools[0].tobytes() == simulated.fleet.pools[0].tobytes()
@@ -86,7 +87,7 @@ def test_bwc_over_http_is_bwc_in_the_simulation(tmp_path):
 
 
 def test_missing_numbers_over_http_are_missing_features(tmp_path):
-    """Null and left out are NaN: the state ends in the bytes of a simulation whose contexts have holes."""
+    """Null and omitted numbers are NaN: the state has the bytes of a simulation with missing features."""
     traffic = Shifts(
         queries=2, impressions=1400, shifting_share=1.0, events_high=3, features=FEATURES, missing_share=0.3, spurious_share=0.01
     )

@@ -1,4 +1,4 @@
-"""Bodies: what is decoded, what is refused and with which words."""
+"""Bodies: decoding, and refusals with their messages."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from swerve.service.http.bodies import feedbacks_in, ranks_in
 from swerve.service.http.schemas import read_feedback, read_list, read_rank, read_shift
 from swerve.service.http.schemas import read_ranks as read_ranks_together
 from swerve.service.turns import Turns
-from swerve.serving.checks import check
-from swerve.serving.messages import Asked, FeedbackRequest, ListRequest, RankRequest, Refused, ids_of, newest_of
+from swerve.serving.checks import check_candidates, check_query, check_session, check_signals
+from swerve.serving.messages import Asked, Event, FeedbackRequest, ListRequest, RankRequest, Refused, ids_of, newest_of
 
 INSTANT = (
     "a finite number from -62135596800 to 253402300799 (Unix seconds) or a date and time (RFC 3339, with an offset or Z), or null"
 )
-ENTRY = "a string or an object with the fields id, published_at"
+ENTRY = "a string or an object with the fields id, published_at, score"
+RANK = "query, candidates, slots, signals, session, locale, filter, segment"
+EVENT = "an object with the fields kind, result, position, id, at, value"
+CLICK = b'{"kind":"click","result":"a"}'
 
 
 def read_ranks(text: bytes) -> list[Asked | Refused]:
@@ -33,9 +36,10 @@ def read_feedbacks(text: bytes) -> list[FeedbackRequest | Refused]:
 
 
 def read_request(text: bytes) -> RankRequest:
-    """A body, its candidates read too."""
+    """Decode a body and its candidates."""
     asked = read_rank(text)
-    return RankRequest(asked.query, asked.read(), asked.signals, asked.session)
+    parts = {"locale": asked.locale, "filter": asked.filter, "segment": asked.segment}
+    return RankRequest(asked.query, asked.read(), asked.slots, asked.signals, asked.session, **parts)
 
 
 def body(**changes) -> bytes:
@@ -43,7 +47,7 @@ def body(**changes) -> bytes:
 
 
 def status_of(act, *arguments):
-    """What it gives, or the status it is refused with."""
+    """Return the result, or the status of the refusal."""
     try:
         return act(*arguments)
     except Refused as trouble:
@@ -57,20 +61,27 @@ def test_a_full_request():
     assert newest_of(request.candidates) == 1704067200.0
     assert request.signals == {"news": 3.0}
     assert read_request(body(signals={"news": None})).signals == {"news": None}
-    check(request, LIMITS)
-    check(request, LIMITS, {"news"})
+    check_query(request.query, LIMITS)
+    check_candidates(request.candidates, LIMITS)
+    check_session(request.session, LIMITS)
+    check_signals(request.signals, {"news"})
+    request = read_request(body(candidates=["a", {"id": "b", "score": 1}], slots=3, locale="de", filter="f", segment="s"))
+    assert request.candidates[1].score == 1.0 and request.slots == 3
+    assert (request.locale, request.filter, request.segment) == ("de", "f", "s")
 
 
 def test_without_dates_there_is_no_newest_one():
     request = read_request(body())
     assert math.isnan(newest_of(request.candidates))
-    assert request.signals is None and request.session is None
+    assert request.signals is None and request.session is None and request.slots is None
 
 
-def test_clicked_must_be_there_and_may_be_null():
-    assert read_feedback(b'{"decision":"d","clicked":null}') == FeedbackRequest("d", None)
-    assert read_feedback(b'{"decision":"d","clicked":"a"}') == FeedbackRequest("d", "a")
-    assert "clicked" in refused(read_feedback, b'{"decision":"d"}').message
+def test_events_must_be_there_and_may_be_none():
+    assert read_feedback(b'{"decision":"d","events":[]}') == FeedbackRequest("d", [])
+    assert read_feedback(b'{"decision":"d","events":[' + CLICK + b"]}") == FeedbackRequest("d", [Event("click", "a")])
+    full = b'{"decision":"d","events":[{"kind":"click","position":3,"id":"e","at":1.7e9,"value":1}],"shown":["b","a"]}'
+    assert read_feedback(full) == FeedbackRequest("d", [Event("click", None, 3, "e", 1.7e9, 1.0)], ["b", "a"])
+    assert "events" in refused(read_feedback, b'{"decision":"d"}').message
 
 
 @pytest.mark.parametrize(
@@ -94,7 +105,7 @@ def test_what_is_not_json_is_400_alone_and_in_a_batch(text):
     assert refused(read_request, text).status == 400
     if text:
         assert refused(read_ranks, b"[" + text + b"]").status == 400
-        # after an entry of another shape the rest is read one by one: refused as a whole, or that entry
+        # after an entry of another shape the rest is decoded one by one: the body is refused, or that entry is
         outcome = status_of(read_ranks, b"[{}," + text + b"]")
         assert outcome == 400 or [entry.status for entry in outcome] == [422, 400]
 
@@ -119,7 +130,8 @@ def test_deep_nesting_is_refused():
         (
             {"candidates": [{"id": "a", "published": 3}]},
             "candidates[0].published",
-            "candidates[0].published is not a known field; the known ones are id, published_at; did you mean 'published_at'?",
+            "candidates[0].published is not a known field; "
+            "the known ones are id, published_at, score; did you mean 'published_at'?",
         ),
         (
             {"candidates": [{"id": "a", "published_at": 1.7e12}]},
@@ -138,11 +150,14 @@ def test_deep_nesting_is_refused():
             "signals",
             "signals is a list; it must be an object in which each value is a finite number or null, or null",
         ),
+        ({"slots": 0}, "slots", "slots is 0; it must be a whole number from 1 to 10, or null"),
+        ({"slots": 2.5}, "slots", "slots is 2.5; it must be a whole number from 1 to 10, or null"),
+        ({"filter": 3}, "filter", "filter is 3; it must be a string, or null"),
         ({"query": "x", "session": {}}, "session", "session is an object; it must be a string, or null"),
         (
             {"sesion": "s"},
             "sesion",
-            "sesion is not a known field; the known ones are query, candidates, signals, session; did you mean 'session'?",
+            f"sesion is not a known field; the known ones are {RANK}; did you mean 'session'?",
         ),
     ],
 )
@@ -156,9 +171,27 @@ def test_another_shape_is_422_with_the_field_what_was_sent_and_what_is_allowed(c
     [
         (read_request, b'{"query":"a"}', "candidates", f"candidates is missing; it must be a list in which each entry is {ENTRY}"),
         (read_request, b'{"candidates":["a"]}', "query", "query is missing; it must be a string"),
-        (read_request, b"3", None, "the body is 3; it must be an object with the fields query, candidates, signals, session"),
-        (read_feedback, b'{"decision":"d"}', "clicked", "clicked is missing; it must be a string, or null"),
-        (read_feedback, b'{"decision":3,"clicked":null}', "decision", "decision is 3; it must be a string"),
+        (read_request, b"3", None, f"the body is 3; it must be an object with the fields {RANK}"),
+        (read_feedback, b'{"decision":"d"}', "events", f"events is missing; it must be a list in which each entry is {EVENT}"),
+        (read_feedback, b'{"decision":3,"events":[]}', "decision", "decision is 3; it must be a string"),
+        (
+            read_feedback,
+            b'{"decision":"d","events":[' + CLICK + b',{"kind":"buy"}]}',
+            "events[1].kind",
+            'events[1].kind is "buy"; it must be click',
+        ),
+        (
+            read_feedback,
+            b'{"decision":"d","events":[{"kind":"click","position":0}]}',
+            "events[0].position",
+            "events[0].position is 0; it must be a whole number from 1 to 1000, or null",
+        ),
+        (
+            read_feedback,
+            b'{"decision":"d","events":[],"clicked":"a"}',
+            "clicked",
+            "clicked is not a known field; the known ones are decision, events, shown",
+        ),
         (read_shift, b'{"at":3}', "at", "at is not a known field; no field is allowed"),
         (read_shift, b"[]", None, "the body is a list; it must be an empty object"),
         (read_ranks_together, b'[{"query":"a","candidates":[]},{"query":3}]', "[1].query", "[1].query is 3; it must be a string"),
@@ -182,8 +215,8 @@ def test_what_is_missing_or_of_another_type(read, text, field, says):
 
 def test_a_long_value_is_cut_short_and_one_that_is_not_looked_for_is_named_by_its_type():
     assert refused(read_feedback, b'{"decision":' + b"7" * 5000 + b"}").message == f"decision is {'7' * 60} …; it must be a string"
-    assert refused(read_feedback, b'{"decision":3,"clicked":@}').message == "decision is of type int; it must be a string"
-    long = refused(read_feedback, b'{"decision":3,"clicked":"' + b"x" * 70_000 + b'"}')
+    assert refused(read_feedback, b'{"decision":3,"events":@}').message == "decision is of type int; it must be a string"
+    long = refused(read_feedback, b'{"decision":3,"events":"' + b"x" * 70_000 + b'"}')
     assert (long.field, long.message) == ("decision", "decision is of type int; it must be a string")
     assert len(refused(read_feedback, b'{"' + b"x" * 5000 + b'":3}').message) < 200
 
@@ -214,7 +247,7 @@ def test_a_batch_serves_what_is_well_formed():
     for good in (first, third):
         assert (good.query, good.read(), good.signals, good.session) == ("storm", ["a", "b"], None, None)
     assert isinstance(second, Refused) and second.field == "query"
-    assert read_feedbacks(b'[{"decision":"d","clicked":null}]') == [FeedbackRequest("d", None)]
+    assert read_feedbacks(b'[{"decision":"d","events":[]}]') == [FeedbackRequest("d", [])]
     assert read_ranks(b"[]") == []
 
 

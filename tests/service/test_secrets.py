@@ -1,4 +1,4 @@
-"""Secrets: made once, kept from others, rotated without loss; API keys that are known by their hash."""
+"""Secrets: made once, readable by their owner only, rotated without loss; API keys are stored as hashes."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_where_they_lie():
 def test_a_key_is_good_for_its_scopes():
     shop, boss = new_key("shop", ("rank", "feedback")), new_key("boss")
     keys = ApiKeys([shop.entry, boss.entry])
-    for _ in range(2):  # the second time it is known
+    for _ in range(2):  # the second time the key is cached
         assert keys.check(shop.text, "rank") == "shop"
         assert keys.check(boss.text, "read") == "boss"
         with pytest.raises(Denied, match="'shop' has no scope 'read'; it has rank, feedback") as caught:

@@ -1,4 +1,4 @@
-"""What is built on top of a service starts with it, ends before it, and does not take it along when it fails."""
+"""Extensions start with the service and end before it; a failing extension does not stop the service."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_what_runs_beside_the_service_ends_before_it(tmp_path, monkeypatch):
         finally:
             happened.append("stopped" if service.availability.stopping else "cancelled")
 
-    monkeypatch.setattr(service, "start", start)  # nothing needs to be compiled for this
+    monkeypatch.setattr(service, "start", start)  # this test needs no compilation
 
     async def life() -> None:
         async with lifespan(service, lambda: happened.append("ready"), happened.append, run)(None):
@@ -63,7 +63,7 @@ def test_what_cannot_be_built_leaves_nothing_open(tmp_path, monkeypatch):
     with pytest.raises(SwerveError, match="not here"):
         serve(config(tmp_path), lambda line: None, extend=extend)
     assert asked[0].startswith("http://127.0.0.1:")
-    open_store(f"sqlite:///{tmp_path}/swerve.db").close()  # nobody holds it any more
+    open_store(f"sqlite:///{tmp_path}/swerve.db").close()  # the lock is released
 
 
 def test_a_port_that_is_taken_leaves_no_files_behind(tmp_path, monkeypatch):

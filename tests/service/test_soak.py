@@ -1,4 +1,4 @@
-"""The soak, short and long; and its ledger, which must know what it talks about."""
+"""The soak test, short and long, and the checks of its ledger."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from service.soak_load import names_of
 from service.soak_log import ANOTHER, Log
 
 SOAK = Path(__file__).with_name("soak.py")
-#: Of the long run: fixed, so that two runs can be compared.
+#: Seed of the long run: fixed, so that runs can be compared.
 SEEDS = (1, 2)
 
 
 # ---------------------------------------------------------------------- the soak
 def test_a_short_soak_loses_nothing(tmp_path):
-    """Commits that were done and say they failed, a kill and a start among them; a kill; a disk that refuses every second write."""
+    """Commits that succeed and report failure, a kill and a start in between; a kill; a disk that refuses every second write."""
     faults = ("kill", "bad-write", "error-after")
     report = soak(Plan(seed=1024, seconds=60.0, cache_mb=1, faults=faults, most=3, queries=300, linger=0.5), tmp_path / "soak")
     print(report.text())
@@ -36,7 +36,7 @@ def test_a_short_soak_loses_nothing(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(("policy", "share"), [("ts", 0.8), ("swerve", 0.2)])
 def test_the_soak(tmp_path, policy, share):
-    """Half an hour (SWERVE_SOAK_MINUTES, SWERVE_SOAK_SEED), a fifth with the default policy: all faults, a small memory."""
+    """All faults, little memory, half an hour (SWERVE_SOAK_MINUTES, SWERVE_SOAK_SEED), a fifth of it with the default policy."""
     minutes = share * float(os.environ.get("SWERVE_SOAK_MINUTES", "30"))
     seed = int(os.environ.get("SWERVE_SOAK_SEED", SEEDS[policy == "swerve"]))
     print(f"seed {seed}, {minutes:g} minutes, policy {policy}")
@@ -46,7 +46,7 @@ def test_the_soak(tmp_path, policy, share):
     assert report.acknowledged > 300 * minutes
 
 
-# ---------------------------------------------------------------------- what a seed gives
+# ---------------------------------------------------------------------- seeds
 def test_a_seed_gives_the_same_faults_every_time_and_all_kinds_of_them():
     first = list(islice(schedule(3), 300))
     assert first == list(islice(schedule(3), 300))
@@ -67,7 +67,7 @@ def test_a_candidate_tells_its_query_and_is_told_from_the_others():
 
 # ---------------------------------------------------------------------- the ledger
 def click(ledger: Ledger, name: str, query: str = "q") -> Click:
-    return ledger.decided(name, query, f"{query}/a", True)
+    return ledger.decided(name, query, f"{query}/a")
 
 
 def send(ledger: Ledger, one: Click, status: str | None = "learned") -> None:
@@ -100,9 +100,8 @@ def test_an_acknowledged_click_counts_once_and_one_without_an_answer_once_or_not
     assert ledger.unknown() == 1
 
 
-def test_clicks_below_the_top_and_words_of_nothing_count_for_nobody(ledger):
-    send(ledger, ledger.decided("1", "q", "q/b", False))
-    send(ledger, ledger.decided("2", "q", None, False))
+def test_words_of_nothing_count_for_nobody(ledger):
+    send(ledger, ledger.decided("1", "q", None))
     assert counts(ledger) == (0, 0)
     assert ledger.acknowledged == 0
 
@@ -116,7 +115,7 @@ def test_what_is_found_is_compared_candidate_by_candidate(ledger):
     assert [one.kind for one in ledger.compare({"q": {"q/a": 3}})] == ["doubled"]
     assert [one.kind for one in ledger.compare({"q": {"q/a": 1, "q/b": 1}})] == ["doubled"]
     assert [one.kind for one in ledger.compare({"q": {"q/a": 1, "other/a": 0}})] == ["foreign"]
-    assert ledger.compare({"p": {}}) == []  # a query that was not read says nothing
+    assert ledger.compare({"p": {}}) == []  # a query that was not read proves nothing
 
 
 def test_a_repeat_must_be_answered_like_the_first(ledger):
@@ -169,7 +168,7 @@ def test_only_decisions_of_before_a_restore_may_be_refused(ledger):
 
 
 def backed_up(ledger: Ledger):
-    """A backup with one click acknowledged before it, one during it, one after it, and one each that leaves the book at once."""
+    """Return a backup and clicks acknowledged before, during and after it; of each two clicks, one leaves the ledger at once."""
     clicks = {}
     for when in ("before", "before, left"):
         clicks[when] = click(ledger, when)
@@ -191,13 +190,13 @@ def backed_up(ledger: Ledger):
 
 def test_a_restore_leaves_what_the_backup_holds(ledger):
     held, clicks = backed_up(ledger)
-    for _ in range(2):  # the same backup again: the same state again
+    for _ in range(2):  # the same backup gives the same state again
         ledger.swap_begins()
         ledger.swap_ends(held, running=False)
         assert counts(ledger) == (2, 4)
         assert [clicks[when].state for when in ("before", "during", "after")] == [PRESENT, MAYBE, ABSENT]
-        send(ledger, clicks["during"])  # asked again, it is known
-        send(ledger, clicks["after"], "late")  # and this one counts anew
+        send(ledger, clicks["during"])  # a repeat is recognised
+        send(ledger, clicks["after"], "late")  # and this one counts again
         assert counts(ledger) == (4, 5)
     assert not ledger.wrong
 
@@ -222,9 +221,9 @@ def test_a_restore_under_a_running_service_leaves_open_what_was_on_its_way(ledge
     amid = click(ledger, "4")
     send(ledger, amid)
     ledger.swap_ends(held, running=True)
-    ledger.answered(sent, "learned")  # by which store?
+    ledger.answered(sent, "learned")  # it is not known by which store
     assert [one.state for one in (early, across, pending, amid)] == [ABSENT, MAYBE, MAYBE, MAYBE]
-    # a repeat may be answered from memory, until the swap was noticed; a click that was never sent before may not
+    # until the swap is noticed, a repeat may be answered from memory; a new click may not
     send(ledger, early)
     fresh = click(ledger, "5")
     send(ledger, fresh)
@@ -243,7 +242,7 @@ def test_the_log_tells_of_defects_and_of_a_store_given_up_for_nothing(tmp_path):
     assert log.wrong() == []
     lines = [{"level": "error", "message": "request", "status": 503}, {"level": "warning", "message": f"{ANOTHER}: going on"}]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"level": "error", "mess')
-    assert len(log.wrong()) == 1  # the second; the last is not whole yet
+    assert len(log.wrong()) == 1  # the second line; the last one is incomplete
     assert log.wrong() == []
     log.restores = 1
     with path.open("a") as file:

@@ -1,4 +1,4 @@
-"""TOML with line numbers: every key, table and element has its line, whatever the file looks like."""
+"""TOML with line numbers: every key, table and element of any file has its line."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_line_of_everything(ending):
 
 
 def places(value, where=()):
-    """Every place of a parsed document: what the scanner must have a line for, and nothing else."""
+    """Return every path of a parsed document: the scanner must have a line for these, and for no others."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, item in items:
         yield (*where, name)

@@ -1,4 +1,4 @@
-"""Nobody's request keeps the others waiting: batches are counted before they are read, and done in short turns."""
+"""No request keeps others waiting: batches are counted before they are decoded, and processed in short turns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from service.running import Http, Running, running
+from service.running import Http, Running, running, said_of
 
 from swerve.service.config.load import Config
 from swerve.service.http import bodies as module
@@ -23,9 +23,9 @@ from swerve.service.http.schemas import MANY_RANKS
 from swerve.service.turns import Turns
 from swerve.serving.messages import Refused, encode
 
-#: Seconds of processor time for which a request may hold the loop.
+#: Seconds of processor time for which a request may hold the event loop.
 LONGEST = 0.005
-#: A busy machine can make one measurement too long. A request that holds the loop does so every time: the best of these counts.
+#: Attempts, of which the best counts: a busy machine can spoil one, but a request that holds the loop does so every time.
 TRIES = 3
 CANDIDATES = [f"candidate {number}" for number in range(8)]
 MEGABYTE = 1 << 20
@@ -39,12 +39,12 @@ def ticking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def held(client: Http) -> float:
-    """The longest hold since the last time that somebody asked."""
+    """Return the longest hold since the last call."""
     return float(client.call("GET", "/test/held").json["seconds"])
 
 
 def shortest(client: Http, work: Callable[[int], None]) -> float:
-    """The longest hold while `work(attempt)` runs, in the best of several attempts."""
+    """Return the longest hold while `work(attempt)` runs, in the best of several attempts."""
     holds = []
     for attempt in range(TRIES):
         held(client)
@@ -68,7 +68,7 @@ WORST: dict[str, tuple[str, bytes, int]] = {
     "a thousand that are refused": ("/v1/rank/batch", asked(0, signals={"nobody": 1.0}), 200),
     "a thousand new queries": ("/v1/rank/batch", b"new", 200),
     "a thousand queries": ("/v1/rank/batch", asked(0), 200),
-    "a thousand forged": ("/v1/feedback/batch", json.dumps([{"decision": "x" * 80, "clicked": "a"}] * 1000).encode(), 200),
+    "a thousand forged": ("/v1/feedback/batch", json.dumps([said_of("x" * 80, "a")] * 1000).encode(), 200),
     "many names of numbers": (
         "/v1/rank",
         b'{"query":"q","candidates":["a"],"signals":{' + b",".join(b'"%06x":1' % n for n in range(90_000)) + b"}}",
@@ -83,10 +83,10 @@ WORST: dict[str, tuple[str, bytes, int]] = {
 
 @pytest.mark.parametrize("what", WORST)
 def test_no_body_holds_the_loop(ticking: Running, what: str):
-    """Others are served while the worst bodies are read, decided and refused."""
+    """Other requests are served while the most expensive bodies are read, decided and refused."""
     client = ticking.client()
     path, body, status = WORST[what]
-    client.call("POST", "/v1/rank/batch", asked(0, 500))  # in memory, from now on
+    client.call("POST", "/v1/rank/batch", asked(0, 500))  # brings the queries into memory
 
     def once(attempt: int) -> None:
         answer = client.call("POST", path, asked(10_000 * (attempt + 4)) if body == b"new" else body)
@@ -100,7 +100,7 @@ def test_feedback_for_a_thousand_is_taken_in_turns(ticking: Running):
 
     def once(attempt: int) -> None:
         ranked = client.call("POST", "/v1/rank/batch", asked(20_000)).json
-        feedback = [{"decision": one["decision"], "clicked": one["ranking"][0]} for one in ranked]
+        feedback = [said_of(one["decision"], one["ranking"][0]) for one in ranked]
         assert client.call("POST", "/v1/feedback/batch", feedback).json == [{"status": "learned"}] * 1000
         assert client.call("POST", "/v1/feedback/batch", feedback).json == [{"status": "learned"}] * 1000  # repeats
 
@@ -132,7 +132,7 @@ def test_a_long_answer_is_given_in_turns(ticking: Running, path: str):
 @pytest.mark.parametrize("size", [200, 60_000, 250_000])
 @pytest.mark.parametrize("what", ["rank", "healthz"])
 def test_pipelined_requests_do_not_hold_the_loop(ticking: Running, what: str, size: int):
-    """One piece of data may hold thousands of requests."""
+    """One read may contain thousands of requests."""
     client = ticking.client()
     client.rank("turn 0", CANDIDATES)
     body = json.dumps({"query": "turn 0", "candidates": CANDIDATES}).encode()
@@ -152,7 +152,7 @@ def test_pipelined_requests_do_not_hold_the_loop(ticking: Running, what: str, si
     assert shortest(client, once) < LONGEST
 
 
-# how a long body is cut -----------------------------------------------------------------------------------------------------------
+# long bodies in pieces -----------------------------------------------------------------------------------------------------------
 
 LIMITS = Config().limits
 JSONS = st.recursive(
@@ -164,24 +164,24 @@ JSONS = st.recursive(
 
 @given(st.lists(JSONS, max_size=12), st.sampled_from([None, 1]), st.integers(3, 40))
 def test_entries_end_where_json_says(entries: list[Any], indent: int | None, piece: int):
-    """Whatever is inside of them, and wherever the pieces are cut."""
+    """The ends are right for any contents and any size of the pieces."""
     body = json.dumps(entries, indent=indent, ensure_ascii=False).encode()
-    before, module.PIECE = module.PIECE, piece
+    before, module.BYTES_PER_STEP = module.BYTES_PER_STEP, piece
     try:
         ends = asyncio.run(find_ends(body, 100, Turns()))
     finally:
-        module.PIECE = before
+        module.BYTES_PER_STEP = before
     assert [json.loads(body[a + 1 : b]) for a, b in itertools.pairwise(ends)] == entries
 
 
 def ranks(body: bytes, piece: int) -> Any:
-    before, module.PIECE = module.PIECE, piece
+    before, module.BYTES_PER_STEP = module.BYTES_PER_STEP, piece
     try:
         return [one if isinstance(one, Refused) else encode(one) for one in asyncio.run(ranks_in(body, LIMITS, Turns()))]
     except Refused as refused:
         return refused.status
     finally:
-        module.PIECE = before
+        module.BYTES_PER_STEP = before
 
 
 @given(
@@ -198,7 +198,7 @@ def test_a_long_body_is_read_like_a_short_one(parts: list[bytes]):
         if isinstance(short, list) and isinstance(cut, list):
             assert [getattr(one, "message", one) for one in short] == [getattr(one, "message", one) for one in cut]
         else:
-            # what is no JSON is 400; in a short one an entry of another shape may be seen first
+            # malformed JSON gives 400; in a short body an entry of another shape may be found first
             assert {short, cut} <= {400, 422} or (isinstance(short, list) and cut == 400), (body, short, cut)
 
 

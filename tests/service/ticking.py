@@ -1,6 +1,6 @@
-"""`swerve serve` that measures itself: the longest time that its event loop was held, at /test/held, which starts anew.
+"""`swerve serve` that measures the longest time for which its event loop was held; GET /test/held returns it and resets it.
 
-Processor time of the loop's thread between two looks, so that other processes of a busy machine do not count.
+It measures the processor time of the loop's thread between two looks, so that other processes of a busy machine do not count.
 """
 
 from __future__ import annotations

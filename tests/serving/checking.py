@@ -1,4 +1,4 @@
-"""Small limits, and what is refused under them."""
+"""Small limits, and a helper that returns refusals under them."""
 
 from __future__ import annotations
 

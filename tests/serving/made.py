@@ -1,4 +1,4 @@
-"""Rows as a service writes them, without one: a record of the smallest layout, with counts that can be."""
+"""Rows as a service writes them, made without a service: records of the smallest layout with consistent counts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def key(number: int) -> bytes:
 
 
 def made(store: Store, number: int, layout: np.dtype[Any] = LAYOUT, names: bytes | None = None, **changes: Any) -> Row:
-    """The row of a query that was asked `number` + 3 times; `changes` are fields of its ledger, an array by its first values."""
+    """Return the row of a query asked `number` + 3 times; `changes` sets fields of its ledger, arrays by their first values."""
     record = np.zeros(1, layout)
     book = record["ledger"]
     given = {"owner": owner_of(key(number)), "created": 1e9, "seen": 1e9 + number, "requests": number + 3, "phase": 1}

@@ -17,13 +17,13 @@ KEY = b"q" * 32
 
 
 def ranker(spec: str | Spec = "ts", *, arms: int = 8, **settings: Any) -> Ranker:
-    """A ranker for up to so many candidates."""
+    """Return a ranker for up to this many candidates."""
     chosen = policy(spec) if isinstance(spec, str) else spec
     return Ranker(Settings(**{"policy": chosen, "senses": Senses(), "plan": (0,), "numbers": (), "arms": arms, **settings}), KEY)
 
 
 class Script:
-    """Requests and clicks to one ranker, one after the other."""
+    """Sends requests and clicks to one ranker, one by one."""
 
     def __init__(self, made: Ranker) -> None:
         self.ranker, self.now = made, 1_000_000.0
@@ -35,7 +35,7 @@ class Script:
         return found
 
     def asking(self, query: str, candidates: list[Any], **more: Any) -> tuple[Place, Prepared]:
-        """A request, with its row."""
+        """Return a request with its row."""
         return self.place(query, len(candidates)), Prepared(self.ranker.key_of(query), query, candidates, **more)
 
     def rank(self, query: str, candidates: list[Any], *, step: float = 1.0, **more: Any) -> Decided:

@@ -1,4 +1,4 @@
-"""Checks: what is refused of a request that has its shape, and with which words."""
+"""Checks of well-formed requests: refusals and their messages."""
 
 from __future__ import annotations
 

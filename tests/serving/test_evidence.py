@@ -1,4 +1,4 @@
-"""One person does not move what many made: what a session, and what requests without one, may teach."""
+"""One session cannot overturn the clicks of many: the evidence that a session, and requests without one, may add."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RATES = {"good": 0.6, "spam": 0.05, "other": 0.3}
 
 
 def honest(script: Script, rankings: int, seed: int = 1) -> None:
-    """People who each ask once, and click what they like."""
+    """Let people ask once each, and click the result they like."""
     draw = random.Random(seed)
     for number in range(rankings):
         decided = script.rank("q", OFFER, session=f"person {seed} {number}")
@@ -25,12 +25,12 @@ def honest(script: Script, rankings: int, seed: int = 1) -> None:
 
 
 def spam_share(script: Script, rankings: int = 300) -> float:
-    """How often people who ask now see the spam on top."""
+    """Return the share of new people who see the spam on top."""
     return sum(script.rank("q", OFFER, session=f"later {number}").ranking[0] == "spam" for number in range(rankings)) / rankings
 
 
 def counts(script: Script) -> tuple[list[int], list[int]]:
-    """Plays and clicks that the policy has learnt, in the order of the offer."""
+    """Return the plays and clicks that the policy has learnt, in the given order."""
     place = script.place("q")
     book = place.record.ledger
     arms = [place.arms[name] for name in OFFER]
@@ -39,7 +39,7 @@ def counts(script: Script) -> tuple[list[int], list[int]]:
 
 @pytest.mark.parametrize("session", ["attacker", None])
 def test_one_person_does_not_put_spam_on_top_of_what_two_thousand_made(session):
-    """1,400 rankings, and a click on the spam whenever it is on top, and on nothing else."""
+    """One session asks 1,400 times and clicks only the spam, whenever it is on top."""
     script = Script(ranker("ts"))
     honest(script, 2000)
     before = counts(script)
@@ -52,7 +52,7 @@ def test_one_person_does_not_put_spam_on_top_of_what_two_thousand_made(session):
 
 
 def test_without_the_bound_one_person_does(tmp_path):
-    """What the bound is for: the same attack, with everything counted."""
+    """Without the bound the same attack succeeds, which shows that the bound is needed."""
     script = Script(ranker("ts", per_session=0))
     honest(script, 100)
     for _ in range(1400):
@@ -73,7 +73,7 @@ def test_a_session_is_heard_once_on_each_result_in_a_phase():
         outcomes = [outcome for top, outcome in said if top == name]
         assert outcomes == [LEARNED] * min(len(outcomes), 1) + [IGNORED] * (len(outcomes) - 1)
     totals = script.place("q").record.ledger
-    assert totals.plays.sum() == totals.clicks.sum() == 30  # for people everything is counted
+    assert totals.plays.sum() == totals.clicks.sum() == 30  # the totals count everything
 
 
 def test_who_clicks_at_the_second_look_is_heard():
@@ -102,11 +102,11 @@ def test_another_phase_another_query_and_another_session_are_heard():
 
 
 def test_a_candidate_that_takes_the_place_of_another_is_heard():
-    """What was heard is kept by the result, not by its place in the record."""
+    """Evidence is remembered by result, not by arm."""
     script = Script(ranker("ts", arms=2, forget=1.0))
     script.rank("q", ["a"], session="s")
     script.rank("q", ["b"], session="s")
-    assert script.rank("q", ["c"], session="s", step=10.0).signed.evidence  # in the place of "a"
+    assert script.rank("q", ["c"], session="s", step=10.0).signed.evidence  # on the arm of "a"
     assert not script.rank("q", ["b"], session="s").signed.evidence
 
 
@@ -123,7 +123,7 @@ def test_requests_without_a_session_add_a_share_where_others_have_one():
     said = [script.click(script.rank("q", OFFER), None) for _ in range(200)]
     allowed = ANONYMOUS + 100 // 10
     assert said == [LEARNED] * allowed + [IGNORED] * (200 - allowed)
-    honest(script, 50, seed=2)  # each of whom makes room for a tenth
+    honest(script, 50, seed=2)  # each session allows a tenth of a unit without a session
     assert [script.click(script.rank("q", OFFER), None) for _ in range(10)] == [LEARNED] * 5 + [IGNORED] * 5
     script.ranker.shift(script.place("q"), script.now)
     said = [script.click(script.rank("q", OFFER), None) for _ in range(30)]

@@ -18,7 +18,7 @@ POLICY = BWC(Testable(UCB1(), length=40, epsilon=0.3), Rectangle(margin=0.1))
 
 
 def play(script: Script, rounds: int, best: str, rng: np.random.Generator, news: float = 0.1) -> None:
-    """Requests with a quiet context after a first one with this much news; the best candidate is clicked nearly always."""
+    """Send a first request with this much news, then requests with a quiet context; the best candidate is nearly always clicked."""
     for t in range(rounds):
         quiet = 0.1 + 0.02 * rng.random()
         decided = script.rank("q", ["a", "b", "c"], signals={"news": news if t == 0 else quiet, "volume": quiet})
@@ -28,12 +28,12 @@ def play(script: Script, rounds: int, best: str, rng: np.random.Generator, news:
 
 def test_an_alarm_names_its_signal_and_what_came_of_it():
     script, rng = Script(ranker(POLICY, plan=PLAN, numbers=NAMES)), np.random.default_rng(3)
-    play(script, 400, "a", rng)  # an untaught rectangle is positive on everything: false alarms teach it what is quiet
+    play(script, 400, "a", rng)  # a rectangle without data is positive on everything: false alarms teach it quiet contexts
     state = state_of(script.place("q"), NAMES)
     assert any(alarm.verdict == "false" for alarm in state.alarms)
     before = state.phases
 
-    play(script, 200, "b", rng, news=0.9)  # the intent shifts, and the news say so
+    play(script, 200, "b", rng, news=0.9)  # intent shifts, and the news show it
     state = state_of(script.place("q"), NAMES)
     newest = next(alarm for alarm in state.alarms if alarm.value is not None and alarm.value > 0.5)
     assert (newest.signal, newest.verdict) == ("news", "true")
@@ -65,7 +65,7 @@ def test_the_log_keeps_the_newest_alarms():
 
 
 def test_a_verdict_that_was_taken_back_is_told_so():
-    """An alarm was called false, and later clicks showed that it had been true: the log says what is known now."""
+    """An alarm was labelled false, and later clicks showed that it was true: the list of alarms shows the new verdict."""
     book = np.zeros(1, nested(ledger_layout(8, 2)))[0].view(np.recarray)
     begin_ledger(book, 7, 0.0)
     note(book, ALARM, 1, 0.8, False, True, 10.0)
@@ -76,12 +76,15 @@ def test_a_verdict_that_was_taken_back_is_told_so():
     assert [(alarm.signal, alarm.verdict) for alarm in alarms_of(book, NAMES)] == [("volume", "true")]
     assert float(book.shifted) == 30.0
     note(book, ALARM, 0, 0.9, False, True, 40.0)
-    note(book, LEARNT | REVISED, 0, 0.0, True, True, 50.0)  # about an alarm before it, whose verdict is known
+    note(book, LEARNT | REVISED, 0, 0.0, True, True, 50.0)  # about an earlier alarm, which has its verdict
     assert [alarm.verdict for alarm in alarms_of(book, NAMES)] == ["open", "true"]
+    note(book, LABEL_FALSE | LEARNT | REVISED | ALARM, 1, 0.7, True, True, 60.0)  # called false, revised, and followed by another
+    assert [alarm.verdict for alarm in alarms_of(book, NAMES)] == ["open", "true", "true"]
+    assert float(book.shifted) == 60.0
 
 
 def test_a_number_that_is_missing_is_null_and_silent():
-    """Null, and left out: neither is a value, neither raises an alarm, and the answer says that there was nothing."""
+    """A null or omitted number is no value and raises no alarm, and the explanation shows that it is missing."""
     script = Script(ranker(POLICY, plan=PLAN, numbers=NAMES))
     for t in range(200):
         script.rank("q", ["a", "b", "c"], signals={"news": None} if t % 2 else {})
@@ -92,5 +95,5 @@ def test_a_number_that_is_missing_is_null_and_silent():
     assert state_of(script.place("q"), NAMES).signals == {"news": None, "volume": 0.25}
     asked = ({"news": None}, {"news": None, "volume": 0.5})
     together = [script.asking("q", ["a", "b", "c"], signals=signals) for signals in asked]
-    assert len(script.ranker.rank(together, script.now)) == 2  # several requests are packed another way
+    assert len(script.ranker.rank(together, script.now)) == 2  # a batch is packed in another way
     assert state_of(script.place("q"), NAMES).signals == {"news": None, "volume": 0.5}

@@ -1,4 +1,4 @@
-"""What a row in memory is counted as is what it takes, whatever its ids and its text are like."""
+"""The counted size of a row in memory is the memory that it takes, for all kinds of ids and texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from swerve.serving.messages import newest_of
 from swerve.serving.rows import Rows
 from swerve.signals import Senses
 
-#: Ids as they may come: a query, an arm → text.
+#: Kinds of ids: functions of a query and an arm.
 IDS = {
     "short": lambda q, n: f"{q}-{n:03d}",
     "long": lambda q, n: f"{q}-{n:03d}".ljust(256, "x"),
@@ -28,7 +28,7 @@ IDS = {
 
 
 def filled(rows: Rows, shape: str, arms: int, count: int) -> None:
-    """So many queries, asked, with texts, and written."""
+    """Return rows with this many queries, asked, with texts, and written."""
     for number in range(count):
         place = rows.add(os.urandom(16), arms)
         assert place is not None
@@ -43,7 +43,7 @@ def filled(rows: Rows, shape: str, arms: int, count: int) -> None:
         raw = msgspec.Raw(msgspec.json.encode(ids))
         rows.remember(place, raw, newest_of(ids))
         place.names()
-        place.shelf.words[place.index] = 1  # the system gives memory where it is written to
+        place.shelf.words[place.index] = 1  # the system allocates memory on the first write
 
 
 def made(budget: int) -> Rows:
@@ -89,10 +89,10 @@ print(rows.used, resident() - before, len(rows))
 
 @pytest.mark.parametrize("shape", IDS)
 def test_memory_stays_within_the_budget_while_rows_come_and_go(shape):
-    """Of the system, not of the interpreter: with what is lost between blocks."""
+    """Memory of the process as the system counts it, including fragmentation."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([SRC, os.path.dirname(SRC) + "/tests"])}
     done = subprocess.run([sys.executable, "-c", PROGRAM, shape], capture_output=True, text=True, check=True, env=env)
     used, grown, count = map(int, done.stdout.split())
     assert used <= 1.05 * (48 << 20) and count > 100
-    assert used > 0.9 * (48 << 20) or count == 13_200 + 20  # it was full
+    assert used > 0.9 * (48 << 20) or count == 13_200 + 20  # the budget was used up
     assert grown < 1.25 * used + (4 << 20), (grown, used)

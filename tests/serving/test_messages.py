@@ -1,4 +1,4 @@
-"""Messages: texts that mean the same are one query, and answers are what is sent."""
+"""Messages: equivalent texts are one query, and answers encode as documented."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_character_is_stable_and_only_white_space_vanishes():
             character = chr(point)
             query = normalise(character)
             assert normalise(query) == query
-            assert (query == "") == character.isspace()  # what check_query relies on
+            assert (query == "") == character.isspace()  # check_query relies on this
 
 
 def test_answers_as_json():

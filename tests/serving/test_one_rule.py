@@ -1,4 +1,4 @@
-"""One rule for a click: the same stream of shows and clicks leaves the same bytes in a `Fleet` and in the serving code."""
+"""One rule for clicks: the same shows and clicks give the same bytes in a `Fleet` and in the serving code."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from swerve.signals import RAW
 from swerve.store import Row, open_store
 
 ARMS, CANDIDATES, FEATURES, SEED = 8, 11, 2, 7
-LATELY = 40  # decisions that are remembered: a click comes for one of them, or never
-#: Whose tests open and end within a few rounds, and whose classifier calls out until it is taught.
+LATELY = 40  # the last decisions, for which clicks may come
+#: A policy whose tests last a few rounds, with a classifier that is positive until it is taught.
 QUICK = Swerve(classifier=Rectangle(margin=0.1), verdict_after=20, revise_until=60, min_test_rounds=5)
 POLICIES: dict[str, Spec] = {
     "ts": Thompson(),
@@ -34,7 +34,7 @@ POLICIES: dict[str, Spec] = {
 
 
 class Both:
-    """A query of the service and a query of a fleet, which see and are told the same."""
+    """A query of the service and a query of a fleet, with the same requests and clicks."""
 
     def __init__(self, policy: Spec, seed: int) -> None:
         plan = tuple(RAW | j << 8 for j in range(FEATURES))
@@ -48,7 +48,7 @@ class Both:
         self.seen: Counter[str] = Counter()
 
     def check(self, what: str) -> None:
-        """After each step: all that the policy knows, and what it has learnt with other queries."""
+        """Compare the policy's whole state and its pools, after each step."""
         ours, theirs = self.place.record.policy, self.fleet.table[0]
         for name in theirs.dtype.names:
             assert ours[name].tobytes() == theirs[name].tobytes(), f"after {what}: {name}: {ours[name]} and {theirs[name]}"
@@ -58,9 +58,9 @@ class Both:
         return self.dice.choice((0.0, 0.3, 1.0, 1.0, 1.0, 2.0, self.dice.expovariate(0.1)))
 
     def show(self) -> None:
-        """A request; who must go for a new candidate is up to the service, and the fleet is told."""
+        """Send a request; the service decides which candidate a new one evicts, and the fleet follows."""
         offer = [f"doc-{n}" for n in self.dice.sample(range(CANDIDATES), self.dice.randint(2, 6))]
-        if self.dice.random() < 0.8:  # mostly the same ones, so that something is learnt about them
+        if self.dice.random() < 0.8:  # mostly the same candidates, so that the policy learns about them
             offer = [f"doc-{n}" for n in range(4)]
         spike = self.dice.random() < 0.08
         x = [self.dice.random() * (0.3 if not spike else 1.0) for _ in range(FEATURES)]
@@ -78,7 +78,7 @@ class Both:
         self.check("a show")
 
     def click(self, *, again: bool) -> None:
-        """Feedback for a decision of late that got none yet, or once more for one that did."""
+        """Send feedback for a recent decision without any, or repeat one."""
         some = [pair for pair in self.made if (pair[0].signed.number in self.told) == again]
         if not some:
             return
@@ -98,7 +98,7 @@ class Both:
         self.check("a click" + (" told again" if again else ""))
 
     def shift(self) -> None:
-        """Somebody who knows says that it has shifted."""
+        """Report a shift, as an operator does."""
         self.script.ranker.shift(self.place, self.script.now)
         self.fleet.restart(0)
         self.seen["shifted"] += 1
@@ -121,7 +121,7 @@ class Both:
 
 @pytest.fixture
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both run the kernels' plain source: the same code, and no minutes of compilation."""
+    """Run the kernels' plain source on both sides: the same code, without minutes of compilation."""
 
     def plain(self: Entry, *specs: Spec, variant: str = "") -> Any:
         return self.plain
@@ -136,7 +136,7 @@ def test_a_fleet_and_the_service_learn_the_same(name: str, seed: int) -> None:
     seen = Both(POLICIES[name], seed).play(500)
     assert min(seen["evicted"], seen["shifted"], seen["late"], seen["current"]) > 0
     assert seen["alarms"] > 0 or name == "ts"
-    if name in ("swerve", "patient"):  # which are not begun anew by an alarm: what is on its way goes into the old record
+    if name in ("swerve", "patient"):  # these do not start over at an alarm: open clicks go into the old record
         assert seen["of an earlier phase, learnt"] > 0
 
 
@@ -150,7 +150,7 @@ def test_compiled_too(seed: int) -> None:
 @pytest.mark.parametrize("owners", [0, 7, 255])
 @pytest.mark.usefixtures("uncompiled")
 def test_what_another_policy_decided_is_not_this_ones(tmp_path: Path, owners: int) -> None:
-    """When another policy is configured its part of the record starts fresh; the old one's clicks are late, also later on."""
+    """When another policy is configured, its part of the record starts fresh; clicks on the old policy's decisions stay late."""
     store = open_store(f"sqlite:///{tmp_path / 'swerve.db'}")
     try:
         before, after = Script(ranker(Thompson(), seed=SEED)), Script(ranker(UCB1(), seed=SEED))

@@ -1,4 +1,4 @@
-"""The ranker by itself: candidates come and go, clicks count where they belong, batches are the same as single requests."""
+"""The ranker alone: candidates come and go, clicks are credited to the right ones, batches equal single requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_chosen_one_comes_first_and_the_rest_as_given():
 
 def test_it_decides_as_the_library_does():
     script = Script(ranker(seed=7))
-    fleet = Fleet(Thompson(), queries=1, arms=5, seed=7)  # the stream of query 0 under this seed
+    fleet = Fleet(Thompson(), queries=1, arms=5, seed=7)  # query 0 of this seed has the same random stream
     for t in range(200):
         ours, theirs = script.rank("0", names(5)), fleet.select(0)
         assert ours.ranking[0] == names(5)[theirs.arm]
@@ -82,7 +82,7 @@ def totals(script: Script) -> list[tuple[str, int, int]]:
 
 
 def script_top(script: Script) -> str:
-    """Who was shown by the last request."""
+    """Return the top of the last request."""
     book = script.place("q").record.ledger
     place = script.place("q")
     newest = max(range(len(place.ids)), key=lambda arm: (book.offered[arm], book.phase_plays[arm]))
@@ -108,7 +108,7 @@ def test_a_new_candidate_starts_fresh_and_the_rest_goes_on():
 def test_at_the_limit_the_one_offered_longest_ago_goes():
     script = Script(ranker(arms=8))
     script.rank("q", names(8))
-    for number in (0, 1, 2, 3, 4, 6, 7):  # all but doc-5 are offered again
+    for number in (0, 1, 2, 3, 4, 6, 7):  # all except doc-5 are offered again
         script.rank("q", [f"doc-{number}"])
     last = script.rank("q", names(8)[:5])
     place = script.place("q")
@@ -116,13 +116,13 @@ def test_at_the_limit_the_one_offered_longest_ago_goes():
     script.rank("q", ["new", "doc-0"])
     assert place.arms["new"] == old
     assert "doc-5" not in place.arms
-    assert script.click(last, last.ranking[0]) == LEARNED  # the others were not touched
+    assert script.click(last, last.ranking[0]) == LEARNED  # the others are unchanged
 
 
 def test_a_click_for_a_candidate_that_has_gone_is_late_and_not_the_next_ones():
     script = Script(ranker(arms=8, seed=2))
-    shown = script.rank("q", ["doc-0"])  # only one on offer: it is on top
-    script.rank("q", names(9)[1:])  # the eight others take all places
+    shown = script.rank("q", ["doc-0"])  # the only candidate is on top
+    script.rank("q", names(9)[1:])  # the eight others take all arms
     place = script.place("q")
     assert "doc-0" not in place.arms
     before = place.record.ledger.clicks.copy()
@@ -147,7 +147,7 @@ def test_more_candidates_than_places_cannot_be_decided():
 
 
 def test_feedback_of_before_a_shift_that_somebody_told_is_late():
-    """It used to be late for any phase that was over. Now a phase ends for people; a policy that is not begun anew learns it."""
+    """The end of a phase alone does not make a click late: a policy that does not start over learns it."""
     script = Script(ranker())
     early = script.rank("q", names(2))
     shown = script.now
@@ -158,7 +158,7 @@ def test_feedback_of_before_a_shift_that_somebody_told_is_late():
     assert (int(book.clicks[arm]), int(book.phase_clicks[arm])) == (1, 0)  # counted, not learned
     late = script.rank("q", names(2))
     assert script.click(late, late.ranking[0]) == LEARNED
-    for _ in range(20):  # both are shown again
+    for _ in range(20):  # so that both are shown again
         script.rank("q", names(2))
     state = script.place("q").record.policy.tobytes()
     assert script.click(early, early.ranking[0], at=shown) == LATE
@@ -175,7 +175,7 @@ def test_a_click_further_down_is_no_reward_and_no_abandonment():
 
 
 def test_probability_is_the_share_of_draws():
-    """Two candidates that nobody knows anything about are equally likely; after many clicks one is nearly certain."""
+    """Two new candidates are equally likely; after many clicks one is nearly certain."""
     script = Script(ranker(draws=50))
     chances = [script.rank(f"q{number}", names(2)).chance for number in range(40)]
     assert 0.45 < np.mean(chances) < 0.6
@@ -210,7 +210,7 @@ def test_memory_is_bounded_and_written_rows_go_first():
             made.mark(place, 0.0)
     assert made.rows.used <= 1.05 * made.rows.budget
     unwritten = {place.key for _, place in made.unwritten}
-    assert unwritten <= set(made.rows.places)  # nothing that is not written was let go
+    assert unwritten <= set(made.rows.places)  # no unwritten row has left memory
     assert len(made.rows) < 2000
     assert script.ranker is made
 
@@ -224,7 +224,7 @@ def test_other_policies_serve_too(spec: str):
             script.click(decided, decided.ranking[0])
     book = script.place("q").record.ledger
     assert int(book.requests) == 120
-    assert decided.chance == 1.0 or spec != "ucb1"  # it draws no lots
+    assert decided.chance == 1.0 or spec != "ucb1"  # UCB1 is deterministic
 
 
 def test_compiling_leaves_nothing_in_memory():
@@ -235,14 +235,14 @@ def test_compiling_leaves_nothing_in_memory():
 
 
 def test_a_request_that_finds_no_room_leaves_nothing_of_the_one_before_to_be_repeated():
-    """Some of its candidates have taken places already: who sends the request before again must be offered anew."""
+    """Some of its candidates have taken arms already, so a repeat of the previous request must offer its candidates again."""
     made = ranker(arms=64)
     script, old = Script(made), names(8, "old")
     raw = msgspec.Raw(msgspec.json.encode(old))
     place = script.place("q", 8)
     assert made.rank([(place, Prepared(place.key, "q", old, raw))], script.now) != [None]
     assert place.raw == raw
-    made.rows.budget = 0  # there is no room for a larger record
+    made.rows.budget = 0  # no room for a larger record
     assert made.rank([(place, Prepared(place.key, "q", [*old[:4], *names(6, "new")]))], script.now + 1) == [None]
     assert "new-0" in place.arms
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""A record is its query's own: nothing reaches it through another row, or through one that was let go."""
+"""A record belongs to its query: no access through another row, or through a row that has left memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_a_row_that_was_let_go_cannot_be_used():
     place = script.place("q")
     script.ranker.rows.drop(place)
     assert place.gone
-    script.place("another")  # has its row now
+    script.place("another")  # takes the freed row
     for use in (lambda: script.ranker.shift(place, 2e6), lambda: place.record, lambda: place.index):
         with pytest.raises(AttributeError):
             use()
@@ -24,7 +24,7 @@ def test_a_row_that_was_let_go_cannot_be_used():
 
 
 def test_no_compiled_call_writes_into_the_record_of_another_query():
-    """Whatever goes wrong above them: the record says whose it is, and each call says whose it must be."""
+    """The record names its query, and each compiled call checks that name, whatever goes wrong above it."""
     script = Script(ranker())
     script.rank("one", ["a", "b"])
     decided = script.rank("two", ["a", "b"])

@@ -1,4 +1,4 @@
-"""Tokens: what is signed comes back, and nothing else does."""
+"""Tokens: a signed token is read back, and any other text is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A query's senses by hand, uncompiled; and the definitions of the signals once more, in plain Python."""
+"""A query's senses, uncompiled; and independent definitions of the signals in plain Python."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Query:
         self.numbers = np.full(numbers, NONE)
 
     def ask(self, hour: float, *numbers: float, published: float = NONE, first: float = NONE, session: int = 0) -> list[float]:
-        """A request; its context. `published` and `first` are hours, too."""
+        """Send a request; return its context. `published` and `first` are hours too."""
         x = np.zeros(len(self.plan))
         sent = np.array(numbers or self.numbers, np.float64)
         at = [MONDAY + HOUR * since for since in (published, first)]

@@ -1,4 +1,4 @@
-"""Rates: the definition, and requests that are answered late, never, or twice."""
+"""Rates: the definition, and requests whose clicks come late, never, or twice."""
 
 import math
 import random
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from signals.sensing import HOUR, MONDAY, Query, Rate
 
-from swerve.bench.requests import CLICKED, REFORMULATED, START, WEEK, Listener, arrivals
+from swerve.bench.requests import CLICKED_BIT, REFORMULATED_BIT, START, WEEK, Listener, arrivals
 from swerve.bench.signals import on_rates, ramp
 from swerve.signals import ABANDONMENT, REFORMULATION, VOLUME, Senses
 from swerve.signals.rates import rate_level, tally
@@ -28,7 +28,7 @@ def test_one_outcome_at_a_time_it_is_its_definition():
 
 
 def test_a_bucket_counts_as_its_outcomes_evenly_mixed():
-    """Against the definition with the same outcomes one by one, shuffled: baselines within a few percent."""
+    """Agrees with the definition on the same outcomes one by one, shuffled: baselines within a few percent."""
     dice, twin, query = random.Random(3), Rate(), Query()
     for _ in range(400):
         seen = dice.randrange(1, 30)
@@ -49,7 +49,7 @@ def test_callers_who_never_send_feedback_are_normal(every):
         assert query.row.climb[0] == 0.0
     assert query.row.past[0] > 500 or every < 0.05
     big = Query(ABANDONMENT)
-    for _ in range(300):  # and after a million of them
+    for _ in range(300):  # more than a million outcomes
         tally(big.spec, big.row, 0, 5000, 5000)
         assert rate_level(big.spec, big.row, 0) == 0.0
 
@@ -68,11 +68,11 @@ def test_a_click_counts_for_the_request_that_it_answers():
     query = Query(ABANDONMENT)
     query.ask(0.0)
     query.click(0.0)
-    query.ask(100 * SECOND)  # the same bucket; nobody clicks
-    query.ask(400 * SECOND)  # the next one; the first has not had its time yet
+    query.ask(100 * SECOND)  # the same bucket; no click
+    query.ask(400 * SECOND)  # the next bucket; the first is still open
     assert query.row.past[0] == 0.0
     query.click(100 * SECOND, now=450 * SECOND)  # late, but in time
-    query.ask(2000 * SECOND)  # both are over
+    query.ask(2000 * SECOND)  # both buckets are closed
     assert query.row.past[0] == pytest.approx(3.0, rel=0.01)
     assert query.row.past_hits[0] == pytest.approx(1.0, rel=0.5)
 
@@ -111,7 +111,7 @@ def test_times_in_whole_seconds_find_their_bucket():
 
 
 def test_more_clicks_than_requests_are_as_many():
-    """A row that was rolled back has forgotten requests whose clicks still come."""
+    """A row that was rolled back has lost requests whose clicks still come."""
     query = Query(ABANDONMENT)
     query.ask(0.0)
     for _ in range(5):
@@ -135,11 +135,11 @@ def test_time_that_goes_back_closes_nothing_early():
 
 
 def test_clicks_that_come_at_once_and_abandonment_that_comes_in_the_end_are_no_alternation():
-    """At 3,000 requests an hour a bucket holds 250: fed in the order of arrival, its abandoned half alone would be an alarm."""
+    """At 3,000 requests per hour a bucket has 250: counted in order of arrival, its abandoned half alone would raise an alarm."""
     listener = Listener(Senses(), 1, [ABANDONMENT])
     rng = np.random.default_rng(0)
     times, whose = arrivals(rng, np.full((1, 100), 3000.0), START)
-    outcomes = CLICKED * (rng.random(len(times)) < 0.5)
+    outcomes = CLICKED_BIT * (rng.random(len(times)) < 0.5)
     assert listener.hear(times, whose, outcomes) == []
     assert listener.table[0].past_hits[0] / listener.table[0].past[0] == pytest.approx(0.5, abs=0.03)
 
@@ -156,7 +156,7 @@ def test_a_burst_of_requests_is_no_change_of_a_rate():
     rng = np.random.default_rng(1)
     rates = 20.0 * np.array([ramp(3 * WEEK, 2 * WEEK + 10 * i) for i in range(10)])
     times, whose = arrivals(rng, rates, START)
-    outcomes = CLICKED * (rng.random(len(times)) < 0.4) + REFORMULATED * (rng.random(len(times)) < 0.1)
+    outcomes = CLICKED_BIT * (rng.random(len(times)) < 0.4) + REFORMULATED_BIT * (rng.random(len(times)) < 0.1)
     heard = Listener(Senses(), 10, [VOLUME, ABANDONMENT, REFORMULATION]).hear(times, whose, outcomes)
     assert {one.signal for one in heard} == {0}
     assert len(heard) == 10

@@ -1,4 +1,4 @@
-"""The season's clock: what it learns, and what cannot spoil it."""
+"""The season's clock: its learning, and its robustness."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def at(hour):
 
 
 def week_of(rates, weeks=1, season=None):
-    """A season that has seen so many weeks of these requests an hour, exactly."""
+    """Return a season after this many weeks of exactly these requests per hour."""
     season = fresh() if season is None else season
     for hour in range(weeks * WEEK + 1):
         advance(SPEC, season, at(hour))
@@ -92,7 +92,7 @@ def test_time_that_goes_back_does_not_move_the_clock_and_time_goes_on_from_there
     advance(SPEC, season, at(WEEK - 1) + 0.25 * HOUR)
     assert season.clock == pytest.approx(before + 0.25, abs=1e-6)
     levels = season.levels.copy()
-    advance(SPEC, season, at(WEEK))  # that hour was seen in part: it teaches nothing
+    advance(SPEC, season, at(WEEK))  # that hour was seen in part, so it is not learnt
     assert (season.levels == levels).all()
     assert season.clock == pytest.approx(before + 1.0, abs=1e-6)
 
@@ -105,7 +105,7 @@ def test_a_silent_night_counts_and_a_week_away_does_not():
     levels, before = season.levels.copy(), season.clock
     advance(SPEC, season, at(5 * WEEK + 5))
     changed = np.flatnonzero(season.levels != levels).tolist()
-    assert changed in ([], [5])  # the hour in which it went away, at most
+    assert changed in ([], [5])  # at most the hour in which the service stopped
     assert season.clock - before == pytest.approx(4 * WEEK, rel=0.05)
 
 
@@ -126,7 +126,7 @@ def test_a_strong_season_costs_no_alarms_and_would_without_the_clock():
 
 
 def test_one_query_that_bursts_is_hardly_a_season():
-    """A tenth of the traffic, twenty times as busy on Wednesdays: taken as it comes, that hour would have a factor of 2.9."""
+    """A query with a tenth of the traffic is twenty times as busy on Wednesdays: unweighted, that hour would have factor 2.9."""
     rng = np.random.default_rng(2)
     rates = np.full((10, WEEK), 10.0)
     rates[0, 60:64] = 200.0
@@ -139,7 +139,7 @@ def test_one_query_that_bursts_is_hardly_a_season():
 
 
 def test_new_queries_are_a_small_share_of_it():
-    """A thousand requests, within half an hour, for a query that nobody has heard of."""
+    """A thousand requests within half an hour for a new query."""
     season = week_of(np.full(WEEK, 100.0))
     old, new = Query(VOLUME, season=season), Query(VOLUME, season=season)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""The hyper-parameters and the size of the state."""
+"""The hyper-parameters of the senses, and the size of their state."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Volume and counts: the definition, what they hear and what they do not."""
+"""Volume and counts: the definition, and the changes that are loud or quiet."""
 
 import random
 
@@ -21,7 +21,7 @@ def test_the_volume_is_its_definition():
         assert 0.0 < weight <= 1.0
         assert [query.row.fast, query.row.slow, query.row.span] == pytest.approx([twin.F, twin.S, twin.B], rel=1e-12)
         heard += level >= 0.5
-    assert heard > 50  # the burst was part of it
+    assert heard > 50  # the burst was included
 
 
 def test_a_surprise_is_nothing_below_the_past_and_one_far_above():
@@ -67,8 +67,8 @@ def test_a_count_that_was_never_there_is_heard_when_it_comes():
 
 
 def test_a_number_that_is_not_sent_holds_and_says_nothing():
-    """Requests that bring no number leave the baseline as if they had not been, up to rounding."""
-    flat = Senses(season_half_trust_requests=1e15)  # or the clock would learn that one of the two services is busier
+    """Requests without the number leave its baseline unchanged, up to rounding."""
+    flat = Senses(season_half_trust_requests=1e15)  # otherwise the season would learn that one of the two services is busier
     silent, chatty = Query(COUNT, numbers=1, spec=flat), Query(COUNT, numbers=1, spec=flat)
     for i in range(60):
         for query in (silent, chatty):
@@ -94,7 +94,7 @@ def test_a_lasting_rise_becomes_normal_and_a_burst_does_not_hide_the_next():
     for i in range(200):
         query.ask(float(i), 10.0)
     assert query.ask(200.0, 60.0)[0] >= 0.5
-    for i in range(24):  # a day of it, then quiet again
+    for i in range(24):  # a day of it, then quiet
         query.ask(201.0 + i, 60.0)
     for i in range(48):
         query.ask(225.0 + i, 10.0)

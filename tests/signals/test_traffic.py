@@ -1,4 +1,4 @@
-"""A request through all senses: compiled and not, the latch, time, plans."""
+"""A request through all senses: compiled and uncompiled, the latch, time, plans."""
 
 import math
 import random
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from signals.sensing import HOUR, MONDAY, Query
 
-from swerve.bench.requests import CLICKED, REFORMULATED, START, Listener, arrivals, listen
+from swerve.bench.requests import CLICKED_BIT, REFORMULATED_BIT, START, Listener, arrivals, listen
 from swerve.core.spec import pack
 from swerve.signals import ABANDONMENT, AGE, COUNT, NEW, RAW, REFORMULATION, VOLUME, Senses
 
@@ -17,7 +17,7 @@ EVERY = [VOLUME, ABANDONMENT, REFORMULATION, AGE, NEW, COUNT, RAW | 1 << 8]
 
 
 def known(query, hours=50.0, every=0.5):
-    """The query after some quiet days; returns the hour."""
+    """Ask the query through some quiet days; return the hour."""
     for i in range(int(hours / every)):
         query.ask(every * i)
     return hours
@@ -28,9 +28,9 @@ def test_compiled_equals_interpreted_to_the_byte():
     rates = np.full((3, 120), 2.0)
     rates[0, 80:] = 30.0
     times, whose = arrivals(rng, rates, START)
-    times[400:450] -= 5000.0  # a clock that was put back
+    times[400:450] -= 5000.0  # a clock that was set back
     often = np.where(times > times[900], 0.9, 0.1)
-    outcomes = CLICKED * (rng.random(len(times)) < 0.5) + REFORMULATED * (rng.random(len(times)) < often)
+    outcomes = CLICKED_BIT * (rng.random(len(times)) < 0.5) + REFORMULATED_BIT * (rng.random(len(times)) < often)
     numbers = rng.poisson(5.0, (len(times), 2)) * np.where(times > times[700], 8.0, 1.0)[:, None]
     numbers[rng.random(numbers.shape) < 0.2] = np.nan
     fast, slow = (Listener(Senses(), 3, EVERY, numbers=2) for _ in range(2))
@@ -80,7 +80,7 @@ def test_every_crossing_renews_the_latch():
     query = Query(NEW)
     hour = known(query)
     assert query.ask(hour, first=hour)[0] == 1.0
-    for i in range(200):  # something new every ten hours, for weeks: that is how this query is
+    for i in range(200):  # a new item every ten hours, for weeks: usual for this query
         assert query.ask(hour + 5.0 * i, first=hour + 10.0 * (i // 2))[0] < 0.3
 
 
@@ -104,7 +104,7 @@ def test_who_is_asked_once_a_day_is_not_alarmed_by_every_new_candidate(kind, whi
 
 @pytest.mark.slow
 def test_one_new_candidate_a_day_is_two_alarms_a_week():
-    """The figure of docs/signals.md, and why `new` is not for every corpus: five requests an hour for sixteen weeks."""
+    """The figure of docs/signals.md, which shows why `new` does not suit every corpus: five requests per hour for sixteen weeks."""
     query, weeks = Query(NEW), 16
     appeared = np.cumsum(np.random.default_rng(0).exponential(24.0, 14 * weeks))
     heard = 0
@@ -148,11 +148,11 @@ def test_quiet_is_uniform_noise_that_differs_by_signal_and_request():
     assert len(np.unique(xs)) == xs.size
     assert np.abs(np.corrcoef(xs.T) - np.eye(3)).max() < 0.2
     same = Query(VOLUME)
-    assert len({same.ask(7.0)[0] for _ in range(50)}) == 50  # a clock that stands still
+    assert len({same.ask(7.0)[0] for _ in range(50)}) == 50  # the clock stands still
 
 
 def test_two_queries_asked_at_the_same_moment_have_noise_of_their_own():
-    """Requests of one batch share their time, and young queries their number of requests."""
+    """Requests of one batch have the same time, and new queries have the same number of requests."""
     queries = [Query(VOLUME, ABANDONMENT, word=word) for word in range(100)]
     xs = np.array([query.ask(1.0) for query in queries])
     assert len(np.unique(xs)) == xs.size

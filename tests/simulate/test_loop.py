@@ -1,4 +1,4 @@
-"""The round loop: against a twin in plain Python, against its own source uncompiled, and paired over policies."""
+"""The round loop: against a twin in plain Python, against its own source uncompiled, and in pairs of policies."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_contexts_not_drawn_change_nothing_for_who_reads_none():
 
 
 def test_policies_meet_the_same_world():
-    """Events, contexts and click draws have the same keys for everybody: after a run the places are the same bytes."""
+    """Events, contexts and click draws have the same keys for all policies: after a run the cursors have the same bytes."""
     instance = world(SPEC, 4)
     ends = []
     for policy, _ in POLICIES.values():
@@ -104,11 +104,11 @@ def test_policies_meet_the_same_world():
         ends.append(session.state["cursors"])
         assert session.counts["events"] == instance.k
     assert len(set(ends)) == 1
-    assert instance.cursors.tobytes() != ends[0]  # and a run leaves the instance itself as it was drawn
+    assert instance.cursors.tobytes() != ends[0]  # a run does not change the instance itself
 
 
 def test_a_missed_event_is_counted_as_one():
-    """A rectangle that has learnt the whole ball calls everything negative."""
+    """A rectangle that has learnt the whole ball is negative everywhere."""
     policy, instance = POLICIES["bwc"][0], world(dataclasses.replace(SPEC, queries=1, impressions=600), 5)
     session = Session(policy, instance)
     session.play(L)
@@ -135,7 +135,7 @@ QUIET, TEST_ENDS, FALSE = 0, loop.RESTARTED, loop.CONSULTED | loop.ALARM | loop.
         ([(0, TEST_ENDS), (0, FALSE)], "false_alarm"),
         ([(0, TEST_ENDS), (0, FALSE), (0, TEST_ENDS)], "false_alarm"),
         ([(0, TEST_ENDS), (0, FALSE), (1, QUIET)], "unseen"),  # an event inside the test of a false alarm
-        ([(0, TEST_ENDS), (0, FALSE), (1, QUIET), (0, TEST_ENDS)], "learning"),  # and the bandit after the test begins in it
+        ([(0, TEST_ENDS), (0, FALSE), (1, QUIET), (0, TEST_ENDS)], "learning"),  # and the bandit after the test starts in it
         ([(0, TEST_ENDS), (1, loop.CONSULTED)], "missed"),
         ([(0, TEST_ENDS), (1, loop.CONSULTED), (0, FALSE)], "false_alarm"),
         ([(0, TEST_ENDS), (1, FALSE)], "learning"),  # a true alarm
@@ -166,7 +166,7 @@ def test_the_causes_add_up(name):
 
 
 def test_twins_of_finite_and_rectangle_differ():
-    """Guard of the guard: a twin that ignored its classifier would pass the tests above with any other."""
+    """Checks the tests above: a twin that ignored its classifier would pass them with any classifier."""
     assert FiniteTwin(((1,),)).predict([0.0]) is True
     learnt = RectangleTwin(0.1)
     learnt.learn([0.0])

@@ -1,4 +1,4 @@
-"""The page loop: against a plain Python loop, against its own source uncompiled, and paired over policies."""
+"""The page loop: against a plain Python loop, against its own source uncompiled, and in pairs of policies."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def test_compiled_equals_interpreted_to_the_byte(name):
 @pytest.mark.parametrize("value", ["gain", "click"])
 @pytest.mark.parametrize("name", ["given", "oracle-list", "ts"])
 def test_every_figure_equals_that_of_a_plain_loop(name, value):
-    """Page by page in Python: sums of values, clicks, changes and waits from the verbs alone."""
+    """A loop in Python over pages sums values, clicks, changes and waits, from the verbs alone."""
     spec = Pages(**{**vars(SPEC), "value": value})
     instance = world(spec, 2)
     session = played(Session(made(name), instance))
     policy, env = pack(made(name))[0], pack(spec)[0]
-    team = Session(made(name), instance, compiled=False).fleet  # its tables only
+    team = Session(made(name), instance, compiled=False).fleet  # only its tables are used
     cursors, scene, segments = instance.cursors.copy(), instance.scene[0], instance.segments
     given, page = np.zeros(8, np.int64), np.zeros(4, np.int64)
     x = np.zeros(2)
@@ -118,7 +118,7 @@ def test_runs_of_different_policies_are_paired():
     assert len({tuple(found.count("events")) for found in results}) == 1
     one, other = (played(Session(made("given"), world(SPEC, 4))) for _ in range(2))
     assert one.state == other.state
-    # `Given` inside `Oracle` shows the same pages and is told of events: its clicks are the same
+    # `Given` inside `Oracle` shows the same pages and is told of events: it gets the same clicks
     told = played(Session(swerve.policy("Oracle(Given())"), world(SPEC, 4)))
     assert told.counts["clicks"] == one.counts["clicks"] > 0
     assert told.cursors.tobytes() == one.cursors.tobytes()
@@ -129,7 +129,7 @@ def test_the_given_order_harms_nobody_and_a_perfect_one_loses_nothing():
     found = simulate(made("given"), quiet, runs=2, points=2)
     assert found.regret.tolist() == [0.0, 0.0]
     assert found.count("harm").tolist() == found.count("churn").tolist() == [0.0, 0.0]
-    assert np.isnan(found.count("recovered")).all(), "without events nothing has to recover"
+    assert np.isnan(found.count("recovered")).all(), "without events there is no recovery"
     noisy = simulate(made("given"), SPEC, runs=2, points=2)
     assert noisy.count("harm").tolist() == [0.0, 0.0]
     assert (noisy.regret > 0).all()
@@ -154,14 +154,14 @@ def test_the_loop_is_part_of_a_plans_digest():
 
 
 def test_a_context_outside_the_domain_stops_the_run():
-    """The hull's domain is the unit ball; two features of up to 1 leave it."""
+    """The hull's domain is the unit ball; contexts with two features of up to 1 can lie outside it."""
     policy = swerve.policy("bwc-hull(length=20, radius=0.1)", arms=8, horizon=400)
     with pytest.raises(SwerveError, match="outside the domain"):
         simulate(policy, SPEC, runs=1)
 
 
 def test_a_policy_for_one_slot_plays_the_top_and_leaves_the_rest():
-    """The default verbs: the slots below are the given order without the top."""
+    """With the default verbs, the lower slots have the given order without the top."""
     session = Session(UCB1(), world(SPEC, 5), compiled=False)
     for stop in range(1, 60):
         session.play(stop)

@@ -1,4 +1,4 @@
-"""Runs on disk: whole, self-describing, and never taken for those of another plan or of other code."""
+"""Runs on disk: complete, self-describing, and never confused with runs of another plan or of other code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_run_comes_back_as_it_was(tmp_path):
     plan = Plan(UCB1(), ENVIRONMENT)
     path = write_run(tmp_path / "new", plan, sample())
     assert path == run_path(tmp_path / "new", plan, 3)
-    assert [p.name for p in path.parent.iterdir()] == [path.name]  # no half-written file stays behind
+    assert [p.name for p in path.parent.iterdir()] == [path.name]  # no incomplete file remains
     assert same(read_run(tmp_path / "new", plan, 3), sample())
     assert read_run(tmp_path / "new", plan, 4) is None
 
@@ -74,7 +74,7 @@ def _(spec, row, pool, available, now):
 
 
 def test_edited_code_of_a_user_is_another_plan(tmp_path, monkeypatch):
-    """Otherwise a run of the old bandit would be read back as one of the new."""
+    """Otherwise a run of the old bandit would be read as one of the new bandit."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     digests = []

@@ -1,4 +1,4 @@
-"""Many runs: the same bytes on any number of threads, resumed, interrupted; and Theorem 1 as an inequality."""
+"""Many runs: the same bytes on any number of threads, resumed or interrupted; and Theorem 1 as an inequality."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_real_sigint_stops_the_program_between_runs(tmp_path):
         capture_output=True,
         text=True,
         timeout=60,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a runner in the background has it ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background test runner ignores SIGINT
     )
     assert done.returncode == 0, done.stderr
     word, finished = done.stdout.split()
@@ -158,7 +158,7 @@ def test_a_horizon_shorter_than_a_test_is_refused_before_anything_runs():
     assert played == []
 
 
-# ---------------------------------------------------------------- what the paper promises
+# ---------------------------------------------------------------- the paper's guarantee
 def test_one_query_under_the_assumptions_of_theorem_1_stays_under_the_corrected_bound():
     """One query, its own classifier, events at least 2L apart, minimum shift enforced, L = 4·n/ε²·ln T: the mean of 12 runs."""
     n, shift, horizon, d, margin = 5, 0.3, 300_000, 1, 0.4
@@ -177,8 +177,8 @@ def test_one_query_under_the_assumptions_of_theorem_1_stays_under_the_corrected_
     assert results.count("wrong_false_labels").sum() == 0
     bound = theorem1(horizon, 3, diameter, length, lambda t: ucb1_regret(t, n, gap))
     assert results.regret.mean() < bound
-    assert bound < 0.25 * horizon * gap  # the bound says something: a policy that never adapts may lose more
-    # and BWC earns its keep: an oracle is better, ignoring events is worse
+    assert bound < 0.25 * horizon * gap  # the bound is not vacuous: a policy that never adapts may lose more
+    # BWC is useful: an oracle is better, ignoring events is worse
     ora = simulate(Oracle(UCB1()), problem, runs=12).regret.mean()
     ignorant = simulate(UCB1(), problem, runs=12).regret.mean()
     assert ora < results.regret.mean() < ignorant

@@ -1,4 +1,4 @@
-"""The engines that the tests of the protocol run on: a further one is one line."""
+"""The engines on which the tests of the protocol run; a new engine is one line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from swerve.store import Store, open_store
 
-#: Engine → the address of an empty store of its own, made from a folder of its own.
+#: By engine: the address of an empty store in a given folder.
 ENGINES: dict[str, Callable[[Path], str]] = {
     "sqlite": lambda folder: f"sqlite:///{folder}/swerve.db",
 }

@@ -1,4 +1,4 @@
-"""The embedded engine in a folder of its own, which tests of its files spoil."""
+"""The SQLite engine in a folder whose files the tests damage."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ def kind(call, *args) -> str:
 
 @contextlib.contextmanager
 def plain(folder):
-    """A connection of somebody else."""
+    """A connection of another program."""
     with contextlib.closing(sqlite3.connect(folder / "swerve.db", isolation_level=None, timeout=0.0)) as connection:
         yield connection

@@ -1,4 +1,4 @@
-"""Rows to write, small and told apart by a number."""
+"""Small rows for tests, each identified by a number."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def key(number: int) -> bytes:
 
 
 def row(number: int, version: int = 1, *, day: int = 20_000, level: int = 3, shifted: float = 0.0, size: int = 200) -> Row:
-    """The row of a number at a version: its record is a function of both."""
+    """Return the row with this number and version; both determine its record."""
     seed = hashlib.blake2b(f"{number}/{version}".encode()).digest()
     record = (seed * (size // len(seed) + 1))[:size]
     return Row(key(number), version, 1, day, level, shifted, record, f"names of {number}".encode())

@@ -1,4 +1,4 @@
-"""Backups: consistent while another process writes, whole or not there."""
+"""Backups: consistent while another process writes, and complete or absent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WRITER = Path(__file__).with_name("writer.py")
 
 @pytest.fixture
 def source(tmp_path):
-    """A store of 200 rows, open."""
+    """An open store of 200 rows."""
     store = open_store(f"sqlite:///{tmp_path}/swerve.db")
     store.commit(Batch([row(i, size=2200) for i in range(200)], [(5, 1)], {"classifier": b"abc"}))
     yield tmp_path / "swerve.db"
@@ -44,8 +44,8 @@ def test_the_copy_is_a_store_with_everything_in_it(source, tmp_path):
 
 
 def test_it_works_while_another_process_writes_and_is_one_moment_of_it(tmp_path, monkeypatch):
-    """Every commit gives all rows one version; the copy must have one version only, and the writer must go on meanwhile."""
-    monkeypatch.setattr(module, "PAGES", 2)
+    """Every commit sets all rows to one version; the copy must have a single version, and the writer must not stop."""
+    monkeypatch.setattr(module, "PAGES_PER_STEP", 2)
     child = subprocess.Popen(
         [sys.executable, str(WRITER), f"sqlite:///{tmp_path}/swerve.db", "300"], stdout=subprocess.PIPE, text=True
     )
@@ -60,14 +60,14 @@ def test_it_works_while_another_process_writes_and_is_one_moment_of_it(tmp_path,
                 return
             steps.append((done, total))
             if len(steps) % 10 == 0:
-                child.stdout.readline()  # another commit by the other process
+                child.stdout.readline()  # the other process has committed again
 
         backup(tmp_path / "swerve.db", tmp_path / "copy.db", progress=progress)
     finally:
         child.kill()
         child.communicate()
     assert len(steps) > 50
-    assert [done for done, _ in steps] == sorted({done for done, _ in steps})  # it never began again
+    assert [done for done, _ in steps] == sorted({done for done, _ in steps})  # the copy never restarted
     assert steps[-1][0] == steps[-1][1]
     copy = open_store(f"sqlite:///{tmp_path}/copy.db")
     rows = copy.load([key(i) for i in range(300)])
@@ -142,7 +142,7 @@ def test_damaged_records_are_counted(source, tmp_path):
 
 
 def test_a_store_that_nobody_serves_with_a_damaged_log_gives_no_backup(source, tmp_path):
-    """To open it would make SQLite cut the log off at the damage, and remove it."""
+    """Opening the store would make SQLite cut the log at the damage, and remove it."""
     folder = tmp_path / "crash"
     folder.mkdir()
     for suffix in ("", "-wal", "-shm"):

@@ -1,4 +1,4 @@
-"""A store within a bound: what is worth least makes room, pages are used again, and a log that another program holds is refused."""
+"""A store within a bound: the least valuable rows make room, pages are reused, and a log that another program holds is refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def store(tmp_path):
 
 
 def tidied(store, at_once: int = 256) -> int:
-    """What the owner of a store does when it is crowded; how many rows were removed."""
+    """Do the maintenance that is due, as the service does; return the number of removed rows."""
     removed = 0
     for _ in range(10_000):
         size = store.size()
@@ -33,7 +33,7 @@ def tidied(store, at_once: int = 256) -> int:
             assert store.gather(min(size.scattered, at_once)) > 0
         else:
             return removed
-    raise AssertionError("it never ends")
+    raise AssertionError("the maintenance never ends")
 
 
 def pages(store) -> int:
@@ -41,7 +41,7 @@ def pages(store) -> int:
 
 
 def test_what_is_worth_least_goes_first(store):
-    """A doubling of the requests is worth eight days."""
+    """Twice as many requests are worth eight days."""
     rows = [row(0, day=100, level=0), row(1, day=100, level=2), row(2, day=110, level=1), row(3, day=90, level=5)]
     store.commit(Batch(rows))
     assert store.least(10) == [key(0), key(1), key(2), key(3)]
@@ -64,7 +64,7 @@ def test_a_flood_stays_below_the_bound_and_keeps_what_is_asked_often(store):
         largest = max(largest, size.data + size.log, store.path.stat().st_size)
     assert largest < MOST
     assert store.load([old.key for old in often]) == often
-    assert 0.7 * MOST < store.count() * 2200 * 1.3 < MOST  # and it is used
+    assert 0.7 * MOST < store.count() * 2200 * 1.3 < MOST  # and the room is used
     assert store._reader.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
@@ -77,7 +77,7 @@ def test_below_the_bound_nothing_goes(store):
 
 @pytest.mark.parametrize("share", [0.5, 0.2])
 def test_a_bound_that_is_lowered_is_reached_by_moving_rows_together(tmp_path, share):
-    """Of rows removed here and there no page becomes free: those at the end move into their places."""
+    """Removing scattered rows frees no page, so rows at the end move into the free row ids."""
     url = f"sqlite:///{tmp_path}/swerve.db"
     store = open_store(url, most=2 * MOST)
     rows = [row(i, day=20_000 + i * 7919 % 50, size=2200) for i in range(2000)]
@@ -88,7 +88,7 @@ def test_a_bound_that_is_lowered_is_reached_by_moving_rows_together(tmp_path, sh
     removed = tidied(store)
     bound = share * 2 * MOST / PAGE_BYTES
     assert pages(store) <= bound < before
-    assert 0.65 * bound / before < store.count() / 2000 < bound / before  # of the bound a quarter is for the log and a batch
+    assert 0.65 * bound / before < store.count() / 2000 < bound / before  # a quarter of the bound is for the log and a batch
     assert store.count() == 2000 - removed
     kept = [old for old in rows if store.load([old.key])[0] is not None]
     assert len(kept) == store.count()
@@ -100,7 +100,7 @@ def test_a_bound_that_is_lowered_is_reached_by_moving_rows_together(tmp_path, sh
 
 
 def test_places_of_a_start_before_are_found_again(tmp_path):
-    """A restart forgets which places are free; at the bound they are looked for, and no row goes for them a second time."""
+    """A restart forgets the free row ids; at the bound the store searches for them, and removes no further rows."""
     url = f"sqlite:///{tmp_path}/swerve.db"
     store = open_store(url, most=MOST)
     for start in range(0, 4000, 100):
@@ -117,7 +117,7 @@ def test_places_of_a_start_before_are_found_again(tmp_path):
 
 
 def test_a_damaged_page_ends_the_tidying_and_loses_nothing_more(tmp_path):
-    """Places beside it cannot be used again: to remove rows would only lose them."""
+    """Row ids beside a damaged page cannot be reused, so removing rows would gain nothing."""
     url = f"sqlite:///{tmp_path}/swerve.db"
     store = open_store(url, most=MOST)
     rows = [row(i, size=2200) for i in range(1210)]

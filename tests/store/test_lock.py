@@ -40,7 +40,7 @@ def test_a_second_owner_is_told_who_has_it_since_when_and_what_to_do(tmp_path):
         rf"{re.escape(str(tmp_path))}/swerve\.db is in use by process {child.pid} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC; stop"
     )
     assert re.match(said, str(caught.value))
-    open_store(url).close()  # kill -9 let it go
+    open_store(url).close()  # kill -9 has released the lock
 
 
 def test_the_second_process_says_it_in_one_line(tmp_path):
@@ -73,7 +73,7 @@ def test_the_lock_goes_with_a_folder_that_is_renamed(tmp_path):
         Lock(away / "a.lock")
     with pytest.raises(StoreError, match="there is no folder"):
         lock.retake()
-    with pytest.raises(InUse):  # what was held is still held
+    with pytest.raises(InUse):  # the old lock is still held
         Lock(away / "a.lock")
     here.mkdir()
     lock.retake()
@@ -98,7 +98,7 @@ def test_reopen_does_not_take_a_store_that_has_another_owner(tmp_path):
         assert caught.value.kind == "locked"
     finally:
         end(child)
-    assert store.reopen() is False  # what the other one has made
+    assert store.reopen() is False  # the other process's store
     store.close()
 
 

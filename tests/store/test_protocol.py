@@ -1,4 +1,4 @@
-"""The contract that every engine keeps."""
+"""The protocol that every engine implements."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_rows_come_back_in_the_order_of_the_keys_and_none_for_a_stranger(store):
 
 
 def test_many_rows_in_one_batch_and_one_load(store):
-    """More than fits into one statement of any engine."""
+    """More rows than fit into one statement of any engine."""
     rows = [row(i) for i in range(1203)]
     store.commit(Batch(rows, [(i, i % 3) for i in range(1203)]))
     store.commit(Batch([newer(old, record=b"second") for old in rows]))
@@ -94,7 +94,7 @@ def test_after_a_conflict_the_right_batch_is_taken(store):
 
 
 def test_a_batch_tried_again_after_it_landed_shows_its_own_versions(store):
-    """What an uncertain commit comes to: the caller sees its own write and can tell it from another's."""
+    """After an uncertain commit, the caller recognises its own versions among the stored ones."""
     batch = Batch([row(1)], [(7, 2)])
     store.commit(batch)
     with pytest.raises(Conflict) as caught:
@@ -188,7 +188,7 @@ def test_every_start_is_a_life_of_its_own(url):
 
 
 def test_a_life_that_the_store_does_not_know_gets_a_number_that_no_other_has(url):
-    """As after a restore: the life began after the backup was made."""
+    """As after a restore, when the life began after the backup was made."""
     store = open_store(url)
     life = store.begin_life()
     stranger = store.life_id(12345)
@@ -200,7 +200,7 @@ def test_a_life_that_the_store_does_not_know_gets_a_number_that_no_other_has(url
 
 def test_rows_belong_to_the_secrets_they_were_written_under(url):
     store = open_store(url)
-    assert store.claim(b"one") and store.claim(b"two")  # without rows there is nothing to lose
+    assert store.claim(b"one") and store.claim(b"two")  # without rows the secrets may change
     store.commit(Batch([row(1)]))
     assert store.claim(b"two") and not store.claim(b"one")
     store.close()
@@ -246,7 +246,7 @@ def test_reopen_finds_the_same_store(store):
 
 
 def test_readers_and_a_writer_at_once_see_whole_batches_only(store):
-    """Each batch writes two rows with the same version: a reader never finds them apart in one load."""
+    """Each batch writes two rows with the same version; one load never returns two different versions."""
     store.commit(Batch([row(1), row(2)]))
     stop, seen, trouble = threading.Event(), [], []
 
@@ -302,7 +302,7 @@ steps = st.lists(
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=steps)
 def test_any_sequence_agrees_with_a_dictionary(engine, steps, tmp_path_factory):
-    """The plainest store there is beside the real one: the same rows, the same conflicts."""
+    """The engine agrees with a store in a dictionary: the same rows, the same conflicts."""
     store = open_store(engine(tmp_path_factory.mktemp("any")))
     model: dict[bytes, Row] = {}
     for what, detail in steps:

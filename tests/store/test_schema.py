@@ -1,4 +1,4 @@
-"""The file's own schema: made, brought up to date, refused; and what SQLite's errors mean."""
+"""The file's schema: creation, migration, refusal; and the kinds of SQLite's errors."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_an_older_file_takes_the_steps_that_it_lacks(tmp_path, monkeypatch):
 
 
 def test_a_store_of_the_first_version_keeps_its_used_decisions(tmp_path, monkeypatch):
-    """Its decisions began with the number of a start; those of a life must not meet them."""
+    """Its decision ids began with the number of a start; ids of a life must not collide with them."""
     path = tmp_path / "swerve.db"
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.executescript(f"{schema.MIGRATIONS[0]}; PRAGMA application_id = {schema.APPLICATION}; PRAGMA user_version = 1")
@@ -72,7 +72,7 @@ def test_a_step_that_fails_leaves_the_file_at_the_step_before(tmp_path, monkeypa
         patched.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, "CREATE TABLE second(x); INSERT INTO nowhere VALUES (1)"))
         with pytest.raises(SwerveError, match="no such table: nowhere"):
             open_store(f"sqlite:///{path}")
-    open_store(f"sqlite:///{path}").close()  # as before, for the version that made it
+    open_store(f"sqlite:///{path}").close()  # the older version can still open it
     with contextlib.closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'second'").fetchone() == (0,)
 

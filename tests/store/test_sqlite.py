@@ -1,4 +1,4 @@
-"""The embedded engine: how it writes, and what it does when it is full, locked or damaged."""
+"""The SQLite engine: how it writes, and how it behaves when it is full, locked or damaged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_commits_are_synchronous_and_pages_as_measured(store):
 
 
 def test_a_commit_of_old_rows_writes_no_index(store):
-    """What is indexed changes seldom: then only the pages of the records are written."""
+    """While indexed columns do not change, a commit writes only the pages of the records."""
     store.commit(Batch([row(i) for i in range(100)]))
     store._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     store.commit(Batch([row(1, 2)]))
@@ -69,7 +69,7 @@ def test_full_says_so_and_works_again_when_there_is_room(store):
     assert store.count() == done
     assert store.load([key(done)]) == [None]
     assert store.outcomes([done]) == {}
-    store.commit(Batch([newer(row(0))]))  # a row that has its place needs no room
+    store.commit(Batch([newer(row(0))]))  # a stored row needs no further room
     store._writer.execute("PRAGMA max_page_count = 100000")
     store.probe()
     store.commit(Batch([row(done, size=2200)], [(done, 1)]))
@@ -84,7 +84,7 @@ def test_locked_says_so_soon_and_works_again_when_let_go(folder, store):
         assert kind(store.commit, Batch([row(2)])) == "locked"
         assert kind(store.probe) == "locked"
         assert time.perf_counter() - started < 1.0
-        assert store.load([key(1)]) == [row(1)]  # readers go on
+        assert store.load([key(1)]) == [row(1)]  # reading still works
         other.execute("ROLLBACK")
     store.commit(Batch([row(2)]))
     assert store.load([key(2)]) == [row(2)]
@@ -101,7 +101,7 @@ def test_a_record_that_changed_on_the_disk_is_damaged_and_the_others_are_not(fol
     assert (found[2].key, found[2].version) == (key(2), 1)
     assert repr(key(2)) in str(found[2])
     assert [left.key for left in store.scan("traffic", 10)] == [key(3), key(1), key(0)]
-    store.commit(Batch([newer(rows[2])]))  # its version can be read: a new record may take its place
+    store.commit(Batch([newer(rows[2])]))  # its version is readable, so a new record can replace it
     assert store.load([key(2)]) == [newer(rows[2])]
 
 
@@ -123,7 +123,7 @@ def spoil(folder, offset_of) -> None:
 
 
 def test_no_flipped_byte_gives_a_wrong_row(folder):
-    """Any byte of the pages of records: a row comes back as it was written, or as damaged, and nothing else is raised."""
+    """After a change of any byte of the records' pages, a row is returned as written or as damaged; no other error occurs."""
     path = folder / "swerve.db"
     store = open_store(f"sqlite:///{path}")
     rows = [row(i, size=2200) for i in range(12)]
@@ -134,7 +134,7 @@ def test_no_flipped_byte_gives_a_wrong_row(folder):
     heads = {i: clean.index(old.key, pages[0] * PAGE_BYTES) for i, old in enumerate(rows)}
     draw, caught = random.Random(5), 0
     for trial in range(60):
-        # half of them where pages and rows keep their lengths and types, the rest anywhere
+        # half of the trials change lengths and types of pages and rows, the others any byte
         near = draw.choice([draw.choice(pages) * PAGE_BYTES, heads[draw.randrange(12)] - 20])
         start = near + draw.randrange(40) if trial % 2 else draw.choice(pages) * PAGE_BYTES + draw.randrange(PAGE_BYTES)
         data = bytearray(clean)
@@ -151,7 +151,7 @@ def test_no_flipped_byte_gives_a_wrong_row(folder):
 
 @pytest.fixture
 def damaged(folder):
-    """A store of 300 rows where the page of row 150 is damaged: the store, its rows, and the numbers that are lost."""
+    """Return a store of 300 rows in which the page of row 150 is damaged, its rows, and the numbers of the lost rows."""
     store = open_store(f"sqlite:///{folder}/swerve.db")
     rows = [row(i, day=i, size=2200) for i in range(300)]
     store.commit(Batch(rows))
@@ -185,7 +185,7 @@ def test_a_commit_that_meets_a_damaged_page_names_its_rows_and_goes_through_with
 def test_expiry_passes_a_damaged_page_and_new_rows_still_find_a_place(damaged):
     store, _, lost = damaged
     removed = [store.expire(200, 0)[0] for _ in range(6)]
-    assert 185 <= sum(removed) <= 200 - len(lost)  # SQLite cannot merge the pages beside it either
+    assert 185 <= sum(removed) <= 200 - len(lost)  # SQLite cannot merge the neighbouring pages either
     assert removed[-1] == 0
     assert store.count() == 300 - sum(removed)
     store.commit(Batch([row(1000 + i, size=2200) for i in range(100)]))
@@ -207,7 +207,7 @@ def test_a_damaged_last_page_blames_the_new_rows(folder):
 
 
 def test_places_of_expired_rows_are_used_again(store):
-    """Pages stay full where some rows go and as many come, day after day: appended at the end they would take a fifth more."""
+    """Pages stay full while rows expire and as many arrive; appended at the end, they would need a fifth more."""
     store.commit(Batch([row(i, day=i * 7919 % 20, size=2200) for i in range(600)]))
     pages = store._reader.execute("PRAGMA page_count").fetchone()[0]
     for day in range(1, 20):
@@ -219,7 +219,7 @@ def test_places_of_expired_rows_are_used_again(store):
 
 @pytest.mark.slow
 def test_a_hundred_thousand_rows_take_little_more_than_their_bytes(folder, store):
-    """Records of 2.2 kB as they come from queries of 8 arms: the file is at most 1.3 times as large, after updates too."""
+    """Records of 2.2 kB, as of queries with 8 arms: the file is at most 1.3 times as large, also after updates."""
     total, size = 100_000, 2200
     data = os.urandom(size)
     for start in range(0, total, 500):

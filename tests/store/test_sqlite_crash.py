@@ -1,4 +1,4 @@
-"""kill -9 in the middle of commits: what was acknowledged is there, and no batch by half."""
+"""kill -9 during commits: acknowledged batches are stored, and no batch is stored in part."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ WRITER = Path(__file__).with_name("writer.py")
 
 
 def killed_after(url: str, commits: int) -> int:
-    """Let a process write, and kill it some commits later; the last version that it said was durable."""
+    """Let a process write and kill it after some commits; return the last version that it reported as durable."""
     child = subprocess.Popen([sys.executable, str(WRITER), url], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     said = [child.stdout.readline() for _ in range(commits)]
-    child.kill()  # it is somewhere in a later commit now
+    child.kill()  # during a later commit
     rest, _ = child.communicate()
     return int([*said, *rest.splitlines()][-1])
 
@@ -32,7 +32,7 @@ def test_kill_9_loses_nothing_that_was_acknowledged_and_leaves_nothing_half(tmp_
         store = open_store(url)
         rows = store.load([key(i) for i in range(3)])
         version = rows[0].version
-        assert version in (acknowledged, acknowledged + 1)  # one more may have landed without its answer
+        assert version in (acknowledged, acknowledged + 1)  # one more commit may have succeeded before its answer
         assert rows == [row(i, version, level=version % 5, size=2200) for i in range(3)]
         ids = {v * 100 + i: i for v in range(1, version + 2) for i in range(3)}
         assert store.outcomes(list(ids)) == {number: i for number, i in ids.items() if number < (version + 1) * 100}

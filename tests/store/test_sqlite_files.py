@@ -1,4 +1,4 @@
-"""The files of the embedded engine: moved away, removed, replaced, behind a link, without their log."""
+"""The files of the SQLite engine: moved away, removed, replaced, behind a link, without their log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_file_that_is_no_database_is_refused(folder):
         open_store(f"sqlite:///{folder}/swerve.db")
     assert caught.value.kind == "corrupt"
     (folder / "swerve.db").unlink()
-    open_store(f"sqlite:///{folder}/swerve.db").close()  # the lock was let go, and there never was a store
+    open_store(f"sqlite:///{folder}/swerve.db").close()  # the lock is released, and there never was a store
 
 
 def test_a_folder_moved_away_and_back_is_the_same_store(folder, store):
@@ -33,7 +33,7 @@ def test_a_folder_moved_away_and_back_is_the_same_store(folder, store):
     assert kind(store.commit, Batch([row(2)])) == "gone"
     assert kind(store.probe) == "gone"
     assert kind(store.reopen) == "gone"
-    assert store.load([key(1)]) == [row(1)]  # what is open stays open
+    assert store.load([key(1)]) == [row(1)]  # open files stay readable
     away.rename(folder)
     assert store.reopen() is True
     assert store.load([key(1), key(2)]) == [row(1), None]
@@ -42,7 +42,7 @@ def test_a_folder_moved_away_and_back_is_the_same_store(folder, store):
 
 
 def test_a_folder_that_vanishes_during_a_commit_is_not_acknowledged(folder, store):
-    """Between the first look and the last: the commit goes into the folder that was moved, and the caller is told."""
+    """The folder moves between the two checks of a commit: the commit goes into the moved folder, and the caller gets an error."""
     store.commit(Batch([row(1)]))
     away = folder.with_name("away")
     store._writer.set_trace_callback(lambda statement: folder.rename(away) if statement == "COMMIT" else None)
@@ -52,12 +52,12 @@ def test_a_folder_that_vanishes_during_a_commit_is_not_acknowledged(folder, stor
     assert caught.value.uncertain
     away.rename(folder)
     assert store.reopen() is True
-    assert store.load([key(1)]) == [row(1, 2)]  # it had landed, and the caller can see that
+    assert store.load([key(1)]) == [row(1, 2)]  # it was written, and the caller can see that
     assert store.outcomes([5]) == {5: 1}
 
 
 def test_a_database_moved_away_and_back_loses_nothing(folder, store):
-    """Its log stays behind, and holds what was committed last; nothing may be made in the place of the file meanwhile."""
+    """Its log stays, with the last commits; meanwhile no new file may be created at the path."""
     store.commit(Batch([row(1)]))
     (folder / "swerve.db").rename(folder / "elsewhere.db")
     for _ in range(3):
@@ -104,7 +104,7 @@ def test_only_the_operator_begins_anew_where_a_store_has_been(folder, store):
 
 
 def test_a_new_store_keeps_the_log_of_the_one_that_was_here(folder):
-    """Moved away after a crash, begun anew, put back: what was committed last lies in the log."""
+    """A store is moved away after a crash, replaced by a new one, and put back: its last commits are in the log."""
     url = f"sqlite:///{folder}/swerve.db"
     code = "import os, sys; from store.rows import row; from swerve.store import Batch, open_store\n"
     code += "store = open_store(sys.argv[1]); store.commit(Batch([row(1)])); os._exit(9)"
@@ -124,7 +124,7 @@ def test_a_new_store_keeps_the_log_of_the_one_that_was_here(folder):
 
 @pytest.mark.parametrize("empty", [True, False])
 def test_a_log_that_is_missing_or_emptied_after_a_crash_is_refused(folder, empty):
-    """Its index, which the crash left too, names commits that the database does not have."""
+    """The index of the log, which the crash left too, names commits that the database does not have."""
     url = f"sqlite:///{folder}/swerve.db"
     code = "import os, sys; from store.rows import row; from swerve.store import Batch, open_store\n"
     code += "store = open_store(sys.argv[1]); store.commit(Batch([row(1)])); os._exit(9)"
@@ -144,18 +144,18 @@ def test_a_log_without_its_database_is_no_reason_to_begin_anew(folder):
 
 
 def test_an_opening_that_fails_halfway_does_not_make_it_another_store(folder, store):
-    """A mark that was written although its `fsync` failed is still ours: what memory holds is about this store."""
+    """A mark written by an opening whose `fsync` failed belongs to this process, so it is still the same store."""
     store.commit(Batch([row(1)]))
     older = next(iter(store._marks))
     assert store.reopen() is True
     store._close()
-    with plain(folder) as other:  # the last thing that a failed opening wrote, as a crash of the disk may leave it
+    with plain(folder) as other:  # the last write of a failed opening, as a failing disk may leave it
         other.execute("UPDATE meta SET value = ? WHERE key = 'opened'", (older,))
     assert store.reopen() is True
 
 
 def test_a_database_behind_a_symbolic_link(folder, tmp_path):
-    """The file that it names is the store: one owner, whatever name is used, and its log and lock beside it."""
+    """The link's target is the store: it has one owner under any name, and its log and lock are beside it."""
     link = tmp_path / "link.db"
     link.symlink_to(folder / "swerve.db")
     store = open_store(f"sqlite:///{link}")
@@ -174,7 +174,7 @@ def test_a_database_behind_a_symbolic_link(folder, tmp_path):
 
 
 def test_a_copy_put_in_place_of_the_file_is_read_without_the_old_log(folder, store):
-    """The log of the replaced file lies there still; played into the other one, it would ruin it."""
+    """The log of the replaced file is still there; replayed into the new file, it would corrupt it."""
     store.commit(Batch([row(i, size=2200) for i in range(50)]))
     store.close()
     shutil.copy(folder / "swerve.db", folder / "copy.db")

@@ -13,7 +13,7 @@ from swerve.store.urls import named_store
 
 def test_relative_and_absolute():
     assert store_path("sqlite:///swerve.db") == Path("swerve.db")
-    assert store_path("sqlite:///a b/ü?.db") == Path("a b/ü?.db")  # a name is a name: nothing in it is decoded
+    assert store_path("sqlite:///a b/ü?.db") == Path("a b/ü?.db")  # nothing in a name is decoded
     assert store_path("sqlite:////srv/x.db") == Path("/srv/x.db")
 
 

@@ -1,4 +1,4 @@
-"""The log that a crash leaves: damage in it is told from a write that was cut short, before SQLite drops what follows."""
+"""The log that a crash leaves: damage is distinguished from an unfinished write, before SQLite drops the rest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMITS = 30
 
 @pytest.fixture(scope="module")
 def crash(tmp_path_factory):
-    """The files of a store that was killed: version v of row 0 came with commit v, and version 1 with rows of several pages."""
+    """The files of a killed store: commit v wrote version v of row 0, and commit 1 also rows of several pages."""
     folder = tmp_path_factory.mktemp("crash")
     store = open_store(f"sqlite:///{folder}/swerve.db")
     store._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -36,7 +36,7 @@ def crash(tmp_path_factory):
 
 
 def left(folder, crash, *, index: bool = True, log: bytes | None = None):
-    """A folder as the crash left it, with this log; `index` says whether the index of the log is there."""
+    """Make a folder as the crash left it, with this log, and with its index if `index`."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for name, data in crash.items():
@@ -46,7 +46,7 @@ def left(folder, crash, *, index: bool = True, log: bytes | None = None):
 
 
 def taken(path) -> int:
-    """The version of row 0 as SQLite finds it: commits before it are there, later ones are not."""
+    """Return the version of row 0 that SQLite reads: earlier commits are present, later ones are not."""
     other = path.with_name("looked at")
     other.mkdir()
     for name in ("swerve.db", "swerve.db-wal"):
@@ -57,7 +57,7 @@ def taken(path) -> int:
 
 
 def opened(path) -> int | None:
-    """The version of row 0 in the opened store; None when it is refused."""
+    """Return the version of row 0 in the opened store; None if opening is refused."""
     try:
         store = open_store(f"sqlite:///{path}")
     except StoreError as error:
@@ -79,8 +79,8 @@ def test_a_whole_log_is_read_and_nothing_is_said(tmp_path, crash, caplog):
 
 
 def test_no_flipped_byte_loses_a_commit_without_a_word(tmp_path, crash):
-    """Anywhere in the log: where SQLite would drop commits that were acknowledged, the store is refused. Without the index of the
-    log the last transaction is the exception, and what may have been that and the one before."""
+    """For a change anywhere in the log: if SQLite would drop acknowledged commits, the store is refused. Without the log's index
+    the last transaction is an exception, and frames that may belong to it or to the one before."""
     draw, refused = random.Random(3), 0
     size = len(crash["swerve.db-wal"])
     for trial in range(80):
@@ -111,7 +111,7 @@ def test_it_says_how_many_commits_and_leaves_everything_as_it_is(tmp_path, crash
         assert path.with_name(name).read_bytes() == (bytes(log) if name.endswith("-wal") else data)
     for suffix in ("-wal", "-shm"):
         path.with_name(f"swerve.db{suffix}").unlink()
-    assert opened(path) == 0  # by hand, with what the file itself has
+    assert opened(path) == 0  # without the log: the state of the file itself
 
 
 def test_a_damaged_header_is_told_where_its_frames_are_whole(tmp_path, crash):
@@ -125,7 +125,7 @@ def test_a_damaged_header_is_told_where_its_frames_are_whole(tmp_path, crash):
 
 
 def test_a_write_that_was_cut_short_is_no_damage(tmp_path, crash):
-    """A log that ends anywhere in the last transaction, or holds the pages of one without its commit."""
+    """The log ends anywhere in the last transaction, or has pages of a transaction without its commit."""
     whole = crash["swerve.db-wal"]
     last = COMMITS - 1  # the last transaction has two pages: 30 is a multiple of three
     for cut in (1, 24, 5000, FRAME - 1, FRAME, FRAME + 1, 2 * FRAME - 1, 2 * FRAME):
@@ -136,7 +136,7 @@ def test_a_write_that_was_cut_short_is_no_damage(tmp_path, crash):
 
 
 def test_a_hole_in_the_last_transaction_is_said_and_the_log_is_emptied(tmp_path, crash, caplog):
-    """After a power cut the last page of a transaction may be there and one before it not."""
+    """After a power cut the last page of a transaction may be on disk while an earlier one is not."""
     log = crash["swerve.db-wal"][: -2 * FRAME] + bytes(FRAME) + crash["swerve.db-wal"][-FRAME:]
     path = left(tmp_path / "state", crash, index=False, log=log)
     assert read_log(path).doubtful
@@ -144,12 +144,12 @@ def test_a_hole_in_the_last_transaction_is_said_and_the_log_is_emptied(tmp_path,
     assert store.load([key(0)])[0].version == COMMITS - 1
     assert [(record.levelno, record.name) for record in caplog.records] == [(logging.WARNING, "swerve.store")]
     assert "cut short, or damage in the last transaction" in caplog.text
-    assert read_log(path).bytes < 3 * FRAME  # what lay behind is gone: a later look must not take it for commits
+    assert read_log(path).bytes < 3 * FRAME  # the rest is gone: a later check must not read it as commits
     store.close()
 
 
 def test_the_index_of_the_log_tells_damage_in_the_last_transaction(tmp_path, crash):
-    """It is written when a commit is on the disk: what it names was there."""
+    """The index is written after a commit is on disk, so every commit that it names was there."""
     log = bytearray(crash["swerve.db-wal"])
     log[-100] ^= 1
     assert opened(left(tmp_path / "state", crash, log=bytes(log))) is None
@@ -158,7 +158,7 @@ def test_the_index_of_the_log_tells_damage_in_the_last_transaction(tmp_path, cra
 
 
 def test_a_log_that_has_gone_while_its_index_is_there_is_said(tmp_path, crash, caplog):
-    """It is refused; unless the index is older than the machine's start: then it may be about a log that was emptied since."""
+    """The store is refused, unless the index is older than the machine's start: it may then describe a log emptied since."""
     path = left(tmp_path / "state", crash)
     path.with_name("swerve.db-wal").unlink()
     with pytest.raises(StoreError, match="its log is missing or empty"):
@@ -169,7 +169,7 @@ def test_a_log_that_has_gone_while_its_index_is_there_is_said(tmp_path, crash, c
 
 
 def copied(store, target):
-    """The files of an open store, as a crash would leave them."""
+    """Copy the files of an open store, as a crash would leave them."""
     target.mkdir()
     for suffix in ("", "-wal", "-shm"):
         shutil.copy(f"{store.path}{suffix}", target / f"swerve.db{suffix}")
@@ -177,7 +177,7 @@ def copied(store, target):
 
 
 def test_frames_of_a_log_before_are_no_damage(tmp_path, caplog):
-    """A log that begins again leaves the rest of the one before behind its own end."""
+    """A log that restarts leaves frames of the previous log behind its end."""
     store = open_store(f"sqlite:///{tmp_path}/swerve.db")
     for version in range(1, 20):
         store.commit(Batch([row(0, version, size=2200)]))
@@ -194,7 +194,7 @@ def test_frames_of_a_log_before_are_no_damage(tmp_path, caplog):
 
 
 def test_pages_of_a_transaction_that_was_rolled_back_are_no_damage(tmp_path, caplog):
-    """A transaction that is larger than the cache writes pages before it is committed; rolled back, they stay behind the end."""
+    """A transaction larger than the cache writes pages before its commit; after a rollback they remain behind the end."""
     store = open_store(f"sqlite:///{tmp_path}/swerve.db")
     store.commit(Batch([row(0, size=2200)]))
     writer = store._writer

@@ -1,4 +1,4 @@
-"""A process that commits batch after batch and says each one that was acknowledged: `python writer.py URL [ROWS]`."""
+"""A process that commits batches and prints each acknowledged one: `python writer.py URL [ROWS]`."""
 
 from __future__ import annotations
 

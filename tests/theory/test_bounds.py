@@ -1,4 +1,4 @@
-"""Bounds against simulated bandits, against the accounting of the proof, and against the best play there can be."""
+"""Bounds against simulated bandits, against the accounting of the proof, and against optimal play."""
 
 import doctest
 import itertools
@@ -50,7 +50,7 @@ def test_r0_changes_regime():
 
 
 def test_gap_free_term_is_the_most_that_the_play_counts_allow():
-    """Maximise Σ Δ(u)·n(u) over counts and gaps that Auer's inequality permits: the term is above, and attained."""
+    """The term equals the maximum of Σ Δ(u)·n(u) over the counts and gaps that Auer's inequality permits."""
     t, n = 10_000, 5
     most = 8 * math.log1p(t) + 1 + math.pi**2 / 3
     bound = ucb1_regret(t, n, 0)
@@ -86,7 +86,7 @@ def account(rng, horizon, k, d, length, r0, alarms):
     """The proof's accounting: phases of `bwc` with every test well-detectable; returns (regret, contaminated tests).
 
     A false positive is fed back, and uses up one of the d, unless its test or the test two phases before (with no full phase
-    in between) was contaminated by an event: then the label may go either way.
+    in between) was contaminated by an event: then either label is possible.
     """
     slots = np.sort(rng.choice(horizon - 2 * length * max(k - 1, 0) - 1, k, replace=False)) + 1
     events = {int(s) + 2 * length * i for i, s in enumerate(slots)}
@@ -129,7 +129,7 @@ def test_theorem1_as_printed_is_too_small():
 
 
 def test_theorem1_differs_from_print_by_phase_one():
-    """With one false positive fewer, the corrected bound is the printed one plus the costs that k and L share."""
+    """With one false positive fewer, the corrected bound is the printed one plus the cost terms common to k and L."""
     assert theorem1(900, 3, 4, 10, math.sqrt) == pytest.approx(theorem1_printed(900, 3, 5, 10, math.sqrt))
 
 
@@ -171,10 +171,9 @@ def test_theorem4_constant_is_not_generous():
 
 
 def best_play(phases, length, gap):
-    """The least worst-case regret of any randomised algorithm that detects the event the moment it plays z, by LP.
+    """Return the least worst-case regret of any randomised algorithm that detects the event when it plays z, by LP.
 
-    An algorithm can do no better than to look at z in the first round of a phase, or not in that phase at all. Instances:
-    the event in phase 2, …, N.
+    It is optimal to play z in the first round of a phase, or not in that phase at all. Instances: the event in phase 2, …, N.
     """
     schedules = list(itertools.product((0, 1), repeat=phases))
     costs = []
@@ -204,7 +203,7 @@ def test_theorem5_is_below_the_best_play(phases):
 
 @pytest.mark.parametrize("phases", [3, 5, 8])
 def test_theorem6_diameter_between_its_first_argument_and_a_real_algorithm(phases):
-    """g/2·(N − 2) is below the best play, as in Theorem 5; never looking at z costs more than the whole bound."""
+    """g/2·(N − 2) is below the regret of optimal play, as in Theorem 5; never playing z costs more than the whole bound."""
     horizon = phases**3
     first = bounds.HARD_GAP / 2 * (phases - 2)
     assert first <= best_play(phases, phases**2, bounds.HARD_GAP) + 1e-9
@@ -229,7 +228,7 @@ def test_theorem6_diameter_shape():
 
 
 def test_likelihood_ratio_of_the_appendix():
-    """Fewer than ln T plays of z change the likelihood by at most T^(1/3): what the second argument rests on."""
+    """Fewer than ln T plays of z change the likelihood by at most T^(1/3): the second argument needs this."""
     low, high = 0.5 - bounds.HARD_GAP, 0.5 + bounds.HARD_GAP
     horizon = 30_000
     plays = math.floor(math.log(horizon))

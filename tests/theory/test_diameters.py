@@ -1,4 +1,4 @@
-"""Diameters against brute force over all sequences, with other arithmetic: predicates, fractions, a QP by `nnls`."""
+"""Diameters against brute force over all sequences, with independent arithmetic: predicates, fractions, a QP by `nnls`."""
 
 import doctest
 import itertools
@@ -20,7 +20,7 @@ def test_doctests():
 
 
 def longest(count, may_follow):
-    """Brute force: the longest sequence of distinct contexts, each allowed after those before it."""
+    """Return, by brute force, the length of the longest sequence of distinct contexts, each allowed after the earlier ones."""
 
     def extend(chosen):
         return max((1 + extend((*chosen, x)) for x in range(count) if x not in chosen and may_follow(chosen, x)), default=0)
@@ -81,7 +81,7 @@ def test_the_deepest_allowed_class_does_not_exhaust_the_stack():
 
 
 def rectangles_on_grid(d, steps):
-    """APR(d, 2/steps) on the grid of steps + 1 values per feature, in units of δ: every rectangle with corners on it."""
+    """Return every rectangle of APR(d, 2/steps) with corners on the grid of steps + 1 values per feature, in units of δ."""
     contexts = list(itertools.product(range(steps + 1), repeat=d))
     intervals = list(itertools.combinations_with_replacement(range(steps + 1), 2))
     table = []
@@ -101,7 +101,7 @@ def test_rectangles_equal_the_finite_search(d, steps):
 
 
 def test_rectangles_between_grid_steps():
-    """δ a little above 2/m loses one step; computed with fractions."""
+    """A δ slightly above 2/m loses one step; computed with fractions."""
     for numerator, denominator in itertools.product(range(1, 12), range(1, 40)):
         margin = Fraction(numerator, denominator)
         assert rectangle_diameter(3, float(margin)) == 1 + 3 * math.floor(2 / margin)
@@ -117,7 +117,7 @@ def test_every_whole_number_of_steps_survives_rounding():
 
 
 def nnls_distance(points, x):
-    """Distance to the hull by non-negative least squares: a different method from the one under test."""
+    """Return the distance to the hull by non-negative least squares, another method than the tested one."""
     weights, _ = nnls(np.vstack([(points - x).T, np.ones(len(points))]), np.r_[np.zeros(len(x)), 1.0])
     return float(np.linalg.norm(weights @ points / weights.sum() - x))
 
@@ -162,7 +162,7 @@ def test_simplex_table_gives_the_distance(d):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_pruning_bound_is_never_below_what_fits(seed):
-    """At least as many groups as the largest set of points no two of which are close, by trying all sets."""
+    """The bound is at least the size of the largest set of points no two of which are close, found by trying all sets."""
     rng = np.random.default_rng(seed)
     table = rng.random((7, 7)) < 0.35
     close = [diameters._mask(row) | 1 << j for j, row in enumerate(table | table.T)]

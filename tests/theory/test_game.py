@@ -14,7 +14,7 @@ from swerve.theory.game import Score, cube, fp_complexity, greedy, play, quiet, 
 
 
 class Box:
-    """`SafeCl` on rectangles: negative iff closer than δ to the box around what it learnt."""
+    """`SafeCl` on rectangles: negative iff closer than δ to the box around the learnt contexts."""
 
     def __init__(self, margin):
         self.margin, self.low, self.high = margin, np.inf, -np.inf
@@ -34,7 +34,7 @@ class SumBox(Box):
 
 
 class Hull:
-    """`SafeCl` on hyperplanes: negative iff within 2δ of the hull of what it learnt."""
+    """`SafeCl` on hyperplanes: negative iff within 2δ of the hull of the learnt contexts."""
 
     def __init__(self, margin):
         self.margin, self.points = margin, []
@@ -62,7 +62,7 @@ class Fixed:
 
 
 def rectangle(low, high, margin):
-    """f_{R,δ} of the paper, with null."""
+    """Return f_{R,δ} of the paper, with null."""
 
     def concept(x):
         distance = np.max(np.maximum(np.maximum(low - x, x - high), 0))
@@ -72,7 +72,7 @@ def rectangle(low, high, margin):
 
 
 def hyperplane(w, u, margin):
-    """f_{u,w,δ} of the paper, with null."""
+    """Return f_{u,w,δ} of the paper, with null."""
 
     def concept(x):
         side = np.dot(w, x + u)
@@ -115,7 +115,7 @@ def test_staircase_attains_the_diameter(twin, d, margin):
     assert np.abs(contexts).max() <= 1 + 1e-12
     one = twin(margin)
     assert play(one, contexts, quiet) == Score(rectangle_diameter(d, margin), 0, 0)
-    if margin <= 2:  # nothing is left: the box has grown to within δ of the whole ball
+    if margin <= 2:  # the box has grown to within δ of the whole ball
         assert not any(one.predict(x) for x in cube(d, 200))
 
 

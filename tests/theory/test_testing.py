@@ -30,7 +30,7 @@ def test_proof_length_is_what_the_notes_say():
 
 @pytest.mark.parametrize("horizon", [10**9, 10**12])
 def test_proof_length_meets_theorem3(horizon):
-    """δ(L) ≤ ε/4 whenever L fits into the horizon, and by a short margin."""
+    """δ(L) ≤ ε/4 whenever L fits into the horizon, and the margin is small."""
     for n, shift in itertools.product((2, 5), (0.3, 0.9)):
         length = proof_length(n, shift, horizon)
         assert length <= horizon
@@ -88,7 +88,7 @@ def test_theorem3_from_theorem2():
         assert part * (eps / 4) <= eps / 4
         for gap in np.linspace(eps, 1, 13):
             assert gap + part * (gap / 4 + eps / 4) > eps / 2
-    # The same through the interval: an estimate at the threshold of G⁻ excludes a gap of ε, one above that of G⁺ excludes 0.
+    # By the interval: an estimate at the threshold of G⁻ excludes a gap of ε; an estimate above the threshold of G⁺ excludes 0.
     assert gap_interval(eps / 2, eps / 4)[1] == pytest.approx(eps)
     assert gap_interval(eps / 4, eps / 4)[0] == 0 < gap_interval(eps / 4 + 1e-9, eps / 4)[0]
 

@@ -1,7 +1,7 @@
 """Algorithm 1, `bwc`, over any testable bandit and any classifier, read as in the notes on the paper.
 
-L rounds of testing; the round of a positive prediction is the first of the next test; no label after phase 1; inside a test
-the classifier is not asked. A guess may wait `grace` for late clicks. Without an arm of G⁺ that was played in the test, no label.
+L rounds of testing; the round of a positive prediction is the first of the next test; no label after phase 1; the classifier is
+not consulted inside a test. A guess may wait `grace` for late clicks. Without an arm of G⁺ that was played in the test, no label.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class BWC:
         self.bandit, self.classifier, self.grace = bandit, classifier, grace
         self.phase = 1
         self.full: set[int] = set()  # G⁺ of the most recent full phase
-        self.due: float | None = None  # when this phase's guess may be taken; None before its L-th play
+        self.due: float | None = None  # from when this phase's guess may be taken; None before its L-th play
         self.taken = False
         self.context: list[float] = []
         self.labels: list[tuple[int, bool]] = []  # (phase, label): True means that something changed

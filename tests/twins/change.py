@@ -1,4 +1,4 @@
-"""Was there an event, and which arms did it change: every case written out, for a few arms; and the rates of alarms from lists."""
+"""The posterior of an event and its changed arms, by enumeration for a few arms; and the rates of alarms from lists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 
 
 def log_marginal(clicks: float, skips: float, a: float, b: float) -> float:
-    """ln of the chance of one sequence with so many clicks and skips, when the click probability is a Beta(a, b)."""
+    """Return ln P(one sequence with these clicks and skips), if the click probability is Beta(a, b) distributed."""
 
     def log_beta(x: float, y: float) -> float:
         return math.lgamma(x) + math.lgamma(y) - math.lgamma(x + y)
@@ -18,7 +18,7 @@ def log_marginal(clicks: float, skips: float, a: float, b: float) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Arm:
-    """What was clicked before and since, what is believed beforehand, and the slab's second parameter."""
+    """An arm: its records before and since, its prior, and the slab's second parameter."""
 
     old: tuple[float, float]  # clicks, skips
     new: tuple[float, float]
@@ -30,13 +30,13 @@ class Arm:
 
     @property
     def factor(self) -> float:
-        """How much likelier the new record is when it comes from the slab than when it goes on as the old one."""
+        """Return P(new record | slab) ÷ P(new record | unchanged)."""
         fresh = log_marginal(*self.new, self.a, self.slab)
         return math.exp(fresh - log_marginal(*self.new, self.a + self.old[0], self.b + self.old[1]))
 
 
 class Cases:
-    """The posterior over (was there an event, which arms have changed), by counting every case there is."""
+    """The posterior over (event or not, set of changed arms), by enumeration."""
 
     def __init__(self, arms: list[Arm], odds: float, found: bool = False) -> None:
         self.weights: dict[tuple[bool, frozenset[int]], float] = {}
@@ -48,7 +48,7 @@ class Cases:
                 for arm, flag in zip(arms, flags, strict=True):
                     p = arm.given if event else arm.anyway
                     chance *= p if flag else 1.0 - p
-                if which or found or not event:  # an event that changed nothing is none, unless it is known what it changed
+                if which or found or not event:  # an event changes at least one arm, unless its changes are known already
                     prior[which] = chance
             everything = sum(prior.values())
             for which, chance in prior.items():
@@ -57,7 +57,7 @@ class Cases:
                     self.weights[event, which] = (odds if event else 1.0) * chance / everything * likely
 
     def mass(self, event: bool | None = None, inside: frozenset[int] = frozenset(), outside: frozenset[int] = frozenset()) -> float:
-        """The weight of the cases in which all of `inside` and none of `outside` have changed."""
+        """Return the weight of the cases in which all of `inside` and none of `outside` have changed."""
         return sum(
             weight
             for (happened, which), weight in self.weights.items()
@@ -68,12 +68,12 @@ class Cases:
         return self.mass(event, frozenset(inside), frozenset(outside)) / self.mass()
 
     def odds(self, inside: tuple[int, ...] = (), outside: tuple[int, ...] = ()) -> float:
-        """Odds of an event, if all of `inside` and none of `outside` are known to have changed."""
+        """Return the odds of an event, if all of `inside` and none of `outside` are known to have changed."""
         never = self.mass(False, frozenset(inside), frozenset(outside))
         return self.mass(True, frozenset(inside), frozenset(outside)) / never if never > 0.0 else math.inf
 
     def sets(self) -> dict[frozenset[int], float]:
-        """How likely each set of changed arms is, event or not."""
+        """Return the probability of each set of changed arms, with or without an event."""
         out: dict[frozenset[int], float] = {}
         for (_, which), weight in self.weights.items():
             out[which] = out.get(which, 0.0) + weight / self.mass()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from twins.splitmix import as_unit, named, word
 
-#: P(looked at | slot, last click above), from the ULTRA toolbox: by slot, the click 1, 2, … slots above, last none.
+#: P(looked at | slot, last click above), from the ULTRA toolbox: per slot, for a click 1, 2, … slots above, and last for none.
 UBM = [
     [1.0],
     [0.98, 1.0],
@@ -24,14 +24,14 @@ READS_ON = {"dcm": (0.5, 0.9), "cascade": (0.0, 1.0)}  # after a click, after a 
 
 
 def seen(model: str, slot: int, last: int | None) -> float:
-    """P(looked at) for the models in which nobody leaves; `last` is the slot of the last click above."""
+    """Return P(looked at) in the models in which nobody leaves; `last` is the slot of the last click above."""
     if model == "pbm":
         return PBM[slot]
     return UBM[slot][-1] if last is None else UBM[slot][slot - last - 1]
 
 
 def clicks(model: str, attraction: Sequence[float], seed: int, query: int, t: int) -> list[int]:
-    """The clicked slots of a page in a query's t-th round; `attraction` is by slot."""
+    """Return the clicked slots of a page in a query's t-th round; `attraction` is by slot."""
     key = word(named(seed, "clicks", query), t)
     out: list[int] = []
     for slot, chance in enumerate(attraction):
@@ -46,8 +46,8 @@ def clicks(model: str, attraction: Sequence[float], seed: int, query: int, t: in
 
 
 def click_rates(model: str, attraction: Sequence[float]) -> list[float]:
-    """P(click) of every slot, by summing over everything that can have happened above."""
-    states: dict[tuple[int | None, bool], float] = {(None, True): 1.0}  # (last click, still there) → probability
+    """Return P(click) of every slot, summed over all possible histories above it."""
+    states: dict[tuple[int | None, bool], float] = {(None, True): 1.0}  # probability by (last click, still reading)
     out = []
     for slot, chance in enumerate(attraction):
         after: dict[tuple[int | None, bool], float] = {}
@@ -68,7 +68,7 @@ def click_rates(model: str, attraction: Sequence[float]) -> list[float]:
 
 
 def any_click(model: str, attraction: Sequence[float]) -> float:
-    """P(at least one click), directly: 1 − P(none)."""
+    """Return P(at least one click) as 1 − P(none)."""
     if model not in READS_ON:
         none = 1.0
         for slot, chance in enumerate(attraction):

@@ -9,7 +9,7 @@ from twins.kl_ucb import kl
 
 
 class History:
-    """What each arm earned, play by play."""
+    """The rewards of each arm, play by play."""
 
     def __init__(self, arms: int) -> None:
         self.rewards: list[list[float]] = [[] for _ in range(arms)]
@@ -56,9 +56,9 @@ class MUCB(History):
 
 
 def marks(n: int, levels: int) -> list[int]:
-    """Where each level's suffix begins after n plays, by the rule itself: replayed from the first play."""
+    """Return the start of each level's suffix after n plays, by replaying the rule from the first play."""
     places = [0] * levels
-    for play in range(n):  # before this play, `play` plays lie behind
+    for play in range(n):  # `play` plays come before this one
         for k in range(levels - 1, 0, -1):
             if play % 2**k == 0:
                 places[k] = places[k - 1]
@@ -67,7 +67,7 @@ def marks(n: int, levels: int) -> list[int]:
 
 
 def starts(n: int, every: int, levels: int) -> list[int]:
-    """The splits that are to be tested after n plays: long suffixes only when an eighth of 2^k plays has come in."""
+    """Return the splits to test after n plays; long suffixes only after every eighth of 2^k plays."""
     if n % every:
         return []
     return [start for k, start in enumerate(marks(n, levels)) if start > 0 and (2**k // 8 < 8 or n % (2**k // 8) < every)]
@@ -88,7 +88,7 @@ class GLR(History):
 
 
 def forecast(y: list[float]) -> Fraction:
-    """The probability that Laplace's forecaster gave to clicks y, one after the other."""
+    """Return the probability that Laplace's forecaster gives to the clicks y, one by one."""
     out, clicks = Fraction(1), 0
     for n, click in enumerate(y):
         chance = Fraction(clicks + 1, n + 2)

@@ -1,4 +1,4 @@
-"""Play a policy and its twin side by side, round after round, on the same random sequence, and stop where they differ."""
+"""Plays a policy and its twin side by side on the same random sequence, and fails where they differ."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def check_duel(
     events: float = 0.02,
     check: Callable[[Any, Any, int], None] | None = None,
 ) -> None:
-    """Query 0 of the fleet against the twin. Clicks come `delay` rounds late, and count when nobody has begun anew since.
+    """Compare query 0 of the fleet with the twin. Clicks come `delay` rounds late, and count unless the policy has restarted.
 
-    `changing`: another set on offer in each round. `evictions`: how often an arm is forgotten. `events`: how often the click
-    probabilities change, which `told` announces.
+    `changing`: another offer in each round. `evictions`: how often an arm is forgotten. `events`: how often the click probabilities
+    change, which `told` announces.
     """
     dice = random.Random(seed)
     n = fleet.arms
@@ -55,7 +55,7 @@ def check_duel(
         waiting = [entry for entry in waiting if entry[0] > now]
         for _, then, start, shown in due:
             if evicted[then.arm] >= shown:
-                continue  # whoever evicts an arm drops its open clicks: the slot belongs to another result now
+                continue  # an eviction drops the arm's open clicks: the arm belongs to another result now
             alive = start == twin.starts
             assert fleet.reward(0, then, now=now) == alive, f"round {now}: click of start {start}, now {twin.starts}"
             if alive:
@@ -70,5 +70,5 @@ def check_duel(
 
 
 def same_state(part: Any, table: Any) -> bool:
-    """Whether a combinator's inner bandit is, byte for byte, the bandit that was played alone (whose rows also count evictions)."""
+    """Return whether a combinator's inner bandit equals, to the byte, the bandit played alone (whose rows also count evictions)."""
     return all(part[name].tobytes() == table[name].tobytes() for name in part.dtype.names)

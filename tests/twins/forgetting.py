@@ -9,19 +9,19 @@ from twins.ucb1 import Averages
 
 
 class Weighted(Averages):
-    """Plays with weights: how much the one that lies `age` plays back counts."""
+    """Plays with weights: `weight(age)` is the weight of the play `age` plays ago."""
 
     def weight(self, age: int) -> float:
         raise NotImplementedError
 
     def sums(self, arm: int) -> tuple[float, float]:
-        """The arm's weighted plays, and what they earned."""
+        """Return the arm's weighted plays and rewards."""
         ages = range(len(self.history) - 1, -1, -1)
         mine = [(self.weight(age), value) for age, (played, value) in zip(ages, self.history, strict=True) if played == arm]
         return math.fsum(w for w, _ in mine), math.fsum(w * value for w, value in mine)
 
     def reward(self, arm: int, value: float) -> None:
-        """A late click is put down to the arm's latest play; all its plays together earn no more than 1 each."""
+        """Credit a click to the arm's latest play; its plays earn at most 1 each in total."""
         place = max(i for i, play in enumerate(self.history) if play[0] == arm)
         weight = self.weight(len(self.history) - 1 - place)
         n, earned = self.sums(arm)
@@ -48,7 +48,7 @@ class Discount(Weighted):
 
 
 def optimist(bandit: Weighted, offer: list[int], scale: float) -> int:
-    """The highest average plus √(scale / plays); indices that differ by less than rounding does are equal."""
+    """Return the arm with the highest average plus √(scale / plays); indices within rounding are equal."""
     index = {}
     for arm in offer:
         n, earned = bandit.sums(arm)

@@ -1,4 +1,4 @@
-"""Records for `Hurricane` with made-up numbers, and what it makes of records, from the definitions, in plain Python."""
+"""Invented records for `Hurricane`, and its quantities computed from the definitions in plain Python."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from twins.splitmix import as_unit, named, word
 
 FIRST = datetime.date(2017, 8, 20)
-STORMS = ("Harvey", "Irma", "Maria", "Jose")  # the order of the files, which is not that of the results
+STORMS = ("Harvey", "Irma", "Maria", "Jose")  # in the order of the files, which differs from that of the results
 
-# Made up: eleven days, the lead going from Harvey to Irma to Maria, and a day at each end on which nobody asks.
+# Invented: eleven days; Harvey leads first, then Irma, then Maria; the first and the last day have no interest.
 INTEREST = [
     (0, 0, 0, 0), (0, 0, 0, 0), (4, 0, 0, 0), (40, 0, 0, 0), (30, 10, 0, 0), (10, 60, 0, 0), (5, 100, 0, 3), (2, 30, 10, 5),
     (1, 5, 40, 2), (0, 1, 20, 0), (0, 0, 0, 0),
@@ -24,7 +24,7 @@ TELEVISION = [tuple(value / 1000 for value in day) for day in STORIES]
 
 
 def write(folder: Path, interest=INTEREST, stories=STORIES, television=TELEVISION) -> Path:
-    """The three files in a folder of their own below `folder`, which is returned: what SWERVE_DATA is to name."""
+    """Write the three files into a subfolder of `folder`; return `folder`, the value for SWERVE_DATA."""
     place = folder / "hurricane_2017"
     place.mkdir(parents=True, exist_ok=True)
 
@@ -42,7 +42,7 @@ def write(folder: Path, interest=INTEREST, stories=STORIES, television=TELEVISIO
 
 
 def share(storm: str, hour: int, interest=INTEREST) -> float:
-    """A storm's share in the middle of an hour: linear between the noons, equal where nobody asks."""
+    """Return a storm's share in the middle of an hour: linear between the noons, equal without interest."""
     column = STORMS.index(storm)
     daily = [day[column] / sum(day) if sum(day) else 0.25 for day in interest]
     days = (hour + 0.5 - 12) / 24
@@ -55,7 +55,7 @@ def share(storm: str, hour: int, interest=INTEREST) -> float:
 
 
 def times(seed: int, requests: int, background: float, interest=INTEREST) -> list[float]:
-    """The hour of each request: order statistics of the interest in all storms, by the hour."""
+    """Return the hour of each request: order statistics of the hourly interest in all storms."""
     totals = [sum(day) for day in interest]
     rates = []
     for hour in range(24 * len(totals)):
@@ -76,7 +76,7 @@ def times(seed: int, requests: int, background: float, interest=INTEREST) -> lis
 
 
 def volume_alarms(hours: list[float]) -> dict[int, float]:
-    """Round → surprise of the alarms of the volume signal, as the definition has it."""
+    """Return, by round, the surprise of the volume signal's alarms, from the definition."""
     F = S = B = last = 0.0
     crossed = -math.inf
     out = {}

@@ -8,7 +8,7 @@ from twins.ucb1 import Averages
 
 
 def kl(p: float, q: float) -> float:
-    """Divergence of two coins; infinite where q excludes what p allows."""
+    """Return the divergence of two Bernoulli distributions; infinite where q excludes what p allows."""
     out = 0.0
     for a, b in ((p, q), (1 - p, 1 - q)):
         if a > 0:
@@ -38,6 +38,6 @@ class KLUCB(Averages):
         fresh = [arm for arm in offer if not self.plays(arm)]
         if fresh:
             return min(fresh)
-        # bounds that differ by less than either search can see are equal: then the lowest number wins
+        # bounds closer than the accuracy of both searches are equal: the lowest arm wins
         bounds = {arm: round(self.bound(arm), 8) for arm in offer}
         return max(offer, key=lambda arm: (bounds[arm], -arm))

@@ -1,4 +1,4 @@
-"""ORA: start over in the very rounds that are events."""
+"""ORA: starts over in the rounds that are events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Oracle:
 
 
 class Plain:
-    """A bandit alone, in the same clothes."""
+    """A bandit alone, with the same interface."""
 
     def __init__(self, bandit: Any) -> None:
         self.bandit, self.starts = bandit, 0

@@ -1,10 +1,10 @@
-"""The quantile box, one feature at a time, in plain numbers: a record of contexts read from the start."""
+"""The quantile box, one feature at a time, in plain Python: contexts are read from the start."""
 
 from __future__ import annotations
 
 
 class Quantile:
-    """Robbins and Monro's search for the point that a share of the values lies beyond."""
+    """Robbins and Monro's search for the point beyond which a share of the values lies."""
 
     def __init__(self, share: float, side: int, at: float) -> None:
         self.share, self.side, self.at = share, side, at
@@ -17,7 +17,7 @@ class Quantile:
 
 
 class Codes:
-    """Misra and Gries's summary of the values beyond the sides, eight at most, with a memory of 16,384 contexts."""
+    """Misra and Gries's summary of the values beyond the sides, at most eight, with a memory of 16,384 contexts."""
 
     def __init__(self) -> None:
         self.counts: dict[float, float] = {}
@@ -39,7 +39,7 @@ class Feature:
         self.codes = Codes()
 
     def absorb(self, value: float) -> None:
-        beyond = self.seen >= 64 and self.far(value)
+        beyond = self.seen >= 64 and not self.bound(-1, early=False) <= value <= self.bound(1, early=False)
         self.codes.fade()
         if beyond:
             self.codes.note(value)
@@ -63,10 +63,14 @@ class Feature:
             for quantile in pair:
                 quantile.follow(value, step)
 
-    def bound(self, side: int) -> float:
+    def bound(self, side: int, early: bool = True) -> float:
+        """Where alarms begin; `early`: further out as long as the steps of the search are longer than they will be."""
         outer, inner = self.pairs[side]
         least = max(self.margin, 2 * 8 / 2048 * self.deviation) if self.seen > 16 else self.margin
-        return outer.at + side * max(least, self.reach * side * (outer.at - inner.at))
+        more = 0.0
+        if early and self.seen > 16:
+            more = 2 * (max(8 / 2048, 8 / (self.seen + 64) ** 0.9) ** 0.5 - (8 / 2048) ** 0.5) * self.deviation
+        return outer.at + side * (max(least, self.reach * side * (outer.at - inner.at)) + more)
 
     def far(self, value: float) -> bool:
         return value > self.bound(1) or value < self.bound(-1)
@@ -77,7 +81,7 @@ class Feature:
 
 
 class QuantileBox:
-    """A missing value (NaN) is passed over: the feature has not seen this context."""
+    """The box of one feature. A missing value (NaN) is skipped: the feature has not seen this context."""
 
     def __init__(
         self,

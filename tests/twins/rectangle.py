@@ -12,7 +12,7 @@ class Rectangle:
         return not self.false or self.distance(x) >= self.margin
 
     def distance(self, x: list[float]) -> float:
-        """L∞ from x to the smallest rectangle around the false-labelled contexts."""
+        """Return the L∞ distance from x to the smallest rectangle around the false-labelled contexts."""
         sides = list(zip(*self.false, strict=True))
         return max(max(min(side) - value, value - max(side), 0.0) for side, value in zip(sides, x, strict=True))
 

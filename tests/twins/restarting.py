@@ -1,4 +1,4 @@
-"""A bandit that starts over when a detector says so, and one that is forced to explore."""
+"""A bandit that starts over at a detector's alarm, and one with forced exploration."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 
 class Restarting:
-    """A play is handed to the detector when the next round begins."""
+    """Starts over at an alarm; the detector gets a play when the next round begins."""
 
     def __init__(self, bandit: Any, detector: Any, scope: str = "all") -> None:
         self.bandit, self.detector, self.scope = bandit, detector, scope
         self.starts, self.alarms = 1, 0
-        self.open: list[float] = []  # [arm, earned] of the play that is not complete
+        self.open: list[float] = []  # [arm, earned] of the incomplete play
 
     def decide(self, x: list[float], told: bool, offer: list[int], now: float) -> int:
         if self.open and self.detector.watch(int(self.open[0]), self.open[1]):

@@ -9,13 +9,13 @@ from twins.splitmix import GAMMA, MASK, as_unit, finish, named, word
 
 
 def edge(spec: Any, scene: Any, t: int, j: int) -> float:
-    """Where the box of quiet contexts ends in a query's t-th round."""
+    """Return the end of the box of quiet contexts in a query's t-th round."""
     swing = spec.edge_drift * math.sin(2 * math.pi * (t / spec.season_rounds + float(scene["phase"][j])))
     return float(scene["edge"][j]) + swing
 
 
 def context(spec: Any, seed: int, query: int, t: int, told: int, signal: int, scene: Any) -> list[float]:
-    """Quiet, a signal, something that looks like one, or poison."""
+    """Return a context: quiet, with a signal, with a false signal, or adversarial."""
     key = word(named(seed, "contexts", query), t)
     d = spec.features
     units = [as_unit(finish((key + (j + 1) * GAMMA) & MASK)) for j in range(d + 2)]

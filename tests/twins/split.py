@@ -8,7 +8,7 @@ from twins.detectors import History, marks
 
 
 def log_factor(before: list[float], after: list[float]) -> float:
-    """ln of the Bayes factor: each of the two parts, and the whole, as likely as c! (n − c)! / (n + 1)!."""
+    """Return ln of the Bayes factor; each part and the whole have the likelihood c! (n − c)! / (n + 1)!."""
 
     def unlikely(y: list[float]) -> int:
         return (len(y) + 1) * math.comb(len(y), int(sum(y)))
@@ -22,7 +22,7 @@ class Split(History):
         self.hazard, self.odds, self.levels, self.often = hazard, odds, levels, often
 
     def starts(self, n: int) -> list[tuple[int, int]]:
-        """Level and beginning of each suffix that is not the whole record; the shortest have 4 plays."""
+        """Return level and start of each suffix that is not the whole record; the shortest have 4 plays."""
         return [(k, start) for k, start in enumerate(marks(n, self.levels)) if k >= 2 and start > 0]
 
     def evidence(self, arm: int, bonus: float = 0.0) -> tuple[float, int, float]:

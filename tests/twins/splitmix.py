@@ -16,7 +16,7 @@ def finish(z: int) -> int:
 
 
 def word(start: int, t: int) -> int:
-    """The t-th word of the stream, t = 1, 2, …"""
+    """Return the t-th word of the stream, t = 1, 2, …"""
     return finish((start + t * GAMMA) & MASK)
 
 
@@ -25,13 +25,13 @@ def as_unit(bits: int) -> float:
 
 
 def named(seed: int, *path: object) -> int:
-    """The start of the stream with this path."""
+    """Return the start of the stream with this path."""
     text = "/".join(str(part) for part in (seed, *path))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def words(start: int) -> Callable[[], int]:
-    """A callable that gives one word after the other."""
+    """Return a callable that gives the next word."""
     state = [start]
 
     def following() -> int:

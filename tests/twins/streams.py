@@ -1,4 +1,4 @@
-"""Clicks of one arm, and a detector against its twin on them."""
+"""Clicks of one arm, and a comparison of a detector with its twin on them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 def stream(seed: int, *pieces: tuple[int, float]) -> NDArray[np.float64]:
-    """Clicks of an arm: so many plays with this click probability, one piece after the other."""
+    """Return clicks of an arm: pieces of so many plays with this click probability."""
     dice = np.random.default_rng(seed)
     return np.concatenate([(dice.random(plays) < chance).astype(float) for plays, chance in pieces])
 
@@ -18,7 +18,7 @@ def stream(seed: int, *pieces: tuple[int, float]) -> NDArray[np.float64]:
 def check_watch(watcher: Any, twin: Any, plays: int, seed: int, fractions: bool = False) -> int:
     """Show both the same plays of several arms, whose click probabilities change now and then; returns the number of alarms.
 
-    `fractions`: rewards that are no clicks but multiples of 1/255.
+    `fractions`: rewards are multiples of 1/255 instead of clicks.
     """
     dice = random.Random(seed)
     arms = watcher.arms

@@ -15,7 +15,7 @@ class Testable:
         return getattr(self.bandit, name)
 
     def leader(self) -> int:
-        """The arm played most often after round ⌊L/2⌋, the lowest number among equals."""
+        """Return the arm played most often after round ⌊L/2⌋; the lowest number among equals."""
         late = [play[0] for play in self.bandit.history[self.length // 2 :]]
         return max(range(self.bandit.n), key=lambda arm: (late.count(arm), -arm))
 
@@ -36,7 +36,7 @@ def sort_out(bandit: Any, leader: int, epsilon: float) -> tuple[set[int], set[in
 
 
 def guess_of_round(arms: list[int], rewards: list[float], t: int, n: int, epsilon: float) -> tuple[set[int], set[int]]:
-    """The t-th round guess of a recorded run, by counting everything again."""
+    """Return the t-th round guess of a recorded run, by a full recount."""
     earned: dict[int, list[float]] = {arm: [] for arm in range(n)}
     for arm, value in zip(arms[:t], rewards[:t], strict=True):
         earned[arm].append(value)

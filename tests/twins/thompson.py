@@ -1,6 +1,6 @@
 """Thompson sampling, with the published samplers on a given stream of 64-bit words.
 
-Normal: ziggurat of 256 layers (Marsaglia and Tsang 2000), the layer from a word's low byte and the place from its high bits.
+Normal: ziggurat of 256 layers (Marsaglia and Tsang 2000), the layer from a word's low byte and the coordinate from its high bits.
 Gamma: Marsaglia and Tsang's cubed normal (2000), with the power of a uniform for shapes below 1. Beta: two gammas.
 """
 
@@ -23,7 +23,7 @@ def density(x: float) -> float:
 
 @functools.cache
 def edges() -> list[float]:
-    """Right edges of the layers from the widest (a rectangle with the tail's area) to the top, where x = 0."""
+    """Return the right edges of the layers from the widest (a rectangle with the tail's area) to the top, where x = 0."""
     out = [AREA / density(TAIL), TAIL]
     while len(out) < LAYERS:
         out.append(math.sqrt(-2 * math.log(AREA / out[-1] + density(out[-1]))))

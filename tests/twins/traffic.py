@@ -1,6 +1,6 @@
 """Synthetic traffic from its documented keys: stream (seed, "clicks", query) and (seed, "contexts", query), one word per round.
 
-And the round loop, in plain Python, with every counter recounted from what happened.
+Also the round loop in plain Python, which counts everything again.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from twins.splitmix import GAMMA, MASK, as_unit, finish, named, word
 
 
 def click(seed: int, query: int, t: int) -> float:
-    """The number that an arm's click probability must exceed in the query's t-th round."""
+    """Return the number that an arm's click probability must exceed in the query's t-th round."""
     return as_unit(word(named(seed, "clicks", query), t))
 
 
 def box_context(seed: int, query: int, t: int, event: bool, edges: list[float], margin: float) -> list[float]:
-    """Uniform in the box; at an event one feature lies at least the margin outside it."""
+    """Return a context: uniform in the box; at an event one feature lies at least the margin outside it."""
     key = word(named(seed, "contexts", query), t)
     d = len(edges)
     units = [as_unit(finish((key + (j + 1) * GAMMA) & MASK)) for j in range(d + 1)]
@@ -31,7 +31,7 @@ def box_context(seed: int, query: int, t: int, event: bool, edges: list[float], 
 
 
 def plane_context(seed: int, query: int, t: int, event: bool, normal: list[float], edge: float, margin: float) -> list[float]:
-    """A height along the normal, on the right side of the plane, and a random direction beside it inside the ball."""
+    """Return a context: a height along the normal, on the right side of the plane, plus a random direction, inside the ball."""
     key = word(named(seed, "contexts", query), t)
     d = len(normal)
     units = [as_unit(finish((key + (j + 1) * GAMMA) & MASK)) for j in range(d + 2)]
@@ -48,15 +48,15 @@ def plane_context(seed: int, query: int, t: int, event: bool, normal: list[float
 def play(
     seed: int, schedule: list[int], histories: list[list[tuple[int, list[float]]]], policies: list[Any], context: Any
 ) -> tuple[list[float], Counter[str], list[int]]:
-    """Every round of a run: cumulative regret after each, what happened, and the arms.
+    """Play every round of a run; return the cumulative regret after each, the counters, and the arms.
 
-    `histories[q]` says from which round of query q on which click probabilities hold; `context(q, t, event)` gives contexts.
+    `histories[q]` has the click probabilities of query q and their first rounds; `context(q, t, event)` gives contexts.
     """
     rounds = [0] * len(histories)
     counts: Counter[str] = Counter()
     opened_by_event = [False] * len(histories)
-    born = ["learning"] * len(histories)  # how the bandit that plays came to be
-    blind: list[str | None] = [None] * len(histories)  # the event it has lived through without a restart
+    born = ["learning"] * len(histories)  # the cause of the current bandit's start
+    blind: list[str | None] = [None] * len(histories)  # the event that it has seen without a restart
     lost: Counter[str] = Counter({f"regret_{name}": 0.0 for name in ("learning", "testing", "false_alarm", "unseen", "missed")})
     curve, arms, regret = [], [], 0.0
     for now, query in enumerate(schedule):
@@ -70,7 +70,7 @@ def play(
             counts["true_labels" if policy.label else "false_labels"] += 1
             if policy.label != opened_by_event[query]:
                 counts["wrong_true_labels" if policy.label else "wrong_false_labels"] += 1
-        # settling and alarm may both restart in one round: the round counts once
+        # settling and an alarm may both restart in one round, which counts once
         counts["restarts"] += policy.restarts > 0
         counts["consulted"] += policy.consulted
         counts["events"] += event

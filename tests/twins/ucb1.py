@@ -6,20 +6,20 @@ import math
 
 
 class Averages:
-    """A list of plays and what each earned; an arm that is evicted loses its plays."""
+    """A list of plays with their rewards; an evicted arm loses its plays."""
 
     def __init__(self, n: int) -> None:
         self.n = n
         self.restart()
 
     def restart(self) -> None:
-        self.history: list[list[float]] = []  # [arm, earned], in the order of play; arm −1 once it is forgotten
+        self.history: list[list[float]] = []  # [arm, earned], in the order of play; arm −1 after an eviction
 
     def show(self, arm: int) -> None:
         self.history.append([arm, 0.0])
 
     def reward(self, arm: int, value: float) -> None:
-        """What a play earned; which of the arm's plays it was changes no average."""
+        """Credit a reward to a play of the arm; which play does not affect the average."""
         latest = [play for play in self.history if play[0] == arm][-1]
         latest[1] += value
 

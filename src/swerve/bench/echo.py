@@ -28,7 +28,7 @@ _feedback = msgspec.json.Decoder(FeedbackRequest)
 _encode = msgspec.json.Encoder().encode
 TOKEN = "a" * LENGTHS[-1]
 #: Values of typical length in JSON; their meaning does not matter.
-PROPENSITY, PHASE = 0.8889, 3
+TYPICAL_PROPENSITY, TYPICAL_PHASE = 0.8889, 3
 BACKLOG = 2048  # connections waiting to be accepted, as in the service
 LEARNED = FeedbackResponse("learned")
 
@@ -36,7 +36,7 @@ LEARNED = FeedbackResponse("learned")
 def response(request: RankRequest) -> RankResponse:
     """Return an answer as large as the service's."""
     ids = ids_of(request.candidates)
-    return RankResponse(TOKEN, ids, [PROPENSITY] * min(len(ids), SLOTS), None, PHASE, False)
+    return RankResponse(TOKEN, ids, [TYPICAL_PROPENSITY] * min(len(ids), SLOTS), None, TYPICAL_PHASE, False)
 
 
 def answer(path: str, body: bytes) -> bytes:

@@ -15,7 +15,7 @@ from swerve.core.engine import Entry
 
 D, N, MARGIN = 10, 300, 0.1  # features, stored points and δ, as the rows' names say
 RADIUS = 0.9  # stored points fill this ball, which leaves room inside the unit ball for contexts outside their hull
-CLEAR = 0.02  # questions keep this share of 2δ away from the boundary, where either answer is correct
+CLEARANCE = 0.02  # questions keep this share of 2δ away from the boundary, where either answer is correct
 FARTHEST = 2.5  # times 2δ: the largest distance of a question from the hull
 KINDS = 3  # of questions: inside, up to 2δ outside, beyond
 CORNERS = D + 2  # points that a question inside is a mixture of: one more than a simplex needs
@@ -58,7 +58,7 @@ def questions(count: int, seed: int = 0) -> Questions:
             few = rng.choice(N, CORNERS, replace=False)
             contexts[k] = rng.dirichlet(np.full(CORNERS, CONCENTRATION)) @ points[few]
             continue
-        low, high = (1.0 + CLEAR, FARTHEST) if positive[k] else (CLEAR, 1.0 - CLEAR)
+        low, high = (1.0 + CLEARANCE, FARTHEST) if positive[k] else (CLEARANCE, 1.0 - CLEARANCE)
         while True:  # take a point outside and move it along the line to its nearest point of the hull to the wanted distance
             away = rng.standard_normal(D)
             away /= np.linalg.norm(away)

@@ -30,7 +30,7 @@ from swerve.policies import BWC, Oracle, Swerve
 from swerve.simulate import Session
 
 PER_QUERY = 30_000  # rounds of a query in the paper's experiments
-BATCH = 1_000  # queries per call of the batch API: as many as a busy caller collects
+QUERIES_PER_CALL = 1_000  # of the batch API: as many as a busy caller collects
 PYTHON_SHARE = 20  # the loop in Python is slow and plays one round in this many
 BATCH_SHARE = BANDIT_SHARE = 4  # calls from Python and other bandits play a quarter of the rounds, to bound the time
 FEATURES, STATE_ARMS = 8, 8  # of the rows whose bytes are measured: the smallest capacity, a usual number of signals
@@ -120,10 +120,10 @@ def simulated(name: str, policy: Spec, environment: Spec, see: bool | None = Non
 
 def batched(name: str, calls: int) -> Contender:
     """Return a contender that calls `select_many` and `update_many` for a thousand queries at a time, half of them clicked."""
-    rows, values = np.arange(BATCH), np.arange(BATCH) % 2 * 1.0
+    rows, values = np.arange(QUERIES_PER_CALL), np.arange(QUERIES_PER_CALL) % 2 * 1.0
 
     def prepare() -> Callable[[], object]:
-        fleet = Fleet(UCB1(), queries=BATCH, arms=ARMS)
+        fleet = Fleet(UCB1(), queries=QUERIES_PER_CALL, arms=ARMS)
         select, update = fleet.select_many, fleet.update_many
 
         def run() -> None:
@@ -132,7 +132,7 @@ def batched(name: str, calls: int) -> Contender:
 
         return run
 
-    return Contender(name, calls * BATCH, prepare)
+    return Contender(name, calls * QUERIES_PER_CALL, prepare)
 
 
 def stepped(name: str, pairs: int) -> Contender:
@@ -194,7 +194,7 @@ def loop_rows(reference: Reference, effort: Effort, say: Progress) -> list[Row]:
         simulated("bwc-traffic-d10", paper_policy(), traffic(effort.rounds, 10)),
         simulated("bwc-traffic-d40", paper_policy(), traffic(effort.rounds, 40)),
         simulated("ora-traffic-d10", Oracle(UCB1()), traffic(effort.rounds, 10)),
-        batched("batch-api", max(1, effort.rounds // (BATCH_SHARE * BATCH))),
+        batched("batch-api", max(1, effort.rounds // (BATCH_SHARE * QUERIES_PER_CALL))),
         c("c-cached-loop", reference.cached),
         Contender("python-loop", slow, lambda: lambda: python_loop(slow, chances)),
     ]

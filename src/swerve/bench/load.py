@@ -1,8 +1,8 @@
 """A bounded load of HTTP requests from one process: keep-alive connections, prepared requests, minimal work per request.
 
-A closed loop sends a connection's next request when the previous one is answered; it measures throughput. At a rate, requests are
-due at even intervals regardless of the answers, and latency counts from the time a request was due: a server that falls behind is
-charged for the requests that it keeps waiting.
+A closed loop sends a connection's next request when the previous one is answered; it measures throughput. With a rate, requests
+are due at even intervals, regardless of the answers, and latency counts from the time at which a request was due: the latency of a
+server that falls behind includes the wait of its requests.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import numpy as np
 from swerve.core.errors import SwerveError
 
 HOST = "127.0.0.1"
-PATIENCE = 30.0  # seconds without any answer after which the server counts as hanging
-HEAD_END, LENGTH, OK, DEGRADED = b"\r\n\r\n", b"content-length:", b"HTTP/1.1 200", b'"degraded":true'
-PIECE = 1 << 18  # bytes per read: a whole batch of answers in one call
-SHOWN = 400  # bytes of a refusal that the error shows
+HANGING_SECONDS = 30.0  # without any answer after which the server counts as hanging
+HEAD_END, LENGTH_HEADER, OK_LINE, DEGRADED = b"\r\n\r\n", b"content-length:", b"HTTP/1.1 200", b'"degraded":true'
+READ_BYTES = 1 << 18  # a whole batch of answers in one call
+REFUSAL_SHOWN = 400  # bytes of a refusal that the error shows
 QUANTILES = (0.5, 0.99)
-SHORTEST = 1e-9  # seconds: keeps the rate of an empty turn finite
+LEAST_SECONDS = 1e-9  # seconds: keeps the rate of an empty turn finite
 
 
 class Turn(NamedTuple):
@@ -50,7 +50,7 @@ class Connection:
     __slots__ = ("buffer", "due", "socket", "whole")
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection((HOST, port), timeout=PATIENCE)
+        self.socket = socket.create_connection((HOST, port), timeout=HANGING_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = b""
         self.whole = -1  # length of the current answer, once its head has arrived
@@ -58,7 +58,7 @@ class Connection:
 
     def receive(self) -> bytes | None:
         """Read available bytes; return the answer once it is complete."""
-        data = self.socket.recv(PIECE)
+        data = self.socket.recv(READ_BYTES)
         if not data:
             raise SwerveError("the server closed a connection in the middle of the load")
         if self.buffer:
@@ -68,11 +68,11 @@ class Connection:
             if end < 0:
                 self.buffer = data
                 return None
-            at = data.find(LENGTH, 0, end)
+            at = data.find(LENGTH_HEADER, 0, end)
             if at < 0:
                 raise SwerveError(f"the server gave no content-length: {data[:end]!r}")
             stop = data.find(b"\r", at)
-            self.whole = end + len(HEAD_END) + int(data[at + len(LENGTH) : stop])
+            self.whole = end + len(HEAD_END) + int(data[at + len(LENGTH_HEADER) : stop])
         if len(data) < self.whole:
             self.buffer = data
             return None
@@ -90,8 +90,8 @@ class Connection:
 
 def checked(answer: bytes) -> bytes:
     """Return the answer; raise if it is a refusal."""
-    if not answer.startswith(OK):
-        raise SwerveError(f"the server refused a request of the load: {answer[:SHOWN].decode('latin-1')}")
+    if not answer.startswith(OK_LINE):
+        raise SwerveError(f"the server refused a request of the load: {answer[:REFUSAL_SHOWN].decode('latin-1')}")
     return answer
 
 
@@ -114,7 +114,7 @@ def _drive(lines: dict[int, Connection], requests: Iterator[bytes], seconds: flo
     more = True
     while True:
         while more and idle and (rate is None or begun + sent / rate <= now):
-            # at a rate, requests that were due before the end are sent, even if this process gets its turn late
+            # with a rate, requests that were due before the end are sent, even if this process gets its turn late
             request = next(requests, None) if (now if rate is None else begun + sent / rate) < ends else None
             if request is None:
                 more = False
@@ -127,7 +127,7 @@ def _drive(lines: dict[int, Connection], requests: Iterator[bytes], seconds: flo
         if not busy and not more:
             break
         # select waits with microsecond resolution; poll has milliseconds
-        pause = PATIENCE if rate is None or not more or not idle else max(begun + sent / rate - clock(), 0.0)
+        pause = HANGING_SECONDS if rate is None or not more or not idle else max(begun + sent / rate - clock(), 0.0)
         ready = wait(busy, (), (), pause)[0]
         now = clock()
         for number in ready:
@@ -139,9 +139,9 @@ def _drive(lines: dict[int, Connection], requests: Iterator[bytes], seconds: flo
                 busy.discard(number)
                 idle.append(line)
                 last = now
-        if not ready and busy and now - last > PATIENCE:
-            raise SwerveError(f"the server has not answered for {PATIENCE:g} seconds")
-    took = max(now - begun, SHORTEST)
+        if not ready and busy and now - last > HANGING_SECONDS:
+            raise SwerveError(f"the server has not answered for {HANGING_SECONDS:g} seconds")
+    took = max(now - begun, LEAST_SECONDS)
     share = (time.process_time() - cpu) / took
     p50, p99 = np.quantile(latencies, QUANTILES).tolist() if latencies else (0.0, 0.0)
     return Turn(len(latencies), took, p50, p99, share, degraded)

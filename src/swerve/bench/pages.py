@@ -1,4 +1,4 @@
-"""Open dashboard pages: readers of the service's live events, to measure their cost for other requests."""
+"""Open dashboard pages: readers of the service's live stream, to measure their cost for other requests."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Self
 from urllib.parse import quote
 
-from swerve.bench.load import HEAD_END, HOST, OK, PATIENCE
+from swerve.bench.load import HANGING_SECONDS, HEAD_END, HOST, OK_LINE
 from swerve.core.errors import SwerveError
 
-PIECE = 1 << 18  # bytes per read
-HEAD_PIECE = 1 << 16  # bytes per read while waiting for the head of an answer
-SHOWN = 200  # bytes of a refusal that the error shows
-LOOK = 0.1  # seconds between looks at whether to stop
+READ_BYTES = 1 << 18  # several messages in one call
+HEAD_READ_BYTES = 1 << 16  # while waiting for the head of an answer
+REFUSAL_SHOWN = 200  # bytes of a refusal that the error shows
+STOP_CHECK_SECONDS = 0.1  # between looks at whether to stop
 
 
 class Pages:
@@ -44,24 +44,24 @@ class Pages:
         self._close()
 
     def _open(self, path: str) -> socket.socket:
-        line = socket.create_connection((HOST, self.port), timeout=PATIENCE)
+        line = socket.create_connection((HOST, self.port), timeout=HANGING_SECONDS)
         line.sendall(f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
         head = b""
         while HEAD_END not in head:
-            piece = line.recv(HEAD_PIECE)
+            piece = line.recv(HEAD_READ_BYTES)
             if not piece:
                 break
             head += piece
-        if not head.startswith(OK):
+        if not head.startswith(OK_LINE):
             line.close()
-            raise SwerveError(f"the server gave no live events: {head[:SHOWN].decode('latin-1')}")
+            raise SwerveError(f"the server gave no live stream: {head[:REFUSAL_SHOWN].decode('latin-1')}")
         return line
 
     def _read(self) -> None:
         lines = list(self._lines)
         while lines and not self._over.is_set():
-            for line in select.select(lines, (), (), LOOK)[0]:
-                data = line.recv(PIECE)
+            for line in select.select(lines, (), (), STOP_CHECK_SECONDS)[0]:
+                data = line.recv(READ_BYTES)
                 self.messages += data.count(b"event: ")
                 if not data:
                     lines.remove(line)

@@ -14,8 +14,8 @@ import numpy as np
 from swerve.bench.timing import Clock, Contender, seconds_per_unit
 
 ARMS = 5  # as in the C loop
-SLOW = 0.05  # share of the pairs that a slow library plays, to bound the time
-TRIES = 7  # timings that decide which peer is fastest
+SLOW_SHARE = 0.05  # share of the pairs that a slow library plays, to bound the time
+TIMINGS = 7  # of each peer; they decide which peer is fastest
 
 
 class Peer(NamedTuple):
@@ -64,7 +64,7 @@ def _mabwiser(module: Any, pairs: int) -> Callable[[], object]:
 PEERS = {
     "peer-pymab": Peer("PyMAB", "pymab.policies", _pymab),
     "peer-river": Peer("river", "river.bandit", _river),
-    "peer-mabwiser": Peer("MABWiser", "mabwiser.mab", _mabwiser, share=SLOW),
+    "peer-mabwiser": Peer("MABWiser", "mabwiser.mab", _mabwiser, share=SLOW_SHARE),
 }
 
 
@@ -84,7 +84,7 @@ def installed(pairs: int) -> dict[str, Contender]:
     return out
 
 
-def fastest(contenders: dict[str, Contender], tries: int = TRIES, clock: Clock = time.perf_counter) -> str | None:
+def fastest(contenders: dict[str, Contender], tries: int = TIMINGS, clock: Clock = time.perf_counter) -> str | None:
     """Return the name of the contender with the best of `tries` times, taken in turns; None if there is no contender."""
     for contender in contenders.values():
         contender.prepare()()

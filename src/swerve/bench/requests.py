@@ -17,7 +17,7 @@ from swerve.signals import Senses, answered, reformulated, season_layout, sense,
 HOUR, WEEK = 3600.0, 168  # seconds of an hour, hours of a week
 #: Unix time at which synthetic traffic begins: a Monday, midnight.
 START = 1_767_571_200.0
-CLICKED, REFORMULATED = 1, 2  # bits of an outcome
+CLICKED_BIT, REFORMULATED_BIT = 1, 2  # bits of an outcome
 
 Times = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -51,9 +51,9 @@ def listen(
     for t in range(len(times)):
         row, now = table[queries[t]], times[t]
         sense(spec, row, seasons[0], plan, numbers[t], np.nan, np.nan, 1, now, x)
-        if outcomes[t] & CLICKED:
+        if outcomes[t] & CLICKED_BIT:
             answered(spec, row, now, 1, now)
-        if outcomes[t] & REFORMULATED:
+        if outcomes[t] & REFORMULATED_BIT:
             reformulated(spec, row, now, now)
         for j in range(len(plan)):
             if x[j] >= spec.crossing_level and written < len(heard):

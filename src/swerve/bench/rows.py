@@ -21,7 +21,7 @@ class Bar(NamedTuple):
 
 
 #: The bars of the kernels' benchmark. docs/bench.md explains each row.
-BARS = {
+KERNEL_BARS = {
     "ucb1-loop": Bar("≤", 1.0),
     "bwc-traffic-d10": Bar("≤", 2.5),
     "bwc-traffic-d40": Bar("≤", 4.0),
@@ -61,7 +61,13 @@ class Row(NamedTuple):
 
 
 def row(
-    name: str, value: float | None, unit: str, reference: str, ratio: float | None, note: str = "", bars: Mapping[str, Bar] = BARS
+    name: str,
+    value: float | None,
+    unit: str,
+    reference: str,
+    ratio: float | None,
+    note: str = "",
+    bars: Mapping[str, Bar] = KERNEL_BARS,
 ) -> Row:
     """Return a row, with its bar if it has one."""
     bar = bars.get(name)
@@ -78,5 +84,5 @@ def against_bar(name: str, value: float, unit: str, note: str = "") -> Row:
     >>> against_bar("state-ucb1", 128, "B").ratio
     0.5
     """
-    limit = BARS[name].limit
+    limit = KERNEL_BARS[name].limit
     return row(name, value, unit, f"bar {limit:g} {unit}", value / limit, note)

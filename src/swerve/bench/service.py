@@ -27,7 +27,7 @@ from swerve.bench.timing import Pairs
 from swerve.core.errors import SwerveError
 
 #: The bars of the service's benchmark. docs/bench.md explains each row.
-BARS = {
+SERVICE_BARS = {
     "rank": Bar("≥", 0.7),
     "rank-p99": Bar("≤", 2.0),
     "feedback": Bar("≥", 0.5),
@@ -42,13 +42,14 @@ NUMBERS = "\n".join(f'{name} = "count"' for name in service_traffic.SIGNALS)
 CONFIG = f"[signals.numbers]\n{NUMBERS}\n\n[limits]\nnew_queries_per_minute = 1000000000\n"
 CONNECTIONS = 32  # enough to keep the server busy, few enough for the load to stay below one core
 BATCH_CONNECTIONS = 4  # each keeps a hundred decisions waiting
-PAGES = 50  # open dashboards
+OPEN_PAGES = 50  # open dashboards
 WATCHED = 5  # queries that the pages watch: the most frequent
 SUPPLY = 15_000  # decisions made before a feedback turn, per second of the turn: more than it can use
-ARMS = 8  # candidates of the queries in the large store
-STEPS, FEWEST = 100, 1000  # progress reports while the large store is filled, and the fewest queries between two of them
+LARGE_STORE_ARMS = 8  # candidates of the queries in the large store
+#: Progress reports while the large store is filled, and the fewest queries between two of them.
+FILL_REPORTS, FILL_FEWEST = 100, 1000
 WRITING_SECONDS = 600.0  # for a million rows to be written
-RETRY = 0.01  # seconds between two tries of a request while the service starts
+RETRY_SECONDS = 0.01  # seconds between two tries of a request while the service starts
 MB, MILLI = 1e6, 1e3
 
 Progress = Callable[[str], None]
@@ -182,14 +183,14 @@ def with_pages(bench: Bench) -> tuple[Duel, float]:
         bench.progress(f"pages: round {number} of {bench.effort.rounds}" if number else "pages: warming up")
         once = bench.own, service_traffic.rank_turn, CONNECTIONS, bench.effort.seconds
         without = bench.turn(*once)
-        with Pages(bench.own.port, PAGES, watched) as pages:
+        with Pages(bench.own.port, OPEN_PAGES, watched) as pages:
             before = pages.messages
             busy = bench.turn(*once)
             messages, seconds = messages + pages.messages - before, seconds + busy.seconds
         if number:
             duel.reference.append(without)
             duel.own.append(busy)
-    return duel, messages / seconds / PAGES
+    return duel, messages / seconds / OPEN_PAGES
 
 
 @contextlib.contextmanager
@@ -252,12 +253,13 @@ def speed(folder: Path, effort: Effort, progress: Progress) -> list[Row]:
             line("rank-p99", paced.median(p99), "ms", "echo", paced.ratio(p99), f"{half:,.0f} requests/s; median {own50:.2f} ms"),
             line("feedback", feedback.median(rate), "requests/s", "echo", feedback.ratio(rate), f"{CONNECTIONS} connections"),
             line(
-                "rank-batch", batches.median(rate) * service_traffic.BATCH, "decisions/s", "single requests",
-                batches.ratio(rate) * service_traffic.BATCH, f"batches of {service_traffic.BATCH}, {BATCH_CONNECTIONS} connections",
+                "rank-batch", batches.median(rate) * service_traffic.BATCH_ENTRIES, "decisions/s", "single requests",
+                batches.ratio(rate) * service_traffic.BATCH_ENTRIES,
+                f"batches of {service_traffic.BATCH_ENTRIES}, {BATCH_CONNECTIONS} connections",
             ),
             line(
                 "pages", pages.median(rate), "requests/s", "no page", pages.ratio(rate),
-                f"{PAGES} open pages, each with a query; {messages:.1f} messages a second for each",
+                f"{OPEN_PAGES} open pages, each with a query; {messages:.1f} messages a second for each",
             ),
             line("echo-rank", single.reference_median(rate), "requests/s"),
             line("echo-rank-bare", bare.reference_median(rate), "requests/s", note="without the framework"),
@@ -269,7 +271,7 @@ def speed(folder: Path, effort: Effort, progress: Progress) -> list[Row]:
 
 def line(name: str, value: float | None, unit: str, reference: str = "", ratio: float | None = None, note: str = "") -> Row:
     """Return a row, with its bar if it has one."""
-    return row(name, value, unit, reference, ratio, note, BARS)
+    return row(name, value, unit, reference, ratio, note, SERVICE_BARS)
 
 
 # a large store --------------------------------------------------------------------------------------------------------------------
@@ -277,9 +279,9 @@ def line(name: str, value: float | None, unit: str, reference: str = "", ratio: 
 
 def large(folder: Path, effort: Effort, progress: Progress) -> list[Row]:
     """Measure memory, disk and restart with many queries, all asked over HTTP."""
-    with service(folder, CONFIG) as own, Load(effort.stored, ARMS) as load:
+    with service(folder, CONFIG) as own, Load(effort.stored, LARGE_STORE_ARMS) as load:
         own.ready().whole()
-        step = max(effort.stored // STEPS, FEWEST)
+        step = max(effort.stored // FILL_REPORTS, FILL_FEWEST)
         for start in range(0, effort.stored, step):
             progress(f"a store of {effort.stored:,} queries: {start / effort.stored:.0%}")
             load.run(service_traffic.fill, own.port, start, min(start + step, effort.stored))
@@ -293,11 +295,11 @@ def large(folder: Path, effort: Effort, progress: Progress) -> list[Row]:
     for number in range(effort.restarts):
         progress(f"restart {number + 1} of {effort.restarts}")
         starts.append(restart(folder, effort))
-    note = f"{effort.stored:,} queries of {ARMS} candidates in the store, {cached:,.0f} of them in memory"
+    note = f"{effort.stored:,} queries of {LARGE_STORE_ARMS} candidates in the store, {cached:,.0f} of them in memory"
     if memory is not None:
         note += f"; at most {memory.peak / MB:,.0f} MB so far"
     resident = None if memory is None else memory.now / MB
-    ratio = None if resident is None else resident / BARS["memory"].limit
+    ratio = None if resident is None else resident / SERVICE_BARS["memory"].limit
     longest = f"from exec to the first ranking that is not degraded, compiled code on disk; longest {max(starts):.2f} s"
     took = statistics.median(starts)
     return [
@@ -310,7 +312,7 @@ def large(folder: Path, effort: Effort, progress: Progress) -> list[Row]:
             disk / records,
             f"records {records / MB:,.0f} MB, ids of candidates {names / MB:,.0f} MB",
         ),
-        line("restart", took, "s", "bar 5 s", took / BARS["restart"].limit, longest),
+        line("restart", took, "s", "bar 5 s", took / SERVICE_BARS["restart"].limit, longest),
     ]
 
 
@@ -323,11 +325,13 @@ def contents(file: Path) -> tuple[int, int, int]:
 
 def restart(folder: Path, effort: Effort) -> float:
     """Return the seconds from the start of the process to the first ranking that is not degraded."""
-    request = service_traffic.post(service_traffic.RANK, service_traffic.Traffic(effort.stored, ARMS).entry(effort.stored // 2, 0))
+    request = service_traffic.post(
+        service_traffic.RANK, service_traffic.Traffic(effort.stored, LARGE_STORE_ARMS).entry(effort.stored // 2, 0)
+    )
     with service(folder, CONFIG) as own:
         line = Connection(own.port)
         while DEGRADED in line.call(request):
-            time.sleep(RETRY)
+            time.sleep(RETRY_SECONDS)
         took = time.perf_counter() - own.started
         line.socket.close()
     return took

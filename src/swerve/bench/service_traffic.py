@@ -20,16 +20,16 @@ from swerve.core.errors import SwerveError
 #: The numbers in each request; the server's configuration names them.
 SIGNALS = ("news", "posts", "views", "errors")
 CANDIDATES = 10  # of a query: a page of results
-LARGEST = 100  # numbers are drawn below this
+NUMBERS_BELOW = 100  # the numbers of a request are drawn from 0 up to this
 RANK, RANK_BATCH, FEEDBACK = "/v1/rank", "/v1/rank/batch", "/v1/feedback"
-DRAWN = 200_000  # requests before the sequence of queries repeats
+QUERIES_DRAWN = 200_000  # requests before the sequence of queries repeats
 RETURNING = 4  # one request in this many belongs to an earlier session
-LATER = 1001  # requests between the two queries of a session; odd, so that a first query is never a second one
-SESSIONS = 0xFFFFFFFF  # session ids have 8 hexadecimal digits
-TAIL = 10  # bytes of a request from its session id to its end: 8 digits and '"}'
-BATCH = 100  # entries of a batch
-TRIES = 1000  # of a query until it is decided
-RETRY = 0.01  # seconds between two tries: rows are loaded, or written to make room
+SESSION_GAP = 1001  # requests between the two queries of a session; odd, so that a first query is never a second one
+SESSION_MASK = 0xFFFFFFFF  # session ids have 8 hexadecimal digits
+SESSION_TAIL = 10  # bytes of a request from its session id to its end: 8 digits and '"}'
+BATCH_ENTRIES = 100  # entries of a batch
+MOST_TRIES = 1000  # requests for a query until the service decides it
+RETRY_SECONDS = 0.01  # seconds between two tries: rows are loaded, or written to make room
 
 
 def post(path: str, body: bytes) -> bytes:
@@ -63,8 +63,8 @@ class Traffic:
         self.queries, self.candidates = queries, candidates
         rng = np.random.default_rng(seed)
         weights = 1.0 / np.arange(1.0, queries + 1.0)
-        self.numbers = rng.integers(0, LARGEST, (queries, len(SIGNALS)))
-        self.drawn = itertools.cycle(rng.choice(queries, DRAWN, p=weights / weights.sum()).tolist())
+        self.numbers = rng.integers(0, NUMBERS_BELOW, (queries, len(SIGNALS)))
+        self.drawn = itertools.cycle(rng.choice(queries, QUERIES_DRAWN, p=weights / weights.sum()).tolist())
         self.sessions = itertools.count()
         self.heads: dict[int, bytes] = {}
 
@@ -77,8 +77,8 @@ class Traffic:
 
     def session(self) -> int:
         """Return the session of the next request."""
-        count = next(self.sessions) & SESSIONS
-        return count - LATER if count % RETURNING == RETURNING - 1 and count > LATER else count
+        count = next(self.sessions) & SESSION_MASK
+        return count - SESSION_GAP if count % RETURNING == RETURNING - 1 and count > SESSION_GAP else count
 
     def requests(self) -> Iterator[bytes]:
         """Yield requests without end. Everything except the session is made once per query."""
@@ -87,14 +87,14 @@ class Traffic:
             query = next(self.drawn)
             head = heads.get(query)
             if head is None:
-                head = heads[query] = post(RANK, self.entry(query, 0))[:-TAIL]
+                head = heads[query] = post(RANK, self.entry(query, 0))[:-SESSION_TAIL]
             yield head + b'%08x"}' % self.session()
 
     def batches(self) -> Iterator[bytes]:
         """Yield batches of requests without end."""
         entries = (request.partition(HEAD_END)[2] for request in self.requests())
         while True:
-            yield batch_of(list(itertools.islice(entries, BATCH)))
+            yield batch_of(list(itertools.islice(entries, BATCH_ENTRIES)))
 
 
 # in the load's process ------------------------------------------------------------------------------------------------------------
@@ -108,28 +108,28 @@ def begin(queries: int, candidates: int) -> None:
     global _traffic, _feedback
     _traffic = Traffic(queries, candidates)
     _feedback = []
-    for _ in zip(range(DRAWN), _traffic.requests(), strict=False):
+    for _ in zip(range(QUERIES_DRAWN), _traffic.requests(), strict=False):
         pass
     gc.collect()
     gc.freeze()
     gc.disable()  # turns create no reference cycles
 
 
-def fill(port: int, start: int, stop: int, batch: int = BATCH) -> int:
+def fill(port: int, start: int, stop: int, batch: int = BATCH_ENTRIES) -> int:
     """Ask each query from `start` to `stop` until it is decided; return how many had to be asked again."""
     line, again = Connection(port), 0
     for first in range(start, stop, batch):
         wanted = list(range(first, min(first + batch, stop)))
-        for _ in range(TRIES):
+        for _ in range(MOST_TRIES):
             entries = [_traffic.entry(query, _traffic.session()) for query in wanted]
             answers: list[dict[str, Any]] = json.loads(line.call(batch_of(entries)))
             wanted = [query for query, answer in zip(wanted, answers, strict=True) if answer["degraded"]]
             again += len(wanted)
             if not wanted:
                 break
-            time.sleep(RETRY)
+            time.sleep(RETRY_SECONDS)
         else:
-            raise SwerveError(f"the service gave the given order {TRIES} times for {len(wanted)} queries of the load")
+            raise SwerveError(f"the service gave the given order {MOST_TRIES} times for {len(wanted)} queries of the load")
     line.socket.close()
     return again
 

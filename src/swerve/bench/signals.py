@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from swerve.bench.requests import CLICKED, HOUR, REFORMULATED, START, WEEK, Heard, Listener, Times, arrivals, played
+from swerve.bench.requests import CLICKED_BIT, HOUR, REFORMULATED_BIT, START, WEEK, Heard, Listener, Times, arrivals, played
 from swerve.core.errors import SwerveError
 from swerve.core.spec import Spec
 from swerve.core.tables import nested
@@ -27,7 +27,7 @@ from swerve.policies import policy
 from swerve.signals import ABANDONMENT, AGE, COUNT, NEW, REFORMULATION, VOLUME, Senses, senses_layout
 
 VARIABLE = "SWERVE_DATA"
-FOLDER = "tweet_volume"
+SERIES_FOLDER = "tweet_volume"
 #: Requests per hour.
 RATES = (1, 10, 100, 1000)
 #: The columns of a line: by rate, by the kind of burst and whether it means a change of intent, or a single figure.
@@ -36,38 +36,40 @@ CASES = {"ramps": (False, False), "jumps": (True, False), "ramps, meant": (False
 ALONE = ("",)
 #: Queries of each measurement, by rate: busy queries give as many requests with fewer.
 QUERIES = {1: 100, 10: 100, 100: 40, 1000: 8}
-FEWEST = 2  # queries of a quick measurement
+FEWEST_QUERIES = 2  # queries of a quick measurement
 QUICK_SHARE = 10  # a quick measurement has this fraction of the queries
 NOISE_WEEKS, QUICK_NOISE_WEEKS = 12, 4
 SEASON_WEEKS, QUICK_SEASON_WEEKS = 8, 3
 RECORD_SEEDS, QUICK_RECORD_SEEDS = 5, 1  # draws of requests from the recorded series
 LOOP_SEEDS, QUICK_LOOP_SEEDS = range(5, 9), range(5, 6)
-FACTOR, RISE, HOLD, FALL = 5.0, 12.0, 12.0, 12.0  # a ramp: the factor of the rate, and hours of rise, plateau and fall
-LENGTH = RISE + HOLD + FALL
+#: A ramp: the factor of the rate, and the hours of rise, plateau and fall.
+RAMP_FACTOR, RAMP_RISE, RAMP_HOLD, RAMP_FALL = 5.0, 12.0, 12.0, 12.0
+RAMP_HOURS = RAMP_RISE + RAMP_HOLD + RAMP_FALL
 JUMP_RISE, JUMP_HOLD = 0.01, 24.0  # a jump: a ramp that rises within one hour and stays for a day
-AFTER = 12.0  # hours after a ramp in which an alarm still counts for it
+RAMP_AFTER = 12.0  # hours after a ramp in which an alarm still counts for it
 JUMP_HOURS = 48.0  # hours from a jump in which an alarm counts for it
-QUIET_WEEKS, WEEKS = 2, 3  # without bursts, in which the signals learn; and in all
-QUIET = QUIET_WEEKS * WEEK  # hours
+QUIET_WEEKS, WEEKS = 2, 3  # weeks without bursts, in which the signals learn; and all weeks
+QUIET_HOURS = QUIET_WEEKS * WEEK
 ONSETS, LOOP_ONSETS = 120, 240  # hours over which the beginnings of bursts are spread
-NEWS = 10.0  # articles per hour, on average
-WILD = 0.5  # standard deviation of an hour's rate in wilder noise, as a share of the rate
-CLICKS, REFORMULATIONS = 0.5, 0.1  # shares of requests on noise
-ABANDONED, ODDS = 0.3, 3.0  # share of abandoned requests before the change of rates, and the factor of the odds
+NEWS_RATE = 10.0  # articles per hour, on average
+WILD_DEVIATION = 0.5  # standard deviation of an hour's rate in wilder noise, as a share of the rate
+CLICKED_SHARE, REFORMULATED_SHARE = 0.5, 0.1  # shares of requests on noise
+ABANDONED_SHARE, ODDS_FACTOR = 0.3, 3.0  # share of abandoned requests before the change of rates, and the factor of the odds
 SEASON_RATES, SEASON_QUERIES = (1.0, 10.0, 100.0), (60, 30, 10)
 BUSY_AMPLITUDE, BUSY_FROM, NIGHT, PEAKED = 0.8, 9, 0.05, 1.5  # shape of a day: sine from 9 h on, floor, exponent
 WEEKEND, WORKDAY = 0.5, 1.1  # factors of a day's rate
 FIRST_WEEKEND_DAY = 5  # traffic begins on a Monday
 HOURS_PER_DAY = 24
-LOOP_QUERIES, LOOP_BURSTS, LOOP_WEEKS, BUSIEST = 200, 40, 4, 60.0  # of the measurement with a policy; requests per hour at most
-PER = 1000.0  # regret is per this many requests
+#: The measurement with a policy: queries, bursts, weeks, and the requests per hour of the busiest query.
+LOOP_QUERIES, LOOP_BURSTS, LOOP_WEEKS, BUSIEST_RATE = 200, 40, 4, 60.0
+REGRET_PER = 1000.0  # regret is per this many requests
 COST_QUERIES, COST_RATE, COST_TURNS, COST_SEED = 100, 12.0, 5, 7  # 12 requests per hour: a query of medium traffic
-NEVER = 1e15  # requests: a season that needs so many is never used
+NEVER_ENOUGH = 1e15  # requests: a season that needs so many is never used
 PLAN = [VOLUME, ABANDONMENT, REFORMULATION, AGE, NEW]
 CHANCES = [0.6, 0.3, 0.2, 0.2, 0.1]  # click probabilities: one result is clearly the best
-STEP = 300.0  # seconds between the lines of the recorded series
+SERIES_STEP = 300.0  # seconds between the lines of the recorded series
 NANO = 1e9  # per second
-SECOND = 19  # characters of an ISO time up to its seconds
+ISO_SECONDS = 19  # characters of an ISO time up to its seconds
 
 
 class Line(NamedTuple):
@@ -89,10 +91,10 @@ class Line(NamedTuple):
         }
 
 
-def ramp(hours: int, onset: float, factor: float = FACTOR, rise: float = RISE, hold: float = HOLD) -> Times:
+def ramp(hours: int, onset: float, factor: float = RAMP_FACTOR, rise: float = RAMP_RISE, hold: float = RAMP_HOLD) -> Times:
     """Return the factor of each hour's rate when a burst begins at `onset`."""
     since = np.arange(hours) + 0.5 - onset  # at the middle of each hour
-    shape = np.minimum(since / rise, (rise + hold + FALL - since) / FALL)
+    shape = np.minimum(since / rise, (rise + hold + RAMP_FALL - since) / RAMP_FALL)
     out: Times = 1.0 + (factor - 1.0) * np.clip(shape, 0.0, 1.0)
     return out
 
@@ -123,7 +125,9 @@ def on_noise(spec: Senses, rate: float, queries: int, weeks: int, wild: float = 
     for week in range(weeks):
         off = rng.gamma(1.0 / wild**2, wild**2, (queries, WEEK)) if wild else np.ones((queries, WEEK))
         times, whose = arrivals(rng, rate * off, START + week * WEEK * HOUR)
-        outcomes = CLICKED * (rng.random(len(times)) < CLICKS) + REFORMULATED * (rng.random(len(times)) < REFORMULATIONS)
+        outcomes = CLICKED_BIT * (rng.random(len(times)) < CLICKED_SHARE) + REFORMULATED_BIT * (
+            rng.random(len(times)) < REFORMULATED_SHARE
+        )
         for one in listener.hear(times, whose, outcomes):
             counts[one.signal] += 1
     return [count / (queries * weeks) for count in counts]
@@ -132,10 +136,12 @@ def on_noise(spec: Senses, rate: float, queries: int, weeks: int, wild: float = 
 def on_ramps(spec: Senses, rate: float, queries: int, seed: int = 2) -> tuple[float, float | None, float | None]:
     """Return the share of ramps found after two quiet weeks, the hours until an alarm, and alarms per ramp that is found."""
     rng = np.random.default_rng(seed)
-    onsets = QUIET + rng.integers(0, ONSETS, queries)
+    onsets = QUIET_HOURS + rng.integers(0, ONSETS, queries)
     rates = rate * np.array([ramp(WEEKS * WEEK, onset) for onset in onsets])
     heard = Listener(spec, queries, [VOLUME]).hear(*arrivals(rng, rates, START))
-    per_burst = [[h - onset for h in hours_of(heard, i) if 0.0 <= h - onset < LENGTH + AFTER] for i, onset in enumerate(onsets)]
+    per_burst = [
+        [h - onset for h in hours_of(heard, i) if 0.0 <= h - onset < RAMP_HOURS + RAMP_AFTER] for i, onset in enumerate(onsets)
+    ]
     return summary(per_burst)
 
 
@@ -152,13 +158,13 @@ def on_rates(spec: Senses, rate: float, queries: int, seed: int = 3) -> list[tup
     """Return whether threefold odds of abandonment (from 0.3) and of reformulation (from 0.1) are found within a week."""
     rng = np.random.default_rng(seed)
     times, whose = arrivals(rng, np.full((queries, WEEKS * WEEK), float(rate)), START)
-    after = times >= START + QUIET * HOUR
+    after = times >= START + QUIET_HOURS * HOUR
     outcomes = np.zeros(len(times), np.int64)
-    for bit, p in ((CLICKED, ABANDONED), (REFORMULATED, REFORMULATIONS)):
-        happens = rng.random(len(times)) < np.where(after, ODDS * p / (1.0 + (ODDS - 1.0) * p), p)
-        outcomes += bit * (happens if bit == REFORMULATED else ~happens)
+    for bit, p in ((CLICKED_BIT, ABANDONED_SHARE), (REFORMULATED_BIT, REFORMULATED_SHARE)):
+        happens = rng.random(len(times)) < np.where(after, ODDS_FACTOR * p / (1.0 + (ODDS_FACTOR - 1.0) * p), p)
+        outcomes += bit * (happens if bit == REFORMULATED_BIT else ~happens)
     heard = Listener(spec, queries, [ABANDONMENT, REFORMULATION]).hear(times, whose, outcomes)
-    each = [[[h - QUIET for h in hours_of(heard, i, j) if h >= QUIET] for i in range(queries)] for j in range(2)]
+    each = [[[h - QUIET_HOURS for h in hours_of(heard, i, j) if h >= QUIET_HOURS] for i in range(queries)] for j in range(2)]
     return [summary(per_query) for per_query in each]
 
 
@@ -178,8 +184,8 @@ def on_news(spec: Senses, rate: float, queries: int, seed: int = 6) -> tuple[flo
     """Return false alarms per week of a count that changes hourly, the share of fivefold jumps found, and alarms per jump."""
     rng = np.random.default_rng(seed)
     hours = WEEKS * WEEK
-    onsets = QUIET + rng.integers(0, ONSETS, queries)
-    level = NEWS * np.array([ramp(hours, onset, rise=JUMP_RISE, hold=JUMP_HOLD) for onset in onsets])
+    onsets = QUIET_HOURS + rng.integers(0, ONSETS, queries)
+    level = NEWS_RATE * np.array([ramp(hours, onset, rise=JUMP_RISE, hold=JUMP_HOLD) for onset in onsets])
     articles = rng.poisson(level).astype(np.float64)
     times, whose = arrivals(rng, np.full((queries, hours), float(rate)), START)
     numbers = articles[whose, ((times - START) // HOUR).astype(np.int64)]
@@ -205,13 +211,13 @@ def in_the_loop(spec: Senses, tried: Spec, plan: list[int], abrupt: bool, meant:
     """
     rng = np.random.default_rng(seed)
     hours, bursting = LOOP_WEEKS * WEEK, LOOP_BURSTS
-    rates = np.repeat(np.exp(rng.uniform(0.0, np.log(BUSIEST), LOOP_QUERIES))[:, None], hours, axis=1)
-    onsets = QUIET + rng.integers(0, LOOP_ONSETS, bursting)
+    rates = np.repeat(np.exp(rng.uniform(0.0, np.log(BUSIEST_RATE), LOOP_QUERIES))[:, None], hours, axis=1)
+    onsets = QUIET_HOURS + rng.integers(0, LOOP_ONSETS, bursting)
     turns = np.full(len(rates), np.inf)
     for i, onset in enumerate(onsets):
         rates[i] *= ramp(hours, onset, rise=JUMP_RISE, hold=JUMP_HOLD) if abrupt else ramp(hours, onset)
         if meant:
-            turns[i] = START + HOUR * (onset if abrupt else onset + RISE / 2)
+            turns[i] = START + HOUR * (onset if abrupt else onset + RAMP_RISE / 2)
     times, whose = arrivals(rng, rates, START)
     alarms, regret = played(spec, tried, plan, times, whose, CHANCES, turns, seed)
     per_burst: list[list[float]] = [[] for _ in onsets]
@@ -223,7 +229,7 @@ def in_the_loop(spec: Senses, tried: Spec, plan: list[int], abrupt: bool, meant:
         elif hour >= WEEK:
             elsewhere += 1
     found, _, each = summary(per_burst)
-    return Loop(found, each, elsewhere / (LOOP_QUERIES * (LOOP_WEEKS - 1)), PER * regret / len(times))
+    return Loop(found, each, elsewhere / (LOOP_QUERIES * (LOOP_WEEKS - 1)), REGRET_PER * regret / len(times))
 
 
 def cost(spec: Senses) -> float:
@@ -245,7 +251,7 @@ def cost(spec: Senses) -> float:
 
 def moment(text: str) -> float:
     """Return a time of the files in unix seconds."""
-    return datetime.datetime.fromisoformat(text[:SECOND]).replace(tzinfo=datetime.UTC).timestamp()
+    return datetime.datetime.fromisoformat(text[:ISO_SECONDS]).replace(tzinfo=datetime.UTC).timestamp()
 
 
 class Series(NamedTuple):
@@ -267,7 +273,7 @@ def recorded(folder: Path) -> list[Series]:
             bursts = [(moment(first), moment(last)) for first, last in windows[f"realTweets/{path.name}"]]
             out.append(Series(moment(rows[0][0]), np.array([float(row[1]) for row in rows]), bursts))
     except OSError as problem:
-        where = f"--data or {VARIABLE} must name the folder above {FOLDER}"
+        where = f"--data or {VARIABLE} must name the folder above {SERIES_FOLDER}"
         raise SwerveError(f"{problem.filename} cannot be read ({problem.strerror or problem}); {where}") from None
     except (KeyError, IndexError, TypeError, ValueError) as problem:
         raise SwerveError(f"{folder}: not series of times and counts with labelled windows ({problem!r})") from None
@@ -282,14 +288,14 @@ def on_records(spec: Senses, series: list[Series], rate: float, seed: int) -> tu
     steps = min(len(one.counts) for one in series)
     begin = series[0].begin
     rates = np.array([one.counts[:steps] / one.counts[:steps].mean() * rate for one in series])
-    heard = Listener(spec, len(series), [VOLUME], now=begin).hear(*arrivals(rng, rates, begin, STEP))
+    heard = Listener(spec, len(series), [VOLUME], now=begin).hear(*arrivals(rng, rates, begin, SERIES_STEP))
     per_burst: list[list[float]] = []
     for i, one in enumerate(series):
         shift = begin - one.begin  # align every series with the first
         alarms = [each.time - shift for each in heard if each.query == i]
         per_burst += [[alarm for alarm in alarms if first <= alarm <= last] for first, last in one.bursts]
     found, _, each = summary(per_burst)
-    weeks = len(series) * steps * STEP / (WEEK * HOUR)
+    weeks = len(series) * steps * SERIES_STEP / (WEEK * HOUR)
     return found, each, (len(heard) - sum(map(len, per_burst))) / weeks
 
 
@@ -310,14 +316,16 @@ def listening(spec: Senses, queries: dict[int, int], weeks: int, progress: Calla
     """Yield the lines on synthetic traffic, by rate."""
     progress("noise")
     noise = [on_noise(spec, rate, queries[rate], weeks) for rate in RATES]
-    wild = [on_noise(spec, rate, queries[rate], weeks, WILD) for rate in RATES]
+    wild = [on_noise(spec, rate, queries[rate], weeks, WILD_DEVIATION) for rate in RATES]
     yield by_rate("volume: false alarms on noise", "per week", [each[0] for each in noise])
-    yield by_rate("volume: … on wilder noise", "per week", [each[0] for each in wild], f"hourly rates off by {100 * WILD:.0f} %")
+    yield by_rate(
+        "volume: … on wilder noise", "per week", [each[0] for each in wild], f"hourly rates off by {100 * WILD_DEVIATION:.0f} %"
+    )
     yield by_rate("abandonment: false alarms", "per week", [each[1] for each in noise])
     yield by_rate("reformulation: false alarms", "per week", [each[2] for each in noise])
     progress("bursts")
     ramps = [on_ramps(spec, rate, queries[rate]) for rate in RATES]
-    shape = f"×{FACTOR:g} within {RISE:g} h, {HOLD:g} h long"
+    shape = f"×{RAMP_FACTOR:g} within {RAMP_RISE:g} h, {RAMP_HOLD:g} h long"
     yield by_rate("volume: ramps found", "%", percent(each[0] for each in ramps), shape)
     yield by_rate("volume: delay", "h", [each[1] for each in ramps], "median, from the beginning of the ramp")
     yield by_rate("volume: alarms per ramp", "", [each[2] for each in ramps])
@@ -328,7 +336,7 @@ def listening(spec: Senses, queries: dict[int, int], weeks: int, progress: Calla
         yield by_rate(f"{name}: delay", "h", [each[j][1] for each in changed])
     progress("news")
     news = [on_news(spec, rate, queries[rate]) for rate in RATES]
-    yield by_rate("count: false alarms", "per week", [each[0] for each in news], f"{NEWS:g} articles an hour")
+    yield by_rate("count: false alarms", "per week", [each[0] for each in news], f"{NEWS_RATE:g} articles an hour")
     yield by_rate("count: jumps × 5 found", "%", percent(each[1] for each in news))
     yield by_rate("count: alarms per jump", "", [each[2] for each in news])
 
@@ -362,8 +370,8 @@ def measure(quick: bool = False, data: Path | None = None, progress: Callable[[s
     """Return the whole table. `data` names the folder of recorded series; without it and without SWERVE_DATA they are left out."""
     spec = Senses()
     named = data or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
-    series = recorded(named / FOLDER) if named is not None else []
-    queries = {rate: max(FEWEST, count // (QUICK_SHARE if quick else 1)) for rate, count in QUERIES.items()}
+    series = recorded(named / SERIES_FOLDER) if named is not None else []
+    queries = {rate: max(FEWEST_QUERIES, count // (QUICK_SHARE if quick else 1)) for rate, count in QUERIES.items()}
     lines = list(listening(spec, queries, QUICK_NOISE_WEEKS if quick else NOISE_WEEKS, progress))
     if series:
         progress("real series")
@@ -379,7 +387,7 @@ def measure(quick: bool = False, data: Path | None = None, progress: Callable[[s
     weeks = QUICK_SEASON_WEEKS if quick else SEASON_WEEKS
     shape = "28 times as busy by day as at night"
     lines.append(Line("season: alarms per query", "per week", ALONE, (fmean(through_seasons(spec, weeks)),), shape))
-    plain = through_seasons(replace(spec, season_half_trust_requests=NEVER), weeks)
+    plain = through_seasons(replace(spec, season_half_trust_requests=NEVER_ENOUGH), weeks)
     lines.append(Line("season: … without its clock", "per week", ALONE, (fmean(plain),)))
     progress("cost")
     lines.append(Line("cost of a request", "ns", ALONE, (cost(spec),), "all five signals"))

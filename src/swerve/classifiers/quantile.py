@@ -14,6 +14,10 @@ DECAY = 0.9  # the power of the contexts seen by which steps shrink
 LONG = 2048.0  # contexts after which steps stop shrinking and averages forget, so that the box can drift
 LONG_STEP = STEP / LONG
 SETTLED = 1e6  # contexts after which the step is certainly LONG_STEP: saves the power
+ROOT_STEP = math.sqrt(LONG_STEP)
+# While steps are long, the quantiles are uncertain by about the square root of the step, and the sides lie further out by this many
+# times as much: enough that a uniform feature raises no alarm right after the warm-up, and too little to hide signals.
+EARLY = 2.0
 HEADSTART = 64.0  # shortens the first steps: a long first step outwards takes thousands of contexts to undo
 FIRST = 16.0  # the search starts at the average of this many contexts
 LARGEST = 1e100  # larger features are refused: their deviations could overflow, and a box that is not a number stays so
@@ -33,7 +37,8 @@ class QuantileBox(Spec):
 
     With Q(τ) the τ-quantile of feature j over all contexts,
     positive ⇔ x_j > Q(1 − outer_tail) + m⁺ or x_j < Q(outer_tail) − m⁻ for some j, where
-    m⁺ = max(min_margin, tail_factor · (Q(1 − outer_tail) − Q(1 − inner_tail))), and m⁻ is its mirror image.
+    m⁺ = max(min_margin, tail_factor · (Q(1 − outer_tail) − Q(1 − inner_tail))), and m⁻ is its mirror image. As long as few contexts
+    were seen, both are larger by 2 · (√γ_n − √γ_∞) · s, because quantiles of few values are uncertain.
 
     Each quantile q is tracked by q ← q ± γ_n · s · (1[x_j beyond q] − τ), where s is the feature's mean absolute deviation and γ_n
     = max(8 / n^0.9, 8 / 2048) after n contexts. The state has constant size and follows slow drift. No label is needed, and
@@ -148,6 +153,15 @@ def speaks(spec, pool, j, value):
     return not math.isnan(value) and known(pool, j) >= spec.warmup_contexts and not is_code(spec, pool, j, value)
 
 
+@kernel
+def plain_sides(spec, pool, j):
+    """Return where alarms of feature j begin if its quantiles are certain."""
+    least = max(spec.min_margin, JITTER * pool.spread[j])
+    low = pool.low_outer[j] - max(least, spec.tail_factor * (pool.low_inner[j] - pool.low_outer[j]))
+    high = pool.high_outer[j] + max(least, spec.tail_factor * (pool.high_outer[j] - pool.high_inner[j]))
+    return low, high
+
+
 @begin_pool.register(QuantileBox)
 def _(spec, pool, d):
     pool.d = d
@@ -222,9 +236,11 @@ def _(spec, pool, delta, x):
         delta.low_inner[j] += 1.0 if x[j] < pool.low_inner[j] else 0.0
         delta.high_inner[j] += 1.0 if x[j] > pool.high_inner[j] else 0.0
         delta.high_outer[j] += 1.0 if x[j] > pool.high_outer[j] else 0.0
-        if (x[j] > pool.high[j] or x[j] < pool.low[j]) and known(pool, j) >= NOTE_FROM:
-            note(delta, j, x[j], 1.0)
-            delta.noted += 1.0
+        if (x[j] > pool.high_outer[j] or x[j] < pool.low_outer[j]) and known(pool, j) >= NOTE_FROM:
+            low, high = plain_sides(spec, pool, j)
+            if x[j] > high or x[j] < low:  # not the wider sides of early days: a code is known by the time it could be an alarm
+                note(delta, j, x[j], 1.0)
+                delta.noted += 1.0
     return 1
 
 
@@ -274,14 +290,16 @@ def _(spec, pool, delta):
             pool.high_inner[j] = pool.middle[j]
             pool.high_outer[j] = pool.middle[j]
             continue
-        step = (common if seen == pool.seen + delta.seen else step_after(seen)) * pool.spread[j]
+        share = common if seen == pool.seen + delta.seen else step_after(seen)
+        step = share * pool.spread[j]
         pool.low_outer[j] -= step * (delta.low_outer[j] - spec.outer_tail * n)
         pool.low_inner[j] -= step * (delta.low_inner[j] - spec.inner_tail * n)
         pool.high_inner[j] += step * (delta.high_inner[j] - spec.inner_tail * n)
         pool.high_outer[j] += step * (delta.high_outer[j] - spec.outer_tail * n)
-        least = max(spec.min_margin, JITTER * pool.spread[j])
-        pool.low[j] = pool.low_outer[j] - max(least, spec.tail_factor * (pool.low_inner[j] - pool.low_outer[j]))
-        pool.high[j] = pool.high_outer[j] + max(least, spec.tail_factor * (pool.high_outer[j] - pool.high_inner[j]))
+        low, high = plain_sides(spec, pool, j)
+        early = EARLY * (math.sqrt(share) - ROOT_STEP) * pool.spread[j]  # exactly 0 once steps have stopped shrinking
+        pool.low[j] = low - early
+        pool.high[j] = high + early
     pool.seen += delta.seen
     for j in range(pool.d):
         pool.missed[j] += delta.missed[j]

@@ -185,7 +185,7 @@ def command(
     """
     from swerve.demo import scenarios
     from swerve.demo.clock import PACE
-    from swerve.demo.server import FASTEST, PORT, SLOWEST, Demo, Options, free_port
+    from swerve.demo.server import DEFAULT_PORT, FASTEST, SLOWEST, Demo, Options, free_port
     from swerve.store.urls import store_url
 
     if headless and seconds is None:
@@ -194,8 +194,8 @@ def command(
         fitting = scenarios.load(scenario).length / PACE / seconds if headless and seconds else DEFAULT_SPEED
         speed = min(max(fitting, SLOWEST), FASTEST)
     demo = Demo(Options(scenario, speed, seed, port, None if store is None else store_url(store), seconds))
-    if port is None and free_port(None) != PORT and json_to != "-":
-        console.print(f"port {PORT} is taken: using another free port", highlight=False)
+    if port is None and free_port(None) != DEFAULT_PORT and json_to != "-":
+        console.print(f"port {DEFAULT_PORT} is taken: using another free port", highlight=False)
     stop = threading.Event()
     watching = threading.Thread(target=watch, args=(demo, stop, headless and json_to == "-"), name="swerve-terminal", daemon=True)
     watching.start()

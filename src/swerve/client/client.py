@@ -43,7 +43,7 @@ RANK_SECONDS = 0.1  # a search page waits for the ranking: users do not notice a
 FEEDBACK_SECONDS = 2.0  # feedback is answered when it is durable, and nobody waits for it on a page
 RETRIES = 3  # with growing waits; after them the caller keeps the feedback and sends it later
 BREAKER_FAILURES, BREAKER_SECONDS = 5, 1.0  # a dead service costs five timeouts, then one per second
-LISTED = 20  # queries of a list
+QUERIES_LISTED = 20  # queries of a list
 
 
 class _Base(ABC):
@@ -137,7 +137,7 @@ class Client(_Base):
         """Return what the service has learnt about a query."""
         return self._run(self._exchange.state(query, {"locale": locale, "filter": filter, "segment": segment}))
 
-    def queries(self, order: Literal["traffic", "shifted"] = "traffic", limit: int = LISTED) -> list[QuerySummary]:
+    def queries(self, order: Literal["traffic", "shifted"] = "traffic", limit: int = QUERIES_LISTED) -> list[QuerySummary]:
         """Return the queries with the most traffic, or those that shifted last."""
         return self._run(self._exchange.queries(order, limit))
 
@@ -247,7 +247,7 @@ class AsyncClient(_Base):
         """Return what the service has learnt about a query."""
         return await self._run(self._exchange.state(query, {"locale": locale, "filter": filter, "segment": segment}))
 
-    async def queries(self, order: Literal["traffic", "shifted"] = "traffic", limit: int = LISTED) -> list[QuerySummary]:
+    async def queries(self, order: Literal["traffic", "shifted"] = "traffic", limit: int = QUERIES_LISTED) -> list[QuerySummary]:
         """Return the queries with the most traffic, or those that shifted last."""
         return await self._run(self._exchange.queries(order, limit))
 

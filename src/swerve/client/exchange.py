@@ -27,9 +27,9 @@ ADDRESS = "http://127.0.0.1:8350"
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0
 #: Ranges of random factors of a wait, so that clients that failed together do not retry together: of our own wait, which may be
 #: shorter, and of the wait that the service asks for, which may only be longer.
-JITTER, ASKED_JITTER = (0.5, 1.0), (1.0, 1.25)
+WAIT_JITTER, ASKED_JITTER = (0.5, 1.0), (1.0, 1.25)
 #: Seconds that an idle connection is kept: less than the 5 seconds of common servers, so that no request meets a closing one.
-KEEP_ALIVE = 4.0
+KEEP_ALIVE_SECONDS = 4.0
 #: Connections of one client: more threads than this wait for each other.
 MOST_CONNECTIONS = 100
 OK, CLIENT_ERRORS = 200, (400, 500)
@@ -96,7 +96,7 @@ class SwerveClientError(SwerveError):
         self.status, self.code, self.field, self.request_id = status, code, field, request_id
 
 
-class ServiceAway(SwerveError):  # noqa: N818 - named after the event
+class ServiceAway(SwerveError):  # noqa: N818 - names what happened
     """The service gave no usable answer, even after the retries."""
 
 
@@ -165,7 +165,7 @@ class Exchange:
         headers = {"User-Agent": f"swerve/{__version__}", "Accept": "application/json", "Accept-Encoding": "identity"}
         if api_key is not None:
             headers["Authorization"] = f"Bearer {api_key}"
-        limits = httpx.Limits(max_connections=MOST_CONNECTIONS, keepalive_expiry=KEEP_ALIVE)
+        limits = httpx.Limits(max_connections=MOST_CONNECTIONS, keepalive_expiry=KEEP_ALIVE_SECONDS)
         # proxies and certificates of the environment apply to https only: a plain http address is nearby and needs neither
         secure = parts.scheme == "https"
         self.options: dict[str, Any] = {
@@ -298,7 +298,9 @@ class Exchange:
             reason = answer.reason
             if attempt < self._retries:
                 asked = _seconds(reply.retry_after) if isinstance(reply, Reply) else 0.0
-                wait = max(FIRST_WAIT * 2**attempt * self._random.uniform(*JITTER), asked * self._random.uniform(*ASKED_JITTER))
+                wait = max(
+                    FIRST_WAIT * 2**attempt * self._random.uniform(*WAIT_JITTER), asked * self._random.uniform(*ASKED_JITTER)
+                )
                 yield min(wait, LONGEST_WAIT)
         raise ServiceAway(f"feedback was not taken in {self._retries + 1} tries: {reason}; keep it and send it later")
 

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any
 
-SHORTEST = 0.001  # seconds: a timeout of 0 means "do not wait at all" to a socket
+LEAST_TIMEOUT = 0.001  # seconds; a timeout of 0 means "do not wait at all" to a socket
 
 
 class Breaker:
@@ -36,15 +36,15 @@ class Breaker:
 
 
 class Deadline(dict[str, float]):
-    """Timeouts for httpx that together keep one deadline: each phase gets the remaining time."""
+    """Timeouts for httpx that together keep one deadline: each step of a request gets the remaining time."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(pool=seconds)  # must not be empty: an empty mapping means no timeouts
         self._end = time.monotonic() + seconds
 
     def get(self, phase: str, default: Any = None) -> float:
-        """Return the remaining seconds, whatever the phase."""
-        return max(self._end - time.monotonic(), SHORTEST)
+        """Return the remaining seconds, for any step of a request."""
+        return max(self._end - time.monotonic(), LEAST_TIMEOUT)
 
     @property
     def over(self) -> bool:

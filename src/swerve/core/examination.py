@@ -20,6 +20,8 @@ slots down to and including the last click above: 0 if there is none, otherwise 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -64,3 +66,26 @@ def _tables() -> NDArray[np.float64]:
 
 
 EXAMINATION = _tables()
+
+#: Grades of a search engine's scores: enough to tell a clear lead from a near tie.
+GRADES = 4
+NO_GRADE = 255
+
+
+def grades_of(scores: Sequence[float | None]) -> bytes:
+    """Return what the scores of results, in the given order, say besides their order: a grade for each, none if one is missing.
+
+    A grade is where a result's score lies between the lowest and the highest of the page; for the first result, how far it leads.
+
+    >>> list(grades_of([9.0, 8.8, 5.0, 1.0])), list(grades_of([9.0, 3.0, 2.0, 1.0])), grades_of([1.0, None])
+    ([0, 3, 2, 0], [3, 1, 0, 0], b'')
+    """
+    known = [score for score in scores if score is not None]
+    if len(known) < len(scores) or len(known) < 2:
+        return b""
+    low, high = min(known), max(known)
+    if not low < high:
+        return b""
+    shares = [(score - low) / (high - low) for score in known]
+    shares[0] = max(shares[0] - max(shares[1:]), 0.0)
+    return bytes([min(int(GRADES * share), GRADES - 1) for share in shares])

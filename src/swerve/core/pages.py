@@ -64,9 +64,11 @@ def _present(spec, row, pool, page, number, now):
 
 @kernel
 def _respond(spec, row, pool, page, seen, before, final, after, number, shown, now):
-    if after & 1 == 0 or (before & 1 != 0 and page[0] == final[0]):
-        return seen
     arm = final[0]
+    if arm >= 0 and arm != page[0]:  # another result was on top: it was shown too
+        show(spec, row, arm, now)
+    if after & 1 == 0 or (before & 1 != 0 and page[0] == arm):
+        return seen
     if arm < 0 or plays_of(spec, row, arm) == 0 or not reward(spec, row, arm, 1.0, shown, now):
         return NOT_LEARNT
     return seen
@@ -93,6 +95,11 @@ def _nothing(spec, *args):
 @verb(default=_order)
 def order(spec, row, pool, given, page, now):
     """Fill `page` from the arms in `given`, at most as many as it has slots; return how many were filled."""
+
+
+@verb(default=_nothing)
+def grade(spec, row, given, grades):
+    """Note what the search engine's scores say of the arms in `given`, before `order`; see `swerve.core.examination.grades_of`."""
 
 
 @verb(default=_present)

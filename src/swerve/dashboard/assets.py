@@ -14,7 +14,7 @@ from swerve.core.errors import SwerveError
 
 PAGE = Path(__file__).with_name("page")
 PLOTLY = "plotly.js"
-NAME = re.compile(r"[a-z0-9][a-z0-9_-]*(\.[a-z0-9]+)+")
+FILE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*(\.[a-z0-9]+)+")
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -32,8 +32,8 @@ POLICY = "; ".join(
         "img-src 'self' data: blob:", "manifest-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'",
     ]
 )  # fmt: skip
-LEVEL = 6  # of gzip: its default; higher ones are much slower for little
-MARK = 20  # hexadecimal digits of an ETag: 80 bits, so that two files never share one
+GZIP_LEVEL = 6  # of gzip: its default; higher ones are much slower for little
+ETAG_DIGITS = 20  # hexadecimal digits of an ETag: 80 bits, so that two files never share one
 
 
 class Asset(NamedTuple):
@@ -58,8 +58,8 @@ def plotly_file() -> Path:
 def load(file: Path, media: str) -> Asset:
     """Read a file and compress it."""
     plain = file.read_bytes()
-    packed = gzip.compress(plain, LEVEL, mtime=0) if file.suffix in PACKED else None
-    return Asset(media, hashlib.sha256(plain).hexdigest()[:MARK], plain, packed)
+    packed = gzip.compress(plain, GZIP_LEVEL, mtime=0) if file.suffix in PACKED else None
+    return Asset(media, hashlib.sha256(plain).hexdigest()[:ETAG_DIGITS], plain, packed)
 
 
 class Assets:
@@ -73,7 +73,7 @@ class Assets:
         """Return the path of a file; None for an unknown name."""
         if name == PLOTLY:
             return self.plotly
-        if NAME.fullmatch(name) is None or Path(name).suffix not in TYPES:
+        if FILE_NAME.fullmatch(name) is None or Path(name).suffix not in TYPES:
             return None
         return self.folder / name
 

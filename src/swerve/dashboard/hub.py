@@ -1,4 +1,4 @@
-"""The hub: sends the events of a service to all readers; each message is made and encoded once, for any number of pages.
+"""The hub: sends messages about a service to all readers; each message is made and encoded once, for any number of pages.
 
 Everything here runs on the service's event loop. Messages are numbered across all kinds. A reader that lost its connection names
 the last number it read and receives the messages after it. A reader that falls behind is disconnected, and resumes in the same
@@ -26,18 +26,18 @@ from swerve.version import __version__
 
 log = logging.getLogger("swerve.dashboard")
 
-SECOND = 1.0  # between samples
-ALIVE = 15  # samples between comments, which keep proxies from closing an idle connection
-LINGER = 120.0  # seconds that a query is watched after its last reader has gone
-QUEUE = 64  # messages that may wait for a reader
+SAMPLE_EVERY = 1.0  # between samples
+SAMPLES_PER_COMMENT = 15  # samples between comments, which keep proxies from closing an idle connection
+LINGER_SECONDS = 120.0  # seconds that a query is watched after its last reader has gone
+MOST_WAITING = 64  # messages that may wait for a reader
 MOST_READERS = 1000  # each costs a connection and one write per second
 MOST_WATCHED = 64  # queries; each takes up to a megabyte
-RETRY = b"retry: 1000\n\n"  # milliseconds after which a browser reconnects
+RETRY_FIELD = b"retry: 1000\n\n"  # milliseconds after which a browser reconnects
 EPOCH_BYTES = 6  # random: no two starts of a service share them
-MILLISECONDS = 3  # decimals of a time in seconds
+TIME_DECIMALS = 3  # of a time in seconds: milliseconds
 #: Fields that the history contains only for the newest message of a kind.
 HEAVY = {"sample": ("top", "shifted"), "demo": ("events", "best", "adapt", "slots", "head", "tail", "young")}
-LAST = re.compile(r"([0-9a-f]{1,32})-([0-9]{1,18})")
+EVENT_ID = re.compile(r"([0-9a-f]{1,32})-([0-9]{1,18})")
 
 
 class Tally:
@@ -108,8 +108,8 @@ class Reader:
         """Add a message; end the reader if too many messages wait."""
         if self.ended:
             return
-        if len(self.queue) >= QUEUE:
-            log.info("a reader of the live events does not keep up: cut off")
+        if len(self.queue) >= MOST_WAITING:
+            log.info("a reader of the live stream does not keep up: cut off")
             return self.end()
         self.queue.append(message)
         self.wake.set()
@@ -129,7 +129,7 @@ class Reader:
 
 
 class Hub:
-    """Samples a service, watches queries, and passes on published events. `demo` describes a simulation to the page."""
+    """Samples a service, watches queries, and passes on published messages. `demo` describes a simulation to the page."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -146,7 +146,7 @@ class Hub:
 
     # ------------------------------------------------------------------ sending
     def publish(self, event: str, data: dict[str, Any]) -> None:
-        """Send an event to all readers. Must be called on the service's event loop."""
+        """Send a message to all readers. Must be called on the service's event loop."""
         ring = self._rings.setdefault(event, Ring())
         message = self._keep(ring, event, data, data)
         for reader in self.readers:
@@ -169,7 +169,7 @@ class Hub:
         if self.closed:
             raise Refused(503, "stopping", "the service is stopping")
         if len(self.readers) >= MOST_READERS:
-            raise Refused(503, "too_many", f"{MOST_READERS} others are reading the live events; there is no room for more")
+            raise Refused(503, "too_many", f"{MOST_READERS} others are reading the live stream; there is no room for more")
         if text is None or text in self._watches or len(self._watches) < MOST_WATCHED:
             return
         idle = [watch for watch in self._watches.values() if not watch.readers and not watch.always]
@@ -192,13 +192,13 @@ class Hub:
 
     # ------------------------------------------------------------------ reading
     def join(self, text: str | None = None, last: str = "", transport: asyncio.Transport | None = None) -> Reader:
-        """Return a reader of all events and of one query; it continues after the event id `last` if the messages since are kept."""
+        """Return a reader of all messages and of one query; it continues after the id `last` if the messages since are kept."""
         watch = None if text is None else self._watched(text)
         if watch is not None and not watch.ring.newest:
             self._send(watch, self._state(watch.key))  # the first page need not wait for the next second
         missed = self._missed(watch, last)
         reader = Reader(watch, transport)
-        first = [RETRY, wire("hello", encode(self._hello(text, missed is not None)))]
+        first = [RETRY_FIELD, wire("hello", encode(self._hello(text, missed is not None)))]
         reader.put(b"".join([*first, *missed]) if missed is not None else b"".join([*first, self._history(watch)]))
         self.readers.add(reader)
         if watch is not None:
@@ -227,8 +227,8 @@ class Hub:
         return {"version": __version__, "policy": policy, "signals": names, "demo": self.demo, "query": text, "resumed": resumed}
 
     def _missed(self, watch: Watch | None, last: str) -> list[bytes] | None:
-        """Return the messages after an event, in order; None if some are gone."""
-        found = LAST.fullmatch(last)
+        """Return the messages after a message id, in order; None if some are gone."""
+        found = EVENT_ID.fullmatch(last)
         if found is None or found[1] != self.epoch or int(found[2]) > self.number:
             return None
         entries: list[tuple[int, bytes]] = []
@@ -257,17 +257,17 @@ class Hub:
         looking: asyncio.Task[None] | None = None
         try:
             while True:
-                due = max(due + SECOND, loop.time())  # missed seconds are skipped
+                due = max(due + SAMPLE_EVERY, loop.time())  # missed seconds are skipped
                 await asyncio.sleep(due - loop.time())
                 count += 1
                 try:
                     self.tick()
                 except Exception:  # later samples may succeed
                     log.exception("a sample failed")
-                if count % ALIVE == 0:
+                if count % SAMPLES_PER_COMMENT == 0:
                     for reader in self.readers:
                         reader.put(b":\n\n")
-                if looking is None or looking.done():  # samples must not wait for a slow store
+                if looking is None or looking.done():  # a sample must not wait for a slow store
                     looking = loop.create_task(self.look(), name="swerve-dashboard")
         finally:
             if looking is not None:
@@ -281,7 +281,7 @@ class Hub:
         self.publish("sample", self._sampler.take())
         states: dict[bytes, QueryState | None] = {}
         for watch in list(self._watches.values()):
-            if not watch.readers and not watch.always and time.monotonic() - watch.left > LINGER:
+            if not watch.readers and not watch.always and time.monotonic() - watch.left > LINGER_SECONDS:
                 self._forget(watch)
                 continue
             if watch.key not in states:
@@ -302,7 +302,7 @@ class Hub:
             for reader in watch.readers if tally.unknown else ():
                 reader.put(missing(watch.text))
             return
-        now = round(self.service.clock.now(), MILLISECONDS)
+        now = round(self.service.clock.now(), TIME_DECIMALS)
         pages = {"tops": tally.tops, "places": tally.places, "slots": tally.slots, "explored": tally.explored}
         data = {"query": watch.text, "now": now, "state": state, "ranking": tally.ranking, "given": tally.given(), **pages}
         arms = {arm.id: (arm.plays, arm.clicks) for arm in state.arms}

@@ -9,9 +9,9 @@ from typing import Any
 from swerve.serving.messages import encode
 
 #: Messages kept in brief: ten minutes at one per second.
-KEPT = 600
+KEPT_BRIEF = 600
 #: Messages kept in full, to be sent again. After a longer absence a fresh start, with everything in brief, is shorter.
-WHOLE = 240
+KEPT_WHOLE = 240
 
 
 def wire(event: str, data: bytes, identity: str = "") -> bytes:
@@ -30,12 +30,12 @@ class Ring:
     def __init__(self, heavy: Collection[str] = (), lost: int = 0) -> None:
         self.heavy, self.lost = heavy, lost
         self.whole: deque[tuple[int, bytes]] = deque()
-        self.brief: deque[bytes] = deque(maxlen=KEPT)
+        self.brief: deque[bytes] = deque(maxlen=KEPT_BRIEF)
         self.newest = b""  # in full
 
     def put(self, number: int, message: bytes, data: bytes, brief: Mapping[str, Any]) -> None:
         """Add a message: its bytes, its data, and the fields that the history needs."""
-        if len(self.whole) >= WHOLE:
+        if len(self.whole) >= KEPT_WHOLE:
             self.lost = self.whole.popleft()[0]
         self.whole.append((number, message))
         self.brief.append(encode({name: value for name, value in brief.items() if name not in self.heavy}))

@@ -1,4 +1,4 @@
-"""The routes of the dashboard: the page, its files and the live events; and the extension that adds them to a service."""
+"""The routes of the dashboard: the page, its files and the live stream; and the extension that adds them to a service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from swerve.service.http.server import Extension
 from swerve.service.runtime import Service
 from swerve.service.secrets import ApiKeys
 
-INDEX = "index.html"
+INDEX_FILE = "index.html"
 #: Headers of each file: browsers revalidate it every time, and receive it again only after a change.
 HEADERS = [
     (b"cache-control", b"no-cache"),
@@ -39,7 +39,7 @@ class Files:
         started = time.perf_counter()
         identity = logs.new_id(needed(scope["headers"])[2])
         logs.request_id.set(identity)
-        asset = await self.assets.get(scope["path_params"].get("file", INDEX))
+        asset = await self.assets.get(scope["path_params"].get("file", INDEX_FILE))
         if asset is None:
             raise HTTPException(404)
         asked = dict(scope["headers"])
@@ -74,7 +74,7 @@ def accepts_gzip(header: bytes) -> bool:
 
 
 def routes(hub: Hub) -> list[Route]:
-    """Return the routes of the page and of the live events."""
+    """Return the routes of the page and of the live stream."""
     service, files = hub.service, Files(hub.service, Assets())
     (live,) = (route for route in openapi.ROUTES if route.name == "live")
     endpoint = Endpoint(service, ApiKeys(service.config.security.api_keys), live, Live(hub), None)

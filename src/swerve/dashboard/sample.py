@@ -10,9 +10,9 @@ from swerve.service.metrics import Family, Histogram, Number
 from swerve.service.runtime import Service
 from swerve.serving.messages import QuerySummary
 
-LISTED = 10  # queries with the most traffic, and as many that shifted last
-DECIMALS = 3  # of times in seconds and durations in milliseconds
-SHORTEST = 1e-3  # seconds between samples: avoids absurd rates
+QUERIES_LISTED = 10  # queries with the most traffic, and as many that shifted last
+TIME_DECIMALS = 3  # of times in seconds and durations in milliseconds
+LEAST_SECONDS = 1e-3  # seconds between samples: avoids absurd rates
 MILLI = 1e3  # milliseconds per second
 QUANTILES = {"p50": 0.5, "p99": 0.99}
 
@@ -30,15 +30,15 @@ class Sampler:
     async def look(self) -> None:
         """Read the lists from the store; keep the present ones if it does not answer."""
         try:
-            self.top = (await self.inspection.queries("traffic", LISTED)).queries
-            self.shifted = (await self.inspection.queries("shifted", LISTED)).queries
+            self.top = (await self.inspection.queries("traffic", QUERIES_LISTED)).queries
+            self.shifted = (await self.inspection.queries("shifted", QUERIES_LISTED)).queries
         except Unavailable:
             pass
 
     def take(self) -> dict[str, Any]:
         """Return one sample."""
         service, metrics, at, now = self.service, self.service.metrics, time.monotonic(), self._counts()
-        seconds, before = max(at - self._at, SHORTEST), self._before
+        seconds, before = max(at - self._at, LEAST_SECONDS), self._before
         self._at, self._before = at, now
 
         def rate(name: str) -> float:
@@ -46,8 +46,8 @@ class Sampler:
 
         commits, spent = now["commits"] - before["commits"], now["commit_seconds"] - before["commit_seconds"]
         return {
-            "at": round(time.time(), DECIMALS),
-            "now": round(service.clock.now(), DECIMALS),
+            "at": round(time.time(), TIME_DECIMALS),
+            "now": round(service.clock.now(), TIME_DECIMALS),
             "rank_per_s": round(rate("decisions") + rate("degraded"), 2),
             "feedback_per_s": rate("feedback"),
             "decisions": now["decisions"],
@@ -63,7 +63,7 @@ class Sampler:
                 "pending": len(service.ranker.unwritten),
                 "rows": int(metrics.stored_rows.value),
                 "commits_per_s": rate("commits"),
-                "commit_ms": round(spent / commits * MILLI, DECIMALS) if commits else None,
+                "commit_ms": round(spent / commits * MILLI, TIME_DECIMALS) if commits else None,
                 "errors": now["errors"],
             },
             "top": self.top,
@@ -113,7 +113,9 @@ def quantiles(spread: Histogram, before: tuple[int, ...], now: tuple[int, ...]) 
     every = sum(counts)
     if every <= 0:
         return None
-    return {name: round(_quantile(spread.bounds, counts, share * every) * MILLI, DECIMALS) for name, share in QUANTILES.items()}
+    return {
+        name: round(_quantile(spread.bounds, counts, share * every) * MILLI, TIME_DECIMALS) for name, share in QUANTILES.items()
+    }
 
 
 def _quantile(bounds: tuple[float, ...], counts: list[int], rank: float) -> float:

@@ -12,7 +12,7 @@ from swerve.serving.checks import check_query
 from swerve.serving.messages import Refused
 
 EVENTS = b"text/event-stream"
-SHOWN = 100  # characters of unknown parameters that a refusal shows
+PARAMETERS_SHOWN = 100  # characters of unknown parameters that a refusal shows
 
 
 class Live:
@@ -25,7 +25,7 @@ class Live:
         asked = parameters(scope["query_string"])
         text = asked.pop("query", None)
         if asked:
-            raise Refused(422, "shape", f"unknown parameter: {', '.join(sorted(asked))[:SHOWN]}; there is `query`")
+            raise Refused(422, "shape", f"unknown parameter: {', '.join(sorted(asked))[:PARAMETERS_SHOWN]}; there is `query`")
         if text is not None:
             check_query(text, self.hub.service.config.limits)
         last = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"last-event-id"), "")

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from swerve.demo.corpus import Document
 
 LOOK_ON = 0.7  # probability that a user looks at one more result
-RIGHT = 0.65  # probability of a click on a perfect result of the wanted meaning
-WRONG = 0.03  # probability of a click on a result of another meaning
+CLICK_RIGHT = 0.65  # probability of a click on a perfect result of the wanted meaning
+CLICK_WRONG = 0.03  # probability of a click on a result of another meaning
 AGAIN = 0.35  # probability that a user without a click asks again with the meaning
 
 #: Draws from [0, 1) that define a user, besides one for each result: meaning, patience, second question.
@@ -26,7 +26,7 @@ TRAITS = 3
 
 
 class User(NamedTuple):
-    """A user of a query: the wanted meaning, how many results they look at, their luck at each, whether they ask again."""
+    """A user of a query: the wanted meaning, how many results they look at, one random draw per result, whether they ask again."""
 
     query: str
     meaning: str
@@ -51,7 +51,7 @@ def user(query: str, shares: Mapping[str, float], draws: Sequence[float]) -> Use
 
 def likes(one: User, document: Document) -> float:
     """Return the probability that the user clicks the document when looking at it; two queries may share names of meanings."""
-    return RIGHT * document.quality if document.meaning == one.meaning and document.query == one.query else WRONG
+    return CLICK_RIGHT * document.quality if document.meaning == one.meaning and document.query == one.query else CLICK_WRONG
 
 
 def clicked(one: User, ranking: Sequence[Document]) -> int:
@@ -70,4 +70,4 @@ def chance(document: Document, query: str, shares: Mapping[str, float]) -> float
     0.34
     """
     share = shares.get(document.meaning, 0.0) if document.query == query else 0.0
-    return share * RIGHT * document.quality + (1.0 - share) * WRONG
+    return share * CLICK_RIGHT * document.quality + (1.0 - share) * CLICK_WRONG

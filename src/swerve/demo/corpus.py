@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from swerve.core.errors import SwerveError
 
 IDENTIFIER = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-WORDS = ("id", "title", "meaning", "text")
+REQUIRED = ("id", "title", "meaning", "text")
 
 
 class Document(NamedTuple):
@@ -51,9 +51,9 @@ def read(source: str, name: str = "<text>") -> tuple[Document, ...]:
 
 
 def _document(entry: dict[str, Any], query: str, where: str) -> Document:
-    if unknown := sorted(set(entry) - {*WORDS, "quality", "published"}):
-        raise SwerveError(f"{where}: unknown key {unknown[0]!r}; known are {', '.join(WORDS)}, quality and published")
-    for key in WORDS:
+    if unknown := sorted(set(entry) - {*REQUIRED, "quality", "published"}):
+        raise SwerveError(f"{where}: unknown key {unknown[0]!r}; known are {', '.join(REQUIRED)}, quality and published")
+    for key in REQUIRED:
         if not isinstance(entry.get(key), str) or not entry[key]:
             raise SwerveError(f"{where}: {key} must be a text that is not empty, got {entry.get(key)!r}")
     if not IDENTIFIER.fullmatch(entry["id"]):

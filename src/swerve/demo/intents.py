@@ -16,13 +16,13 @@ from swerve.demo.search import Search
 
 HOUR = 3600.0
 #: Seconds for which shares, rates and leaders are constant; they are computed for each slice.
-SLICE = 300.0
+SLICE_SECONDS = 300.0
 #: Results that the search engine returns.
 RESULTS = 10
-#: A shift by hand: the share of its meaning, the factor of requests, and the seconds that it holds; it fades over as many.
-TAKEN, BURST, HOLD = 0.75, 4.0, 12.0 * HOUR
+#: A shift by hand: the share of its meaning, the factor of requests, and the seconds that it lasts; then it fades over as many.
+SHIFT_SHARE, SHIFT_FACTOR, SHIFT_SECONDS = 0.75, 4.0, 12.0 * HOUR
 #: News about a shift by hand: the factor of stories, and additional stories per hour.
-STORIES, MORE_STORIES = 6.0, 12.0
+SHIFT_STORIES_FACTOR, SHIFT_STORIES = 6.0, 12.0
 #: The daily rhythm: its amplitude, and the hour (UTC) at which traffic rises above its average.
 AMPLITUDE, MORNING, DAY_HOURS = 0.5, 9.0, 24.0
 
@@ -111,21 +111,21 @@ class Intents:
     def rate(self, query: str, since: float) -> float:
         """Return the requests per hour, before the daily rhythm."""
         volume = self._level(query, since, lambda point: point.volume)
-        return self.stories[query].per_hour * (volume + self._burst(query, since, BURST) - 1.0)
+        return self.stories[query].per_hour * (volume + self._burst(query, since, SHIFT_FACTOR) - 1.0)
 
     def news(self, query: str, since: float) -> float:
         """Return the expected stories per hour."""
         news = self._level(query, since, lambda point: point.news)
-        return news * self._burst(query, since, STORIES) + MORE_STORIES * (self._burst(query, since, 2.0) - 1.0)
+        return news * self._burst(query, since, SHIFT_STORIES_FACTOR) + SHIFT_STORIES * (self._burst(query, since, 2.0) - 1.0)
 
     def events(self, query: str) -> list[Event]:
         """Return the changes of the best document that the scenario contains."""
         out: list[Event] = []
         before = self._script(self._checked(query), 0.0).leader
-        for k in range(1, math.ceil(self.scenario.length / SLICE)):
-            leader = self._script(query, k * SLICE).leader
+        for k in range(1, math.ceil(self.scenario.length / SLICE_SECONDS)):
+            leader = self._script(query, k * SLICE_SECONDS).leader
             if leader.id != before.id:
-                out.append(Event(query, k * SLICE, before, leader))
+                out.append(Event(query, k * SLICE_SECONDS, before, leader))
             before = leader
         return out
 
@@ -144,7 +144,9 @@ class Intents:
     def _checked(self, query: str) -> str:
         if query not in self.stories:
             known = ", ".join(story.query for story in self.scenario.queries)
-            raise SwerveError(f"nobody asks {shown(query)} in {self.scenario.name}; they ask {known}{nearest(query, self.stories)}")
+            raise SwerveError(
+                f"{shown(query)} is no query of {self.scenario.name}; there are {known}{nearest(query, self.stories)}"
+            )
         return query
 
     def _segment(self, story: Story, since: float) -> tuple[int, float]:
@@ -184,7 +186,7 @@ class Intents:
         wish = self._wishes.get(query)
         if wish is None:
             return 1.0
-        calm = (since - wish.since - HOLD) / HOLD
+        calm = (since - wish.since - SHIFT_SECONDS) / SHIFT_SECONDS
         return 1.0 + (factor - 1.0) * min(max(1.0 - calm, 0.0), 1.0)
 
 
@@ -199,5 +201,5 @@ def _view(query: str, shares: dict[str, float], offer: tuple[Document, ...]) -> 
 def _taken(shares: dict[str, float], meaning: str) -> dict[str, float]:
     """Return the shares after one meaning takes most of them; the others keep their proportions."""
     rest = 1.0 - shares[meaning]
-    scale = (1.0 - TAKEN) / rest if rest > 0.0 else 0.0
-    return {one: TAKEN if one == meaning else share * scale for one, share in shares.items()}
+    scale = (1.0 - SHIFT_SHARE) / rest if rest > 0.0 else 0.0
+    return {one: SHIFT_SHARE if one == meaning else share * scale for one, share in shares.items()}

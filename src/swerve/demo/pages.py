@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from swerve.demo.clicks import LOOK_ON, RIGHT, WRONG
+from swerve.demo.clicks import CLICK_RIGHT, CLICK_WRONG, LOOK_ON
 from swerve.demo.corpus import Document
 
 #: Pages whose value is remembered; explored pages are many, and most of them are shown once.
@@ -28,7 +28,9 @@ class Pages:
         wanted = {meaning: share for meaning, share in shares.items() if share > 0.0}
         self._shares = list(wanted.values())
         self._likes = {
-            one.id: [RIGHT * one.quality if one.meaning == meaning and one.query == about else WRONG for meaning in wanted]
+            one.id: [
+                CLICK_RIGHT * one.quality if one.meaning == meaning and one.query == about else CLICK_WRONG for meaning in wanted
+            ]
             for one in offer
         }
         self._known: dict[tuple[str, ...], float] = {}

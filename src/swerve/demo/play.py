@@ -19,13 +19,13 @@ from swerve.demo import scenarios
 from swerve.demo.clock import PACE, Shared
 from swerve.demo.world import World
 
-REPORTS = 0.25  # seconds between reports: often enough for a page that moves
-STEP = 0.05  # seconds of real time per step
-CATCH_UP = 4  # steps of delay that are caught up with; a longer delay is skipped
-MARKS = 3.0  # seconds over which the reached speed is measured
-SHORTEST = 1e-6  # seconds: avoids a division by zero
+REPORT_EVERY = 0.25  # seconds between reports: often enough for a page that moves
+STEP_SECONDS = 0.05  # real time per step
+CATCH_UP_STEPS = 4  # steps of delay that are caught up with; a longer delay is skipped
+SPEED_SECONDS = 3.0  # the reached speed is measured over this time
+LEAST_SECONDS = 1e-6  # avoids a division by zero
 RANK_SECONDS, FEEDBACK_SECONDS = 5.0, 10.0  # timeouts: a batch of a hundred on a busy machine
-MINUTES = 1440.0  # of a day
+MINUTES_PER_DAY = 1440.0
 
 
 class Orders(NamedTuple):
@@ -58,20 +58,20 @@ class Player:
         self._due = now
         if self.idle:
             self._marks.clear()
-            return STEP
+            return STEP_SECONDS
         self._played += gone
-        self.world.step(self.world.now + min(gone, STEP * CATCH_UP) * self.speed * PACE)
+        self.world.step(self.world.now + min(gone, STEP_SECONDS * CATCH_UP_STEPS) * self.speed * PACE)
         self._marks.append((time.perf_counter(), self.world.now))
-        while self._marks[-1][0] - self._marks[0][0] > MARKS:
+        while self._marks[-1][0] - self._marks[0][0] > SPEED_SECONDS:
             self._marks.pop(0)
-        return max(0.0, STEP - (time.perf_counter() - now))
+        return max(0.0, STEP_SECONDS - (time.perf_counter() - now))
 
     def reached(self) -> float:
         """Return the speed of the last seconds."""
         if len(self._marks) < 2:
             return 0.0
         (began, then), (ended, now) = self._marks[0], self._marks[-1]
-        return (now - then) / PACE / max(ended - began, SHORTEST)
+        return (now - then) / PACE / max(ended - began, LEAST_SECONDS)
 
     def order(self, order: dict[str, Any]) -> None:
         """Carry out a person's order."""
@@ -101,7 +101,7 @@ class Player:
     def summary(self) -> dict[str, Any]:
         """Return the totals, and the seconds of real time that they took."""
         summary = self.world.summary()
-        speed = round(summary["days"] * MINUTES / max(self._played, SHORTEST), 1)
+        speed = round(summary["days"] * MINUTES_PER_DAY / max(self._played, LEAST_SECONDS), 1)
         return {**summary, "seconds": round(self._played, 1), "speed": speed}
 
 
@@ -140,6 +140,6 @@ def play(player: Player, pipe: Connection) -> None:
             reported, wait = 0.0, 0.0
         now = time.perf_counter()
         wait = player.play(now)
-        if now - reported >= REPORTS:
+        if now - reported >= REPORT_EVERY:
             reported = now
             pipe.send({"report": player.report()})

@@ -11,8 +11,8 @@ from swerve.demo.tallies import Line, Part, Tallies
 LIVE = "swerve"
 #: The rival that learns nothing: what the service makes of the search engine's own order is measured against it.
 ENGINE = "fixed"
-#: Events in a report.
-SHOWN = 50
+#: Most events in a report.
+EVENTS_SHOWN = 50
 PERCENT = 100.0
 #: Decimals: of totals, of click rates, of shares, of percentages.
 DECIMALS, RATE_DECIMALS, SHARE_DECIMALS, PERCENT_DECIMALS = 3, 5, 4, 2
@@ -54,7 +54,7 @@ def totals_of(tallies: Tallies) -> dict[str, Any]:
 
 def report_of(tallies: Tallies, views: Mapping[str, View]) -> dict[str, Any]:
     """Return totals, events and intents of the famous queries, for the page."""
-    shifts = tallies.shifts[-SHOWN:]
+    shifts = tallies.shifts[-EVENTS_SHOWN:]
     return {
         **totals_of(tallies),
         "events": [shift.as_dict() for shift in shifts],

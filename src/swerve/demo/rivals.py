@@ -1,8 +1,8 @@
 """Rivals of the live service on the same traffic: the paper's BWC, UCB1, an oracle, and the search engine's own order.
 
-They meet the same users with the same luck, in the order of time, and learn of each click at once; the service learns of a click
-when its batch of requests is answered. Like the service, each rival chooses the first result; the others follow in the search
-engine's order.
+All policies meet the same users with the same random draws, in the order of time. A rival learns of each click at once; the service
+learns of a click when its batch of requests is answered. Like the service, each rival chooses the first result; the others follow
+in the search engine's order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from swerve.signals import (
 )
 
 #: Arms of the rivals' tables: more than the documents that a query finds in the course of a scenario.
-ARMS = 32
+RIVAL_ARMS = 32
 #: Signals that BWC hears: those of the service's default configuration, and a count of news.
 PLAN = (VOLUME, ABANDONMENT, REFORMULATION, COUNT)
 #: A number's signal has its kind in the low byte and the number's index above it.
@@ -77,7 +77,7 @@ class Told:
     """A policy without signals: UCB1, and the oracle that is told of every event."""
 
     def __init__(self, spec: str, queries: int, seed: int) -> None:
-        self.fleet = Fleet(policy(spec, arms=ARMS), queries=queries, arms=ARMS, seed=seed)
+        self.fleet = Fleet(policy(spec, arms=RIVAL_ARMS), queries=queries, arms=RIVAL_ARMS, seed=seed)
         self._last = Decision(0, 0)
 
     def choose(self, ask: Ask) -> int:
@@ -93,7 +93,7 @@ class Hearing:
     """A policy with contexts and its own senses, which hear the outcomes of its own rankings."""
 
     def __init__(self, spec: str, queries: int, seed: int, now: float) -> None:
-        self.fleet = Fleet(policy(spec, arms=ARMS), queries=queries, arms=ARMS, features=len(PLAN), seed=seed)
+        self.fleet = Fleet(policy(spec, arms=RIVAL_ARMS), queries=queries, arms=RIVAL_ARMS, features=len(PLAN), seed=seed)
         self.spec = Senses()
         self._params = pack(self.spec)
         self._table = np.zeros(queries, nested(senses_layout(1)))
@@ -142,8 +142,8 @@ class Arms:
         """Return the document's arm; the next free one if it is new."""
         taken = self._arms.setdefault(query, {})
         arm = taken.setdefault(document, len(taken))
-        if arm >= ARMS:
-            raise SwerveError(f"{query!r} has found more than {ARMS} documents; the rivals have no arm for {document!r}")
+        if arm >= RIVAL_ARMS:
+            raise SwerveError(f"{query!r} has found more than {RIVAL_ARMS} documents; the rivals have no arm for {document!r}")
         return arm
 
 

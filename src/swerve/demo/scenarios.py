@@ -23,11 +23,11 @@ from swerve.demo.corpus import documents, meanings, queries
 
 DAY = 86_400.0
 #: Shares of a background query, which never change: the leader's and the second's; the other meanings share the rest equally.
-LEADER, SECOND = 0.5, 0.2
+LEADER_SHARE, SECOND_SHARE = 0.5, 0.2
 #: Stories per hour about a query at rest.
-STORIES = 1.0
+STORIES_AT_REST = 1.0
 #: Shares in a file may be rounded: their sum may differ from 1 (or 100 %) by this much of it.
-ROUNDING = 0.02
+SUM_TOLERANCE = 0.02
 PERCENT = 100.0
 
 
@@ -149,7 +149,7 @@ def read(text: str, name: str) -> Scenario:
     others = [query for query in queries() if query not in asked]
     stories += [_at_rest(query, file.background / len(others)) for query in others if file.background]
     if not stories:
-        raise SwerveError(f"{name}: nobody asks for anything; background must be > 0 or there must be a [[query]]")
+        raise SwerveError(f"{name}: the scenario has no queries; background must be > 0 or there must be a [[query]]")
     rare = _tail(file.tail, file.days * DAY) if file.tail else ()
     return Scenario(file.name, file.title, file.story, begins, file.days, tuple(stories), rare)
 
@@ -162,7 +162,7 @@ def _story(asked: Asked, begins: float, length: float, where: str) -> Story:
     keys = {document.published for document in documents() if document.published is not None}
     for step in asked.points:
         at = _unix(step.at, where) - begins
-        before = points[-1] if points else Point(-1.0, {}, 1.0, STORIES)
+        before = points[-1] if points else Point(-1.0, {}, 1.0, STORIES_AT_REST)
         if not points and at != 0.0:
             raise SwerveError(f"{where}: the first point is at {step.at}; it must be when the scenario begins")
         if at <= before.at or at >= length:
@@ -185,7 +185,7 @@ def _shares(query: str, given: dict[str, float], where: str) -> dict[str, float]
         if meaning not in known:
             raise SwerveError(f"{where}: nothing in the corpus means {shown(meaning)}; there is {', '.join(known)}")
     total = sum(given.values())
-    if not (abs(total - 1.0) <= ROUNDING or abs(total - PERCENT) <= ROUNDING * PERCENT):
+    if not (abs(total - 1.0) <= SUM_TOLERANCE or abs(total - PERCENT) <= SUM_TOLERANCE * PERCENT):
         raise SwerveError(f"{where}: shares sum to {total:g}; they must sum to 1, or to 100")
     return {meaning: given.get(meaning, 0.0) / total for meaning in known}
 
@@ -200,17 +200,17 @@ def _at_rest(query: str, per_hour: float) -> Story:
     ordered = [meaning for meaning in meanings(query) if meaning in always]
     if queries().index(query) % 2:
         ordered[:2] = reversed(ordered[:2])
-    rest = (1.0 - LEADER - SECOND) / max(len(ordered) - 2, 1)
-    weights = dict(zip(ordered, [LEADER, SECOND, *itertools.repeat(rest, len(ordered))], strict=False))
+    rest = (1.0 - LEADER_SHARE - SECOND_SHARE) / max(len(ordered) - 2, 1)
+    weights = dict(zip(ordered, [LEADER_SHARE, SECOND_SHARE, *itertools.repeat(rest, len(ordered))], strict=False))
     total = sum(weights.values())
     shares = {meaning: weights.get(meaning, 0.0) / total for meaning in meanings(query)}
-    return Story(query, per_hour, False, (Point(0.0, shares, 1.0, STORIES),))
+    return Story(query, per_hour, False, (Point(0.0, shares, 1.0, STORIES_AT_REST),))
 
 
 def _tail(per_hour: float, length: float) -> tuple[Story, ...]:
     """Return the rare queries, in the order in which they begin."""
     made = [
-        Story(one.text, asked, False, (Point(0.0, tail.shares(one), 1.0, STORIES),), about=one.about, begins=begins)
+        Story(one.text, asked, False, (Point(0.0, tail.shares(one), 1.0, STORIES_AT_REST),), about=one.about, begins=begins)
         for one, asked, begins in zip(tail.rare(), tail.frequencies(per_hour), tail.beginnings(length), strict=True)
     ]
     return tuple(sorted(made, key=lambda story: story.begins))

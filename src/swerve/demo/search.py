@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     import tantivy
 
 TITLE_WEIGHT = 3.0  # a word in the title says more about a document than one in its text
-COMPLETE = 1_000.0  # far above any BM25 score: documents with every word come first ("independence day" is not any other day)
-LENGTH = 1_000  # characters of a query that are read
-TERMS = 32  # different words of a query that are used: more cost time and improve nothing
-REMEMBERED = 1_024  # texts whose ranking is cached: the same few queries recur
-HEAP = 15_000_000  # bytes for the writer: the minimum that tantivy accepts
+COMPLETE_SCORE = 1_000.0  # far above any BM25 score: documents with every word come first ("independence day" is not any other day)
+MOST_CHARACTERS = 1_000  # characters of a query that are read
+MOST_WORDS = 32  # different words of a query that are used: more cost time and improve nothing
+MOST_REMEMBERED = 1_024  # texts whose ranking is cached: the same few queries recur
+WRITER_BYTES = 15_000_000  # bytes for the writer: the minimum that tantivy accepts
 LONGEST_WORD = 40  # characters: longer tokens are not words
-LIMIT = 10  # results by default
+DEFAULT_RESULTS = 10  # results by default
 ANALYZER = "demo_english"
 
 
@@ -56,7 +56,7 @@ class Search:
         self._schema = builder.build()
         index = tantivy.Index(self._schema)
         index.register_tokenizer(ANALYZER, self._analyzer)
-        writer = index.writer(heap_size=HEAP, num_threads=1)
+        writer = index.writer(heap_size=WRITER_BYTES, num_threads=1)
         for number, document in enumerate(self._documents):
             entry = tantivy.Document()
             entry.add_text("title", document.title)
@@ -67,14 +67,14 @@ class Search:
         writer.wait_merging_threads()
         index.reload()
         self._searcher = index.searcher()
-        self._ranked = functools.lru_cache(maxsize=REMEMBERED)(self._rank)
+        self._ranked = functools.lru_cache(maxsize=MOST_REMEMBERED)(self._rank)
 
-    def find(self, text: str, limit: int = LIMIT, known: Container[str] | None = None) -> list[Document]:
+    def find(self, text: str, limit: int = DEFAULT_RESULTS, known: Container[str] | None = None) -> list[Document]:
         """Return the `limit` best documents for `text`, without those whose `published` key is not in `known` (None: all)."""
         if limit < 1:
             raise SwerveError(f"limit must be at least 1, got {limit}")
         found: list[Document] = []
-        for document in self._ranked(text[:LENGTH]):
+        for document in self._ranked(text[:MOST_CHARACTERS]):
             if known is None or document.published is None or document.published in known:
                 found.append(document)
                 if len(found) == limit:
@@ -85,7 +85,7 @@ class Search:
         """Return all documents with a word of `text`, best first; ties in the order of the corpus."""
         # a broken client may send half a surrogate pair, which UTF-8 cannot encode
         words = self._analyzer.analyze(text.encode("utf-8", "replace").decode("utf-8"))
-        terms = list(dict.fromkeys(words))[:TERMS]
+        terms = list(dict.fromkeys(words))[:MOST_WORDS]
         if not terms or not self._documents:
             return ()
         query, occur, schema = self._tantivy.Query, self._tantivy.Occur, self._schema
@@ -98,7 +98,7 @@ class Search:
             )
             for term in terms
         ]
-        complete = query.const_score_query(query.boolean_query([(occur.Must, part) for part in anywhere]), COMPLETE)
+        complete = query.const_score_query(query.boolean_query([(occur.Must, part) for part in anywhere]), COMPLETE_SCORE)
         wanted = query.boolean_query([(occur.Should, part) for part in [*anywhere, complete]])
         hits = self._searcher.search(wanted, limit=len(self._documents), count=False).hits
         numbers = self._searcher.fast_field_values("number", [address for _, address in hits])

@@ -37,16 +37,16 @@ from swerve.service.secrets import ApiKeys
 from swerve.serving.checks import check_query
 from swerve.serving.messages import Asked, Refused, encode
 
-PORT = 8350  # the service's default
+DEFAULT_PORT = 8350  # the service's default
 SLOWEST, FASTEST = 1.0, 1000.0  # simulated minutes per second; beyond, a machine does not keep up
 #: Seconds that the users' process has to send its summary.
-FAREWELL = 5.0
-LOOK = 0.05  # seconds between looks at the users' process
+SUMMARY_SECONDS = 5.0
+LOOK_EVERY = 0.05  # seconds between looks at the users' process
 DEADLINE_MS = 500.0  # the users keep the machine busy, and no person waits for these searches
 CACHE_MB = 64  # more than the demo's few queries need
-ARMS = 16  # results per query, with room for documents that are published later
-WINDOW = 86_400.0  # seconds for feedback: a person who clicks takes real seconds, which are simulated hours
-LONGEST = 100  # characters of an order's value
+SERVICE_ARMS = 16  # results per query, with room for documents that are published later
+FEEDBACK_WINDOW = 86_400.0  # seconds for feedback: a person who clicks takes real seconds, which are simulated hours
+LONGEST_VALUE = 100  # characters of an order's value
 
 
 class Options(NamedTuple):
@@ -64,7 +64,7 @@ class Order(Struct, forbid_unknown_fields=True):
     """A person's order to the simulation."""
 
     do: Literal["pause", "resume", "speed", "scenario", "shift"]
-    value: Annotated[float, Meta(ge=SLOWEST, le=FASTEST)] | Annotated[str, Meta(max_length=LONGEST)] | None = None
+    value: Annotated[float, Meta(ge=SLOWEST, le=FASTEST)] | Annotated[str, Meta(max_length=LONGEST_VALUE)] | None = None
 
     def check(self) -> None:
         """Raise `Refused` if the value does not fit the order."""
@@ -85,8 +85,8 @@ def config_of(options: Options, folder: Path, port: int) -> Config:
     tables: dict[str, Any] = {
         "server": {"port": port, "deadline_ms": DEADLINE_MS},
         "store": {"url": options.store or f"sqlite:///{folder}/demo.db", "store_queries": True, "cache_mb": CACHE_MB},
-        "policy": {"arms": ARMS, "seed": options.seed},
-        "feedback": {"window_seconds": WINDOW},
+        "policy": {"arms": SERVICE_ARMS, "seed": options.seed},
+        "feedback": {"window_seconds": FEEDBACK_WINDOW},
         "signals": {"numbers": {"news": "count"}},
         "log": {"level": "warning"},
     }
@@ -100,12 +100,12 @@ def free_port(wanted: int | None) -> int:
     with contextlib.closing(socket.socket()) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closing connections of an earlier run do not block the port
         try:
-            probe.bind(("127.0.0.1", PORT))
+            probe.bind(("127.0.0.1", DEFAULT_PORT))
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise SwerveError(f"cannot listen on 127.0.0.1: {error.strerror or error}") from None
             return 0
-    return PORT
+    return DEFAULT_PORT
 
 
 @contextlib.contextmanager
@@ -220,7 +220,7 @@ class Demo:
         """Wait until the demo is over: the time is up, or the users' process has ended."""
         seconds, waiting = self.options.seconds, True
         while self.failed is None and not self._ending:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(LOOK_EVERY)
             if waiting and self.service is not None and self.service.ranker.rows.ready and self.service.availability.compiled:
                 waiting = not self._send({"do": "begin"})
             if not users.is_alive() and not self._ending and self._pipe is not None and not self._pipe.poll():
@@ -239,7 +239,7 @@ class Demo:
         pipe = self._pipe
         if self.state is not None and not self._bye.is_set() and (self._ending or self._send({"do": "end"})):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._bye.wait(), FAREWELL)
+                await asyncio.wait_for(self._bye.wait(), SUMMARY_SECONDS)
         self._pipe = None
         asyncio.get_running_loop().remove_reader(pipe.fileno())
         pipe.close()

@@ -9,13 +9,13 @@ from typing import Any
 
 from swerve.demo.intents import RESULTS, Event
 
-#: An event counts as followed when `ENOUGH` of `WINDOW` consecutive impressions show a first result at least `NEARLY` as good
-#: as the best.
-WINDOW, ENOUGH, NEARLY = 50, 40, 0.9
+#: An event counts as followed when `FOLLOWED_ENOUGH` of `FOLLOWED_WINDOW` consecutive impressions show a first result whose click
+#: probability is at least `FOLLOWED_SHARE` of the best one's.
+FOLLOWED_WINDOW, FOLLOWED_ENOUGH, FOLLOWED_SHARE = 50, 40, 0.9
 #: A new phase is explained by an event within this many impressions of the query, or within this many seconds.
-RECENT, LATELY = 200, 12 * 3600.0
+RECENT_IMPRESSIONS, RECENT_SECONDS = 200, 12 * 3600.0
 #: Intent has moved when this share of the users wants another meaning.
-MOVED = 0.1
+MOVED_SHARE = 0.1
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Query:
 
     impressions: int = 0
     phase: int | None = None
-    good: deque[bool] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    good: deque[bool] = field(default_factory=lambda: deque(maxlen=FOLLOWED_WINDOW))
     last: Shift | None = None
     known: Mapping[str, float] | None = None  # shares of the meanings when the service last had a reason to open a phase
     reason: tuple[int, float] | None = None  # impression and time of that phase
@@ -129,9 +129,9 @@ class Tallies:
         seen.impressions += 1
         shift = seen.last
         if shift is not None and shift.impressions is None:
-            seen.good.append(share >= NEARLY)
-            if len(seen.good) == WINDOW and sum(seen.good) >= ENOUGH:
-                shift.impressions = seen.impressions - shift.impression - WINDOW
+            seen.good.append(share >= FOLLOWED_SHARE)
+            if len(seen.good) == FOLLOWED_WINDOW and sum(seen.good) >= FOLLOWED_ENOUGH:
+                shift.impressions = seen.impressions - shift.impression - FOLLOWED_WINDOW
 
     def carry(self, phases: dict[str, int]) -> None:
         """Set the phases that the queries were in when the previous scenario ended."""
@@ -147,11 +147,11 @@ class Tallies:
         intent may shift for days before another document becomes best."""
 
         def lately(since: tuple[int, float] | None) -> bool:
-            return since is not None and (seen.impressions - since[0] <= RECENT or now - since[1] <= LATELY)
+            return since is not None and (seen.impressions - since[0] <= RECENT_IMPRESSIONS or now - since[1] <= RECENT_SECONDS)
 
         self.alarms += phases
         event = lately((seen.last.impression, seen.last.event.at) if seen.last is not None else None)
-        moved = seen.known is not None and distance(seen.known, wanted) >= MOVED
+        moved = seen.known is not None and distance(seen.known, wanted) >= MOVED_SHARE
         if moved:
             seen.known, seen.reason = wanted, (seen.impressions, now)
         self.off_events += 0 if event else phases

@@ -1,7 +1,7 @@
 """The simulated world: users who ask, look and click by the scenario's intents, in front of a live service and its rivals.
 
-Requests are generated in slices of simulated time, from the seed alone: the length of a step does not change who asks what and
-when. They go to the service in batches over its HTTP interface. Clicks follow some seconds later, and users without a click ask
+Requests are generated in slices of simulated time, from the seed alone: the length of a step does not change the
+requests. They go to the service in batches over its HTTP interface. Clicks follow some seconds later, and users without a click ask
 again with the meaning. Rivals meet the same users. Repeated questions are real traffic for the service but are not counted,
 because they depend on the ranking. Beside the famous queries of the scenario users ask rare ones, the tail, which are counted
 apart as well.
@@ -25,19 +25,19 @@ from swerve.core.rng import Stream, split
 from swerve.demo import tail
 from swerve.demo.clicks import TRAITS, User, clicked, user
 from swerve.demo.corpus import Document, documents, queries
-from swerve.demo.intents import HOUR, RESULTS, SLICE, Event, Intents, View, rhythm
+from swerve.demo.intents import HOUR, RESULTS, SLICE_SECONDS, Event, Intents, View, rhythm
 from swerve.demo.results import LIVE, report_of, summary_of
 from swerve.demo.rivals import Arms, Ask, rivals, warm
 from swerve.demo.scenarios import Scenario, Story
 from swerve.demo.search import Search
 from swerve.demo.tallies import Tallies
 
-#: Most impressions of one batch, and the simulated seconds that it may span: the service learns nothing within a batch.
-BATCH, SPAN = 100, 3600.0
+#: Most impressions of one batch, and the most simulated seconds that it spans: the service learns nothing within a batch.
+BATCH_IMPRESSIONS, BATCH_SPAN = 100, 3600.0
 #: Seconds that a user takes to click, or to ask again.
-THINK = 5.0
-#: Rare queries in a report: those that began last.
-YOUNG = 4
+THINK_SECONDS = 5.0
+#: Most rare queries in a report: those that began last.
+YOUNG_SHOWN = 4
 MINUTE, DAY = 60.0, 86_400.0
 #: Decimals of times in summaries.
 DECIMALS = 3
@@ -143,7 +143,7 @@ class World:
         """Give another meaning the lead of a query (None: of the scenario's first query) now; return the meaning."""
         query = self.scenario.queries[0].query if query is None else query
         if self.ended:
-            raise SwerveError(f"{self.scenario.name} is over: nobody asks any more; begin a scenario first")
+            raise SwerveError(f"{self.scenario.name} is over: its users have left; begin a scenario first")
         since = self.now - self.began
         others = self.intents.others(query, since)
         if not others:
@@ -166,12 +166,12 @@ class World:
     def _batch(self, until: float) -> list[Impression | Event]:
         """Return the next impressions and events, up to a time."""
         out: list[Impression | Event] = []
-        while len(out) < BATCH:
+        while len(out) < BATCH_IMPRESSIONS:
             if not self._waiting:
                 if self.began + self._made >= until:
                     break
                 self._fill()
-            elif self._waiting[0].at > until or (out and self._waiting[0].at - out[0].at > SPAN):
+            elif self._waiting[0].at > until or (out and self._waiting[0].at - out[0].at > BATCH_SPAN):
                 break
             else:
                 out.append(self._waiting.popleft())
@@ -180,7 +180,7 @@ class World:
     def _fill(self) -> None:
         """Generate the next slice: events first, then impressions in the order of time."""
         since = self._made
-        self._made = min((math.floor(since / SLICE) + 1) * SLICE, self.scenario.length)
+        self._made = min((math.floor(since / SLICE_SECONDS) + 1) * SLICE_SECONDS, self.scenario.length)
         start, seconds = self.began + since, self._made - since
         famous = [self._scene(story, since) for story in self.scenario.queries]
         for scene in famous:
@@ -266,7 +266,7 @@ class World:
             self.tallies.served(scene.query, one.at, answer.phase, share, view.shares, scene.rare)
             self.tallies.count(LIVE, index, view.pages.best - view.pages.chance(answer.ranking), scene.rare)
             self._compete(one)
-        self._advance(batch[-1].at + THINK)
+        self._advance(batch[-1].at + THINK_SECONDS)
         self.client.feedback_many(clicks + self._ask_again(again))
         return len(asked)
 
@@ -323,7 +323,7 @@ class World:
             "day": f"{day.day} {day:%b %Y}",
             "ended": self.ended,
             **report_of(self.tallies, views),
-            "young": [story.query for story in begun[: -YOUNG - 1 : -1]],
+            "young": [story.query for story in begun[: -YOUNG_SHOWN - 1 : -1]],
         }
 
     def summary(self) -> dict[str, Any]:

@@ -5,12 +5,22 @@ All arguments but `given` and `page` are those of the other verbs. `page` holds 
 
 from __future__ import annotations
 
-from swerve.core.verbs import verb
+from swerve.core.verbs import kernel, verb
+
+
+@kernel
+def _hidden(spec, scene, segments, cursor, grades):
+    return False
 
 
 @verb
 def offer(spec, scene, segments, cursor, given):
     """Write the given order of the query's candidates into `given`, the engine's best first."""
+
+
+@verb(default=_hidden)
+def rate(spec, scene, segments, cursor, grades):
+    """Write the grades of the engine's scores, in the given order, into `grades`; return whether scores are sent."""
 
 
 @verb

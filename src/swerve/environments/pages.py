@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from swerve.core.examination import CLICKS, SLOTS
+from swerve.core.examination import CLICKS, NO_GRADE, SLOTS, grades_of
 from swerve.core.rng import Stream, at, split
 from swerve.core.spec import Choice, Count, Natural, Probability, Range, record_dtype
 from swerve.core.tables import CAPACITIES, Table
 from swerve.core.verbs import kernel
-from swerve.environments.browsing import browse, ideal, offer, worth
+from swerve.environments.browsing import browse, ideal, offer, rate, worth
 from swerve.environments.clicks import any_click, best_clicks, best_gains, clicks_on, gain_of, intent_of
 from swerve.environments.schedule import ORDERS
 from swerve.environments.shifts import INTENTS, MOVES, Shifts
@@ -22,6 +22,8 @@ from swerve.environments.worlds import World, segment_dtype, world
 
 PAGE_MOVES = (*MOVES, "intents")
 VALUES = ("gain", "click")
+SCORES = ("hidden", "sent")
+SENT = SCORES.index("sent")
 GAIN = VALUES.index("gain")
 
 # people with three intents, which share a page: each intent has its own results
@@ -43,6 +45,9 @@ class Pages(Shifts):
     error with this standard deviation, and never adapts: 0 is the perfect order, inf a random one. With `right_share` > 0 the top
     of the given order is the best result in exactly this share of the queries; in the others the best result has changed places
     with a random other one of the page.
+
+    With `scores="sent"` policies also see the engine's scores, the attractiveness with its error, as grades
+    (`swerve.core.examination.grades_of`).
 
     `moves` may also be `intents`: three groups of people, with 5 results each that attract them by U[0.2, 0.8]; all other results
     attract them by U[0, 0.05]. One group has a share of U[0.4, 0.7], the rest is divided at random; at an event another group
@@ -78,6 +83,7 @@ class Pages(Shifts):
     slots: Annotated[int, Range(1, SLOTS)] = 10
     engine: float = 0.05
     right_share: Probability = 0.0
+    scores: Annotated[str, Choice(SCORES)] = "hidden"
     click_scale: Annotated[float, Range(0.0, 1.0, open_low=True)] = 1.0
     value: Annotated[str, Choice(VALUES)] = "gain"
 
@@ -109,6 +115,7 @@ def page_segment_dtype(spec: Pages) -> np.dtype[Any]:
         [
             *[(name, plain.fields[name][0]) for name in plain.names or ()],
             ("given", "i8", room),
+            ("grade", "u1", room),  # of the results in the given order; `NO_GRADE` where scores are hidden
             ("ideal", "f8"),
             ("share", "f8", intents),
             ("attraction", "f8", (intents, room)),
@@ -122,9 +129,13 @@ def normal_of(stream: Stream) -> float:
     return radius * math.cos(2.0 * math.pi * stream.uniform())
 
 
-def given_order(spec: Pages, stream: Stream, chances: list[float], right: bool | None) -> list[int]:
-    """Return the engine's order of the results. `right` says whether its top is the best one; None leaves that to its errors."""
+def given_order(spec: Pages, stream: Stream, chances: list[float], right: bool | None) -> tuple[list[int], bytes]:
+    """Return the engine's order of the results, and the grades of its scores; none if its scores are hidden or mean nothing.
+
+    `right` says whether its top is the best one; None leaves that to its errors.
+    """
     arms = list(range(spec.results))
+    scores = chances
     if math.isinf(spec.engine):
         out = stream.choose(spec.results, spec.results)
     elif spec.engine > 0.0:
@@ -138,7 +149,10 @@ def given_order(spec: Pages, stream: Stream, chances: list[float], right: bool |
         if not right:
             other = stream.integer(1, spec.slots - 1) if spec.slots > 1 else stream.integer(1, spec.results - 1)
             out[0], out[other] = out[other], out[0]
-    return out
+    if spec.scores == "hidden" or math.isinf(spec.engine):
+        return out, b""
+    ordered = sorted((scores[arm] for arm in out), reverse=True)  # an exchanged top has the score of its position
+    return out, grades_of(ordered)
 
 
 def intent_shares(stream: Stream, lead: int) -> list[float]:
@@ -204,12 +218,14 @@ def _(spec: Pages, seed: int) -> World:
         segments["ideal"] = best_gains(segments["chance"][:, : spec.results], spec.slots)
     else:
         segments["ideal"] = best_clicks(spec.clicks, segments["share"], segments["attraction"][:, :, : spec.results], spec.slots)
-    segments["given"][:, : spec.results] = given_orders(spec, seed, drawn, segments)
+    orders, grades = given_orders(spec, seed, drawn, segments)
+    segments["given"][:, : spec.results] = orders
+    segments["grade"][:, : spec.results] = grades
     return dataclasses.replace(drawn, spec=spec, segments=segments)
 
 
-def given_orders(spec: Pages, seed: int, drawn: World, segments: Table) -> NDArray[np.int64]:
-    """Return the given order of every segment: that of its query."""
+def given_orders(spec: Pages, seed: int, drawn: World, segments: Table) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Return the given order of every segment, that of its query, and the grades of the scores."""
     right: list[bool | None] = [None] * spec.queries
     if spec.right_share > 0.0:
         lottery = Stream(split(seed, "right")).choose(spec.queries, spec.queries)
@@ -218,17 +234,29 @@ def given_orders(spec: Pages, seed: int, drawn: World, segments: Table) -> NDArr
             right[query] = number < count
     first = drawn.cursors["segment"]
     out = np.zeros((spec.queries, spec.results), np.int64)
+    grades = np.full((spec.queries, spec.results), NO_GRADE, np.uint8)
     for query in range(spec.queries):
         # the engine knows how attractive results are, not how often people click: its error does not shrink with click_scale
         chances = (segments[first[query]]["chance"][: spec.results] / spec.click_scale).tolist()
-        out[query] = given_order(spec, Stream(split(seed, "engine", query)), chances, right[query])
-    return out[drawn.owner]
+        out[query], graded = given_order(spec, Stream(split(seed, "engine", query)), chances, right[query])
+        if graded:
+            grades[query] = np.frombuffer(graded, np.uint8)
+    return out[drawn.owner], grades[drawn.owner]
 
 
 @offer.register(Pages)
 def _(spec, scene, segments, cursor, given):
     for rank in range(len(given)):
         given[rank] = segments[cursor.segment].given[rank]
+
+
+@rate.register(Pages)
+def _(spec, scene, segments, cursor, grades):
+    if spec.scores != SENT:
+        return False
+    for rank in range(len(grades)):
+        grades[rank] = segments[cursor.segment].grade[rank]
+    return True
 
 
 @browse.register(Pages)

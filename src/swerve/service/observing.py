@@ -11,7 +11,7 @@ from swerve.service.groups import durable
 from swerve.service.loader import Loader, Wish
 from swerve.service.ranking import Ranking
 from swerve.serving.checks import check_events
-from swerve.serving.messages import ObserveRequest, ObserveResponse, Refused
+from swerve.serving.messages import ObserveRequest, ObserveResponse, Refused, ids_of
 from swerve.serving.outcomes import Outcome
 from swerve.serving.ranker import Ranker
 from swerve.serving.replay import ticket_of
@@ -46,6 +46,7 @@ class Observing:
         """Count a ranking and its events; return once they are durable. Raises `Refused`, or `Unavailable`."""
         prepared = self.ranking.prepare_shown(request)
         check_events(request.events, self.ranking.limits)
+        _check_results(request)
         self._check_time(request)
         self.availability.require()
         wish = Wish(prepared.key, True, prepared.text, len(request.shown), name_of(prepared.session))
@@ -78,3 +79,12 @@ class Observing:
             raise Refused(422, "too_old", message, "at")
         if age < -AHEAD:
             raise Refused(422, "in_the_future", f"at is {-age:.0f} seconds ahead of this service's clock", "at")
+
+
+def _check_results(request: ObserveRequest) -> None:
+    """Refuse events on results that were not shown, before the ranking counts as shown."""
+    shown = set(ids_of(request.shown))
+    for index, event in enumerate(request.events):
+        if event.result is not None and event.result not in shown:
+            field = f"events[{index}].result"
+            raise Refused(422, "not_offered", f"{field} is not in shown", field)

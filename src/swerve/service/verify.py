@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from swerve.core.examination import SLOTS
 from swerve.service.secrets import SecretsError, load_secrets
 from swerve.serving.rows import UNPACK, owner_of
 from swerve.serving.tokens import NUMBER_BITS
@@ -19,7 +20,7 @@ OWNER = Problem("owner", "they belong to another query than their key names")
 FIELDS = Problem("fields", "their layout lacks a required field")
 NEGATIVE = Problem("negative", "a count is negative")
 CLICKS = Problem("clicks", "a candidate has more clicks than shows")
-PHASE = Problem("phase", "the current phase has larger counts than all phases together, or more shows than requests")
+PHASE = Problem("phase", "the current phase has larger counts than all phases together, or more shows than its requests have slots")
 TIMES = Problem("times", "times are not finite, or a query was last seen before it was first seen")
 HEAD = Problem("head", "day, level or time of the last shift differ from the record")
 NAMES = Problem("names", "the names of the candidates cannot be read, exceed the capacity, or repeat")
@@ -53,7 +54,8 @@ def records(description: str, rows: list[Row]) -> Iterator[tuple[Problem | None,
         PHASE: (phase_plays > plays).any(axis=1)
         | (phase_clicks > clicks).any(axis=1)
         | (phase_requests > requests)
-        | (phase_plays.sum(axis=1) > phase_requests),
+        | (phase_plays > phase_requests[:, None]).any(axis=1)
+        | (phase_plays.sum(axis=1) > SLOTS * phase_requests),
         TIMES: ~(np.isfinite(book["created"]) & np.isfinite(book["seen"]) & (book["created"] <= book["seen"])),
     }
     for problem, bad in found.items():

@@ -10,7 +10,7 @@ from swerve.core.contract import ALARM, begin, blame, evict, restart, starts, te
 from swerve.core.decisions import START_BITS, decode, disown, encode, next_generation
 from swerve.core.engine import NOTHING_TO_SHOW, Entry, admissible, consider
 from swerve.core.examination import SLOTS
-from swerve.core.pages import NOT_LEARNT, order, present, respond
+from swerve.core.pages import NOT_LEARNT, grade, order, present, respond
 from swerve.core.rng import at
 from swerve.core.spec import Spec, record_dtype
 from swerve.core.tables import Table, bit, has, nested, row_dtype
@@ -26,6 +26,7 @@ from swerve.serving.ledger import (
     log_alarm,
     next_phase,
     note,
+    recount,
 )
 from swerve.serving.outcomes import IGNORED, LATE, LEARNED
 from swerve.signals import answered, begin_senses, reformulated, sense, senses_layout
@@ -49,19 +50,21 @@ def query_dtype(policy: Spec, arms: int, features: int, numbers: int) -> np.dtyp
 
 #: The columns of a request in `rank_many`: its row and the owner that this row must have, the mask on offer, whether there is a
 #: session, the row that the session came from (negative for none) and that row's owner, the arms for which the session has used its
-#: evidence, and in which phase, the number of candidates, the slots to fill, whether the given order is shown as it is, and the
-#: decision's number.
-ROW, OWNER, OFFER, SESSION, LEFT, LEFT_OWNER, HEARD, HEARD_PHASE, CANDIDATES, FILL, AS_GIVEN, NUMBER = range(12)
+#: evidence, and in which phase, the number of candidates, how many of them have grades (all or none), the slots to fill, whether
+#: the given order is shown as it is, and the decision's number.
+ROW, OWNER, OFFER, SESSION, LEFT, LEFT_OWNER, HEARD, HEARD_PHASE, CANDIDATES, GRADED, FILL, AS_GIVEN, NUMBER = range(13)
 #: The columns of its answer: the slots that were filled, negative when the context cannot be used or there is nothing to show; the
 #: policy's start, the phase, the explored slot (−1 for none), the report, the signal of an alarm, whether the page is evidence, the
 #: slots that count as seen, and the arm and generation in each slot.
-FILLED, START, PHASE, EXPLORED, REPORT, SIGNAL, EVIDENCE, SEEN, PAGE = range(12, 21)
-ASKED, ANSWERED = 12, PAGE + SLOTS
+FILLED, START, PHASE, EXPLORED, REPORT, SIGNAL, EVIDENCE, SEEN, PAGE = range(13, 22)
+ASKED, ANSWERED = 13, PAGE + SLOTS
 #: After them: room for another page.
 OTHER, ASKS = ANSWERED, ANSWERED + SLOTS
 #: The facts of a request: when the newest candidate was published, when the session had asked the row that it came from, the
 #: propensity of each slot (an answer), and the numbers that the caller sent.
 NEWEST, LEFT_AT, CHANCES = 0, 1, 2
+#: A request's columns in `orders`: the candidates' arms in the given order, then their grades.
+GRADES_AT, ORDERS = 64, 128
 FACTS = CHANCES + SLOTS
 
 #: The beginning of `fixed_of`: words of the policy's part of a record, numbers of its streams and of features, and `share` of
@@ -99,23 +102,27 @@ def fill(spec, row, pool, given, page, now):
 
 
 @kernel
-def draw_pages(spec, table, words, i, streams, pool, given, page, other, now, draws, wins):
+def draw_pages(spec, table, words, i, streams, size, pool, given, page, other, now, draws, wins):
     """Count how often each slot gets the arm of `page` in `draws` further pages; return whether the policy drew at random.
 
-    The table's last row is a copy of row i before the page was filled. The draws are made on it, with streams of their own; `other`
-    is room for a page. A policy that does not draw at random left the streams of row i unchanged: it would fill the page in the
-    same way again.
+    The last row but one is a copy of row i before the page was filled. Each draw is made on a copy of it, the last row, with a
+    stream of its own; `other` is room for a page. A policy that does not draw at random left the streams of row i unchanged: it
+    would fill the page in the same way again.
     """
-    spare = len(table) - 1
+    before, spare = len(table) - 2, len(table) - 1
     random = False
     for k in range(len(streams)):
-        random |= words[spare, streams[k]] != words[i, streams[k]]
-        words[spare, streams[k]] = at(words[spare, streams[k]] ^ APART, 1)
+        random |= words[before, streams[k]] != words[i, streams[k]]
+        words[before, streams[k]] ^= APART
     if not random:
         return False
     for slot in range(len(page)):
         wins[slot] = 0.0
-    for _ in range(draws):
+    for draw in range(draws):
+        for w in range(size):
+            words[spare, w] = words[before, w]
+        for k in range(len(streams)):
+            words[spare, streams[k]] = at(words[spare, streams[k]], draw + 1)
         filled = fill(spec, table[spare].policy, pool, given, other, now)
         for slot in range(filled):
             if other[slot] == page[slot]:
@@ -146,8 +153,8 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, o
     """Decide each request, in order: signals, context, page, ledger. `pools` holds the group and this writer's delta.
 
     Each argument costs time in a call from Python, so that several facts are packed into one: `asks` and `facts` have the columns
-    named above, `orders` the candidates' arms in the given order, `fixed` see `fixed_of`, `work` room for a context. Nothing is
-    written for a request whose row, or the row that its session came from, belongs to another query.
+    named above, `orders` the candidates' arms in the given order and their grades, `fixed` see `fixed_of`, `work` room for a
+    context. Nothing is written for a request whose row, or the row that its session came from, belongs to another query.
     """
     spec = params[0]
     size, count, d = fixed[SIZE], fixed[STREAMS], fixed[FEATURES]
@@ -173,13 +180,14 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, o
         tested = testing(spec, row.policy) != 0
         report = consider(spec, row.policy, pools, 0, 1, x, 0, now)
         given = orders[k, : asks[k, CANDIDATES]]
+        if asks[k, GRADED] > 0:
+            grade(spec, row.policy, given, orders[k, GRADES_AT : GRADES_AT + asks[k, GRADED]])
         room = asks[k, PAGE : PAGE + min(asks[k, FILL], SLOTS)]
         other = asks[k, OTHER : OTHER + len(room)]
         chances = facts[k, CHANCES : CHANCES + SLOTS]
-        spare = len(table) - 1
         if draws > 0:  # the draws begin in the state in which the page is filled
             for w in range(size):
-                words[spare, w] = words[i, w]
+                words[len(table) - 2, w] = words[i, w]
         filled = fill(spec, row.policy, pools[0], given, room, now)
         if filled <= 0:
             asks[k, FILLED] = NOTHING_TO_SHOW
@@ -190,7 +198,7 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, o
             for slot in range(filled):
                 page[slot] = given[slot]
         elif draws > 0:
-            random = draw_pages(spec, table, words, i, streams, pools[0], given, page, other, now, draws, chances)
+            random = draw_pages(spec, table, words, i, streams, size, pools[0], given, page, other, now, draws, chances)
         for slot in range(filled):
             chances[slot] = (chances[slot] + 1.0) / (draws + 1.0) if random else 1.0
             if explored < 0 and chances[slot] < 0.5:
@@ -254,6 +262,8 @@ def respond_one(params, senses, table, pools, ask, shown, now):
     before, after = ask[BEFORE], ask[AFTER]
     same_phase = book.phase == ask[F_PHASE]
     lost, alive = False, False
+    recount(book, page, final, -1, same_phase and ask[F_EVIDENCE] != 0)
+    recount(book, final, page, 1, same_phase and ask[F_EVIDENCE] != 0)
     for slot in range(len(final)):
         arm = final[slot]
         alive |= arm >= 0

@@ -115,9 +115,6 @@ def conclude(book, verdict, now):
 def note(book, report, signal, value, tested, testing, now):
     """Enter the reports of `settle` and `observe`; `tested` and `testing` say whether a test was open before and is open now."""
     labels, unasked = LABEL_TRUE | LABEL_FALSE, False
-    if report & REVISED and book.alarms > 0 and book.alarm_verdict[(book.alarms - 1) % LOG] == NO_SHIFT:
-        book.alarm_verdict[(book.alarms - 1) % LOG] = SHIFT
-        book.shifted = now
     if report & labels:
         conclude(book, SHIFT if report & LABEL_TRUE else NO_SHIFT, now)
     elif report & ALARM == 0:
@@ -125,6 +122,10 @@ def note(book, report, signal, value, tested, testing, now):
             conclude(book, CUT if report & RESTARTED else NO_SHIFT, now)
         elif report & RESTARTED and not conclude(book, SHIFT, now):
             unasked = True
+    # after the label: one that was given in this round may have been revised in it
+    if report & REVISED and book.alarms > 0 and book.alarm_verdict[(book.alarms - 1) % LOG] == NO_SHIFT:
+        book.alarm_verdict[(book.alarms - 1) % LOG] = SHIFT
+        book.shifted = now
     if report & (ALARM | RESTARTED):
         next_phase(book, now)
     if unasked:  # no signal raised it: the policy found the change, or the reason for a test, in the clicks
@@ -172,6 +173,19 @@ def count_show(book, page, available, session, evidence, now):
     for a in range(book.offered.shape[0]):
         if has(available, a):
             book.offered[a] = np.int64(now)
+
+
+@kernel
+def recount(book, page, other, sign, evidence):
+    """Count the arms of `page` that are not in `other` as shown (`sign` 1), or no longer (−1): there are never more clicks."""
+    for arm in page:
+        among = arm < 0
+        for a in other:
+            among |= a == arm
+        if not among:
+            book.plays[arm] = max(book.plays[arm] + sign, book.clicks[arm])
+            if evidence:
+                book.phase_plays[arm] = max(book.phase_plays[arm] + sign, book.phase_clicks[arm])
 
 
 @kernel

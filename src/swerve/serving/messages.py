@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from swerve.core.errors import SwerveError
-from swerve.core.examination import SLOTS
+from swerve.core.examination import SLOTS, grades_of
 from swerve.serving.shapes import explained
 
 #: Years 1 to 9999 as unix seconds. A number outside is not a date: most likely it is in milliseconds.
@@ -316,6 +316,13 @@ def newest_of(candidates: Candidates) -> float:
             seconds = at.timestamp() if isinstance(at, datetime) else at
             latest = max(latest, seconds)
     return latest if latest > -math.inf else math.nan
+
+
+def grades_in(candidates: Sequence[str | Candidate]) -> bytes:
+    """Return what the candidates' scores say, see `grades_of`; nothing unless every candidate has one."""
+    if any(type(candidate) is str for candidate in candidates):
+        return b""
+    return grades_of([candidate.score for candidate in candidates])  # type: ignore[union-attr]
 
 
 #: Encodes an answer, or a list of answers, as JSON.

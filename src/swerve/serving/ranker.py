@@ -23,10 +23,10 @@ from swerve.core.tables import nested, pool_dtype
 from swerve.serving import kernels
 from swerve.serving.arms import Arms, signed, written
 from swerve.serving.evidence import Evidence
-from swerve.serving.messages import Event, ids_of, key_text, newest_of
+from swerve.serving.messages import Event, grades_in, ids_of, key_text, newest_of
 from swerve.serving.outcomes import Outcome
 from swerve.serving.requests import Asking, Decided, Misplaced, Prepared
-from swerve.serving.responses import ARM_MASK, MOST_ARMS, NAMES, Responses
+from swerve.serving.responses import ARM_MASK, NAMES, Responses
 from swerve.serving.rows import Place, Rows, Shelf, owner_of
 from swerve.serving.sessions import Sessions, Steady, name_of
 from swerve.serving.settings import Settings, shared_name
@@ -187,8 +187,9 @@ class Ranker:
     def rank(self, requests: Sequence[tuple[Place, Prepared]], now: float) -> list[Decided | None]:
         """Decide for each request, in order. None: the request has more new candidates than there is room for.
 
-        One compiled call decides consecutive requests whose rows lie in the same table, as long as no new candidate and no second
-        request of a session for the same query comes in between. A session that repeats its request is shown the same ranking.
+        One compiled call decides consecutive requests whose rows lie in the same table, as long as no new candidate, no other
+        candidates for the same query and no second request of a session for the same query come in between. A session that repeats
+        its request is shown the same ranking.
         """
         if len(requests) == 1:
             ((place, request),) = requests
@@ -209,6 +210,7 @@ class Ranker:
         asked: list[Prepared] = []
         shelf: Shelf | None = None
         heard: set[tuple[str, Place]] = set()  # sessions and queries of the run
+        rows: set[Place] = set()  # queries of the run
 
         def decide() -> None:
             if run:
@@ -216,6 +218,7 @@ class Ranker:
                 run.clear()
                 asked.clear()
                 heard.clear()
+                rows.clear()
 
         for place, request in requests:
             if place.raw is None or place.raw != request.raw:
@@ -223,8 +226,9 @@ class Ranker:
                     held += [each for each, _ in requests]
                     for each in held:
                         each.pinned += 1
-                if run and any(candidate not in place.arms for candidate in request.ids()):
-                    decide()  # an arm may change hands: decide first what came before
+                # An arm may change hands, and a row has the candidates of one request: decide first what came before.
+                if place in rows or (run and any(candidate not in place.arms for candidate in request.ids())):
+                    decide()
             session = request.session
             if run and (place.shelf is not shelf or (session is not None and (session, place) in heard)):
                 decide()  # the session's earlier evidence must be counted first
@@ -240,6 +244,7 @@ class Ranker:
             shelf = place.shelf
             if session is not None:
                 heard.add((session, place))
+            rows.add(place)
             run.append(asking)
             asked.append(request)
         decide()
@@ -269,6 +274,7 @@ class Ranker:
             published = newest_of(candidates)
             if not self.arms.admit(place, ids_of(candidates), now):
                 return None
+            place.grades = grades_in(candidates)
             if raw is not None:
                 self.rows.remember(place, raw, published)
         else:
@@ -322,6 +328,8 @@ class Ranker:
                 first,
             )
             self._order[:count] = place.order
+            if place.grades:
+                self._order[kernels.GRADES_AT : kernels.GRADES_AT + count] = place.grades
             self._fact.pack_into(facts, 0, newest, when, *NO_CHANCES, *given)
         else:
             places, sessions, newests, givens, lefts, owners, whens, heards, phases, slots_of, shown_as_given = zip(
@@ -335,10 +343,13 @@ class Ranker:
             asks[:, kernels.LEFT], asks[:, kernels.LEFT_OWNER] = lefts, owners
             asks[:, kernels.HEARD], asks[:, kernels.HEARD_PHASE] = heards, phases
             asks[:, kernels.CANDIDATES] = [len(place.order) for place in places]
+            asks[:, kernels.GRADED] = [len(place.grades) for place in places]
             asks[:, kernels.FILL], asks[:, kernels.AS_GIVEN] = slots_of, shown_as_given
             asks[:, kernels.NUMBER] = range(first, first + len(run))
             for k, place in enumerate(places):
                 orders[k, : len(place.order)] = np.frombuffer(place.order, np.uint8)
+                if place.grades:
+                    orders[k, kernels.GRADES_AT : kernels.GRADES_AT + len(place.grades)] = np.frombuffer(place.grades, np.uint8)
             facts[:, kernels.NEWEST], facts[:, kernels.LEFT_AT] = newests, whens
             if self.names:
                 facts[:, kernels.FACTS :] = givens
@@ -414,7 +425,7 @@ class Ranker:
 
     def _arrays(self, count: int) -> Any:
         facts = np.zeros((count, kernels.FACTS + len(self.settings.numbers)))
-        return np.zeros((count, kernels.ASKS), np.int64), np.zeros((count, MOST_ARMS), np.uint8), facts
+        return np.zeros((count, kernels.ASKS), np.int64), np.zeros((count, kernels.ORDERS), np.uint8), facts
 
     # ------------------------------------------------------------------ feedback, shifts
     def feedback(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from swerve.core.decisions import encode
+from swerve.core.decisions import ARM_BITS, encode
 from swerve.core.examination import SLOTS
 from swerve.serving import kernels
 from swerve.serving.arms import written
@@ -82,7 +82,7 @@ class Responses:
             return before  # a repeat
         self.ranker.mark(place, now)
         allowed, evidence = fresh, ticket.evidence
-        alive = [self._alive(place, ticket, code) for code in final]
+        alive = self._alive(place, ticket, final)
         for slot in range(len(final)):
             if fresh >> slot & 1:
                 if not alive[slot]:
@@ -93,7 +93,9 @@ class Responses:
                         allowed &= ~(1 << slot)
         ignored = fresh & ~allowed
         shows = [code if alive[slot] else -1 for slot, code in enumerate(final)]
-        was = shows if not moved else [code if self._alive(place, ticket, code) else -1 for code in page]
+        was = shows
+        if moved:
+            was = [code if ours else -1 for code, ours in zip(page, self._alive(place, ticket, page), strict=True)]
         seen, counted = before.seen, before.clicks
         if not evidence and allowed:
             # another page of the session counts as shown: of this one only the clicks count
@@ -121,17 +123,17 @@ class Responses:
     def _shown(self, place: Place, ticket: Ticket, shown: Sequence[str]) -> tuple[int, ...]:
         """Return the codes of the results that were really shown; raises `Refused` for those that were not on offer."""
         names = dict(zip(ticket.names, ticket.codes, strict=True))
+        whole = ticket.offer.bit_count() == len(ticket.codes)  # whether the page has every result that was on offer
         codes: list[int] = []
         for index, result in enumerate(shown):
             name = self.ranker.rows.short(result) & NAMES
             if name in names:
                 codes.append(names[name])
-            elif (arm := place.arms.get(result)) is None:
-                codes.append(GONE)  # its arm has gone to another candidate
-            elif not ticket.offer >> arm & 1:
+                continue
+            arm = place.arms.get(result)
+            if whole or (arm is not None and not ticket.offer >> arm & 1):
                 raise Refused(422, "not_offered", f"shown[{index}] is not a result of this decision", f"shown[{index}]")
-            else:
-                codes.append(self._code(place, arm))
+            codes.append(GONE if arm is None else self._code(place, arm))  # gone: to another candidate, or it was never on offer
         final = tuple(codes[:SLOTS])
         return ticket.codes if final == ticket.codes else final
 
@@ -152,31 +154,37 @@ class Responses:
         code = self._code(place, arm)
         return final.index(code) if code in final else -1
 
-    def _alive(self, place: Place, ticket: Ticket, code: int) -> bool:
-        """Return whether a code's arm still belongs to the candidate of the decision: a crash may have undone what gave it."""
-        if code == GONE:
-            return False
-        arm = code & ARM_MASK
-        if arm >= len(place.ids) or place.ids[arm] is None:
-            return False
-        return code not in ticket.codes or place.shorts[arm] & NAMES == ticket.names[ticket.codes.index(code)]
+    def _alive(self, place: Place, ticket: Ticket, codes: Sequence[int]) -> list[bool]:
+        """Return for each code whether its arm is still the decision's: it may belong to another candidate, or to the same one
+        anew, an operator's shift disowns all arms, and a crash may have undone what gave it."""
+        ids, shorts = place.ids, place.shorts
+        names = dict(zip(ticket.codes, ticket.names, strict=True))
+        generations = place.record.policy.generation.tolist()
+        out: list[bool] = []
+        for code in codes:
+            arm = code & ARM_MASK
+            ours = code != GONE and arm < len(ids) and ids[arm] is not None and code >> ARM_BITS == generations[arm]
+            out.append(ours and (code not in names or shorts[arm] & NAMES == names[code]))
+        return out
 
     def _count_alone(self, place: Place, ticket: Ticket, code: int, events: Sequence[Event], now: float) -> None:
-        """Count a click for a candidate whose arm has gone, so that no click is missing in the totals of a query."""
-        name = ticket.names[ticket.codes.index(code)] if code in ticket.codes else -1
-        for event in events:
-            if event.result is not None and self.ranker.rows.short(event.result) & NAMES == name:
-                arm = place.arms.get(event.result)
-                if arm is None:
-                    arm = self.ranker.arms.free(place, set(place.arms.values()), now)  # no candidate has to go for it
-                    if arm is not None:
-                        self.ranker.rows.name(place, arm, event.result)
-                        self.ranker.rows.recount(place)
+        """Count a click for a candidate whose arm is no longer the decision's, so that no click is missing in the totals."""
+        if code not in ticket.codes:
+            return
+        short, name = self.ranker.rows.short, ticket.names[ticket.codes.index(code)]
+        arm = next((arm for arm in place.arms.values() if place.shorts[arm] & NAMES == name), None)
+        if arm is None:
+            named = (event.result for event in events if event.result is not None and short(event.result) & NAMES == name)
+            result = next(named, None)
+            if result is not None:
+                arm = self.ranker.arms.free(place, set(place.arms.values()), now)  # no candidate has to go for it
                 if arm is not None:
-                    book = place.record.ledger
-                    book.clicks[arm] += 1
-                    book.plays[arm] = max(book.plays[arm], book.clicks[arm])
-                return
+                    self.ranker.rows.name(place, arm, result)
+                    self.ranker.rows.recount(place)
+        if arm is not None:
+            book = place.record.ledger
+            book.clicks[arm] += 1
+            book.plays[arm] = max(book.plays[arm], book.clicks[arm])
 
     def _count_ignored(self, place: Place, final: Sequence[int], ignored: int) -> None:
         """Count clicks that are no evidence in the totals."""

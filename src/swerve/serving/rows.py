@@ -100,6 +100,7 @@ class Place:
         "arms",
         "dirty",
         "extra",
+        "grades",
         "ids",
         "index",
         "key",
@@ -135,6 +136,7 @@ class Place:
         self.published = math.nan  # when the newest of them was published
         self.mask = 0
         self.order = b""  # their arms in the given order, one byte each
+        self.grades = b""  # what their scores say, see `swerve.core.examination.grades_of`; empty without scores
 
     def name(self, arm: int, candidate: str, short: int) -> None:
         """Give an arm to a candidate, whose hash is `short`."""
@@ -189,7 +191,7 @@ class Shelf:
         self.at = ledger_offsets(self.dtype, WORD)  # access by offset: attributes of a record take microseconds
         self._halves = self.words.view(np.uint32)
         self._half_at = ledger_offsets(self.dtype, HALF)
-        self.spare = room - 1  # index of a row without a query, for copies
+        self.spare = room - 2  # index of the first of two rows without a query, for copies
         self._owners: list[Place] = []
         self._touched = 0  # rows for which the system has provided memory
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from swerve.core.contract import CONSULTED, testing
 from swerve.core.engine import Entry, admissible, consider
 from swerve.core.examination import SLOTS
-from swerve.core.pages import order, present, respond
+from swerve.core.pages import grade, order, present, respond
 from swerve.core.spec import record_dtype
 from swerve.core.tables import Table
 from swerve.core.verbs import kernel
-from swerve.environments.browsing import browse, ideal, offer, worth
+from swerve.environments.browsing import browse, ideal, offer, rate, worth
 from swerve.environments.worlds import advance, best, chance, context
 from swerve.simulate.loop import LEARNING, TESTING, cause_after, count
 from swerve.simulate.loop import NOTE as SINGLE_NOTE
@@ -84,6 +84,7 @@ def play_pages(
     see,
     x,
     given,
+    grades,
     page,
     tallies,
     notes,
@@ -91,8 +92,8 @@ def play_pages(
 ):
     """Play rounds `start` to `stop`; return the round reached, which is below `stop` when a context cannot be used.
 
-    `given` and `page` are scratch space. `recovered` holds, for each segment that begins with an event, the rounds until the page
-    was good again, −1 before that.
+    `given`, `grades` and `page` are scratch space. `recovered` holds, for each segment that begins with an event, the rounds until
+    the page was good again, −1 before that.
     """
     spec = params[0]
     env = env_params[0]
@@ -110,6 +111,8 @@ def play_pages(
                 return t
         offer(env, facts, segments, cursor, given)
         report = consider(spec, table[query], pools, group, writer, x, event, now)
+        if rate(env, facts, segments, cursor, grades):
+            grade(spec, table[query], given, grades)
         filled = order(spec, table[query], pools[group], given, page, now)
         shown = page[:filled]
         clicks = np.int64(0)

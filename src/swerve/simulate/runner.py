@@ -83,9 +83,10 @@ class Session:
         self._env_params = pack(instance.spec)
         entry = entry_of(instance.spec)
         self._play = entry.bind(policy, instance.spec) if compiled else entry.plain
-        # the arguments that differ between the two loops: the arms on offer, or scratch space for the given order and the page
+        # the arguments that differ between the two loops: the arms on offer, or scratch space for the given order, grades and page
         slots = getattr(instance.spec, "slots", 0)
-        self._offered = (np.zeros(instance.arms, np.int64), np.zeros(slots, np.int64)) if self.paged else (self.fleet.available,)
+        scratch = np.zeros(instance.arms, np.int64), np.zeros(instance.arms, np.uint8), np.zeros(slots, np.int64)
+        self._offered = scratch if self.paged else (self.fleet.available,)
         self._counters = (self.tally, self.notes, self.recovered) if self.paged else (self.tally, self.notes)
 
     def play(self, until: int) -> None:

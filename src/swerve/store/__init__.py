@@ -1,4 +1,4 @@
-"""The store: keeps what the service has learnt on disk. `protocol` defines it; each engine is one module."""
+"""The store keeps the service's state on disk. `protocol` defines its interface; each engine is one module."""
 
 from swerve.store.layouts import convert, copy_fields, describe, layout_id, layout_of, step
 from swerve.store.protocol import Batch, Conflict, Damaged, InUse, Life, Row, Size, Store, StoreError

@@ -16,7 +16,7 @@ from swerve.store.verify import Meaning, Progress, Report, verify
 from swerve.store.wal import read_log
 
 #: Pages copied between two progress reports: 8 MiB, often enough for a progress bar.
-PAGES = 1024
+PAGES_PER_STEP = 1024
 #: Seconds that a statement waits for another program's lock: a backup has no deadline, unlike a request.
 BUSY_SECONDS = 5.0
 
@@ -81,7 +81,7 @@ def _copy(source: Path, unfinished: Path, progress: Progress | None) -> int:
         rows: int = store.execute("SELECT count(*) FROM rows").fetchone()[0]
         copy.execute("PRAGMA synchronous = FULL")
         report = None if progress is None else lambda _, left, total: progress("copying", total - left, total)
-        store.backup(copy, pages=PAGES, progress=report)
+        store.backup(copy, pages=PAGES_PER_STEP, progress=report)
         store.execute("ROLLBACK")
         # the copy is another store: a service must notice when it replaces the running one
         copy.execute("UPDATE meta SET value = x'' WHERE key = 'opened'")

@@ -28,7 +28,7 @@ Step = Callable[[NDArray[Any]], NDArray[Any]]
 #: Layouts that stay parsed: more than one process uses, with a layout per policy and capacity.
 CACHED_LAYOUTS = 256
 #: Characters of an unreadable description that an error shows.
-SHOWN = 200
+DESCRIPTION_SHOWN = 200
 
 #: By form: the function that turns a record of this form into one of the next form.
 STEPS: dict[int, Step] = {}
@@ -59,7 +59,7 @@ def layout_of(description: str) -> tuple[np.dtype[Any], int]:
         found = json.loads(description)
         return _record(found["bytes"], found["fields"]), int(found["form"])
     except (KeyError, TypeError, ValueError) as error:
-        raise SwerveError(f"a layout in the store cannot be read: {error}: {description[:SHOWN]}") from error
+        raise SwerveError(f"a layout in the store cannot be read: {error}: {description[:DESCRIPTION_SHOWN]}") from error
 
 
 def _record(size: int, fields: list[Any]) -> np.dtype[Any]:
@@ -150,7 +150,9 @@ def _pieces(source: np.dtype[Any], target: np.dtype[Any], path: str, start: int,
     """Yield the runs of one pair of types, which begin at the offsets `start` and `to`."""
     old, new = source.base, target.base
     if len(source.shape) != len(target.shape) or bool(old.fields) != bool(new.fields) or (not old.fields and old != new):
-        raise SwerveError(f"field {path or 'record'} was {source} and is {target}: that needs a step of its own (docs/store.md)")
+        raise SwerveError(
+            f"field {path or 'record'} was {source} and is {target}: register a step for this conversion (docs/store.md)"
+        )
     if source.shape:
         common = [min(a, b) for a, b in zip(source.shape, target.shape, strict=True)]
         for index in product(*map(range, common)):

@@ -71,8 +71,8 @@ def lock_path(database: Path) -> Path:
 
 @contextlib.contextmanager
 def left_alone(database: Path) -> Iterator[None]:
-    """Hold the store's lock inside the block; raise `InUse` if a process owns it. Without a lock file nobody has owned the store,
-    and none is created."""
+    """Hold the store's lock inside the block; raise `InUse` if a process owns it. Without a lock file no process has owned the
+    store, and none is created."""
     path = lock_path(database)
     if not path.exists() or not os.access(path, os.W_OK):
         yield
@@ -120,7 +120,7 @@ def _taken(path: Path) -> int:
         since = datetime.fromtimestamp(os.fstat(file).st_mtime, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         os.close(file)
         raise InUse(
-            f"{path.with_suffix('')} is in use by process {owner} since {since}; stop that one, or give this one a store of its own"
+            f"{path.with_suffix('')} is in use by process {owner} since {since}; stop that process, or use another store"
         ) from None
     except OSError as error:
         os.close(file)

@@ -23,13 +23,13 @@ WRITER_BUSY_MS, READER_BUSY_MS = 50, 10
 #: Page caches: the writer's holds the pages of a large batch with its indexes; the reader loads few rows at a time.
 WRITER_CACHE_KIB, READER_CACHE_KIB = 16384, 8192
 #: Random numbers have 63 bits, because SQLite's integers are signed.
-MASK = (1 << 63) - 1
+RANDOM_MASK = (1 << 63) - 1
 #: Bytes that no store reaches: the default bound.
 UNBOUNDED = 1 << 62
 #: The log takes at most this fraction of a small bound before it is copied into the file, so that data has most of the bound.
 LOG_FRACTION = 16
 #: Random bytes that mark an opening: no two openings of any store share them.
-MARK_BYTES = 16
+OPENING_MARK_BYTES = 16
 
 
 class Opened:
@@ -96,10 +96,10 @@ class Opened:
             # counts over the smallest index: milliseconds for a million rows
             self._count: int = self._reader.execute("SELECT count(*) FROM rows").fetchone()[0]
             meta = dict(self._reader.execute("SELECT key, value FROM meta WHERE key IN ('opened', 'store')").fetchall())
-            mark = os.urandom(MARK_BYTES)
+            mark = os.urandom(OPENING_MARK_BYTES)
             self._marks.add(mark)  # before the write: an error does not prove that nothing was written
             self._writer.execute("UPDATE meta SET value = ? WHERE key = 'opened'", (mark,))
-            self.store = int(meta["store"]) & MASK
+            self.store = int(meta["store"]) & RANDOM_MASK
             self._files = (self._identity(self.given), self._identity(self._log()))
             self._lock.guard(self.store)
         except sqlite3.Error as error:

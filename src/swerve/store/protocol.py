@@ -18,10 +18,10 @@ Order = Literal["traffic", "shifted"]
 DAY = 86_400.0  # seconds; a row stores the day on which its query was last asked
 EXPIRED_AT_ONCE = 1000  # rows or ids that one call of `expire` removes at most, so that commits get their turn
 #: Rows that the message of a `Conflict` names.
-NAMED = 3
+NAMED_IN_MESSAGE = 3
 
 #: The numbers of a row as its checksum covers them: version, layout, day, level, shifted.
-HEADER = struct.Struct("<qqqqd")
+ROW_NUMBERS = struct.Struct("<qqqqd")
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Row:
 
     def checksum(self) -> int:
         """Return the CRC-32 of all fields, which proves that the bytes are those written for this key and this version."""
-        head = HEADER.pack(self.version, self.layout, self.day, self.level, self.shifted)
+        head = ROW_NUMBERS.pack(self.version, self.layout, self.day, self.level, self.shifted)
         return zlib.crc32(self.names, zlib.crc32(self.record, zlib.crc32(head, zlib.crc32(self.key))))
 
 
@@ -52,7 +52,7 @@ class Life(NamedTuple):
     """One life of a store: one time that it is served, from opening to closing.
 
     `store` and `mark` are random numbers of 63 bits. Together they identify this life among all lives of all stores, even after
-    restores, copies and deletions. `id` is the store's own short number for the mark; ids of used decisions begin with it.
+    restores, copies and deletions. `id` is the store's own short name for the mark; ids of used decisions begin with it.
     """
 
     store: int
@@ -100,7 +100,7 @@ class StoreError(SwerveError):
         self.kind, self.keys, self.uncertain = kind, tuple(keys), uncertain
 
 
-class Conflict(StoreError):  # noqa: N818 - named after the event
+class Conflict(StoreError):  # noqa: N818 - names what happened
     """Stored rows have other versions than the batch expects; nothing of the batch was written.
 
     `versions` has the stored version of each such row (0: no such row).
@@ -108,12 +108,14 @@ class Conflict(StoreError):  # noqa: N818 - named after the event
 
     def __init__(self, versions: Mapping[bytes, int]) -> None:
         said = [f"row {key.hex()} is stored at version {version}" for key, version in versions.items()]
-        more = f" and {len(said) - NAMED} more" if len(said) > NAMED else ""
-        super().__init__("conflict", f"nothing was committed: {'; '.join(said[:NAMED])}{more}; load again and retry", keys=versions)
+        more = f" and {len(said) - NAMED_IN_MESSAGE} more" if len(said) > NAMED_IN_MESSAGE else ""
+        super().__init__(
+            "conflict", f"nothing was committed: {'; '.join(said[:NAMED_IN_MESSAGE])}{more}; load again and retry", keys=versions
+        )
         self.versions = dict(versions)
 
 
-class Damaged(StoreError):  # noqa: N818 - named after the event
+class Damaged(StoreError):  # noqa: N818 - names what happened
     """One record cannot be read. `version` is its stored version, or 0 if that is lost too."""
 
     def __init__(self, key: bytes, version: int, message: str) -> None:
@@ -121,7 +123,7 @@ class Damaged(StoreError):  # noqa: N818 - named after the event
         self.key, self.version = key, version
 
 
-class InUse(SwerveError):  # noqa: N818 - named after the event
+class InUse(SwerveError):  # noqa: N818 - names what happened
     """Another process owns the store."""
 
 
@@ -167,8 +169,8 @@ class Store(Protocol):
         """Begin a new life, without decisions yet; durable on return."""
 
     def life_id(self, mark: int) -> int:
-        """Return the store's number for a life of its own; give it one if it has none, because a restored store does not know the
-        lives after its backup. Durable on return."""
+        """Return the store's id for one of its lives; give it one if it has none, because a restored store does not know the lives
+        after its backup. Durable on return."""
 
     def claim(self, owner: bytes) -> bool:
         """Record the fingerprint of the secrets that the rows are stored under; return False if they are stored under others."""

@@ -15,8 +15,8 @@ from swerve.store.protocol import InUse, StoreError
 from swerve.store.verify import Meaning, Progress, Report, verify
 from swerve.store.wal import index_path, log_path
 
-#: Bytes per read while the backup is copied.
-CHUNK = 1 << 20
+#: Bytes of the backup that are copied at a time.
+COPIED_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def restore(
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
             with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY), "wb") as out, copy.open("rb") as file:
-                shutil.copyfileobj(file, out, CHUNK)
+                shutil.copyfileobj(file, out, COPIED_AT_ONCE)
                 out.flush()
                 os.fsync(out.fileno())
             _put(part, target, kept, running=lock is None)

@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 
 from swerve.core.errors import SwerveError, whole
-from swerve.store.opened import MASK, Opened
+from swerve.store.opened import RANDOM_MASK, Opened
 from swerve.store.protocol import EXPIRED_AT_ONCE, Batch, Conflict, Damaged, Life, Order, Row, Size, StoreError
 from swerve.store.schema import PAGE_BYTES, WORTH, kind_of, translated
-from swerve.store.statements import AT_ONCE, COLUMNS, insert, outcomes, update, use
+from swerve.store.statements import COLUMNS, PER_STATEMENT, insert, outcomes, update, use
 
 ORDERS = {"traffic": "ORDER BY level DESC, id DESC", "shifted": "WHERE shifted > 0 ORDER BY shifted DESC, id DESC"}
 
 #: Bytes that `probe` writes and removes again: several pages, so that a store with room for a single page counts as full.
 PROBE_BYTES = 65536
 #: Free row ids, of removed rows, that are remembered for new rows, so that pages stay full.
-HOLES = 100_000
+MOST_HOLES = 100_000
 #: A store counts as full a little below its bound. Then this share of its rows, `MOST_RESERVE` at most, is removed for new ones.
 #: Removing scattered rows frees no page, but new rows reuse their row ids and then need no new page.
-RESERVE, MOST_RESERVE = 0.05, HOLES // 2
+RESERVE, MOST_RESERVE = 0.05, MOST_HOLES // 2
 #: A log of this many bytes, or of half the store's bound, counts as too long.
 LONG_LOG = 256 << 20
 #: Checkpoints' worth of pages that the bound reserves for the log and a batch: at times a log is twice as long as one checkpoint,
@@ -33,8 +33,8 @@ LONG_LOG = 256 << 20
 LOG_CHECKPOINTS = 4
 #: Row ids are searched for gaps only if the largest id exceeds the count of rows by this factor: the search reads every id.
 SPARSE = 1.001
-#: Bytes of a life's random mark, before `MASK` cuts the sign bit.
-MARK_BYTES = 8
+#: Bytes of a life's random mark, before `RANDOM_MASK` cuts the sign bit.
+LIFE_MARK_BYTES = 8
 MB = 1e6
 
 
@@ -50,8 +50,8 @@ class SQLiteStore(Opened):
     def load(self, keys: Sequence[bytes]) -> list[Row | Damaged | None]:
         """Return the rows in the order of the keys; see `Store`."""
         found: dict[bytes, Row | Damaged] = {}
-        for start in range(0, len(keys), AT_ONCE):
-            some = keys[start : start + AT_ONCE]
+        for start in range(0, len(keys), PER_STATEMENT):
+            some = keys[start : start + PER_STATEMENT]
             try:
                 rows = {row.key: row for row in self._load(some)}
                 if not rows.keys() <= set(some):  # the index found a record that holds another key
@@ -96,8 +96,8 @@ class SQLiteStore(Opened):
         """Return the outcomes of those of these decision ids that were used."""
         found: dict[int, int] = {}
         with self._reading() as reader:
-            for start in range(0, len(ids), AT_ONCE):
-                found |= outcomes(reader, ids[start : start + AT_ONCE])
+            for start in range(0, len(ids), PER_STATEMENT):
+                found |= outcomes(reader, ids[start : start + PER_STATEMENT])
         return found
 
     def groups(self) -> dict[tuple[str, str], bytes]:
@@ -200,7 +200,7 @@ class SQLiteStore(Opened):
         """Remove as many of these rows as possible; return how many were removed."""
         gone = self._remove(row_ids)
         if len(gone) == len(row_ids):
-            self._holes += [row_id for (row_id,) in gone[: HOLES - len(self._holes)]]
+            self._holes += [row_id for (row_id,) in gone[: MOST_HOLES - len(self._holes)]]
         else:  # a damaged page blocks the removal of its rows and of neighbours that would merge with it; reuse no row id then
             gone = [row_id for one in row_ids for row_id in self._remove([one])]
             self._holes, self._damaged = [], True
@@ -236,7 +236,7 @@ class SQLiteStore(Opened):
                 surplus = max(wanted - len(self._holes), 0)
                 if pages > room and 2 * len(self._holes) > wanted:
                     surplus, scattered = 0, len(self._holes)
-        at_once = min(self._checkpoint, AT_ONCE)  # each row may write a page of the log
+        at_once = min(self._checkpoint, PER_STATEMENT)  # each row may write a page of the log
         over, surplus, scattered = pages > room, min(surplus, at_once), min(scattered, at_once)
         return Size(pages * PAGE_BYTES, log, surplus, scattered, over, log > min(LONG_LOG, self.most // 2))
 
@@ -258,7 +258,7 @@ class SQLiteStore(Opened):
         return int(pages - free)
 
     def _find_holes(self) -> None:
-        """Collect free row ids that were not recorded when they became free: those of an earlier start, or more than `HOLES`."""
+        """Collect free row ids that were not remembered: those of an earlier start, and those beyond `MOST_HOLES`."""
         assert self._writer is not None
         try:
             last = self._writer.execute("SELECT coalesce(max(id), 0) FROM rows").fetchone()[0]
@@ -266,7 +266,7 @@ class SQLiteStore(Opened):
                 taken = np.zeros(last + 1, np.bool_)
                 taken[np.fromiter((row_id for (row_id,) in self._writer.execute("SELECT id FROM rows")), np.int64)] = True
                 taken[0] = True  # row ids begin at 1
-                self._holes = np.flatnonzero(~taken)[:HOLES].tolist()
+                self._holes = np.flatnonzero(~taken)[:MOST_HOLES].tolist()
         except sqlite3.Error as error:
             raise translated(error, self.path) from error
 
@@ -307,8 +307,8 @@ class SQLiteStore(Opened):
         with self._writing_now:
             row_ids: list[tuple[int]] = []
             with self._reading() as reader:
-                for start in range(0, len(keys), AT_ONCE):
-                    some = keys[start : start + AT_ONCE]
+                for start in range(0, len(keys), PER_STATEMENT):
+                    some = keys[start : start + PER_STATEMENT]
                     row_ids += reader.execute(f"SELECT id FROM rows WHERE key IN ({', '.join('?' * len(some))})", some).fetchall()
             return self._remove_all(row_ids)
 
@@ -326,11 +326,11 @@ class SQLiteStore(Opened):
 
     def begin_life(self) -> Life:
         """Begin a new life, without decisions yet; durable on return."""
-        mark = int.from_bytes(os.urandom(MARK_BYTES), "little") & MASK
+        mark = int.from_bytes(os.urandom(LIFE_MARK_BYTES), "little") & RANDOM_MASK
         return Life(self.store, mark, self.life_id(mark))
 
     def life_id(self, mark: int) -> int:
-        """Return the store's number for a life; give it one if it has none. Durable on return."""
+        """Return the store's id for a life; give it one if it has none. Durable on return."""
         with self._reading() as reader:
             found = reader.execute("SELECT id FROM lives WHERE mark = ?", (mark,)).fetchone()
         if found is None:

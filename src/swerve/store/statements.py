@@ -12,7 +12,7 @@ COLUMNS = "key, version, layout, day, level, shifted, record, names, crc"
 #: Columns that each update sets, and those that it sets only if they change, because they are indexed; both after the key.
 UPDATED, INDEXED = ("key", "version", "layout", "record", "names", "crc"), ("key", "day", "level", "shifted")
 #: Rows or ids per statement: within the limit of variables of every build.
-AT_ONCE = 250
+PER_STATEMENT = 250
 
 
 #: Outcomes from this on are stored as bytes: SQLite's integers have 64 bits.
@@ -28,8 +28,8 @@ def outcomes(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, in
 def update(writer: sqlite3.Connection, rows: Sequence[Row]) -> int:
     """Replace rows by their next versions; return how many had the expected version."""
     done = 0
-    for start in range(0, len(rows), AT_ONCE):
-        some = rows[start : start + AT_ONCE]
+    for start in range(0, len(rows), PER_STATEMENT):
+        some = rows[start : start + PER_STATEMENT]
         values: list[Any] = []
         for row in some:
             values += (row.key, row.version, row.layout, row.record, row.names, row.checksum())
@@ -52,8 +52,8 @@ def update(writer: sqlite3.Connection, rows: Sequence[Row]) -> int:
 def insert(writer: sqlite3.Connection, rows: Sequence[Row], holes: list[int]) -> int:
     """Insert new rows under free row ids, or at the end; return how many were new."""
     done = 0
-    for start in range(0, len(rows), AT_ONCE):
-        some = rows[start : start + AT_ONCE]
+    for start in range(0, len(rows), PER_STATEMENT):
+        some = rows[start : start + PER_STATEMENT]
         values: list[Any] = []
         for row in some:
             # a free id that a failing commit has taken is dropped: an unused id is harmless, one given twice is not
@@ -68,8 +68,8 @@ def insert(writer: sqlite3.Connection, rows: Sequence[Row], holes: list[int]) ->
 
 def use(writer: sqlite3.Connection, used: Sequence[tuple[int, int]]) -> None:
     """Record the outcomes of used decisions, in place of earlier ones."""
-    for start in range(0, len(used), AT_ONCE):
-        some = used[start : start + AT_ONCE]
+    for start in range(0, len(used), PER_STATEMENT):
+        some = used[start : start + PER_STATEMENT]
         values: list[int | bytes] = []
         for number, outcome in some:
             long = outcome > LARGEST_INTEGER

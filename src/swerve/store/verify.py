@@ -25,9 +25,9 @@ from swerve.store.schema import APPLICATION, MIGRATIONS, kind_of
 from swerve.store.statements import COLUMNS
 from swerve.store.wal import Log, log_path, read_log, way_out
 
-AT_ONCE = 512  # rows checked together: enough for NumPy to pay off, few enough for memory
-TICK = 2_000_000  # SQLite's virtual machine steps between two progress reports of one long statement
-EXAMPLES = 3  # keys that a finding names
+ROWS_AT_ONCE = 512  # rows checked together: enough for NumPy to pay off, few enough for memory
+STEPS_PER_REPORT = 2_000_000  # SQLite's virtual machine steps between two progress reports of one long statement
+KEYS_NAMED = 3  # keys that a finding names
 BUSY_SECONDS = 5.0  # a check has no deadline, so it waits for a lock
 #: Below every row id of SQLite.
 BEFORE_ALL = -(1 << 63)
@@ -134,7 +134,7 @@ class _Records:
             self.report.findings.append(one)
         one.count += 1
         one.message = f"{one.count:,} record{'s' if one.count > 1 else ''}: {problem.words}"
-        if len(one.examples) < EXAMPLES:
+        if len(one.examples) < KEYS_NAMED:
             one.examples.append(key.hex() if isinstance(key, bytes) else repr(key))
 
 
@@ -223,9 +223,9 @@ def _check(connection: sqlite3.Connection, report: Report, meaning: Meaning | No
 
 def _check_structure(connection: sqlite3.Connection, report: Report, progress: Progress) -> None:
     progress("structure", 0, 0)
-    connection.set_progress_handler(lambda: progress("structure", 0, 0), TICK)
+    connection.set_progress_handler(lambda: progress("structure", 0, 0), STEPS_PER_REPORT)
     try:
-        found = [line.decode(errors="replace") for (line,) in connection.execute(f"PRAGMA integrity_check({EXAMPLES})")]
+        found = [line.decode(errors="replace") for (line,) in connection.execute(f"PRAGMA integrity_check({KEYS_NAMED})")]
     except sqlite3.DatabaseError as error:  # check the readable rest nevertheless
         if kind_of(error) != "corrupt":
             raise
@@ -246,7 +246,7 @@ def _check_rows(connection: sqlite3.Connection, report: Report, meaning: Meaning
     chunk: dict[int, list[Row]] = {}
     for row_id, found in _rows(connection):
         report.rows += 1
-        if report.rows % AT_ONCE == 0:
+        if report.rows % ROWS_AT_ONCE == 0:
             progress("records", report.rows, total)
         if found is None:
             troubles.add(UNREADABLE, f"row {row_id}")
@@ -264,7 +264,7 @@ def _check_rows(connection: sqlite3.Connection, report: Report, meaning: Meaning
         else:
             some = chunk.setdefault(row.layout, [])
             some.append(row)
-            if len(some) == AT_ONCE:
+            if len(some) == ROWS_AT_ONCE:
                 _understood(report, troubles, meaning, layouts[row.layout], some)
                 chunk[row.layout] = []
     if meaning is not None:

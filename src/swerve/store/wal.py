@@ -23,21 +23,21 @@ from numpy.typing import NDArray
 from swerve.store.protocol import StoreError
 
 MAGIC = 0x377F0682  # first word of a log; with the last bit set, checksums are over big-endian words
-VERSION = 3007000  # of the log's format, the only one that SQLite has
-HEADER, FRAME = struct.Struct(">8I"), struct.Struct(">6I")
+LOG_VERSION = 3007000  # of the log's format, the only one that SQLite has
+LOG_HEADER, FRAME_HEAD = struct.Struct(">8I"), struct.Struct(">6I")
 SUMMED = 6  # words of the header that its checksum covers
 SALTS = slice(16, 24)  # bytes of the header with the two salts, which name the log
-PAGES = {1 << power for power in range(9, 17)}  # page sizes that SQLite allows: 512 to 65536 bytes
-AT_ONCE = 128  # frames summed together: they stay in the processor's cache
-INDEX = struct.Struct("=III BBH II 2I 8s 2I")  # header of the `-shm` file, in native byte order; stored twice
+PAGE_SIZES = {1 << power for power in range(9, 17)}  # page sizes that SQLite allows: 512 to 65536 bytes
+FRAMES_AT_ONCE = 128  # frames summed together: they stay in the processor's cache
+INDEX_HEADER = struct.Struct("=III BBH II 2I 8s 2I")  # header of the `-shm` file, in native byte order; stored twice
 INDEX_SUMS = 8  # bytes of the two checksums at the end of that header
 INITIALISED = 12  # offset in the header of the byte that is 1 once the index is in use
 COPIED = struct.Struct("=I")  # follows the two headers: frames that were copied into the database
 PAGE_SIZE = slice(16, 18)  # bytes of a database's header with its page size
 LARGEST_PAGE = 65536  # stored as 1, because it does not fit into two bytes
-WORD = 0xFFFFFFFF  # checksums are modulo 2**32
+WORD_MASK = 0xFFFFFFFF  # checksums are modulo 2**32
 WORD_BYTES = 4
-FRAME_WORDS = FRAME.size // WORD_BYTES
+FRAME_WORDS = FRAME_HEAD.size // WORD_BYTES
 #: Words of a frame's head: page number, size of the database after a commit (0: no commit), salts, sums.
 PAGE_NUMBER, COMMIT, SALT, OTHER_SALT, SUMS = 0, 1, 2, 3, slice(4, 6)
 #: The checksum covers the first two words of a head and skips the others.
@@ -105,7 +105,7 @@ def read_log(database: Path) -> Log:
     index = _index(index_path(database))
     try:
         size = path.stat().st_size
-        if size <= HEADER.size:
+        if size <= LOG_HEADER.size:
             return _missing(size, database, index)
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory:
             return _read(memory, _page_size(database), index)
@@ -148,16 +148,19 @@ def _index(path: Path) -> _Index | None:
     """Return the header of the index; None if it is missing or damaged."""
     try:
         with path.open("rb") as file:
-            data = file.read(2 * INDEX.size + COPIED.size)
+            data = file.read(2 * INDEX_HEADER.size + COPIED.size)
     except OSError:
         return None
-    if len(data) < 2 * INDEX.size + COPIED.size or data[: INDEX.size] != data[INDEX.size : 2 * INDEX.size]:
+    if (
+        len(data) < 2 * INDEX_HEADER.size + COPIED.size
+        or data[: INDEX_HEADER.size] != data[INDEX_HEADER.size : 2 * INDEX_HEADER.size]
+    ):
         return None
-    *_, frames, _, _, _, salts, first, second = INDEX.unpack_from(data)
-    words = np.frombuffer(data, np.uint32, (INDEX.size - INDEX_SUMS) // WORD_BYTES)
+    *_, frames, _, _, _, salts, first, second = INDEX_HEADER.unpack_from(data)
+    words = np.frombuffer(data, np.uint32, (INDEX_HEADER.size - INDEX_SUMS) // WORD_BYTES)
     if not data[INITIALISED] or _sums(words[None, :], _weights(len(words), 0), (0, 0)).tolist() != [[first, second]]:
         return None
-    return _Index(salts, frames, COPIED.unpack_from(data, 2 * INDEX.size)[0])
+    return _Index(salts, frames, COPIED.unpack_from(data, 2 * INDEX_HEADER.size)[0])
 
 
 def _page_size(database: Path) -> int:
@@ -180,7 +183,7 @@ def _weights(words: int, skip: int) -> tuple[Words, Words, tuple[int, int, int]]
     """
     fibonacci = [0, 1]
     while len(fibonacci) < words + 2:
-        fibonacci.append((fibonacci[-1] + fibonacci[-2]) & WORD)
+        fibonacci.append((fibonacci[-1] + fibonacci[-2]) & WORD_MASK)
     first = fibonacci[words - 1 :: -1] if words else []
     second = fibonacci[words:0:-1]
     gap = [0] * skip
@@ -200,15 +203,15 @@ def _sums(rows: Words, weights: tuple[Words, Words, tuple[int, int, int]], befor
 
 
 def _read(memory: mmap.mmap, page_size: int, index: _Index | None) -> Log:
-    magic, version, page, _, *salts, first, second = HEADER.unpack_from(memory)
+    magic, version, page, _, *salts, first, second = LOG_HEADER.unpack_from(memory)
     order = ">u4" if magic == MAGIC | 1 else "<u4"
     head = np.frombuffer(memory, order, SUMMED).astype(np.uint32)
-    good = magic | 1 == MAGIC | 1 and version == VERSION and page in PAGES
+    good = magic | 1 == MAGIC | 1 and version == LOG_VERSION and page in PAGE_SIZES
     good = good and _sums(head[None, :], _weights(SUMMED, 0), (0, 0)).tolist() == [[first, second]]
     page = page if good else page_size
-    if page not in PAGES:
+    if page not in PAGE_SIZES:
         return Log(len(memory), doubtful=True)
-    count = (len(memory) - HEADER.size) // (FRAME.size + page)
+    count = (len(memory) - LOG_HEADER.size) // (FRAME_HEAD.size + page)
     if not count:
         return Log(len(memory))
     heads, linked = _frames(memory, count, page, order, (first, second))
@@ -248,14 +251,14 @@ def _without_header(size: int, heads: Words, linked: NDArray[np.bool_], salts: l
 
 def _frames(memory: mmap.mmap, count: int, page: int, order: str, before: tuple[int, int]) -> tuple[Words, NDArray[np.bool_]]:
     """Return the heads of all frames as numbers, and whether each frame continues the sum of the previous one."""
-    width = (FRAME.size + page) // WORD_BYTES
-    words = np.frombuffer(memory, order, count * width, HEADER.size).reshape(count, width)
-    heads = np.frombuffer(memory, ">u4", count * width, HEADER.size).reshape(count, width)[:, :FRAME_WORDS].astype(np.uint32)
+    width = (FRAME_HEAD.size + page) // WORD_BYTES
+    words = np.frombuffer(memory, order, count * width, LOG_HEADER.size).reshape(count, width)
+    heads = np.frombuffer(memory, ">u4", count * width, LOG_HEADER.size).reshape(count, width)[:, :FRAME_WORDS].astype(np.uint32)
     stored = heads[:, SUMS]
     sums = np.vstack([np.array([before], np.uint32), stored[:-1]])
     weights = _weights(FRAME_WORDS - SKIPPED + page // WORD_BYTES, SKIPPED)
     linked = np.empty(count, np.bool_)
-    for start in range(0, count, AT_ONCE):
-        part = slice(start, start + AT_ONCE)
+    for start in range(0, count, FRAMES_AT_ONCE):
+        part = slice(start, start + FRAMES_AT_ONCE)
         linked[part] = (_sums(words[part].astype(np.uint32, copy=False), weights, sums[part]) == stored[part]).all(axis=1)
     return heads, linked

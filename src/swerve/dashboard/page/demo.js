@@ -46,7 +46,7 @@ export class Demo {
   async control(action, value) {
     try {
       const answer = await ask("/demo/control", value === undefined ? { do: action } : { do: action, value }, this.key());
-      this.say(action === "scenario" ? "What was learnt stays: time goes on, and a real service would not forget either." : "");
+      this.say(action === "scenario" ? "The service keeps what it has learnt, as a real service would." : "");
       return answer;
     } catch (trouble) {
       this.say(trouble.message, "bad");
@@ -58,7 +58,7 @@ export class Demo {
     const best = { ...this.state.demo?.best };
     const query = this.query() in best ? this.query() : null;
     if (!(await this.control("shift", query ?? undefined))) return;
-    this.say("From now on people want something else. Nobody tells the service.");
+    this.say("From now on people want something else. The service is not told.");
     this.shifting = query === null ? best : { [query]: best[query] };
   }
 
@@ -68,7 +68,7 @@ export class Demo {
     if (query === undefined) return;
     this.shifting = undefined;
     const { meaning } = this.state.hello.demo.titles[best[query]];
-    this.say(`From now on most people who ask “${query}” want “${words(meaning)}”. Nobody tells the service.`);
+    this.say(`From now on most people who ask “${query}” want “${words(meaning)}”. The service is not told.`);
     this.watch(query);
   }
 
@@ -124,7 +124,7 @@ export class Demo {
     const one = scenarios.find(({ name }) => name === scenario);
     write(byId("demo-title"), one?.title ?? "");
     write(byId("story"), one?.story ?? "");
-    write(byId("reached"), "The users are on their way: the first start compiles for a minute or two.");
+    write(byId("reached"), "The simulated users are starting: the first start compiles for a minute or two.");
     if (one) byId("scenario").value = scenario;
     if (speed) this.label(speed);
   }
@@ -178,10 +178,10 @@ export class Demo {
   found({ query, decision, results, degraded }) {
     show(byId("found"), true);
     write(byId("found-title"), `Your results for “${query}”`);
-    let note = "Ranked for you just now, by the same service as for everybody. Click on what you wanted.";
+    let note = "The same service ranked these for you just now. Click on the result you wanted.";
     if (!results.length) note = "Nothing was found.";
     else if (degraded || !decision)
-      note = "The search engine's own order: the service had no ranking just now, and a click cannot be counted.";
+      note = "This is the search engine's own order: the service gave no ranking just now, so a click cannot be counted.";
     write(byId("found-note"), note);
     const list = byId("found-list");
     list.keyed = undefined;
@@ -208,7 +208,7 @@ export class Demo {
       const { status } = await ask("/v1/feedback", { decision, events: [{ kind: "click", result: id }] }, this.key());
       const words = {
         learned: "Counted",
-        late: "Counted (the query had moved on in the meantime)",
+        late: "Counted, but too late for the policy to learn from it",
         ignored: "Counted, not learned (one person is heard once on a result)",
         expired: "Too late to be counted",
       };

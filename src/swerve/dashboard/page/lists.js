@@ -69,7 +69,7 @@ export const addressed = (one) => one.query ?? `key:${one.key}`;
 export function drawQueries(state, query, watch) {
   const { sample } = state;
   drawList(byId("top"), (sample?.top ?? []).slice(0, 8), "No traffic yet.", query, watch, (one) => `${count(one.requests)} asked`);
-  drawList(byId("shifted"), (sample?.shifted ?? []).slice(0, 6), "None has shifted yet.", query, watch, (one) =>
+  drawList(byId("shifted"), (sample?.shifted ?? []).slice(0, 6), "No query has shifted yet.", query, watch, (one) =>
     one.shifted === null ? "" : ago(sample.now - one.shifted),
   );
 }

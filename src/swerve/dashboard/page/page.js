@@ -156,20 +156,20 @@ function notice() {
   const store = state.sample?.store;
   if (link.state === "waiting")
     return [
-      `No connection: ${link.more.reason}. What you see is what came last; the page tries again by itself.`,
+      `No connection: ${link.more.reason}. The page shows the last data that arrived, and reconnects by itself.`,
       "Try now",
       "bad",
     ];
   if (link.state === "connecting" && link.more.tries) return ["No connection. Trying again …", null, "bad"];
-  if (link.state === "key") return ["This service asks for an API key.", "Enter a key", "info"];
+  if (link.state === "key") return ["This service requires an API key.", "Enter a key", "info"];
   if (link.state === "refused") return [`The service does not take this query: ${link.more.reason}`, null, "bad"];
   if (!state.hello) return ["Connecting to the service …", null, "info"];
   if (store?.state === "starting")
-    return ["The service is starting: it compiles what it needs. Rankings are the caller's own order until then.", null, "info"];
+    return ["The service is starting and compiles its code. Until then rankings are in the given order.", null, "info"];
   if (store?.state === "stopping") return ["The service is stopping.", null, "info"];
   if (store && store.state !== "ok")
     return [
-      `The store cannot be used (${words(store.state)}). Rankings are the caller's own order; clicks are refused until it is back.`,
+      `The store cannot be used (${words(store.state)}). Rankings are in the given order, and clicks are refused, until the store is back.`,
       null,
       "bad",
     ];

@@ -125,10 +125,10 @@ export class Ranking {
 
   note(query, results, answers, clicks) {
     let text;
-    if (query === null) text = "Nobody has asked anything yet. The first query will be shown here.";
-    else if (this.state.missing) text = "Nobody has asked this yet. It will be shown as soon as somebody does.";
+    if (query === null) text = "There are no queries yet. The first one will be shown here.";
+    else if (this.state.missing) text = "This query was never asked. It will be shown as soon as somebody asks it.";
     else if (!results) text = "Waiting for the first answer.";
-    else if (!answers) text = "No answers since this page began to watch; the order is that of the last one.";
+    else if (!answers) text = "No answers since this page began to watch; the list shows the last answer's order.";
     else {
       const order = this.state.simulated ? "the engine's order" : "the given order";
       text = `The usual places in the last ${count(answers)} answers; ↑ and ↓ compare with ${order}.`;
@@ -156,10 +156,10 @@ export class Ranking {
       write(
         node,
         last?.took
-          ? `On top is what people want. It took ${count(last.took)} impressions to see it.`
-          : "On top is what people want.",
+          ? `The top result is the one that people want. The service needed ${count(last.took)} impressions.`
+          : "The top result is the one that people want.",
       );
-    else write(node, `Intent has shifted: people want “${wanted}”. The service is finding out.`);
+    else write(node, `Intent has shifted: people want “${wanted}”. The service has not followed yet.`);
   }
 
   /** Announce a new top result to screen readers, but not too often. */

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from swerve.core.examination import SLOTS
+from swerve.core.examination import NO_GRADE, SLOTS
 from swerve.core.pages import NOT_LEARNT
 from swerve.core.tables import bit, has
 from swerve.core.verbs import kernel
@@ -176,6 +176,9 @@ def measure(row, pages, arm, clicked):
         pages.results[row.rank[arm]] += 1.0
         pages.rates[row.rank[arm]] += rate
         pages.squares[row.rank[arm]] += rate * rate
+        if row.grade[arm] != NO_GRADE:
+            pages.graded[row.rank[arm], row.grade[arm]] += 1.0
+            pages.graded_rates[row.rank[arm], row.grade[arm]] += rate
 
 
 @kernel

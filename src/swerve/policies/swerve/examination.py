@@ -5,7 +5,8 @@ was none). A click at slot r happens with probability γ · a, a being the click
 (w γ₀ + clicks) / (w + Σ a) over results whose click probability is known well. The top slot is always seen.
 
 *Given positions*: the mean and the variance of the click probabilities of results at position r of the given order, over all
-queries. A result enters once, with the clicks of its first `MEASURED` plays. The share of the variance that positions explain (R²)
+queries, and by the grade of the engine's score where scores are sent. A result enters once, with the clicks of its first
+`MEASURED` plays. The share of the variance that positions explain (R²)
 says how much the given order tells: nothing, if the engine's order means nothing.
 """
 
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from swerve.core.examination import EXAMINATION, SLOTS, UBM
+from swerve.core.examination import EXAMINATION, GRADES, NO_GRADE, SLOTS, UBM
 from swerve.core.rng import at, unit
 from swerve.core.verbs import kernel
 
@@ -46,6 +47,8 @@ def examination_layout() -> list[tuple[Any, ...]]:
         ("results", "f8", RANKS),  # measured results by given position,
         ("rates", "f8", RANKS),  # the sum of their click rates,
         ("squares", "f8", RANKS),  # and of their squares
+        ("graded", "f8", (RANKS, GRADES)),  # measured results by given position and grade, and the sum of their click rates
+        ("graded_rates", "f8", (RANKS, GRADES)),
     ]
 
 
@@ -74,6 +77,18 @@ def rank_of(position):
 def rank_mean(weight, pool, rank):
     """Return the mean click probability of results at a given position; `weight` is that of the first guess, in results."""
     return (weight * MEANS[rank] + pool.rates[rank]) / (weight + pool.results[rank])
+
+
+@kernel
+def graded_mean(weight, graded_weight, pool, rank, grade):
+    """Return the mean click probability of results at a given position whose scores have this grade.
+
+    `graded_weight` is the weight of the position's mean, in results.
+    """
+    mean = rank_mean(weight, pool, rank)
+    if grade == NO_GRADE:
+        return mean
+    return (graded_weight * mean + pool.graded_rates[rank, grade]) / (graded_weight + pool.graded[rank, grade])
 
 
 @kernel
@@ -114,6 +129,9 @@ def merge_examination(pool, delta):
         pool.results[k] += delta.results[k]
         pool.rates[k] += delta.rates[k]
         pool.squares[k] += delta.squares[k]
+        for g in range(GRADES):
+            pool.graded[k, g] += delta.graded[k, g]
+            pool.graded_rates[k, g] += delta.graded_rates[k, g]
 
 
 @kernel
@@ -129,3 +147,6 @@ def clear_examination(delta):
         delta.results[k] = 0.0
         delta.rates[k] = 0.0
         delta.squares[k] = 0.0
+        for g in range(GRADES):
+            delta.graded[k, g] = 0.0
+            delta.graded_rates[k, g] = 0.0

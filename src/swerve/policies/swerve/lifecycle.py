@@ -65,15 +65,16 @@ def kind(test):
 
 
 @kernel
-def give_label(spec, row, delta):
-    """Give the verdict on the pending alarm."""
+def give_label(spec, row, delta, over):
+    """Give the verdict on the pending alarm. `over`: the test goes no further, so what it saw of rises counts even after a fall."""
     test, lead = row.test, row.test.leader
     odds, _ = event_odds(test)
     if odds >= spec.true_from * (1.0 + odds):
         row.label = QUIET
         fall, rise = kind(test)
         came_true(row.trust, delta.trust, row.signal, fall, rise)
-        tried(row.trust, delta.trust, row.signal, 1.0, rise, 1.0)
+        saw_rise = max(rise, 1.0 - unseen_rise(spec.test, test)) if over else rise
+        tried(row.trust, delta.trust, row.signal, 1.0, saw_rise, 1.0)
         if fall > 0.0:
             quick = row.fell > 0 and row.fell - row.since <= spec.prompt_fall_rounds
             delta.trust.swift += 1.0 if quick else 0.0
@@ -89,17 +90,34 @@ def give_label(spec, row, delta):
 
 
 @kernel
+def revise(row, delta):
+    """Count the alarm that was called false as true."""
+    row.label = QUIET
+    fall, rise = kind(row.test)
+    came_true(row.trust, delta.trust, row.signal, fall, rise)
+    return LEARNT | REVISED
+
+
+@kernel
+def conclude(spec, row, delta):
+    """Give or revise the verdict on the alarm if its test has proved an event: another test is about to take its place."""
+    if row.open == 0 or row.label == QUIET:
+        return 0
+    odds, _ = event_odds(row.test)
+    if odds < spec.true_from * (1.0 + odds):
+        return 0
+    return give_label(spec, row, delta, True) if row.label == WAITING else revise(row, delta)
+
+
+@kernel
 def follow_up(spec, row, delta):
     """Do what is due in an open test: give the verdict, revise it, or close the test."""
     if row.label == WAITING:
-        return give_label(spec, row, delta) if row.t - row.since >= spec.verdict_after else 0
+        return give_label(spec, row, delta, False) if row.t - row.since >= spec.verdict_after else 0
     if row.label == CALLED_FALSE and row.t & REVISE_MASK == 0:
         odds, _ = event_odds(row.test)
         if odds > spec.true_from * (1.0 + odds):
-            row.label = QUIET
-            fall, rise = kind(row.test)
-            came_true(row.trust, delta.trust, row.signal, fall, rise)
-            return LEARNT | REVISED
+            return revise(row, delta)
         if row.t - row.since >= spec.revise_until:
             row.label = QUIET
     if row.label == QUIET and row.t & CLOSE_MASK == 0:

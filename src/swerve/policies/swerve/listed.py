@@ -19,10 +19,11 @@ from swerve.core.contract import (
     restart,
     settle,
 )
-from swerve.core.examination import SLOTS
+from swerve.core.examination import NO_GRADE, SLOTS
 from swerve.core.pages import (
     PARTS,
     drop_held,
+    grade,
     hand,
     hold,
     hold_final,
@@ -61,9 +62,9 @@ from swerve.policies.swerve.examination import (
     MEASURED,
     clear_examination,
     examination_layout,
+    graded_mean,
     merge_examination,
     order_tells,
-    rank_mean,
     rank_of,
 )
 from swerve.policies.swerve.lifecycle import follow_up
@@ -87,8 +88,9 @@ class Listed(Spec):
     """`Swerve` for pages of results.
 
     The given order is the prior: each result starts with a record of up to `prior_plays` plays at the click rate of its position in
-    the given order. Both are learnt over all queries, from a first guess that weighs `order_results` results at each position: the
-    less the order tells, the fewer plays it weighs. The page is sorted by
+    the given order or, if the engine's scores are sent, of results with such a score at that position, where the position alone has
+    the weight of `score_results` results. All are learnt over all queries, from a first guess that weighs `order_results` results
+    at each position: the less the order tells, the fewer plays it weighs. The page is sorted by
     posterior means. One result a page is explored: the winner of a posterior sample goes on top; if it is there already, the
     result with the highest sample among those whose sample beats the result above moves to where its sample puts it. A click counts
     as a play and a click. A skipped slot counts as a play with the probability that it was seen
@@ -111,6 +113,7 @@ class Listed(Spec):
     examination_plays: Positive = 10.0
     known_plays: Natural = 30
     share_results: Positive = 2.0
+    score_results: Positive = 10.0
 
     def check(self) -> None:
         if not isinstance(self.bandit, Swerve):
@@ -131,6 +134,7 @@ def _(spec, arms, features):
         ("tells", "f8"),  # how much the given order tells, from 0 to 1
         ("page", "u1", SLOTS),
         ("rank", "u1", arms),  # each arm's position in the given order, at its last offer
+        ("grade", "u1", arms),  # and the grade of the engine's score
         ("spot", "u1", arms),  # scratch: each arm's position by posterior means
         ("spare", "f8", arms),  # scratch of `order`: posterior means; until the page is settled: Bayes factors before it was shown
         ("prior_plays", "u1", arms),  # the part of the arm's record that is its prior, 0 once that was dropped
@@ -185,6 +189,7 @@ def forget_pages(row):
     row.mixed = 0
     for arm in range(row.rank.shape[0]):
         row.rank[arm] = UNKNOWN
+        row.grade[arm] = NO_GRADE
         row.measured[arm] = MEASURED  # nothing is measured before the given order is known
         row.prior_plays[arm] = 0
         forget_below(row, arm)
@@ -200,6 +205,7 @@ def _(spec, row):
 def _(spec, row, arm):
     evict(spec.bandit, row.bandit, arm)
     row.rank[arm] = UNKNOWN
+    row.grade[arm] = NO_GRADE
     row.measured[arm] = MEASURED
     forget_below(row, arm)
     for slot in range(row.filled):
@@ -215,11 +221,19 @@ def _(spec, row, arm):
 # ---------------------------------------------------------------- ordering
 
 
+@grade.register(Listed)
+def _(spec, row, given, grades):
+    for position in range(len(grades)):
+        row.grade[given[position]] = grades[position]
+
+
 @kernel
 def set_prior(spec, row, pool, arm, rank, whole):
     """Replace the prior in the arm's record by `whole` plays at the click rate of its given position, as known today."""
     test = row.bandit.test
-    clicks = np.floor(whole * rank_mean(spec.order_results, pool.pages, rank) * QUANTUM) / QUANTUM
+    clicks = (
+        np.floor(whole * graded_mean(spec.order_results, spec.score_results, pool.pages, rank, row.grade[arm]) * QUANTUM) / QUANTUM
+    )
     test.old_plays[arm] += whole - np.int64(row.prior_plays[arm])
     test.old_total[arm] = min(max(test.old_total[arm] + clicks - row.prior_clicks[arm], 0.0), float(test.old_plays[arm]))
     row.prior_plays[arm] = whole

@@ -44,7 +44,7 @@ from swerve.core.tables import bit, has, nested
 from swerve.core.verbs import kernel
 from swerve.detectors.split import Split
 from swerve.policies.swerve.draws import begin_draws, draw_chance, draw_changed
-from swerve.policies.swerve.lifecycle import QUIET, WAITING, follow_up, give_label, lose, open_test
+from swerve.policies.swerve.lifecycle import QUIET, WAITING, conclude, follow_up, give_label, lose, open_test
 from swerve.policies.swerve.posterior import (
     ChangeTest,
     change_layout,
@@ -242,7 +242,8 @@ def settle_play(spec, row, pool, delta, arm, earned, follow, now):
     score, plays, total = evidence(spec.net, row.net, arm, row.bonus if row.t < row.alert else 0.0)
     # if an open test began near the change that the net suspects, the test covers that suspicion already
     if score > 0.0 and (row.open == 0 or row.test.given[arm] == 0.0 or 2 * plays < row.test.new_plays[arm]):
-        since, called = row.since, row.label != QUIET
+        since, called = row.since, row.label != QUIET  # the next alarm must not wait anew, even if the last is concluded now
+        report |= conclude(spec, row, delta)
         open_test(spec, row, pool, 0.5, 0.0, now, arm)
         split_off(spec.test, row.test, arm, plays, total, spec.suspicion_odds * math.exp(min(score, HIGHEST)))
         row.hasty = 1
@@ -271,8 +272,7 @@ def _(spec, row, pool, delta, x, told, now):
         # an alarm that is rarely true must not cut short the test of one that often is
         if row.open == 0 or row.t - row.since >= spec.min_test_rounds * (1.0 + spec.unlikely_alarm_delay / (falls + rises)):
             report |= ALARM
-            if row.label == WAITING:
-                report |= give_label(spec, row, delta)
+            report |= give_label(spec, row, delta, False) if row.label == WAITING else conclude(spec, row, delta)
             row.trust.plain_fall, row.trust.plain_rise = plain_rates(spec.trust, pool.trust, signal)
             open_test(spec, row, pool, falls, rises, now)
             later = (spec.trust.prior_delayed_changes + pool.trust.afters) / (1.0 + pool.trust.tests)

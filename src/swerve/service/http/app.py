@@ -1,4 +1,4 @@
-"""The routes: checks API keys and bodies, calls the service, and turns results and errors into HTTP answers."""
+"""The routes of the service: check API keys and bodies, call the service, and turn results and errors into HTTP answers."""
 
 from __future__ import annotations
 
@@ -62,9 +62,10 @@ def problem(status: int, code: str, message: str, field: str | None = None) -> t
 
 
 UNAVAILABLE = "unavailable", "the store cannot be written now; send it again"
+#: The answer to an entry of a batch that the store cannot take now.
 AWAY = Problem(Error(*UNAVAILABLE))
-#: Entries of a batch that are ranked without a pause: more would hold the event loop for milliseconds.
-AT_ONCE = 128
+#: Entries of a batch that the short way ranks without a pause: more would hold the event loop for milliseconds.
+MOST_ON_SHORT_WAY = 128
 
 
 class Endpoint:
@@ -251,7 +252,7 @@ register_url_convertor("text", TextConvertor())
 
 
 #: The routes that `App.at_once` may answer.
-BUSIEST = {b"/v1/rank": "rank", b"/v1/rank/batch": "rank_batch", b"/v1/feedback": "feedback"}
+SHORT_ROUTES = {b"/v1/rank": "rank", b"/v1/rank/batch": "rank_batch", b"/v1/feedback": "feedback"}
 #: A status, a body and the request's id.
 Reply = tuple[int, bytes, str]
 
@@ -260,7 +261,7 @@ class App(Starlette):
     """The ASGI application of a service.
 
     POST requests to fixed paths are dispatched here by their path, without the framework's routing and middleware. All other
-    requests go through Starlette. `extra_routes` are those of extensions.
+    requests go through Starlette. `extra_routes` are the routes of extensions.
     """
 
     #: Returns the connection of a request, for streamed bodies; set by the server that runs the application.
@@ -268,11 +269,11 @@ class App(Starlette):
 
     def __init__(self, service: Service, extra_routes: Sequence[Route] = (), **named: Any) -> None:
         self.service, self.keys = service, ApiKeys(service.config.security.api_keys)
-        self.at_most = min(AT_ONCE, service.config.limits.batch)
+        self.at_most = min(MOST_ON_SHORT_WAY, service.config.limits.batch)
         live = any(route.name == "live" for route in extra_routes)
         keys, handlers, metrics = self.keys, Handlers(service, live), service.metrics
         self.gate, self.porter = Gate(service.config), Porter(service.config.limits, metrics)
-        self.seconds = {route: spread for route in BUSIEST.values() if (spread := metrics.seconds(route)) is not None}
+        self.seconds = {route: spread for route in SHORT_ROUTES.values() if (spread := metrics.seconds(route)) is not None}
         routes = list(extra_routes)
         self.busy: dict[str, Endpoint] = {}
         for route in openapi.ROUTES:
@@ -293,8 +294,9 @@ class App(Starlette):
     ) -> Reply | tuple[()] | None:
         """Answer a request without a task: a `rank` or a batch whose rows are in memory, or feedback that needs no reading.
 
-        Returns the answer; for feedback `()`, and calls `later` with the answer once the feedback is durable. Returns None for
-        requests that must go through their route, refused ones included. `Door` calls this before it makes a task.
+        Returns the answer of a `rank` or a batch. Returns `()` for feedback, and calls `later` with the answer when the feedback is
+        durable. Returns None for requests that must go through their route, refused ones included. `Door` calls this before it
+        makes a task.
         """
         started = time.perf_counter()
         host = kind = presented = sent_id = None
@@ -313,7 +315,7 @@ class App(Starlette):
                 return None  # from a browser: the gate must check the page's origin
         if kind != JSON or host not in self.gate.good:
             return None
-        service, route = self.service, BUSIEST[path]
+        service, route = self.service, SHORT_ROUTES[path]
         seconds = self.seconds[route]
         answer: Any = None
         try:
@@ -377,7 +379,7 @@ class App(Starlette):
         self.porter.turned_away(refused.code, why=refused.message)
         status, content, media = problem(refused.status, refused.code, refused.message)
         headers = [(b"content-type", media), (b"x-request-id", identity.encode()), (b"content-length", b"%d" % len(content))]
-        if not self.gate.origins:  # with origins, the server adds it to every answer
+        if not self.gate.origins:  # with listed origins, the server adds `Vary` to every answer
             headers.append(VARY)
         if status == 400:
             headers.append((b"connection", b"close"))

@@ -1,4 +1,4 @@
-"""Bodies of batches, read and written in short turns; see `swerve.service.turns`."""
+"""Decodes and encodes the bodies of batches in short turns; see `swerve.service.turns`."""
 
 from __future__ import annotations
 
@@ -14,57 +14,60 @@ from swerve.service.turns import Turns
 from swerve.serving.checks import Limits
 from swerve.serving.messages import Asked, FeedbackRequest, Refused, encode
 
-#: Bytes that are decoded, or looked through, in one go.
-PIECE = 32_768
-#: Entries that are decoded one by one, or written, in one go.
-GROUP = 32
+#: Bytes decoded or searched between two looks at the clock.
+BYTES_PER_STEP = 32_768
+#: Answers encoded between two looks at the clock.
+ANSWERS_PER_STEP = 32
+#: Entries decoded between two looks at the clock, however short they are.
+ENTRIES_PER_STEP = 4 * ANSWERS_PER_STEP
 
 Shape = TypeVar("Shape")
-#: Byte → by how much it changes the depth of brackets.
+#: By byte: how much it changes the nesting depth.
 DEPTH = np.zeros(256, np.int32)
 DEPTH[[ord("["), ord("{")]], DEPTH[[ord("]"), ord("}")]] = 1, -1
 QUOTE, COMMA = ord('"'), ord(",")
-#: Brackets in each other; entries have five.
+#: Greatest nesting depth that is searched; valid entries have five levels.
 DEEPEST = 500
 WHITE = b" \t\r\n"
-PLACE = re.compile(r"\(byte (\d+)\)")
+#: An offset in an error message of the decoder.
+OFFSET = re.compile(r"\(byte (\d+)\)")
 
 
 async def ranks_in(body: bytes, limits: Limits, turns: Turns) -> list[Asked | Refused]:
-    """The requests in a body of `POST /v1/rank/batch`; in the place of one that has another shape, why it is refused."""
+    """Return the requests in a body of `POST /v1/rank/batch`, with a `Refused` for each entry of another shape."""
     return await _entries(body, MANY_RANKS, ONE_RANK, limits, turns)
 
 
 async def feedbacks_in(body: bytes, limits: Limits, turns: Turns) -> list[FeedbackRequest | Refused]:
-    """The requests in a body of `POST /v1/feedback/batch`; in the place of one that has another shape, why it is refused."""
+    """Return the requests in a body of `POST /v1/feedback/batch`, with a `Refused` for each entry of another shape."""
     return await _entries(body, MANY_FEEDBACKS, ONE_FEEDBACK, limits, turns)
 
 
 async def encode_list(answers: Sequence[Any], turns: Turns) -> bytes:
-    """Answers as a JSON list."""
+    """Return the answers as a JSON list."""
     parts = []
-    for start in range(0, len(answers), GROUP):
+    for start in range(0, len(answers), ANSWERS_PER_STEP):
         await turns()
-        parts.append(encode(answers[start : start + GROUP])[1:-1])
+        parts.append(encode(answers[start : start + ANSWERS_PER_STEP])[1:-1])
     return b"[" + b",".join(parts) + b"]"
 
 
 async def _entries(
     body: bytes, many: msgspec.json.Decoder[list[Shape]], one: msgspec.json.Decoder[Shape], limits: Limits, turns: Turns
 ) -> list[Shape | Refused]:
-    if len(body) <= PIECE:
+    if len(body) <= BYTES_PER_STEP:
         return await _decoded(body, 0, many, one, limits, turns)
     ends = await find_ends(body, limits.batch, turns)
     longest, out = one_limit(limits), list[Shape | Refused]()
-    start = first = 0  # of the group: where it starts, and which entry is its first
+    start = first = 0  # of the entries that are decoded together: their offset, and the index of the first
     while first < len(ends) - 1:
-        last = first + 1  # the group ends before this one
-        while last < len(ends) - 1 and last - first < GROUP * 4 and ends[last + 1] - ends[first] <= PIECE:
+        last = first + 1  # the index behind the last
+        while last < len(ends) - 1 and last - first < ENTRIES_PER_STEP and ends[last + 1] - ends[first] <= BYTES_PER_STEP:
             last += 1
         await turns()
         start, end = ends[first] + 1, ends[last]
-        if end - start > longest:  # it is alone
-            out.append(Refused(413, "too_large", f"the entry is larger than {longest} bytes, which [limits] allows for it"))
+        if end - start > longest:  # a single entry: several together have at most `BYTES_PER_STEP`
+            out.append(Refused(413, "too_large", f"the entry is larger than the {longest} bytes that [limits] allows"))
         else:
             some = await _decoded(b"[" + body[start:end] + b"]", start - 1, many, one, limits, turns)
             if len(some) != last - first:
@@ -82,7 +85,10 @@ async def _decoded(
     limits: Limits,
     turns: Turns,
 ) -> list[Shape | Refused]:
-    """A list decoded at once; entry by entry only when one of them has another shape, so that the rest is served."""
+    """Decode a list at once. If an entry has another shape, decode entry by entry, so that the others are served.
+
+    `skipped` is the offset of the list in the request's body, for error messages.
+    """
     try:
         entries: list[Shape | Refused] = [*decode(many, body)]
     except Refused as refused:
@@ -102,21 +108,21 @@ async def _decoded(
 
 
 def few(count: int, most: int, said: str = "") -> None:
-    """Refuse a batch of more entries than may be."""
+    """Refuse a batch of more than `most` entries; `said` is its count in words, if it was not counted to the end."""
     if count > most:
         raise Refused(422, "too_many", f"the batch has {said or count} entries; at most {most} are allowed")
 
 
 def moved(refused: Refused, by: int) -> Refused:
-    """A refusal whose place counts from the beginning of the body."""
-    message = PLACE.sub(lambda found: f"(byte {int(found[1]) + by})", refused.message)
+    """Return a refusal with the offset in its message raised by `by`, so that it counts from the beginning of the body."""
+    message = OFFSET.sub(lambda found: f"(byte {int(found[1]) + by})", refused.message)
     return Refused(refused.status, refused.code, message, refused.field)
 
 
 async def first_of(body: bytes, at: int, turns: Turns) -> int:
-    """Return where the first byte from `at` on stands that is not white space; the body's length when there is none."""
+    """Return the offset of the first byte, from `at` on, that is not white space; the body's length if there is none."""
     while at < len(body):
-        piece = body[at : at + PIECE]
+        piece = body[at : at + BYTES_PER_STEP]
         rest = len(piece.lstrip(WHITE))
         if rest:
             return at + len(piece) - rest
@@ -126,21 +132,21 @@ async def first_of(body: bytes, at: int, turns: Turns) -> int:
 
 
 async def find_ends(body: bytes, most: int, turns: Turns) -> list[int]:
-    """Where the entries of a list end: its opening bracket, the commas between them, its closing bracket; both brackets alone
-    when it is empty.
+    """Return the offsets around the entries of a list: its opening bracket, the commas between entries, its closing bracket.
 
-    Nothing is decoded, and no more is looked at than it takes to find too many. Inside of an entry, what is no JSON goes unnoticed.
+    An empty list gives its opening bracket alone. The search decodes nothing, and stops at the first entry beyond `most`. It does
+    not notice malformed JSON inside an entry.
     """
     at = await first_of(body, 0, turns)
     if body[at : at + 1] != b"[":
-        decode(RAWS, body[: at + PIECE])  # says what it is
+        decode(RAWS, body[: at + BYTES_PER_STEP])  # raises with the reason
         raise Refused(422, "invalid", "Expected `array`")
     ends, quoted, depth = [at], 0, 0
     while at < len(body):
         await turns()
-        piece = body[at : at + PIECE]
-        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # what is escaped is looked at together with its backslash
-            piece = body[at : at + PIECE + 1]
+        piece = body[at : at + BYTES_PER_STEP]
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # a backslash and the byte that it escapes belong together
+            piece = body[at : at + BYTES_PER_STEP + 1]
         plain = piece.replace(b"\\\\", b"__").replace(b'\\"', b"__") if b"\\" in piece else piece
         text = np.frombuffer(plain, np.uint8)
         inside = (np.cumsum(text == QUOTE, dtype=np.int32) + quoted) & 1
@@ -150,7 +156,7 @@ async def find_ends(body: bytes, most: int, turns: Turns) -> list[int]:
         between = np.flatnonzero((text == COMMA) & (depths == 1) & (inside == 0))
         over = np.flatnonzero(depths == 0)
         closing = int(over[0]) if len(over) else len(piece)
-        ends += [at + int(place) for place in between[: most + 1] if place < closing]
+        ends += [at + int(comma) for comma in between[: most + 1] if comma < closing]
         few(len(ends), most, f"more than {most}")
         if len(over):
             end = at + closing

@@ -1,4 +1,4 @@
-"""The HTTP protocol of the server: uvicorn's, with limits at the door, answers in one piece, a short way for the busy routes."""
+"""The server's HTTP protocol: uvicorn's, with limits on size and time, answers in one write, a short way for the busy routes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from swerve.serving.messages import Error, Problem, encode
 if TYPE_CHECKING:
     from swerve.service.http.porter import Porter
 
-#: Bytes of a request's line and headers, and of chunk sizes and trailers; a little more may have arrived when it is noticed.
+#: Bytes of a request's line and headers, or of its chunk sizes and trailers. A little more may have arrived when the limit applies.
 MOST_HEAD = 65_536
-#: Bytes that are parsed before the protocol looks at the clock: so few that the small requests in them take about a millisecond.
-PIECE = 2048
-LINES = {
+#: Bytes of a body that is worth a copy: an answer's, joined with its head, or a request's, kept for the short way.
+MOST_COPIED = 65_536
+#: Bytes parsed between two looks at the clock: so few that answering the small requests in them takes about a millisecond.
+PARSED_AT_ONCE = 2048
+#: Status lines of the answers that this module writes.
+STATUS_LINES = {
     200: b"200 OK",
     400: b"400 Bad Request",
     408: b"408 Request Timeout",
@@ -28,32 +31,33 @@ LINES = {
 }
 #: A status, a body and the request's id.
 Answer = tuple[int, bytes, str]
-SHORT = (b"/v1/rank", b"/v1/feedback", b"/v1/rank/batch")
-#: Where a connection is: between requests, in the head of one, in its body.
+#: The routes that can take the short way.
+SHORT_PATHS = (b"/v1/rank", b"/v1/feedback", b"/v1/rank/batch")
+#: Stages of a connection: between requests, in the head of a request, in its body.
 IDLE, HEAD, BODY = 0, 1, 2
 
 
 def refusal(status: int, code: str, message: str) -> bytes:
-    """A refusal as it goes over the wire; the connection ends with it."""
+    """Return the bytes of a refusal; the connection closes after it."""
     said = encode(Problem(Error(code, message)))
     retry = b"retry-after: 1\r\n" if status == 503 else b""
     head = b"HTTP/1.1 %b\r\ncontent-type: application/json\r\n%bconnection: close\r\ncontent-length: %d\r\n\r\n"
-    return head % (LINES[status], retry, len(said)) + said
+    return head % (STATUS_LINES[status], retry, len(said)) + said
 
 
 class Joined:
-    """A transport that sends the head of an answer together with its body: a system call, and the waking of a caller, less."""
+    """A transport that sends the head of an answer together with its body, which saves a system call and wakes the caller once."""
 
     __slots__ = ("door", "get_extra_info", "held", "is_closing", "paused", "send", "transport")
 
     def __init__(self, transport: asyncio.Transport, door: Door) -> None:
         self.transport, self.door, self.held, self.paused = transport, door, b"", False
-        # those that every request asks for, without a detour
+        # every request uses these: bound here, they cost no extra call
         self.send, self.is_closing, self.get_extra_info = transport.write, transport.is_closing, transport.get_extra_info
 
     def write(self, data: bytes) -> None:
         if self.held:
-            if len(data) > MOST_HEAD:  # a large one is not copied for each who asks for it
+            if len(data) > MOST_COPIED:
                 self.flush()
             else:
                 data, self.held = self.held + data, b""
@@ -63,7 +67,7 @@ class Joined:
         self.send(data)
 
     def flush(self) -> None:
-        """Send a head that has no body."""
+        """Send a pending head whose answer has no body."""
         if self.held:
             self.send(self.held)
             self.held = b""
@@ -77,7 +81,7 @@ class Joined:
         self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read on; what was read and not parsed comes first."""
+        """Continue reading. Bytes that were read and not parsed yet are parsed first."""
         self.paused = False
         if self.door.rest:
             self.door.loop.call_soon(self.door.go_on_reading)
@@ -89,7 +93,7 @@ class Joined:
 
 
 class Pending:
-    """What the protocol sees in place of a request's cycle while its answer waits for the store: those behind it must wait too."""
+    """Stands for a request's cycle while its answer waits for the store, so that the protocol holds back the requests behind it."""
 
     __slots__ = ("disconnected", "keep_alive", "message_event", "response_complete", "response_started")
 
@@ -99,34 +103,34 @@ class Pending:
 
 
 class Nobody:
-    """An event that nobody waits for."""
+    """Stands for an `asyncio.Event` that nothing waits for."""
 
     def set(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 NOBODY = Nobody()
 
 
 class Door(HttpToolsProtocol):
-    """What arrives is limited in size and time, and what needs no waiting, or only for the store, takes a short way.
+    """Limits requests in size and time, and answers plain requests for rows in memory, and feedback, on a short way.
 
-    Without the limits, a head without an end is collected for ever, in quadratic time, before any key is asked for. And a request
-    whose row is in memory waits for nothing: it needs no task, no queue of messages, no framework. It is held back until its body
-    is there, and answered on the spot; whatever is unusual about it goes the usual way, from its beginning.
+    Without the limits, uvicorn collects a head without an end for ever, in quadratic time, before any API key is checked. A request
+    for a row in memory waits for nothing and needs no task, no message queue and no framework: the protocol keeps its body until
+    it is complete, and answers at once. Unusual requests take the long way, through the framework, from their beginning.
     """
 
-    rest: bytes = b""  # what was read and not parsed yet
+    rest: bytes = b""  # bytes that were read and not parsed yet
     _stage = IDLE
-    _got = 0  # bytes of an unfinished request in earlier pieces
-    _since: float | None = None  # when what is unfinished was begun
-    _unread, _unread_since = -1, 0.0  # bytes that wait for the caller to read them, and since when there are so many
-    _asked = False  # whether there was a request on this connection
-    _upgrade = False  # whether the caller asks for another protocol, which it does not get
-    _body: list[bytes] | None = None  # of a request that is held back
-    _size = 0
+    _got = 0  # bytes of the unfinished request that were parsed
+    _since: float | None = None  # when the unfinished head or body began
+    _unread, _unread_since = -1, 0.0  # answer bytes that the caller has not read, and since when their number is the same
+    _asked = False  # whether this connection had a request
+    _upgrade = False  # whether the caller asks for another protocol, which the service never grants
+    _body: list[bytes] | None = None  # of a request on the short way
+    _size = 0  # bytes in `_body`
     _porter: Porter | None = None
-    _most = 2 * MOST_HEAD  # bytes of a request in all
+    _most = 2 * MOST_HEAD  # bytes of a whole request: head, chunk sizes and trailers; twice the body's limit is added
 
     def connection_made(self, transport: Any) -> None:
         self._joined = Joined(transport, self)
@@ -139,7 +143,7 @@ class Door(HttpToolsProtocol):
             why = self._porter.enter(self, self.client[0] if self.client else "")
             if why is not None:
                 setting = "limits.connections" if why == "connections" else "limits.connections_per_address"
-                self._turn_away(503, why, f"there are too many connections ({setting})")
+                self._turn_away(503, why, f"there are too many connections; {setting} limits them")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.rest = b""
@@ -147,19 +151,19 @@ class Door(HttpToolsProtocol):
             self._porter.leave(self)
         super().connection_lost(exc)
 
-    # ------------------------------------------------------------------ what arrives
+    # ------------------------------------------------------------------ reading
     def data_received(self, data: bytes) -> None:
-        if self.rest:  # it was told to wait, and this was on its way
+        if self.rest:  # reading is paused, and these bytes were already under way
             self.rest += data
             self.transport.pause_reading()
-        elif len(data) <= PIECE:
+        elif len(data) <= PARSED_AT_ONCE:
             self._take(data)
         else:
             self.rest = data
             self.go_on_reading()
 
     def go_on_reading(self) -> None:
-        """Parse what was read, piece by piece, as long as nobody else has to wait for that."""
+        """Parse the bytes that were read, piece by piece; yield to other connections when the turn is over."""
         transport = self._joined.transport
         turns = Turns()
         while self.rest and not transport.is_closing():
@@ -169,7 +173,7 @@ class Door(HttpToolsProtocol):
                 transport.pause_reading()
                 self.loop.call_soon(self.go_on_reading)
                 return
-            piece, self.rest = self.rest[:PIECE], self.rest[PIECE:]
+            piece, self.rest = self.rest[:PARSED_AT_ONCE], self.rest[PARSED_AT_ONCE:]
             self._take(piece)
         self.rest = b""
         if not self._joined.paused and not transport.is_closing():
@@ -193,7 +197,7 @@ class Door(HttpToolsProtocol):
             self._stay(data[end.args[0] :])
         except httptools.HttpParserError:
             if not self.transport.is_closing():
-                self._turn_away(400, "malformed", "this is no HTTP that the service understands")
+                self._turn_away(400, "malformed", "the request is not valid HTTP/1.1")
         if self._stage and self._since is None:
             self._since = self.loop.time()
 
@@ -203,7 +207,7 @@ class Door(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._stage != HEAD:
-            return  # behind a body in chunks: a key, a length or a name of ours has no place there
+            return  # a trailer behind a chunked body must not set the API key, the length or `Host`
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
@@ -213,7 +217,7 @@ class Door(HttpToolsProtocol):
         if self.parser.should_upgrade():
             self._upgrade = True
             return
-        if self.url in SHORT and self._plain():
+        if self.url in SHORT_PATHS and self._plain():
             self._body, self._size = [], 0
         else:
             if not self.url.startswith(b"/"):
@@ -222,18 +226,18 @@ class Door(HttpToolsProtocol):
         self._stage, self._since, self._asked = BODY, None, True
 
     def _take_host(self, target: Any) -> None:
-        """The name in a whole address takes the place of that in `Host`."""
-        places = [place for place, (name, _) in enumerate(self.headers) if name == b"host"]
-        if target.host is not None and len(places) == 1:
+        """Replace the value of `Host` by the host of an absolute request target."""
+        found = [index for index, (name, _) in enumerate(self.headers) if name == b"host"]
+        if target.host is not None and len(found) == 1:
             name = b"[%b]" % target.host if b":" in target.host else target.host
-            self.headers[places[0]] = b"host", name if target.port is None else b"%b:%d" % (name, target.port)
+            self.headers[found[0]] = b"host", name if target.port is None else b"%b:%d" % (name, target.port)
 
     def _stay(self, behind: bytes) -> None:
-        """The caller would go on in another protocol (HTTP/2, web sockets). It may ask, and is answered in HTTP/1.1."""
+        """Parse a request again without its upgrade to another protocol (HTTP/2, web sockets); it is answered in HTTP/1.1."""
         self._upgrade = False
         method = self.parser.get_method()
         if method == b"CONNECT":
-            return self._turn_away(400, "malformed", "this service is no proxy")
+            return self._turn_away(400, "malformed", "the service is not a proxy: it does not take CONNECT")
         lines = [b"%b %b HTTP/%b\r\n" % (method, self.url, self.parser.get_http_version().encode())]
         for name, value in self.headers:
             if name == b"connection":
@@ -248,7 +252,7 @@ class Door(HttpToolsProtocol):
         self.loop.call_soon(self.go_on_reading)
 
     def _plain(self) -> bool:
-        """Whether nothing about the request is unusual, and nothing before it is still to be answered."""
+        """Return whether the request is an ordinary one, and all requests before it are answered."""
         parser, cycle = self.parser, self.cycle
         return (
             self._at_once is not None
@@ -265,7 +269,7 @@ class Door(HttpToolsProtocol):
             return super().on_body(body)
         self._body.append(body)
         self._size += len(body)
-        if self._size > MOST_HEAD:
+        if self._size > MOST_COPIED:
             self._go_on()
 
     def on_message_complete(self) -> None:
@@ -286,7 +290,7 @@ class Door(HttpToolsProtocol):
         super().on_message_complete()
 
     def _go_on(self) -> None:
-        """The usual way, from the beginning."""
+        """Pass the request on to the long way, from its beginning."""
         body, self._body = self._body or [], None
         super().on_headers_complete()
         for piece in body:
@@ -294,7 +298,10 @@ class Door(HttpToolsProtocol):
 
     # ------------------------------------------------------------------ the end of a connection
     def overdue(self, now: float) -> None:
-        """End the connection if what it has begun to say takes too long. Idle ones, and answers under way, have other limits."""
+        """End the connection if its request takes too long to arrive, or if the caller does not read its answer.
+
+        Connections that are idle between requests fall under uvicorn's own timeout.
+        """
         assert self._porter is not None
         if self.flow.write_paused:
             size = self._joined.transport.get_write_buffer_size()
@@ -312,18 +319,18 @@ class Door(HttpToolsProtocol):
         cycle, limits = self.cycle, self._porter.limits
         waiting = cycle is not None and not cycle.response_complete
         if self._joined.paused or self.rest or self.pipeline or (waiting and self._stage == HEAD):
-            self._since = now  # it waits for us, not we for it
+            self._since = now  # the caller waits for the service: its time does not run
         elif self._stage == HEAD and now - self._since > limits.head_seconds:
             self._turn_away(408, "head_seconds", f"the headers took longer than {limits.head_seconds:g} s (limits.head_seconds)")
         elif self._stage == BODY and now - self._since > limits.body_seconds:
             self._turn_away(408, "body_seconds", f"the body took longer than {limits.body_seconds:g} s (limits.body_seconds)")
 
     def _turn_away(self, status: int, reason: str, message: str) -> None:
-        """Answer, if nothing else is being answered, and end the connection."""
+        """Refuse and end the connection. The refusal is not sent while another answer is being sent."""
         if self._porter is not None:
             self._porter.turned_away(reason, address=self.client[0] if self.client else "")
         cycle = self.cycle
-        if self._stage == BODY and self._body is None:  # the last cycle is that of this request
+        if self._stage == BODY and self._body is None:  # the last cycle belongs to this request
             answering = bool(self.pipeline) or cycle.response_started
         else:
             answering = cycle is not None and not cycle.response_complete
@@ -336,14 +343,14 @@ class Door(HttpToolsProtocol):
         self.transport.close()
 
     def shutdown(self) -> None:
-        if self._body is not None:  # a request under way is answered
+        if self._body is not None:  # a request that is still arriving will be answered
             self._go_on()
         super().shutdown()
 
     # ------------------------------------------------------------------ answers of the short way
     def _later(self, answer: Answer) -> None:
-        """The answer to a request that had to wait for the store."""
-        pending = self._pending  # the protocol's own cycle may be that of a request behind it by now
+        """Send the answer to a request that has waited for the store."""
+        pending = self._pending  # not `self.cycle`, which may belong to a later request by now
         pending.response_complete = True
         if self.transport.is_closing() or pending.disconnected:
             return
@@ -354,12 +361,12 @@ class Door(HttpToolsProtocol):
             self.transport.close()
 
     def _written(self, answer: Answer) -> bytes:
-        """An answer as it goes over the wire."""
+        """Return the bytes of an answer."""
         status, content, identity = answer
         lines = [b"%b: %b\r\n" % header for header in self.server_state.default_headers]
         if status == 503:
             lines.append(b"retry-after: 1\r\n")
-        head = LINES[status], b"".join(lines), len(content), identity.encode()
+        head = STATUS_LINES[status], b"".join(lines), len(content), identity.encode()
         return b"HTTP/1.1 %b\r\n%bcontent-type: application/json\r\ncontent-length: %d\r\nx-request-id: %b\r\n\r\n" % head + content
 
     def on_response_complete(self) -> None:

@@ -17,15 +17,16 @@ from swerve.service.http import openapi
 from swerve.serving.messages import Refused
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-#: A name or an address in `Host`, and its port.
-WRITTEN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::([0-9]{0,5}))?")
+#: The syntax of `Host`: a name or an address, and perhaps a port.
+HOST_SYNTAX = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::([0-9]{0,5}))?")
 #: Accepted values of `Host` that are remembered at most.
 MOST_GOOD = 256
 #: Characters of a header value that an error message repeats.
 MOST_SHOWN = 60
 DEFAULT_PORTS = {"http": "80", "https": "443"}
+#: Paths that are answered under any name, and paths that a link on another site may lead to.
 UNGUARDED = frozenset(route.path for route in openapi.ROUTES if not route.guarded)
-PAGES = frozenset(route.path for route in openapi.ROUTES if route.page)
+LINKABLE = frozenset(route.path for route in openapi.ROUTES if route.page)
 
 Headers = Iterable[tuple[bytes, bytes]]
 #: Headers of a preflight's answer, and the answer headers that a page of a listed origin may read.
@@ -82,7 +83,7 @@ def name_of(text: str) -> str:
 
 
 def authority(scheme: str, host: str) -> str:
-    """Return `Host` as in an origin: lower case, without the default port of the scheme."""
+    """Return the value of `Host` in the form of an origin: lower case, without the default port of the scheme."""
     host = host.lower()
     return host.removesuffix(f":{DEFAULT_PORTS[scheme]}")
 
@@ -107,10 +108,10 @@ class Gate:
         self.names.add(name_of(address))
 
     def knows(self, host: bytes) -> bool:
-        """Return whether a `Host` value has a name of the service. Any port is accepted: forwarders have ports of their own."""
+        """Return whether a `Host` value has a name of the service. Any port is accepted, because port forwarders use their own."""
         if host in self.good:
             return True
-        written = WRITTEN.fullmatch(host.decode("latin-1"))
+        written = HOST_SYNTAX.fullmatch(host.decode("latin-1"))
         if written is None or not (self.any or name_of(written[1]) in self.names):
             return False
         if len(self.good) >= MOST_GOOD:
@@ -141,7 +142,7 @@ class Gate:
             sent = shortened(origin)
         elif said.site not in (b"cross-site", b"same-site"):
             return []
-        elif scope["path"] in PAGES and said.mode == b"navigate" and scope["method"] in ("GET", "HEAD"):
+        elif scope["path"] in LINKABLE and said.mode == b"navigate" and scope["method"] in ("GET", "HEAD"):
             return []  # a link on another site leads here
         else:
             sent = f"Sec-Fetch-Site: {said.site.decode()}"

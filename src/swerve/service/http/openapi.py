@@ -110,7 +110,8 @@ ROUTES = (
 LISTED = tuple(route for route in ROUTES if route.listed)
 
 _DECISION = (
-    "AgEAAQIDBAUGBwgJCgsMDQ4PAYAAAAAAAAAAAABA_FTZQQEARVZSRVdT8N68mnhWNBIHAAAAAAAAAGdFIwHvvu3-AAAAAAAAAABJ4O4RQkers1VOGG7LASjm"
+    "AwECAQAAAQIDBAUGBwgJCgsMDQ4PAQAABAAAAAAAAABA_FTZQQEBRVZSRVdT8N68mnhWNB"
+    "IHAAAAAAAAAGdFIwHvvu3-AwAAAAAAAAABAPHevJoAAHhWNBIKQly7GJttJbQR4r1o3e1K"
 )
 _RANK = {
     "query": "hurricane",
@@ -195,7 +196,10 @@ def _narrow(components: Json, config: Config) -> None:
     components["Candidate"]["properties"]["id"] |= name
     for field in ("result", "id"):
         event[field]["anyOf"][0] |= name
-    components["Event"]["oneOf"] = [{"required": ["result"]}, {"required": ["position"]}]
+    components["Event"]["oneOf"] = [
+        {"required": [field], "properties": {field: {"type": kind}}}
+        for field, kind in (("result", "string"), ("position", "integer"))
+    ]
     feedback["decision"] |= {"minLength": LENGTHS[0], "maxLength": LENGTHS[-1], "pattern": "^[A-Za-z0-9_-]*$"}
     feedback["shown"]["anyOf"][0] |= {**listed, "items": {"type": "string", **name}}
 

@@ -14,12 +14,16 @@ from swerve.service.metrics import Metrics
 
 log = logging.getLogger("swerve.service")
 
-#: Open files that are reserved for the store, the logs and the rest.
-FILES = 128
+#: Open files that connections leave free for the store, the logs and everything else.
+RESERVED_FILES = 128
 #: Seconds between two log lines about the same reason.
-QUIET = 10.0
-#: Seconds between two looks at all connections, and looks within the shortest time limit.
+LOG_EVERY = 10.0
+#: Seconds between two looks at all connections, or less, so that the shortest time limit contains this many looks.
 LOOK_EVERY, LOOKS_PER_LIMIT = 1.0, 4
+#: Share of all connections that one address may hold, so that some are left for the others.
+MOST_OF_ONE = 0.75
+#: Bits of an IPv6 address that name a network, which belongs to one caller.
+NETWORK_BITS = 64
 
 
 class Guest(Protocol):
@@ -52,17 +56,16 @@ class Porter:
         Otherwise the system would refuse connections of all callers, without an answer that says why.
         """
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = self.most + FILES
+        wanted = self.most + RESERVED_FILES
         if soft != resource.RLIM_INFINITY and soft < wanted:
             soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             if soft < wanted:
-                self.most = max(1, soft - FILES)
+                self.most = max(1, soft - RESERVED_FILES)
                 log.warning(
                     "fewer connections than configured: the system allows too few open files", extra={"connections": self.most}
                 )
-        # One address must leave connections for the others: it gets three quarters at most.
-        self.most_each = min(self.most_each, max(1, self.most * 3 // 4))
+        self.most_each = min(self.most_each, max(1, int(self.most * MOST_OF_ONE)))
 
     def enter(self, guest: Guest, address: str) -> str | None:
         """Admit a connection and return None, or return the reason why not."""
@@ -91,8 +94,8 @@ class Porter:
         """Count a refused request or connection, and log it at most every ten seconds per reason."""
         self.metrics.turned_away(reason).value += 1
         now = time.monotonic()
-        last, since = self._said.get(reason, (-QUIET, 0))
-        if now - last < QUIET:
+        last, since = self._said.get(reason, (-LOG_EVERY, 0))
+        if now - last < LOG_EVERY:
             self._said[reason] = last, since + 1
             return
         self._said[reason] = now, 0
@@ -107,7 +110,7 @@ class Porter:
 
 
 def grouped(address: str) -> str:
-    """Return the group of an address: an IPv4 address itself, of IPv6 the /64, which one caller owns whole.
+    """Return the unit in which connections are counted: an IPv4 address, or the /64 network of an IPv6 address.
 
     >>> grouped("10.0.0.1"), grouped("::ffff:10.0.0.1"), grouped("2001:db8:1:2:3:4:5:6"), grouped("::1")
     ('10.0.0.1', '10.0.0.1', '2001:db8:1:2::/64', '::/64')
@@ -120,4 +123,4 @@ def grouped(address: str) -> str:
         return address
     if whole.ipv4_mapped is not None:
         return str(whole.ipv4_mapped)
-    return str(ipaddress.IPv6Network((whole, 64), strict=False))
+    return str(ipaddress.IPv6Network((whole, NETWORK_BITS), strict=False))

@@ -1,0 +1,462 @@
+"""Whole pages over HTTP: clicks on any position, what was shown, observed rankings, steady orders, parts of a key, propensities."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from service.running import Answer, Http, Running, running, said_of
+from service.test_ranking import service_at
+
+from swerve.service.http.schemas import read_rank
+from swerve.serving.messages import Event, FeedbackRequest, ObserveRequest
+from swerve.serving.tokens import LENGTHS
+from swerve.store.protocol import Life
+
+WINDOW = 600.0
+CONFIG: dict[str, dict[str, Any]] = {
+    "feedback": {"window_seconds": WINDOW, "steady_seconds": 300.0},
+    "limits": {"new_queries_per_minute": 100_000},
+}
+PAGE = ["a", "b", "c", "d", "e"]
+
+
+def click(result: str | None = None, **more: Any) -> dict[str, Any]:
+    """An event."""
+    return {"kind": "click", **({} if result is None else {"result": result}), **more}
+
+
+def observe(client: Http, query: str, shown: list[Any], *events: dict[str, Any], **more: Any) -> Answer:
+    return client.call("POST", "/v1/observe", {"query": query, "shown": shown, "events": list(events), **more})
+
+
+def counts(client: Http, query: str) -> dict[str, tuple[int, ...]]:
+    """What the record holds of each candidate."""
+    names = ("plays", "clicks", "phase_plays", "phase_clicks")
+    return {arm["id"]: tuple(arm[name] for name in names) for arm in client.query(query).json["arms"]}
+
+
+def metric(client: Http, name: str) -> float:
+    text = client.call("GET", "/metrics").body.decode()
+    return float(next(line.split()[-1] for line in text.splitlines() if line.startswith(f"{name} ")))
+
+
+def refused(answer: Answer) -> tuple[int, str, str | None]:
+    return answer.status, answer.json["error"]["code"], answer.json["error"].get("field")
+
+
+# ---------------------------------------------------------------------- slots
+@pytest.mark.parametrize("slots", [1, 3, 10, None])
+def test_slots_are_filled_and_the_rest_is_as_given(client, slots):
+    more = {} if slots is None else {"slots": slots}
+    for given in (PAGE, ["only"]):
+        filled = min(slots or 10, len(given))
+        for number in range(5):
+            answer = client.rank(f"slots {slots}", given, session=f"{number}", **more).json
+            assert sorted(answer["ranking"]) == sorted(given)
+            assert len(answer["propensities"]) == filled
+            assert all(0.0 < chance <= 1.0 for chance in answer["propensities"])
+            assert len(answer["decision"]) == LENGTHS[filled]
+            page, rest = answer["ranking"][:filled], answer["ranking"][filled:]
+            assert rest == [name for name in given if name not in page]
+            assert answer["explored"] is None or 1 <= answer["explored"] <= filled
+    assert refused(client.rank("slots", PAGE, slots=11)) == (422, "invalid", "slots")
+
+
+def test_with_fewer_slots_a_click_below_them_is_counted_and_not_learned(client):
+    answer = client.rank("below", PAGE, slots=2).json
+    below = answer["ranking"][3]
+    assert client.feedback(answer["decision"], below).json == {"status": "ignored"}
+    assert client.events(answer["decision"], click(position=4)).json == {"status": "ignored"}
+    assert {name for name, (plays, *_) in counts(client, "below").items() if plays} == set(answer["ranking"][:2])
+
+
+# ---------------------------------------------------------------------- events
+def test_events_in_any_order_one_by_one_or_together_give_equal_records(client):
+    """Also with repeats, by result or by position, as an observed ranking and as a decision."""
+    clicks = ["a", "c", "e"]
+    ways: list[list[list[str]]] = [[list(order)] for order in permutations(clicks)]
+    ways += [[[name] for name in order] for order in permutations(clicks)]
+    ways += [[["c"], [], ["a", "e"]], [["c", "c"], ["c"], ["a"], ["a", "e", "c"]]]
+    expected = {name: (1, int(name in clicks), 1, int(name in clicks)) for name in PAGE}
+    for number, way in enumerate(ways):
+        query = f"ways {number}"
+        token = observe(client, query, PAGE).json["decision"]
+        for names in way:
+            events = [click(name) if number % 2 else click(position=PAGE.index(name) + 1) for name in names]
+            assert client.events(token, *events).json == {"status": "learned"}
+        assert counts(client, query) == expected, way
+    whole = observe(client, "whole", PAGE, *(click(name) for name in clicks))
+    assert whole.json["status"] == "learned"
+    assert counts(client, "whole") == expected
+
+
+def test_that_nobody_clicked_and_then_a_click(client):
+    answer = client.rank("nobody", PAGE).json
+    for _ in range(2):
+        assert client.events(answer["decision"]).json == {"status": "learned"}
+    assert client.clicks("nobody") == {}
+    third = answer["ranking"][2]
+    before = metric(client, 'swerve_clicks_total{position="3"}')
+    assert client.events(answer["decision"], click(third)).json == {"status": "learned"}
+    assert client.events(answer["decision"]).json == {"status": "learned"}
+    assert client.clicks("nobody") == {third: 1}
+    assert metric(client, 'swerve_clicks_total{position="3"}') == before + 1
+
+
+def test_position_and_result_are_two_names_for_one_click(client):
+    answer = client.rank("names", PAGE).json
+    for event in (click(position=2), click(answer["ranking"][1]), click(answer["ranking"][1], id="e1"), click(position=2, id="e2")):
+        assert client.events(answer["decision"], event, event).json == {"status": "learned"}
+    assert client.clicks("names") == {answer["ranking"][1]: 1}
+    assert client.events(answer["decision"], click(position=6)).json == {"status": "ignored"}  # the page has five
+    assert client.clicks("names") == {answer["ranking"][1]: 1}
+
+
+@pytest.mark.parametrize("event", [click("a", position=1), click(), click(None, id="e")])
+def test_an_event_has_a_result_or_a_position_and_not_both(client, event):
+    token = client.rank("both", PAGE).json["decision"]
+    assert refused(client.events(token, click("a"), event)) == (422, "invalid", "events[1]")
+    assert refused(observe(client, "both", PAGE, event)) == (422, "invalid", "events[0]")
+    batch = client.call("POST", "/v1/feedback/batch", [{"decision": token, "events": [event]}, said_of(token, None)]).json
+    assert batch[0]["error"]["field"] == "events[0]" and batch[1] == {"status": "learned"}
+    assert client.clicks("both") == {}  # of a request that is refused nothing counts
+
+
+def test_a_click_on_a_result_of_another_request_is_refused(client):
+    client.rank("others", ["x", "y"])
+    token = client.rank("others", PAGE).json["decision"]
+    assert refused(client.events(token, click("a"), click("x"))) == (422, "not_offered", "events[1].result")
+    assert client.clicks("others") == {}
+
+
+# ---------------------------------------------------------------------- what was shown
+def test_what_was_really_shown_overrides_the_ranking(client):
+    answer = client.rank("shown", PAGE).json
+    shown = [*reversed(answer["ranking"][:4])]  # another order, and without the last
+    assert client.events(answer["decision"], click(position=1), shown=shown).json == {"status": "learned"}
+    assert client.clicks("shown") == {shown[0]: 1}
+    assert client.events(answer["decision"], click(position=2)).json == {"status": "learned"}  # of what was shown
+    assert client.clicks("shown") == {shown[0]: 1, shown[1]: 1}
+    assert client.events(answer["decision"], click(answer["ranking"][4])).json["status"] == "ignored"
+    assert client.clicks("shown") == {shown[0]: 1, shown[1]: 1}
+
+
+def test_clicks_that_came_before_stay_with_their_results(client):
+    answer = client.rank("moved", PAGE).json
+    token, ranking = answer["decision"], answer["ranking"]
+    assert client.events(token, click(position=3)).json == {"status": "learned"}
+    assert client.events(token, shown=[ranking[2], ranking[0]]).json == {"status": "learned"}
+    for event in (click(position=1), click(ranking[2])):  # the same click again
+        assert client.events(token, event).json == {"status": "learned"}
+    assert client.clicks("moved") == {ranking[2]: 1}
+
+
+def test_results_that_were_not_on_offer_or_are_there_twice_are_not_what_was_shown(client):
+    client.rank("strangers", ["x", "y"])
+    token = client.rank("strangers", PAGE[:3]).json["decision"]
+    for stranger in ("x", "never seen"):  # one that the query knows, and one that it does not
+        assert refused(client.events(token, shown=["a", stranger])) == (422, "not_offered", "shown[1]"), stranger
+    assert refused(client.events(token, shown=["a", "b", "a"])) == (422, "repeated", "shown")
+    assert refused(client.events(token, shown=[])) == (422, "empty", "shown")
+    assert refused(client.events(token, shown=["a", ""])) == (422, "empty", "shown[1]")
+    assert client.clicks("strangers") == {}
+    assert client.events(token, click(position=1), shown=["c", "a"]).json == {"status": "learned"}
+    assert client.clicks("strangers") == {"c": 1}
+
+
+def test_a_result_from_below_the_slots_may_have_been_shown(client):
+    answer = client.rank("pulled up", PAGE, slots=2).json
+    below = answer["ranking"][4]
+    assert client.events(answer["decision"], click(position=1), shown=[below, answer["ranking"][0]]).json == {"status": "learned"}
+    assert client.clicks("pulled up") == {below: 1}
+    shown = {name: found[0] for name, found in counts(client, "pulled up").items() if found[0]}
+    assert shown == {below: 1, answer["ranking"][0]: 1}  # and the second was not
+
+
+# ---------------------------------------------------------------------- observed rankings
+def test_an_observed_ranking_teaches_and_takes_further_clicks(client):
+    for number in range(30):
+        said = observe(client, "observed", ["d", "a", "b"], click("d"), session=f"s{number}")
+        assert (said.status, said.json["status"]) == (200, "learned")
+        observe(client, "observed", ["a", "d", "b"], session=f"n{number}")
+    tops = Counter(client.rank("observed", ["a", "b", "d"], session=f"r{number}").json["ranking"][0] for number in range(40))
+    assert tops["d"] > 30 > tops["a"]
+    said = observe(client, "further", PAGE, click("b"), session="s").json
+    for event in (click("c"), click("b"), click(position=5)):
+        assert client.events(said["decision"], event).json == {"status": "learned"}
+    assert client.clicks("further") == {"b": 1, "c": 1, "e": 1}
+
+
+def test_an_observed_ranking_is_not_what_a_session_is_shown_again(client):
+    said = observe(client, "not again", PAGE[::-1], session="s").json
+    assert client.rank("not again", PAGE, session="s").json["decision"] != said["decision"]
+
+
+def test_when_an_observed_ranking_was_shown(client):
+    now = time.time()
+    for at in (now, now - WINDOW / 2, now + 5, datetime.fromtimestamp(now - 60, UTC).isoformat(), None):
+        assert observe(client, "when", PAGE, at=at).status == 200, at
+    early = datetime.fromtimestamp(now - WINDOW - 60, UTC).isoformat()
+    for at in (now - WINDOW - 60, early):
+        assert refused(observe(client, "when", PAGE, click("a"), at=at)) == (422, "too_old", "at")
+    assert refused(observe(client, "when", PAGE, click("a"), at=now + 3600)) == (422, "in_the_future", "at")
+    assert refused(observe(client, "when", ["a", "a"])) == (422, "repeated", "shown")
+    assert refused(observe(client, "when", [])) == (422, "empty", "shown")
+    client.rank("when", ["x"])
+    for other in ("x", "never seen"):
+        assert refused(observe(client, "when", PAGE, click("a"), click(other))) == (422, "not_offered", "events[1].result")
+    assert client.query("when").json["requests"] == 6  # what is refused does not count as shown
+    assert client.clicks("when") == {}
+
+
+# ---------------------------------------------------------------------- steady orders
+def test_the_same_session_gets_the_same_decision_and_order(client):
+    first = client.rank("steady", PAGE, session="s").json
+    before = metric(client, "swerve_shown_again_total")
+    given = list(PAGE)
+    for number in range(20):
+        random.Random(number).shuffle(given)
+        assert client.rank("steady", given, session="s").json == first
+    assert metric(client, "swerve_shown_again_total") == before + 20
+    assert client.query("steady").json["requests"] == 1
+    ask = {"query": "steady", "candidates": PAGE, "session": "s"}
+    assert client.call("POST", "/v1/rank/batch", [ask, ask]).json == [first, first]
+    twice = client.call("POST", "/v1/rank/batch", [{**ask, "query": "steady batch"}] * 3).json
+    assert twice[0] == twice[1] == twice[2]
+    assert client.query("steady batch").json["requests"] == 1
+    # a click for it counts once, whichever of the answers it came from
+    for _ in range(2):
+        assert client.feedback(first["decision"], first["ranking"][0]).json == {"status": "learned"}
+    assert client.clicks("steady") == {first["ranking"][0]: 1}
+
+
+def test_another_session_or_none_other_candidates_or_a_shift_bring_a_new_decision(client):
+    seen = {client.rank("unsteady", PAGE, session="s").json["decision"]}
+
+    def new(**more: Any) -> bool:
+        ask = {"query": "unsteady", "candidates": PAGE, "session": "s", **more}
+        decision = client.call("POST", "/v1/rank", ask).json["decision"]
+        fresh = decision not in seen
+        seen.add(decision)
+        return fresh
+
+    assert not new()
+    assert new(session="t") and new(session=None) and new(session=None)
+    assert new(candidates=PAGE[:4]) and new(candidates=[*PAGE, "f"])
+    assert new(slots=2) and new(slots=3)
+    assert new(locale="de") and new(filter="new") and new(segment="app")
+    assert new() and not new()  # the last one was for other candidates or slots
+    assert client.call("POST", "/v1/queries/unsteady/shift", {}).status == 200
+    assert new() and not new()
+
+
+# ---------------------------------------------------------------------- parts of a query's key
+def best_on_top(client: Http, query: str, rounds: int, filtered: bool) -> int:
+    """Six filters with eight results each under one text, of which one is clicked; how often it is on top in the last half."""
+    won = 0
+    for number in range(rounds):
+        asked = []
+        for filter_ in range(6):
+            more = {"filter": f"f{filter_}"} if filtered else {}
+            candidates = [f"{filter_}-{name}" for name in "abcdefgh"]
+            asked.append({"query": query, "candidates": candidates, "session": f"{number}", **more})
+        answers = client.call("POST", "/v1/rank/batch", asked).json
+        told = []
+        for filter_, answer in enumerate(answers):
+            best = f"{filter_}-h"
+            on_top = answer["ranking"][0] == best
+            told.append(said_of(answer["decision"], best if on_top else None))
+            won += on_top and number >= rounds // 2
+        client.call("POST", "/v1/feedback/batch", told)
+    return won
+
+
+def test_filters_under_one_text_do_not_evict_each_other(client):
+    """A record has room for eight candidates, and six filters have 48."""
+    rounds = 80
+    apart, together = best_on_top(client, "boots", rounds, True), best_on_top(client, "shoes", rounds, False)
+    shows = 6 * rounds // 2
+    assert apart > 0.7 * shows
+    assert together < 0.4 * shows  # each request finds a record that the five others have emptied: one in eight, by chance
+    found = client.call("GET", "/v1/queries/boots?filter=f3").json
+    assert {arm["id"] for arm in found["arms"]} == {f"3-{name}" for name in "abcdefgh"}
+    assert found["requests"] == rounds
+    assert client.query("boots").status == 404  # nobody asked without a filter
+
+
+def test_parts_are_told_apart_and_a_locale_has_one_form(client):
+    asks: list[dict[str, str]] = [{}, {"locale": "x"}, {"filter": "x"}, {"segment": "x"}, {"locale": "x", "filter": "x"}]
+    for times, parts in enumerate(asks, 1):
+        for number in range(times):
+            client.rank("parts", PAGE, session=f"{number}", **parts)
+    for times, parts in enumerate(asks, 1):
+        path = "/v1/queries/parts?" + "&".join(f"{name}={part}" for name, part in parts.items())
+        assert client.call("GET", path).json["requests"] == times
+    client.rank("locales", PAGE, locale="en_US")
+    client.rank("Locales ", PAGE, locale="EN-us")
+    assert client.call("GET", "/v1/queries/locales?locale=en-us").json["requests"] == 2
+    assert client.call("POST", "/v1/queries/parts/shift?filter=x", {}).json == {"phase": 2}
+    assert client.query("parts").json["phase"] == 1
+
+
+# ---------------------------------------------------------------------- restarts, batches, propensities
+def test_a_repeat_counts_once_also_after_a_restart(tmp_path: Path):
+    """What was shown and clicked is known to the next start too; and a steady order ends with its seconds."""
+    with running(tmp_path, {"feedback": {"steady_seconds": 1.0}}) as service:
+        client = service.client()
+        plain, moved = client.rank("plain", PAGE).json, client.rank("moved", PAGE).json
+        shown = moved["ranking"][::-1]
+        once = [(plain["decision"], [click(position=3), click(position=1)], {})]
+        once += [(moved["decision"], [click(position=2)], {"shown": shown})]
+        expected = {"plain": {plain["ranking"][0]: 1, plain["ranking"][2]: 1}, "moved": {shown[1]: 1}}
+        for round_ in range(3):
+            for token, events, more in once:
+                assert client.events(token, *events, **more).json == {"status": "learned"}
+            assert {query: client.clicks(query) for query in expected} == expected, round_
+            if round_ == 0:
+                assert service.stop() == 0
+                client = service.start().client()
+            elif round_ == 1:
+                service.kill()
+                client = service.start().client()
+        # a further click of a decision of two starts ago counts, once, where it was really shown
+        for _ in range(2):
+            assert client.events(moved["decision"], click(position=5)).json["status"] in ("learned", "late")
+        assert client.clicks("moved") == {shown[1]: 1, shown[4]: 1}
+        first = client.rank("steady", PAGE, session="s").json
+        time.sleep(1.1)
+        assert client.rank("steady", PAGE, session="s").json["decision"] != first["decision"]
+
+
+def told(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer without its token, in which stores and times differ."""
+    return {name: value for name, value in answer.items() if name != "decision"}
+
+
+def test_a_batch_is_its_requests_one_by_one(tmp_path: Path):
+    """Two services with one seed: the same requests and feedback, singly to one and in batches to the other."""
+    changes = {"policy": {"seed": 7}}
+    with running(tmp_path / "one", changes) as singly, running(tmp_path / "many", changes) as together:
+        one, many = singly.client(), together.client()
+        rng = random.Random(5)
+        queries = [f"q{number}" for number in range(4)]
+        for _ in range(12):
+            asked = []
+            for _ in range(10):
+                ask: dict[str, Any] = {"query": rng.choice(queries), "candidates": rng.sample(PAGE, rng.randint(2, 5))}
+                ask |= {"slots": rng.choice([1, 3, 10])} if rng.random() < 0.5 else {}
+                ask |= {"session": f"s{rng.randrange(6)}"} if rng.random() < 0.5 else {}
+                ask |= {"filter": rng.choice("xy")} if rng.random() < 0.3 else {}
+                asked.append(ask)
+            alone = [one.call("POST", "/v1/rank", ask).json for ask in asked]
+            batch = many.call("POST", "/v1/rank/batch", asked).json
+            assert [told(answer) for answer in batch] == [told(answer) for answer in alone]
+            events = [[click(position=rng.randint(1, 6)) for _ in range(rng.randint(0, 2))] for _ in asked]
+            said = [one.events(answer["decision"], *events[k]).json for k, answer in enumerate(alone)]
+            entries = [{"decision": answer["decision"], "events": events[k]} for k, answer in enumerate(batch)]
+            assert many.call("POST", "/v1/feedback/batch", entries).json == said
+        for query in queries:
+            assert counts(one, query) == counts(many, query)
+        assert sum(sum(one.clicks(query).values()) for query in queries) > 20
+
+
+def test_propensities_are_the_shares_of_repeated_draws(tmp_path: Path):
+    """The same history under many queries: how often each result is on top, and what the answers say of that."""
+    queries, draws = 400, 400
+    changes = {"policy": {"propensity_draws": draws}, "limits": {"new_queries_per_minute": 100_000}}
+    history = [("a", True), ("b", True), ("b", False), ("c", False)]  # top, clicked?
+    with running(tmp_path, changes) as service:
+
+        def teach(some: range) -> None:
+            client = service.client()
+            for number in some:
+                for top, clicked in history:
+                    shown = [top, *(name for name in "abc" if name != top)]
+                    assert observe(client, f"q{number}", shown, *([click(top)] if clicked else [])).json["status"] == "learned"
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(teach, [range(start, queries, 8) for start in range(8)]))
+        asked = [{"query": f"q{number}", "candidates": list("abc")} for number in range(queries)]
+        answers = service.client().call("POST", "/v1/rank/batch", asked).json
+    told: dict[str, list[float]] = defaultdict(list)
+    for answer in answers:
+        assert not answer["degraded"]
+        told[answer["ranking"][0]].append(answer["propensities"][0])
+        assert answer["explored"] == next((slot for slot, p in enumerate(answer["propensities"], 1) if p < 0.5), None)
+    assert set(told) == set("abc")
+    for name, chances in told.items():
+        share, mean = len(chances) / queries, sum(chances) / len(chances)
+        error = math.sqrt(mean * (1 - mean) / queries)
+        assert abs(share - mean) < 4 * error, (name, share, mean, error)
+        spread = math.sqrt(sum((chance - mean) ** 2 for chance in chances) / len(chances))
+        assert spread < 2 * 0.5 / math.sqrt(draws), (name, spread)  # every answer by itself is within the stated error
+    assert len({round(sum(chances) / len(chances), 1) for chances in told.values()}) == 3  # the history makes a difference
+
+
+# ---------------------------------------------------------------------- the default policy
+def bytes_after(folder: Path, way: list[list[str]]) -> tuple[bytes, bytes]:
+    """The query's record, and what all queries share, after these clicks on two observed pages, a request for each list."""
+
+    async def play() -> tuple[bytes, bytes]:
+        now = [1.7e9]
+        service = service_at(folder, now, policy={"spec": "swerve", "arms": 8, "seed": 3, "grace_seconds": 1.0})
+        await service.start(whole=True)
+        service.ranker.life = service.tokens.life = Life(1, 2, 3)  # decisions of one life have the same numbers
+        for _ in range(2):
+            said = await service.observing.one(ObserveRequest("q", list(PAGE), []))
+            now[0] += 0.25
+            for names in way:
+                await service.feedback.one(FeedbackRequest(said.decision, [Event("click", name) for name in names]))
+            now[0] += 30.0
+            await service.ranking.rank_one(read_rank(b'{"query": "q", "candidates": ["a", "b", "c", "d", "e"]}'))
+        place = service.ranker.rows.get(service.ranker.key_of("q"))
+        assert place is not None
+        out = place.record.tobytes(), service.ranker.pools.tobytes()
+        assert await service.stop()
+        return out
+
+    return asyncio.run(play())
+
+
+def test_the_default_policy_ends_in_the_same_bytes_however_the_clicks_arrive(tmp_path: Path):
+    ways = [["a", "c", "e"]], [["e"], ["c"], ["a"]], [["c"], ["e", "a"]], [["a", "c"], ["c"], ["e", "a"]]
+    expected, *others = [bytes_after(tmp_path / str(number), way) for number, way in enumerate(ways)]
+    assert others == [expected] * 3
+    assert bytes_after(tmp_path / "fewer", [["a", "c"]]) != expected
+
+
+@pytest.fixture(scope="module")
+def learner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """The policy that learns from every slot; clicks are waited for half a second."""
+    with running(tmp_path_factory.mktemp("learner"), {"policy": {"spec": "swerve", "grace_seconds": 0.5}}) as service:
+        yield service
+
+
+def test_a_click_on_position_three_is_learned_and_raises_that_result(learner: Running):
+    client = learner.client()
+    where: dict[str, list[int]] = {"raised": [], "control": []}
+    for number in range(60):
+        for query, positions in where.items():
+            answer = client.rank(query, PAGE, session=f"{number}").json
+            positions.append(answer["ranking"].index("c") + 1)
+            events = [click(position=positions[-1])] if query == "raised" else []
+            assert client.events(answer["decision"], *events).json == {"status": "learned"}
+        time.sleep(0.05)
+    assert 3 in where["raised"][:10]  # the given order is where it begins
+    assert sum(position == 1 for position in where["raised"][-20:]) >= 15, where
+    assert sum(position == 1 for position in where["control"][-20:]) <= 10, where
+    assert client.clicks("raised") == {"c": 60}
+    state = {arm["id"]: arm for arm in client.query("raised").json["arms"]}
+    assert state["c"]["phase_clicks"] >= 50
+    assert all(arm["plays"] == 60 for arm in state.values())
