@@ -10,7 +10,7 @@ from demo.inside import Inside
 from swerve.demo import scenarios, tail
 from swerve.demo.corpus import meanings, queries
 from swerve.demo.intents import RESULTS, Intents
-from swerve.demo.rivals import ARMS
+from swerve.demo.rivals import RIVAL_ARMS
 from swerve.demo.scenarios import DAY, Scenario
 from swerve.demo.search import Search
 from swerve.demo.world import World
@@ -70,7 +70,7 @@ def test_every_scenario_has_a_tail_that_begins_over_time(search: Search, name: s
     intents = Intents(scenario, search)
     times = {0.0, *(at for story in scenario.queries for at, _ in story.published)}
     for story in scenario.tail:
-        assert len({document.id for at in times for document in intents.find(story.query, at)}) <= ARMS
+        assert len({document.id for at in times for document in intents.find(story.query, at)}) <= RIVAL_ARMS
 
 
 @pytest.mark.usefixtures("uncompiled")
