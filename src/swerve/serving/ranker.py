@@ -323,6 +323,7 @@ class Ranker:
                 heard,
                 phase,
                 count,
+                len(place.grades),
                 slots,
                 as_given,
                 first,
