@@ -16,7 +16,7 @@ from playwright.sync_api import sync_playwright
 TARGET = Path(__file__).parent.parent / "docs" / "images" / "page.png"
 COMMAND = [sys.executable, "-m", "swerve", "demo", "--port", "0", "--speed", "300", "--seed", "0"]
 DAY = "4 Sep 2017"
-SIZE = {"width": 1400, "height": 1180}
+SIZE = {"width": 1400, "height": 1560}
 PATIENCE_MS = 300_000  # until that day, and compilation before it
 DRAWING = 2  # seconds for the charts to be drawn
 

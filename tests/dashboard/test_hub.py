@@ -17,6 +17,7 @@ from swerve.dashboard.rings import KEPT_BRIEF, KEPT_WHOLE
 from swerve.service.config.load import Config, Policy, Store
 from swerve.service.http.server import open_service
 from swerve.serving.messages import Refused
+from swerve.serving.requests import Prepared
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +96,24 @@ def test_a_query_of_two_spellings_is_tallied_once_and_told_twice(hub):
     for top in ("a", "b", "a"):
         hub.service.ranking.watched[key]([top, "c"])
     assert tally.tops == {"a": 2, "b": 1} and tally.ranking == ["a", "c"]
+
+
+def test_places_explored_results_and_clicks_by_slot_are_tallied(hub):
+    """Two pages, the second one with an explored result in slot 2, and a click on slot 3."""
+    hub.join("hurricane")
+    key = hub.service.ranker.key_from("hurricane")
+    assert hub.service.feedback.watched is hub.service.ranking.watched
+    (tally,) = hub.service.feedback.watched.values()
+    asked = Prepared(key, "hurricane", ["c", "a", "b"])
+    hub.service.ranking.watched[key](["a", "b", "c"], -1, asked)
+    hub.service.ranking.watched[key](["a", "c", "b"], 1, asked)
+    hub.service.feedback.watched[key].clicked(2)
+    assert tally.places == {"a": [2, 0], "b": [2, 3], "c": [2, 3]}
+    assert tally.explored == {"c": 1}
+    assert tally.slots == [0, 0, 1, *[0] * 7]
+    assert tally.given() == ["c", "a", "b"]
+    tally.clear()
+    assert (tally.places, tally.explored, sum(tally.slots), tally.ranking) == ({}, {}, 0, ["a", "c", "b"])
 
 
 def test_ids_of_another_start_or_of_the_future_are_no_place_to_go_on_from(hub):

@@ -41,14 +41,17 @@ FOLLOWED = """async () => {
     clicks[top] += 2;
     const arms = Object.entries(clicks).map(([id, got]) => ({ id, plays: 2 * got, clicks: got, phase_plays: 0, phase_clicks: 0 }));
     const tops = second % 50 || top === "b" ? { [top]: 4 } : { a: 3, b: 1 };
-    state.take("query", { query: "q", now: second, ranking: ["b", "a"], tops,
+    const places = { a: [4, 4 - (tops.a ?? 0)], b: [4, 4 - (tops.b ?? 0)] };
+    const slots = [1, 0, second < 990 ? 0 : 1];
+    state.take("query", { query: "q", now: second, ranking: ["b", "a"], tops, places, slots, explored: { b: 1 },
       state: { phase: second < 600 ? 1 : 2, arms, alarms: [], signals: {} } });
     orders.push(state.ranking().order.join(""));
   }
   const { times, shares, window } = state.clickShares();
   const sums = times.map((_, j) => [...shares.values()].reduce((sum, parts) => sum + parts[j], 0));
   const tops = state.points.reduce((sum, point) => sum + Object.values(point.tops).reduce((a, b) => a + b, 0), 0);
-  return { orders, times, a: shares.get("a"), sums, window, tops, points: state.points.length, phases: state.phases() };
+  return { orders, times, a: shares.get("a"), sums, window, tops, points: state.points.length, phases: state.phases(),
+    explored: state.ranking().explored, slots: state.slotClicks() };
 }"""
 
 
@@ -83,7 +86,7 @@ def test_the_parts_of_a_simulation(site, page, keep):
     expect(page.locator("#scenario option")).to_have_count(2)
     expect(page.locator("#chips button")).to_have_text(["hurricane", "oasis"])
     site.do(site.hub.tick)
-    expect(page.locator("#policies tr th .name")).to_have_text(["Oracle", "Swerve", "BWC", "UCB1", "Fixed"])
+    expect(page.locator("#policies tr th .name")).to_have_text(["Oracle", "Swerve", "BWC", "UCB1", "Engine's order"])
     expect(page.locator("#policies .swerve td").first).to_have_text("40")
     expect(page.locator("#regret .main-svg").first).to_be_visible()
     expect(page.locator("#timeline .event")).to_contain_text("People now want “irma”")
@@ -99,6 +102,30 @@ def test_the_parts_of_a_simulation(site, page, keep):
     expect(page.locator("#timeline .event .small").first).to_contain_text("25 Aug, 12:00")
     assert page.locator("#timeline .event").count() == 2
     keep(page, "demo-parts")
+
+
+def test_the_engines_order_is_the_rival_from_the_first_report(site, page, keep):
+    """Gains over it for all searches, famous and young queries; clicks by slot; and the young queries to look at."""
+    tiles = page.locator("#versus .tile")
+    expect(tiles.locator(".value")).to_have_text(["+0.0 % clicks"])  # a report without parts
+    part = {"impressions": 0, "clicks": {}, "ctr": {"swerve": 0.0, "fixed": 0.0}, "gained_percent": None}
+    head = {**part, "impressions": 800, "ctr": {"swerve": 0.5, "fixed": 0.4}, "gained_percent": 25.0}
+    slots = {"swerve": [300, 60, 40, *[0] * 7], "fixed": [200, 60, 60, *[0] * 7]}
+    ctr = {"swerve": 0.5, "fixed": 0.4}
+    report(site, 2, impressions=800, ctr=ctr, head=head, tail=part, slots=slots, young=["jaguar camera traps"])
+    expect(tiles.locator("dt")).to_have_text(["All searches", "Famous queries", "Rare and young queries"])
+    expect(tiles.locator(".value")).to_have_text(["+25.0 % clicks", "+25.0 % clicks", "–"])
+    expect(tiles.locator(".note").nth(1)).to_have_text("50.0\u00a0% clicked, against 40.0\u00a0%, of 800 searches")
+    worse = {**head, "impressions": 200, "ctr": {"swerve": 0.48, "fixed": 0.5}, "gained_percent": -4.0}
+    report(site, 3, impressions=1000, ctr=ctr, head=head, tail=worse, slots=slots, young=["jaguar camera traps"])
+    expect(tiles.locator(".value").nth(2)).to_have_text("−4.0 % clicks")  # a loss is told as well
+    page.locator("#versus-part summary").press("Enter")
+    expect(page.locator("#slot-table tr")).to_have_count(10)
+    expect(page.locator("#slot-table tr").nth(2).locator("td")).to_have_text(["4.0", "6.0"])  # per 100 searches
+    keep(page, "demo-versus")
+    page.locator("#young button").press("Enter")
+    expect(page.locator("#ranking-title")).to_have_text("“jaguar camera traps” now")
+    expect(page.locator("#young button")).to_have_attribute("aria-pressed", "true")
 
 
 def test_the_banner_says_what_matters_most(site, page):
@@ -176,4 +203,6 @@ def test_figures_over_time(page):
     assert found["sums"] == pytest.approx([1.0] * len(found["sums"]))
     assert found["a"][0] == 1.0 and found["a"][-1] == 0.0
     assert 60 <= found["window"] <= 70
+    assert found["explored"] == {"b": 0.25}  # one of four answers each second
+    assert found["slots"] == {"clicks": 200, "slots": [190, 0, 10]}  # the third slot got clicks in the last ten seconds
     assert len(found["phases"]) == 1 and abs(found["phases"][0] - 600) <= 2

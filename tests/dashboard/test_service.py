@@ -86,6 +86,24 @@ def test_rankings_of_a_batch_are_told_too(served):
     assert told == {top: tops.count(top) for top in set(tops)}
 
 
+def test_a_click_on_slot_3_is_told_with_the_places_and_the_given_order(served):
+    client = served.client(ALL.text)
+    with listen(served, "slots") as line:
+        line.until("history")
+        ranking = (answer := client.rank("slots", CANDIDATES).json)["ranking"]
+        click = {"decision": answer["decision"], "events": [{"kind": "click", "position": 3}]}
+        assert client.call("POST", "/v1/feedback", click).status == 200
+        assert client.call("POST", "/v1/feedback", click).status == 200  # a repeat counts once
+        slots, places = [0] * 10, {}
+        while not sum(slots):
+            data = line.until("query")[0].data
+            slots = [a + b for a, b in zip(slots, data.get("slots", slots), strict=True)]
+            places = {**places, **data.get("places", {})}
+    assert slots == [0, 0, 1, *[0] * 7]
+    assert places == {result: [1, slot] for slot, result in enumerate(ranking)}
+    assert data["given"] == CANDIDATES
+
+
 def test_samples_come_every_second_and_none_is_missed(served):
     """The connection is lost once, under continuous requests."""
     stop = threading.Event()

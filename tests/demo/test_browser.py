@@ -37,7 +37,12 @@ def test_a_shift_is_followed_on_screen(demo, opened, keep):
     expect(page.locator("#regret .main-svg").first).to_be_visible()
     expect(page.locator("#policies tr")).to_have_count(5)
     keep(page, "demo-before")
+    expect(page.locator("#versus .value").nth(2)).to_contain_text("clicks")  # young queries, against the engine's order
+    expect(page.locator("#ranking .slot .part").first).to_contain_text("%")
+    assert all(text and text[0] in "↑↓=" for text in page.locator("#ranking .moved").all_text_contents())
     before = page.locator("#ranking .name").first.text_content()
+    order = page.locator("#ranking .name").all_text_contents()
+    moves = page.evaluate("window.moves")
     known = len(demo.report()["events"])
     page.locator("#shift").click()
     report = demo.report()
@@ -47,6 +52,9 @@ def test_a_shift_is_followed_on_screen(demo, opened, keep):
     assert wanted != before
     page.locator("#speed").fill("9")  # the highest speed
     expect(page.locator("#ranking .name").first).to_have_text(wanted, timeout=120_000)
+    after = page.locator("#ranking .name").all_text_contents()
+    assert len(after) == 10 and sum(one != other for one, other in zip(after, order, strict=True)) >= 2  # the list has moved,
+    assert page.evaluate("window.moves") > moves  # and was seen to
     expect(page.locator("#timeline .event", has_text="oasis").or_(page.locator("#timeline li").first).first).to_be_visible()
     report = demo.report()
     while not (followed := [one for one in report["adapt"] if one["query"] == "oasis" and one["impressions"] is not None]):

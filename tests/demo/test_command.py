@@ -25,7 +25,13 @@ def test_headless_ends_by_itself_with_a_summary(tmp_path: Path):
     for name in ("ctr", "ctr_top", "regret"):
         assert set(found[name]) == POLICIES, name
     assert found["ctr_gained"]["points"] == pytest.approx(100 * (found["ctr"]["swerve"] - found["ctr"]["fixed"]), abs=0.01)
-    for word in ("CTR gained", "clicks lost to the best", "new phase", "Swerve, live"):
+    for name in POLICIES:
+        assert len(found["slots"][name]) == 10
+        assert sum(found["slots"][name]) == found["head"]["clicks"][name] + found["tail"]["clicks"][name]
+    assert found["slots"]["swerve"][2] > 0  # clicks on slot 3
+    assert found["tail"]["impressions"] > 100
+    words = ("famous queries", "young queries", "with the engine's order", "clicks by slot, fixed")
+    for word in ("CTR gained", "clicks lost to the best", "new phase", "Swerve, live", *words):
         assert word in done.stdout
     assert done.stderr == ""
 

@@ -34,6 +34,21 @@ def test_sums_of_a_policy() -> None:
     assert one.lines["fixed"].clicks == 0
 
 
+def test_clicks_by_slot_for_head_and_tail() -> None:
+    """A click on slot 3 of a rare query is there, in all and in the tail, and nowhere else."""
+    one = tallies()
+    one.count("swerve", 2, 0.25, tail=True)
+    one.count("swerve", 0, 0.5)
+    one.count("fixed", -1, 0.75, tail=True)
+    serve(one, 1, 1.0)
+    one.served("rare", 0.0, 1, 1.0, {"cat": 1.0}, tail=True)
+    assert one.lines["swerve"].slots == [1, 0, 1, *[0] * 7]
+    assert one.tail.lines["swerve"].slots == [0, 0, 1, *[0] * 7]
+    assert one.head.lines["swerve"].slots == [1, *[0] * 9]
+    assert (one.tail.lines["swerve"].clicks, one.tail.lines["swerve"].regret, one.tail.lines["fixed"].regret) == (1, 0.25, 0.75)
+    assert (one.impressions, one.head.impressions, one.tail.impressions) == (2, 1, 1)
+
+
 def test_followed_is_forty_of_the_next_fifty() -> None:
     one = tallies()
     serve(one, 7, 0.2)

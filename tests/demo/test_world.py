@@ -54,7 +54,7 @@ def search() -> Search:
 
 
 def begun(search: Search, scenario: Scenario | None = None, seed: int = 0, **policy: Any) -> tuple[World, Inside]:
-    """A world before a ranker that learns by Thompson sampling, or by another policy."""
+    """Return a world in front of a ranker with Thompson sampling or another policy."""
     inside = Inside(**{"spec": "ts", "grace_seconds": 0.0, "propensity_draws": 0, **policy})
     scenario = scenario or small()
     return World(scenario, seed=seed, client=inside, began=scenario.begins, advance=inside.advance, search=search), inside
@@ -162,9 +162,9 @@ def test_sums_are_those_of_the_service(search: Search) -> None:
     assert shown == played * RESULTS  # a play for each result of a page
     assert clicks == world.tallies.lines["swerve"].clicks <= len(inside.clicked)  # those who ask again click elsewhere
     assert world.tallies.lines["swerve"].tops < world.tallies.lines["swerve"].clicks
-    # the fixed ranking's regret has no luck in it: the same loss in every impression of a query
+    # the fixed ranking's regret is not random: the same loss in every impression of a query
     views = {query: world.intents.view(query, 0.0) for query in ("jaguar", "mercury")}
-    lost = {query: view.chances[view.leader.id] - view.chances[view.offer[0].id] for query, view in views.items()}
+    lost = {query: view.pages.best - view.pages.chance([one.id for one in view.offer]) for query, view in views.items()}
     assert world.tallies.lines["fixed"].regret == pytest.approx(sum(lost[query] for query, _, _ in about(inside)))
 
 
@@ -250,8 +250,8 @@ def test_reports_can_be_sent(search: Search) -> None:
     world.step(world.began + 1.6 * DAY)
     report, summary = json.loads(json.dumps(world.report())), json.loads(json.dumps(world.summary()))
     assert list(report) == [
-        "scenario", "title", "now", "began", "ends", "day", "ended", "impressions", "regret", "ctr", "events", "intent", "best",
-        "adapt",
+        "scenario", "title", "now", "began", "ends", "day", "ended", "impressions", "regret", "ctr", "slots", "head", "tail",
+        "events", "intent", "best", "adapt", "young",
     ]  # fmt: skip
     assert report["day"] == "2 Jan 2020"
     for sums in (report["regret"], report["ctr"], summary["regret"], summary["ctr"], summary["ctr_top"]):

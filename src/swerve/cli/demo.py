@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 #: The policies in the order of the tables, with their descriptions.
 POLICIES = {
     "swerve": "Swerve, live",
+    "fixed": "the search engine's own order",
     "oracle": "told of every shift",
     "bwc": "BWC, the paper's",
     "ucb1": "UCB1, notices nothing",
-    "fixed": "the search engine's own order",
 }
+#: The parts of the traffic that are counted apart.
+PARTS = {"head": "famous queries", "tail": "young queries"}
 LOOK = 0.5  # seconds between updates in a terminal: often enough to look alive
 LINES = 5.0  # seconds between lines if standard output is no terminal
 RECENT = 3  # events shown below the live table
@@ -39,7 +41,7 @@ def standings(state: dict[str, Any], demo: Demo) -> RenderableType:
     for name, words in POLICIES.items():
         table.add_row(f"{name}: {words}", f"{state['ctr'][name]:.1%}", number(state["regret"][name]))
     pace = "paused" if state["paused"] else "over" if state["ended"] else f"×{state['reached']:,.0f}"
-    below = [f"{state['impressions']:,} impressions, {pace}"]
+    below = [f"{state['impressions']:,} impressions, {pace}", against_engine(state)]
     for event, adapted in list(zip(state["events"], state["adapt"], strict=True))[-RECENT:]:
         how = "not followed yet" if adapted["impressions"] is None else f"followed after {adapted['impressions']} impressions"
         below.append(f"“{event['query']}”: now {event['to']}; {how}")
@@ -49,7 +51,20 @@ def standings(state: dict[str, Any], demo: Demo) -> RenderableType:
 def line(state: dict[str, Any]) -> str:
     """Return the present state of the simulation as one line."""
     ctr = ", ".join(f"{name} {state['ctr'][name]:.1%}" for name in POLICIES)
-    return f"{state['day']}: {state['impressions']:,} impressions; CTR {ctr}"
+    return f"{state['day']}: {state['impressions']:,} impressions; CTR {ctr}; {against_engine(state)}"
+
+
+def against_engine(found: dict[str, Any]) -> str:
+    """Return the clicks gained over the search engine's own order, for each part of the traffic.
+
+    >>> against_engine({"head": {"gained_percent": 31.44, "impressions": 4000}, "tail": {"gained_percent": None, "impressions": 0}})
+    "clicks beyond the engine's order: famous queries +31.4 %, young queries none yet"
+    """
+    parts = []
+    for part, words in PARTS.items():
+        gained = found[part]["gained_percent"]
+        parts.append(f"{words} none yet" if gained is None else f"{words} {gained:+.1f} %")
+    return f"clicks beyond the engine's order: {', '.join(parts)}"
 
 
 def counted(count: int, what: str) -> str:
@@ -73,6 +88,13 @@ def summary(found: dict[str, Any]) -> RenderableType:
     gained, percent = found["ctr_gained"]["points"], found["ctr_gained"]["percent"]
     share = "" if percent is None else f" ({percent:+.0f} %)"
     parts = [f"CTR gained over the search engine's own order: {gained:+.1f} points{share}"]
+    for part, words in PARTS.items():
+        one = found[part]
+        clicks, engine = one["clicks"]["swerve"], one["clicks"]["fixed"]
+        percent = "" if one["gained_percent"] is None else f", {one['gained_percent']:+.1f} %"
+        parts.append(f"{words}, {one['impressions']:,} impressions: {clicks:,} clicks, {engine:,} with the engine's order{percent}")
+    for name in ("swerve", "fixed"):
+        parts.append(f"clicks by slot, {name}: {' '.join(f'{clicks:,}' for clicks in found['slots'][name])}")
     for event in found["events"]:
         took = event["impressions"]
         how = "not followed before the next, or the end" if took is None else f"followed after {took} impressions"

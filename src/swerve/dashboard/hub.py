@@ -14,12 +14,14 @@ import re
 import time
 from typing import Any
 
+from swerve.core.examination import SLOTS
 from swerve.dashboard.rings import Ring, wire
 from swerve.dashboard.sample import Sampler
 from swerve.service.availability import Unavailable
 from swerve.service.runtime import Service
 from swerve.serving.explain import state_of
 from swerve.serving.messages import QueryState, Refused, encode
+from swerve.serving.requests import Prepared
 from swerve.version import __version__
 
 log = logging.getLogger("swerve.dashboard")
@@ -34,24 +36,49 @@ RETRY_FIELD = b"retry: 1000\n\n"  # milliseconds after which a browser reconnect
 EPOCH_BYTES = 6  # random: no two starts of a service share them
 TIME_DECIMALS = 3  # of a time in seconds: milliseconds
 #: Fields that the history contains only for the newest message of a kind.
-HEAVY = {"sample": ("top", "shifted"), "demo": ("events", "best", "adapt")}
+HEAVY = {"sample": ("top", "shifted"), "demo": ("events", "best", "adapt", "slots", "head", "tail", "young")}
 EVENT_ID = re.compile(r"([0-9a-f]{1,32})-([0-9]{1,18})")
 
 
 class Tally:
-    """The results shown for a query since the last sample; the service calls it with each ranking."""
+    """The results shown for a query and the clicks on them since the last sample; the service tells it of each ranking and click.
 
-    __slots__ = ("ranking", "tops", "unknown")
+    `places` has for each result of a page how often it was shown and the sum of its slots; `slots` the clicks by slot.
+    """
+
+    __slots__ = ("asked", "explored", "places", "ranking", "slots", "tops", "unknown")
 
     def __init__(self) -> None:
         self.ranking: list[str] = []
-        self.tops: dict[str, int] = {}
+        self.asked: Prepared | None = None  # the last request
         self.unknown = False  # whether the query is in neither memory nor the store
+        self.clear()
 
-    def __call__(self, ranking: list[str]) -> None:
-        self.ranking = ranking
+    def clear(self) -> None:
+        """Begin the next second."""
+        self.tops: dict[str, int] = {}
+        self.places: dict[str, list[int]] = {}
+        self.slots = [0] * SLOTS
+        self.explored: dict[str, int] = {}
+
+    def __call__(self, ranking: list[str], explored: int = -1, prepared: Prepared | None = None) -> None:
+        self.ranking, self.asked = ranking, prepared
         top = ranking[0]
         self.tops[top] = self.tops.get(top, 0) + 1
+        for slot, result in enumerate(ranking[:SLOTS]):
+            place = self.places.setdefault(result, [0, 0])
+            place[0] += 1
+            place[1] += slot
+        if explored >= 0:
+            self.explored[ranking[explored]] = self.explored.get(ranking[explored], 0) + 1
+
+    def clicked(self, slot: int) -> None:
+        """Count a click on a slot."""
+        self.slots[slot] += 1
+
+    def given(self) -> list[str]:
+        """Return the order that the last request gave."""
+        return [] if self.asked is None else self.asked.ids()
 
 
 class Watch:
@@ -115,7 +142,7 @@ class Hub:
         self._rings = {event: Ring(heavy) for event, heavy in HEAVY.items()}
         self._watches: dict[str, Watch] = {}
         self._tallies: dict[bytes, Tally] = {}
-        service.ranking.watched = self._tallies
+        service.ranking.watched = service.feedback.watched = self._tallies
 
     # ------------------------------------------------------------------ sending
     def publish(self, event: str, data: dict[str, Any]) -> None:
@@ -262,7 +289,8 @@ class Hub:
             self._send(watch, states[watch.key])
         for key, tally in self._tallies.items():
             if states.get(key) is not None:
-                tally.tops, tally.unknown = {}, False  # sent, and the query exists
+                tally.clear()  # sent
+                tally.unknown = False
 
     def _state(self, key: bytes) -> QueryState | None:
         place = self.service.ranker.rows.get(key)
@@ -275,9 +303,10 @@ class Hub:
                 reader.put(missing(watch.text))
             return
         now = round(self.service.clock.now(), TIME_DECIMALS)
-        data = {"query": watch.text, "now": now, "state": state, "ranking": tally.ranking, "tops": tally.tops}
+        pages = {"tops": tally.tops, "places": tally.places, "slots": tally.slots, "explored": tally.explored}
+        data = {"query": watch.text, "now": now, "state": state, "ranking": tally.ranking, "given": tally.given(), **pages}
         arms = {arm.id: (arm.plays, arm.clicks) for arm in state.arms}
-        message = self._keep(watch.ring, "query", data, {"now": now, "tops": tally.tops, "arms": arms, "phase": state.phase})
+        message = self._keep(watch.ring, "query", data, {"now": now, **pages, "arms": arms, "phase": state.phase})
         for reader in watch.readers:
             reader.put(message)
 

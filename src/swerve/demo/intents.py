@@ -10,6 +10,7 @@ from typing import NamedTuple
 from swerve.core.errors import SwerveError, nearest, shown
 from swerve.demo.clicks import chance
 from swerve.demo.corpus import Document
+from swerve.demo.pages import Pages
 from swerve.demo.scenarios import Point, Scenario, Story
 from swerve.demo.search import Search
 
@@ -28,12 +29,13 @@ AMPLITUDE, MORNING, DAY_HOURS = 0.5, 9.0, 24.0
 
 class View(NamedTuple):
     """A query at one time: shares of its meanings, the offer in the search engine's order, each document's probability of a click
-    on top by its id, and the document with the highest probability."""
+    on top by its id, the document with the highest probability, and the value of each page of the offer."""
 
     shares: dict[str, float]
     offer: tuple[Document, ...]
     chances: dict[str, float]
     leader: Document
+    pages: Pages
 
 
 class Event(NamedTuple):
@@ -63,8 +65,8 @@ class Intents:
 
     def __init__(self, scenario: Scenario, search: Search) -> None:
         self.scenario, self.search = scenario, search
-        self.stories = {story.query: story for story in scenario.queries}
-        self._times = {story.query: [point.at for point in story.points] for story in scenario.queries}
+        self.stories = {story.query: story for story in (*scenario.queries, *scenario.tail)}
+        self._times = {query: [point.at for point in story.points] for query, story in self.stories.items()}
         self._published = sorted({0.0, *(at for story in scenario.queries for at, _ in story.published)})
         self._known = [scenario.known(at) for at in self._published]
         self._found: dict[tuple[str, frozenset[str]], tuple[Document, ...]] = {}
@@ -93,7 +95,10 @@ class Intents:
         key = (wish, scripted)
         made = self._wished.get(query)
         if made is None or made[0] != key:
-            made = self._wished[query] = key, _view(query, _taken(scripted.shares, wish.meaning), scripted.offer)
+            made = self._wished[query] = (
+                key,
+                _view(self.stories[query].subject, _taken(scripted.shares, wish.meaning), scripted.offer),
+            )
         return made[1]
 
     def _level(self, query: str, since: float, of: Callable[[Point], float]) -> float:
@@ -138,7 +143,7 @@ class Intents:
     # ------------------------------------------------------------------ the scenario
     def _checked(self, query: str) -> str:
         if query not in self.stories:
-            known = ", ".join(self.stories)
+            known = ", ".join(story.query for story in self.scenario.queries)
             raise SwerveError(
                 f"{shown(query)} is no query of {self.scenario.name}; there are {known}{nearest(query, self.stories)}"
             )
@@ -164,7 +169,7 @@ class Intents:
             if part:
                 later = story.points[k + 1].shares
                 shares = {meaning: share + part * (later[meaning] - share) for meaning, share in shares.items()}
-            made = self._scripted[query] = key, _view(query, shares, offer)
+            made = self._scripted[query] = key, _view(story.subject, shares, offer)
         return made[1]
 
     # ------------------------------------------------------------------ shifts by hand
@@ -189,7 +194,8 @@ def _view(query: str, shares: dict[str, float], offer: tuple[Document, ...]) -> 
     if not offer:
         raise SwerveError(f"the corpus has nothing for {query!r}")
     chances = {document.id: chance(document, query, shares) for document in offer}
-    return View(shares, offer, chances, max(offer, key=lambda document: chances[document.id]))
+    leader = max(offer, key=lambda document: chances[document.id])
+    return View(shares, offer, chances, leader, Pages(query, shares, offer))
 
 
 def _taken(shares: dict[str, float], meaning: str) -> dict[str, float]:

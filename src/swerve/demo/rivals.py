@@ -1,7 +1,7 @@
 """Rivals of the live service on the same traffic: the paper's BWC, UCB1, an oracle, and the search engine's own order.
 
 All policies meet the same users with the same random draws, in the order of time. A rival learns of each click at once; the service
-learns of a click when its batch of requests is answered. Like the service, each rival chooses the first result; the others follow
+learns of a click when its batch of requests is answered. Each rival chooses the first result; the others follow
 in the search engine's order.
 """
 

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from swerve.core.errors import SwerveError, nearest, shown
+from swerve.demo import tail
 from swerve.demo.corpus import documents, meanings, queries
 
 DAY = 86_400.0
@@ -58,6 +59,7 @@ class File(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     begins: Any
     days: Annotated[float, Meta(gt=0)]
     background: Annotated[float, Meta(ge=0)]
+    tail: Annotated[float, Meta(ge=0)] = 0.0  # requests per hour for rare queries, once all of them have begun
     query: tuple[Asked, ...] = ()
 
 
@@ -71,17 +73,28 @@ class Point(NamedTuple):
 
 
 class Story(NamedTuple):
-    """One query of a scenario: requests per hour at rest, its points in time, and the times at which keys are published."""
+    """One query of a scenario: requests per hour at rest, its points in time, and the times at which keys are published.
+
+    A rare query is `about` an ambiguous one and `begins` at a time of its own; the others are there from the beginning.
+    """
 
     query: str
     per_hour: float
     linear: bool
     points: tuple[Point, ...]
     published: tuple[tuple[float, str], ...] = ()
+    about: str = ""
+    begins: float = 0.0
+
+    @property
+    def subject(self) -> str:
+        """The ambiguous query whose meanings its users want."""
+        return self.about or self.query
 
 
 class Scenario(NamedTuple):
-    """Several days of searching. Times inside are seconds since `begins` (unix seconds, UTC)."""
+    """Several days of searching: the famous queries, and a tail of rare ones in the order in which they begin. Times inside are
+    seconds since `begins` (unix seconds, UTC)."""
 
     name: str
     title: str
@@ -89,6 +102,7 @@ class Scenario(NamedTuple):
     begins: float
     days: float
     queries: tuple[Story, ...]
+    tail: tuple[Story, ...] = ()
 
     @property
     def length(self) -> float:
@@ -136,7 +150,8 @@ def read(text: str, name: str) -> Scenario:
     stories += [_at_rest(query, file.background / len(others)) for query in others if file.background]
     if not stories:
         raise SwerveError(f"{name}: the scenario has no queries; background must be > 0 or there must be a [[query]]")
-    return Scenario(file.name, file.title, file.story, begins, file.days, tuple(stories))
+    rare = _tail(file.tail, file.days * DAY) if file.tail else ()
+    return Scenario(file.name, file.title, file.story, begins, file.days, tuple(stories), rare)
 
 
 def _story(asked: Asked, begins: float, length: float, where: str) -> Story:
@@ -190,6 +205,15 @@ def _at_rest(query: str, per_hour: float) -> Story:
     total = sum(weights.values())
     shares = {meaning: weights.get(meaning, 0.0) / total for meaning in meanings(query)}
     return Story(query, per_hour, False, (Point(0.0, shares, 1.0, STORIES_AT_REST),))
+
+
+def _tail(per_hour: float, length: float) -> tuple[Story, ...]:
+    """Return the rare queries, in the order in which they begin."""
+    made = [
+        Story(one.text, asked, False, (Point(0.0, tail.shares(one), 1.0, STORIES_AT_REST),), about=one.about, begins=begins)
+        for one, asked, begins in zip(tail.rare(), tail.frequencies(per_hour), tail.beginnings(length), strict=True)
+    ]
+    return tuple(sorted(made, key=lambda story: story.begins))
 
 
 def _unix(when: Any, where: str) -> float:

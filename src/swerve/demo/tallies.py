@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from swerve.demo.intents import Event
+from swerve.demo.intents import RESULTS, Event
 
 #: An event counts as followed when `FOLLOWED_ENOUGH` of `FOLLOWED_WINDOW` consecutive impressions show a first result whose click
 #: probability is at least `FOLLOWED_SHARE` of the best one's.
@@ -35,11 +35,31 @@ class Shift:
 
 @dataclass
 class Line:
-    """One policy's totals."""
+    """One policy's totals: searches with a click, clicks by slot from the first result on, and clicks lost to the best pages."""
 
-    clicks: int = 0  # on any result
-    tops: int = 0  # on the first result
+    clicks: int = 0
+    slots: list[int] = field(default_factory=lambda: [0] * RESULTS)
     regret: float = 0.0
+
+    @property
+    def tops(self) -> int:
+        """Clicks on the first result."""
+        return self.slots[0]
+
+    def count(self, index: int, regret: float) -> None:
+        """Count one page: the index of the clicked result, −1 for none, and the page's loss to the best one."""
+        if index >= 0:
+            self.clicks += 1
+            self.slots[index] += 1
+        self.regret += regret
+
+
+class Part:
+    """The totals of a part of the traffic: the famous queries, or the tail."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.impressions = 0
+        self.lines = {name: Line() for name in names}
 
 
 @dataclass
@@ -68,6 +88,7 @@ class Tallies:
 
     def __init__(self, names: list[str]) -> None:
         self.lines = {name: Line() for name in names}
+        self.head, self.tail = Part(names), Part(names)
         self.impressions = 0
         self.degraded = 0
         self.alarms = 0  # phases that the service opened
@@ -76,12 +97,11 @@ class Tallies:
         self.shifts: list[Shift] = []
         self._queries: dict[str, Query] = {}
 
-    def count(self, name: str, index: int, regret: float) -> None:
-        """Count one impression of a policy: the index of the clicked result (−1: none), and the first result's loss to the best."""
-        line = self.lines[name]
-        line.clicks += index >= 0
-        line.tops += index == 0
-        line.regret += regret
+    def count(self, name: str, index: int, regret: float, tail: bool = False) -> None:
+        """Count one impression of a policy: the index of the clicked result (−1: none), the page's loss to the best one, and
+        whether the query is one of the tail."""
+        self.lines[name].count(index, regret)
+        (self.tail if tail else self.head).lines[name].count(index, regret)
 
     def shifted(self, event: Event) -> None:
         """Record that another document has become best for a query."""
@@ -90,11 +110,14 @@ class Tallies:
         seen.good.clear()
         self.shifts.append(seen.last)
 
-    def served(self, query: str, now: float, phase: int | None, share: float, wanted: Mapping[str, float]) -> None:
+    def served(
+        self, query: str, now: float, phase: int | None, share: float, wanted: Mapping[str, float], tail: bool = False
+    ) -> None:
         """Count one answer of the live service: its phase (None if degraded), the first result's probability of a click ÷ the best
-        one's, and the shares of the meanings."""
+        one's, the shares of the meanings, and whether the query is one of the tail."""
         seen = self._query(query)
         self.impressions += 1
+        (self.tail if tail else self.head).impressions += 1
         if seen.known is None:
             seen.known = wanted
         if phase is None:

@@ -3,11 +3,13 @@
 Requests are generated in slices of simulated time, from the seed alone: the length of a step does not change the
 requests. They go to the service in batches over its HTTP interface. Clicks follow some seconds later, and users without a click ask
 again with the meaning. Rivals meet the same users. Repeated questions are real traffic for the service but are not counted,
-because they depend on the ranking.
+because they depend on the ranking. Beside the famous queries of the scenario users ask rare ones, the tail, which are counted
+apart as well.
 """
 
 from __future__ import annotations
 
+import bisect
 import datetime
 import math
 import time
@@ -20,11 +22,13 @@ import numpy as np
 from swerve.client.exchange import RankArguments, Ranking
 from swerve.core.errors import SwerveError
 from swerve.core.rng import Stream, split
+from swerve.demo import tail
 from swerve.demo.clicks import TRAITS, User, clicked, user
 from swerve.demo.corpus import Document, documents, queries
 from swerve.demo.intents import HOUR, RESULTS, SLICE_SECONDS, Event, Intents, View, rhythm
+from swerve.demo.results import LIVE, report_of, summary_of
 from swerve.demo.rivals import Arms, Ask, rivals, warm
-from swerve.demo.scenarios import Scenario
+from swerve.demo.scenarios import Scenario, Story
 from swerve.demo.search import Search
 from swerve.demo.tallies import Tallies
 
@@ -32,12 +36,11 @@ from swerve.demo.tallies import Tallies
 BATCH_IMPRESSIONS, BATCH_SPAN = 100, 3600.0
 #: Seconds that a user takes to click, or to ask again.
 THINK_SECONDS = 5.0
-#: Most events in a report.
-EVENTS_SHOWN = 50
-LIVE = "swerve"
-MINUTE, DAY, PERCENT = 60.0, 86_400.0, 100.0
-#: Decimals in reports: of totals, of click rates, of shares.
-DECIMALS, RATE_DECIMALS, SHARE_DECIMALS = 3, 5, 4
+#: Most rare queries in a report: those that began last.
+YOUNG_SHOWN = 4
+MINUTE, DAY = 60.0, 86_400.0
+#: Decimals of times in summaries.
+DECIMALS = 3
 
 
 class Client(Protocol):
@@ -51,15 +54,19 @@ class Client(Protocol):
 
 
 class Scene(NamedTuple):
-    """A query while nothing about it changes: its view, its number and arms for the rivals, and the rankings by first arm."""
+    """A query while nothing about it changes: what it is about, whether it is rare, its view, its number and arms for the rivals;
+    by first arm, the rankings and what they lose to the best page."""
 
     query: str
+    about: str
+    rare: bool
     view: View
     ids: list[str]
     number: int
     arms: tuple[int, ...]
     mask: int
     rankings: dict[int, tuple[Document, ...]]
+    losses: dict[int, float]
 
 
 class Impression(NamedTuple):
@@ -91,7 +98,8 @@ class World:
         self.seed, self.client, self.now = seed, client, began
         self._publish, self._search = advance, search or Search()
         self._documents = {document.id: document for document in documents()}
-        self._numbers = {query: number for number, query in enumerate(queries())}
+        known = (*queries(), *(rare.text for rare in tail.rare()))
+        self._numbers = {query: number for number, query in enumerate(known)}
         self._arms = Arms()
         warm()
         self._rivals = rivals(len(self._numbers), seed, began)
@@ -110,6 +118,8 @@ class World:
         self._waiting: deque[Impression | Event] = deque()  # generated, not played yet
         self._made, self._slices = 0.0, 0  # end of the generated impressions in seconds, and slices so far
         self._scenes: dict[str, Scene] = {}
+        self._births = [story.begins for story in scenario.tail]
+        self._rare: tuple[object, list[Scene], list[float]] = None, [], []  # the tail, while none of it begins or changes
         self._stories: tuple[int, list[int]] = -1, []  # the hour, and the stories about each query in that hour
 
     @property
@@ -172,27 +182,40 @@ class World:
         since = self._made
         self._made = min((math.floor(since / SLICE_SECONDS) + 1) * SLICE_SECONDS, self.scenario.length)
         start, seconds = self.began + since, self._made - since
-        scenes = [self._scene(story.query, since) for story in self.scenario.queries]
-        for scene in scenes:
+        famous = [self._scene(story, since) for story in self.scenario.queries]
+        for scene in famous:
             leader, before = scene.view.leader, self._best.get(scene.query)
             if before is not None and before.id != leader.id:
                 self._waiting.append(Event(scene.query, start, before, leader))
             self._best[scene.query] = leader
+        rare, rates = self._tail(since)
+        scenes = [*famous, *rare]
         stories = self._news(since)
         hours = rhythm(start) * seconds / HOUR
         random = np.random.default_rng(split(self.seed, "users", self._run, self._slices))
-        counts = random.poisson([self.intents.rate(scene.query, since) * hours for scene in scenes])
+        rates = [*(self.intents.rate(scene.query, since) for scene in famous), *rates]
+        counts = random.poisson(np.array(rates) * hours)
         whose = np.repeat(np.arange(len(scenes)), counts)
         times = start + seconds * random.random(len(whose))
         draws = random.random((len(whose), TRAITS + 2 * RESULTS)).tolist()
         for k in np.argsort(times, kind="stable").tolist():
             scene, number = scenes[whose[k]], int(whose[k])
             self._sessions += 1
-            one = user(scene.query, scene.view.shares, draws[k])
+            one = user(scene.about, scene.view.shares, draws[k])
             self._waiting.append(Impression(float(times[k]), scene, stories[number], one, f"user-{self._sessions}"))
         self._slices += 1
 
-    def _scene(self, query: str, since: float) -> Scene:
+    def _tail(self, since: float) -> tuple[list[Scene], list[float]]:
+        """Return the rare queries that have begun, and their requests per hour."""
+        begun = bisect.bisect_right(self._births, since)
+        key = begun, self.intents.known(since)
+        if self._rare[0] != key:
+            stories = self.scenario.tail[:begun]
+            self._rare = key, [self._scene(story, since) for story in stories], [story.per_hour for story in stories]
+        return self._rare[1:]
+
+    def _scene(self, story: Story, since: float) -> Scene:
+        query = story.query
         view = self.intents.view(query, since)
         scene = self._scenes.get(query)
         if scene is None or scene.view is not view:
@@ -203,7 +226,11 @@ class World:
             }
             ids = [document.id for document in view.offer]
             mask = sum(1 << arm for arm in arms)
-            scene = self._scenes[query] = Scene(query, view, ids, self._numbers[query], arms, mask, rankings)
+            pages = view.pages
+            losses = {arm: pages.best - pages.chance([one.id for one in ranking]) for arm, ranking in rankings.items()}
+            number, rare = self._numbers[query], bool(story.about)
+            scene = Scene(query, story.subject, rare, view, ids, number, arms, mask, rankings, losses)
+            self._scenes[query] = scene
         return scene
 
     def _news(self, since: float) -> list[int]:
@@ -211,7 +238,7 @@ class World:
         hour = int(since // HOUR)
         if self._stories[0] != hour:
             random = np.random.default_rng(split(self.seed, "news", self._run, hour, self._shifts))
-            expected = [self.intents.news(story.query, since) for story in self.scenario.queries]
+            expected = [self.intents.news(story.query, since) for story in (*self.scenario.queries, *self.scenario.tail)]
             self._stories = hour, random.poisson(expected).tolist()
         return self._stories[1]
 
@@ -234,25 +261,25 @@ class World:
                 clicks.append((answer.decision, answer.ranking[index]))
             elif one.user.again:
                 again.append(one)
-            chances, best = one.scene.view.chances, one.scene.view.chances[one.scene.view.leader.id]
-            top = chances[answer.ranking[0]]
-            self.tallies.served(one.scene.query, one.at, answer.phase, top / best, one.scene.view.shares)
-            self.tallies.count(LIVE, index, best - top)
-            self._compete(one, best)
+            scene, view = one.scene, one.scene.view
+            share = view.chances[answer.ranking[0]] / view.chances[view.leader.id]
+            self.tallies.served(scene.query, one.at, answer.phase, share, view.shares, scene.rare)
+            self.tallies.count(LIVE, index, view.pages.best - view.pages.chance(answer.ranking), scene.rare)
+            self._compete(one)
         self._advance(batch[-1].at + THINK_SECONDS)
         self.client.feedback_many(clicks + self._ask_again(again))
         return len(asked)
 
-    def _compete(self, one: Impression, best: float) -> None:
+    def _compete(self, one: Impression) -> None:
         """Show the rivals' rankings to the same user."""
         scene, who = one.scene, one.user
         ask = Ask(scene.number, scene.arms, scene.mask, one.at, float(one.news), scene.query in self._told)
         self._told.discard(scene.query)
         for name, rival in self._rivals.items():
-            ranking = scene.rankings[rival.choose(ask)]
-            index = clicked(who, ranking)
+            first = rival.choose(ask)
+            index = clicked(who, scene.rankings[first])
             rival.learn(ask, index == 0, index >= 0, index < 0 and who.again)
-            self.tallies.count(name, index, best - scene.view.chances[ranking[0].id])
+            self.tallies.count(name, index, scene.losses[first], scene.rare)
 
     def _ask_again(self, again: list[Impression]) -> list[tuple[str | None, str | None]]:
         """Let users without a click ask again with the meaning, in the same session; return their clicks."""
@@ -286,7 +313,7 @@ class World:
         since = min(self.now - self.began, self.scenario.length - 1.0)
         day = datetime.datetime.fromtimestamp(self.scenario.begins + since, datetime.UTC)
         views = {story.query: self.intents.view(story.query, since) for story in self.scenario.queries}
-        shifts = self.tallies.shifts[-EVENTS_SHOWN:]
+        begun = self.scenario.tail[: bisect.bisect_right(self._births, since)]
         return {
             "scenario": self.scenario.name,
             "title": self.scenario.title,
@@ -295,46 +322,21 @@ class World:
             "ends": self.ends,
             "day": f"{day.day} {day:%b %Y}",
             "ended": self.ended,
-            "impressions": self.tallies.impressions,
-            "regret": {name: round(line.regret, DECIMALS) for name, line in self.tallies.lines.items()},
-            "ctr": {name: round(self._rate(line.clicks), RATE_DECIMALS) for name, line in self.tallies.lines.items()},
-            "events": [shift.as_dict() for shift in shifts],
-            "intent": {
-                query: {name: round(share, SHARE_DECIMALS) for name, share in view.shares.items()} for query, view in views.items()
-            },
-            "best": {query: view.leader.id for query, view in views.items()},
-            "adapt": [{"query": one.event.query, "at": one.event.at, "impressions": one.impressions} for one in shifts],
+            **report_of(self.tallies, views),
+            "young": [story.query for story in begun[: -YOUNG_SHOWN - 1 : -1]],
         }
 
     def summary(self) -> dict[str, Any]:
         """Return the totals."""
-        tallies = self.tallies
-        ctr = {name: self._rate(line.clicks) for name, line in tallies.lines.items()}
-        gained = ctr[LIVE] - ctr["fixed"]
         simulated = self.now - self.began
         return {
             "scenario": self.scenario.name,
             "seed": self.seed,
-            "impressions": tallies.impressions,
-            "ctr": {name: round(rate, RATE_DECIMALS) for name, rate in ctr.items()},
-            "ctr_top": {name: round(self._rate(line.tops), RATE_DECIMALS) for name, line in tallies.lines.items()},
-            "ctr_gained": {
-                "points": round(PERCENT * gained, DECIMALS),
-                "percent": round(PERCENT * gained / ctr["fixed"], 2) if ctr["fixed"] else None,
-            },
-            "regret": {name: round(line.regret, DECIMALS) for name, line in tallies.lines.items()},
-            "events": [{**shift.as_dict(), "impressions": shift.impressions} for shift in tallies.shifts],
-            "alarms": tallies.alarms,
-            "alarms_off_events": tallies.off_events,
-            "false_alarms": tallies.false_alarms,
-            "degraded": tallies.degraded,
+            **summary_of(self.tallies),
             "days": round(simulated / DAY, DECIMALS),
             "seconds": round(self.seconds, DECIMALS),
             "speed": round(simulated / MINUTE / self.seconds, 1) if self.seconds else None,
         }
-
-    def _rate(self, clicks: int) -> float:
-        return clicks / max(self.tallies.impressions, 1)
 
 
 def _request(text: str, ids: list[str], one: Impression) -> RankArguments:

@@ -7,7 +7,7 @@ decision of an earlier life. Both end in `_count`; batches use both.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from swerve.service.availability import Availability, Unavailable
 from swerve.service.committer import Committer
@@ -21,6 +21,7 @@ from swerve.serving.messages import Event, FeedbackRequest, FeedbackResponse, Re
 from swerve.serving.outcomes import STATUSES, Outcome, decode, encode
 from swerve.serving.ranker import Ranker
 from swerve.serving.recording import Recorder
+from swerve.serving.requests import Watcher
 from swerve.serving.rows import Place
 from swerve.serving.tokens import NUMBER_BITS, Forged, Ticket, Tokens
 from swerve.store.protocol import StoreError
@@ -58,6 +59,7 @@ class Feedback:
         self.ranker, self.loader, self.committer, self.tokens = ranker, loader, committer, tokens
         self.availability, self.metrics, self.clock, self.limits = availability, metrics, clock, limits
         self.window, self.recorder = window, recorder
+        self.watched: Mapping[bytes, Watcher] = {}  # by the query's key
 
     # ------------------------------------------------------------------ entry points
     def at_once(self, request: FeedbackRequest) -> Counted | None:
@@ -213,9 +215,12 @@ class Feedback:
         if outcome is before:
             self.metrics.feedback("repeat").value += 1
             return status, self.committer.again(number)
+        seen = self.watched.get(place.key) if self.watched else None
         for slot in range(len(self.metrics.clicks)):
             if (outcome.heard & ~before.heard) >> slot & 1:
                 self.metrics.clicks[slot].value += 1
+                if seen is not None:
+                    seen.clicked(slot)
         if self.recorder is not None:
             self.recorder.answered(number, events, shown, now)
         return status, self.committer.durable(place, number, encode(outcome))

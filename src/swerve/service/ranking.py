@@ -21,7 +21,7 @@ from swerve.serving.checks import check_candidates, check_parts, check_query, ch
 from swerve.serving.messages import Asked, ObserveRequest, RankResponse, Refused, key_text
 from swerve.serving.ranker import Ranker
 from swerve.serving.recording import Recorder
-from swerve.serving.requests import Decided, Prepared
+from swerve.serving.requests import Decided, Prepared, Watcher
 from swerve.serving.rows import Place
 from swerve.serving.sessions import name_of
 from swerve.serving.tokens import Tokens
@@ -63,7 +63,7 @@ class Ranking:
         self.metrics, self.clock, self.limits, self.deadline = metrics, clock, limits, deadline
         self.names, self.recorder = names, recorder
         self.numbers = frozenset(ranker.settings.numbers)
-        self.watched: Mapping[bytes, Callable[[list[str]], None]] = {}  # called with each ranking of a query, by its key
+        self.watched: Mapping[bytes, Watcher] = {}  # by the query's key
         self.slots = ranker.settings.slots
         self._keys: dict[Name, tuple[bytes, str]] = {}
         self._estimated = ranker.settings.draws > 0
@@ -221,11 +221,11 @@ class Ranking:
                     continue
                 if decided.again:
                     self.metrics.shown_again.value += 1
-                    answers[at] = self._answer(decided, self.tokens.sign(decided.signed, decided.at))
+                    answers[at] = self._answer(prepared, decided, self.tokens.sign(decided.signed, decided.at))
                     continue
                 if self.recorder is not None:
                     self.recorder.ranked(prepared, decided, now)
-                answers[at] = self._answer(decided, next(tokens))
+                answers[at] = self._answer(prepared, decided, next(tokens))
                 made += 1
                 explored += decided.explored >= 0
         except Exception:
@@ -240,9 +240,9 @@ class Ranking:
             if type(answers[at]) is not RankResponse:
                 answers[at] = self.given(prepared, "internal")
 
-    def _answer(self, decided: Decided, token: str) -> RankResponse:
+    def _answer(self, prepared: Prepared, decided: Decided, token: str) -> RankResponse:
         if self.watched and (seen := self.watched.get(decided.signed.key)) is not None:
-            seen(decided.ranking)
+            seen(decided.ranking, decided.explored, prepared)
         if decided.report & (ALARM | RESTARTED):
             self._tell(decided)
         chances = [round(chance, DECIMALS) for chance in decided.chances] if self._estimated else None

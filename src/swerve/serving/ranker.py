@@ -312,8 +312,8 @@ class Ranker:
             asks, orders, facts = self.one
             count = len(place.order)
             ASK.pack_into(
-                asks, 0, place.index, place.owner, place.mask, session != 0, left, owner, heard, phase, count, len(place.grades), slots,
-                as_given, first,
+                asks, 0, place.index, place.owner, place.mask, session != 0, left, owner, heard, phase, count, len(place.grades),
+                slots, as_given, first,
             )  # fmt: skip
             self._order[:count] = place.order
             if place.grades:

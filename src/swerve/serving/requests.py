@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -44,6 +45,16 @@ class Prepared(msgspec.Struct, gc=False):
     def ids(self) -> list[str]:
         """Return the candidates' ids, in the given order."""
         return ids_of(self.read())
+
+
+class Watcher(Protocol):
+    """Is told of what happens to one query."""
+
+    def __call__(self, ranking: list[str], explored: int, prepared: Prepared) -> None:
+        """A ranking was answered: its order, the slot of its explored result (−1: none), and the request."""
+
+    def clicked(self, slot: int) -> None:
+        """A click on a slot was counted."""
 
 
 class Decided(msgspec.Struct, gc=False):

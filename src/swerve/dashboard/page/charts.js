@@ -122,7 +122,7 @@ export class Charts {
     ];
     layout.annotations = this.labels(events, at, span);
     this.plotly.react("share", traces, layout, CONFIG);
-    write(byId("share-about"), `share of the last ${count(window)} clicks on the top result`);
+    write(byId("share-about"), `share of the last ${count(window)} clicks, on any slot`);
     this.key(ids, wanted);
   }
 

@@ -89,7 +89,7 @@ export class Demo {
     const { hello, demo } = this.state;
     show(byId("demo"), Boolean(hello?.demo));
     if (!hello?.demo) return;
-    this.offer(hello.demo.scenarios, Object.keys(demo?.intent ?? {}));
+    this.offer(hello.demo.scenarios, Object.keys(demo?.intent ?? {}), demo?.young ?? []);
     for (const id of ["shift", "pause", "scenario", "speed"]) byId(id).disabled = !demo;
     if (!demo) return this.expected(hello.demo);
     this.shifted(demo);
@@ -129,8 +129,8 @@ export class Demo {
     if (speed) this.label(speed);
   }
 
-  /** Fill the choice of scenarios, and the queries of the current one. */
-  offer(scenarios, queries) {
+  /** Fill the choice of scenarios, and the queries of the current one: the famous ones, and those of the tail that began last. */
+  offer(scenarios, queries, young) {
     const option = (one) => {
       const node = make("option", "", one.title);
       node.value = one.name;
@@ -149,14 +149,17 @@ export class Demo {
       button.addEventListener("click", () => this.watch(text));
       return make("li", "", "", button);
     };
-    show(byId("chips"), queries.length > 0);
-    keyed(
-      byId("chips"),
-      queries,
-      (text) => text,
-      chip,
-      (node, text) => node.firstChild.setAttribute("aria-pressed", String(text === this.query())),
-    );
+    for (const [id, texts] of Object.entries({ chips: queries, young })) {
+      show(byId(id), texts.length > 0);
+      keyed(
+        byId(id),
+        texts,
+        (text) => text,
+        chip,
+        (node, text) => node.firstChild.setAttribute("aria-pressed", String(text === this.query())),
+      );
+    }
+    show(byId("young-title"), young.length > 0);
   }
 
   /** Search as one of the users: a real ranking, and a click that counts. */
@@ -205,7 +208,7 @@ export class Demo {
       const { status } = await ask("/v1/feedback", { decision, events: [{ kind: "click", result: id }] }, this.key());
       const words = {
         learned: "Counted",
-        late: "Counted (the query had moved on in the meantime)",
+        late: "Counted, but too late for the policy to learn from it",
         ignored: "Counted, not learned (one person is heard once on a result)",
         expired: "Too late to be counted",
       };

@@ -8,6 +8,7 @@ import { addressed, drawHealth, drawQueries, drawTimeline } from "./lists.js";
 import { Ranking, drawSignals } from "./ranking.js";
 import { State } from "./state.js";
 import { Stream } from "./stream.js";
+import { drawVersus } from "./versus.js";
 
 const state = new State();
 const colours = new Colours();
@@ -78,6 +79,7 @@ function take(name, data) {
   // four reports and one sample arrive per second: drawing at each would be too often
   if (name !== "demo") return schedule();
   demo.draw();
+  drawVersus(state);
   banner();
 }
 
@@ -118,6 +120,7 @@ function draw() {
   // in a fixed order, so that a meaning always has the same colour
   for (const name of state.hello?.demo?.meanings?.[query] ?? []) colours.hue(name);
   demo.draw();
+  drawVersus(state);
   ranking.draw(query);
   drawSignals(state);
   drawTimeline(state, query);

@@ -5,6 +5,10 @@ import { byId, count, keyed, make, named, percent, show, words, write } from "./
 const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 /** Milliseconds between two announcements of a new top result to screen readers. */
 const QUIET = 8000;
+/** Results of a page. */
+const SHOWN = 10;
+/** A result is marked as explored if it was that in this part of the last answers. */
+const EXPLORED = 0.02;
 
 export class Ranking {
   constructor(state, colours) {
@@ -27,16 +31,21 @@ export class Ranking {
   draw(query) {
     const { state } = this;
     write(byId("ranking-title"), query === null ? "Ranking" : `${named(query)} now`);
-    const { order, answers, share } = state.ranking();
+    const { order, answers, share, explored } = state.ranking();
+    const { clicks, slots } = state.slotClicks();
+    const given = state.current?.given ?? [];
     const arms = new Map((state.current?.state.arms ?? []).map((arm) => [arm.id, arm]));
     const best = state.demo?.best?.[query] ?? null;
     const before = new Map([...this.list.children].map((node) => [node, node.getBoundingClientRect().top]));
-    const items = order.map((id, place) => ({
+    const items = order.slice(0, SHOWN).map((id, place) => ({
       id,
       place,
       share: answers ? (share[id] ?? 0) : null,
+      explored: explored[id] ?? 0,
       arm: arms.get(id),
       best: id === best,
+      rank: given.indexOf(id),
+      clicks: clicks ? (slots[place] ?? 0) / clicks : null,
     }));
     const nodes = keyed(
       this.list,
@@ -46,7 +55,7 @@ export class Ranking {
       (node, item) => this.update(node, item),
     );
     this.glide([...nodes.values()], before);
-    this.note(query, order.length, answers);
+    this.note(query, order.length, answers, clicks);
     this.verdict(query, order[0], best);
     this.follow(query, order[0]);
   }
@@ -56,25 +65,45 @@ export class Ranking {
     const node = make("li", known ? "result" : "result bare");
     const head = make("p", "title", "", make("span", "name", known?.title ?? id));
     head.append(make("span", "badge best", "wanted most now"));
-    const text = make("p", "text");
-    if (known) text.append(make("span", "badge", words(known.meaning)), make("span", "words", known.text));
+    const [text, explored] = [make("p", "text"), make("span", "badge explored")];
+    if (known) text.append(make("span", "badge", words(known.meaning)), explored, make("span", "words", known.text));
+    else head.append(explored);
     const bar = make("span", "bar-line", "", make("span", "bar-fill"));
-    node.append(head, make("p", "figure"), text, make("p", "meter", "", bar, make("span", "rate soft")));
+    const clicks = make("span", "clicks soft", "", make("span", "part"), make("span", "unit", " of clicks"));
+    const slot = make("p", "slot", "", bar, clicks);
+    node.append(make("p", "moved"), head, make("p", "figure"), text, slot, make("p", "rate soft"));
     return node;
   }
 
-  update(node, { id, place, share, arm, best }) {
+  update(node, { id, place, share, explored, arm, best, rank, clicks }) {
     node.classList.toggle("first", place === 0);
     node.style.setProperty("--own", this.colours.result(id, this.state.hello?.demo?.titles[id]?.meaning));
     show(node.querySelector(".best"), best);
-    node.querySelector(".bar-fill").style.setProperty("--part", (share ?? 0).toFixed(3));
-    write(node.querySelector(".figure"), share === null ? "" : `${percent(share)} on top`);
+    const tried = node.querySelector(".explored");
+    show(tried, explored >= EXPLORED);
+    write(tried, `explored ${percent(explored)}`);
+    this.moved(node.querySelector(".moved"), place, rank);
+    node.querySelector(".bar-fill").style.setProperty("--part", (clicks ?? 0).toFixed(3));
+    show(node.querySelector(".clicks"), clicks !== null);
+    write(node.querySelector(".part"), percent(clicks));
+    write(node.querySelector(".figure"), share ? `${percent(share)} on top` : "");
     const rate =
       arm && arm.phase_plays ? `${percent(arm.phase_clicks / arm.phase_plays)} of ${count(arm.phase_plays)} clicked` : "";
     write(node.querySelector(".rate"), rate);
   }
 
-  /** Animate each result from its old position to its new one. */
+  /** How many places a result is above or below its rank in the given order. */
+  moved(node, place, rank) {
+    const steps = rank - place;
+    const known = rank >= 0;
+    write(node, known ? (steps > 0 ? `↑${steps}` : steps < 0 ? `↓${-steps}` : "=") : "");
+    const order = this.state.simulated ? "the engine's order" : "the given order";
+    const words = known ? `Rank ${rank + 1} in ${order}` : "";
+    if (node.title !== words) node.title = words;
+    node.dataset.way = steps > 0 ? "up" : "";
+  }
+
+  /** Animate each result from its old position to its new one; the figures of a slot stay where they are. */
   glide(nodes, before) {
     if (calm.matches || document.hidden) return;
     for (const node of nodes) {
@@ -88,18 +117,24 @@ export class Ranking {
         { transform: `translateY(${moved}px)`, zIndex: 1 },
         { transform: "none", zIndex: 1 },
       ];
-      node.animate(frames, { duration: 650, easing: "cubic-bezier(.2, .7, .2, 1)" });
+      const timing = { duration: 650, easing: "cubic-bezier(.2, .7, .2, 1)" };
+      node.animate(frames, timing);
+      node.querySelector(".slot").animate([{ transform: `translateY(${-moved}px)` }, { transform: "none" }], timing);
     }
   }
 
-  note(query, results, answers) {
+  note(query, results, answers, clicks) {
     let text;
     if (query === null) text = "There are no queries yet. The first one will be shown here.";
     else if (this.state.missing) text = "This query was never asked. It will be shown as soon as somebody asks it.";
     else if (!results) text = "Waiting for the first answer.";
     else if (!answers) text = "No answers since this page began to watch; the list shows the last answer's order.";
-    else
-      text = `Bars: how often each result was on top in the last ${count(answers)} answers. The service chooses the top; the rest keep the given order.`;
+    else {
+      const order = this.state.simulated ? "the engine's order" : "the given order";
+      text = `The usual places in the last ${count(answers)} answers; ↑ and ↓ compare with ${order}.`;
+      if (clicks) text += ` Bars: where on the page the last ${count(clicks)} clicks were.`;
+      if (results > SHOWN) text += ` ${count(results - SHOWN)} more results follow.`;
+    }
     write(byId("ranking-note"), text);
     const state = this.state.current?.state;
     const pill = byId("phase");

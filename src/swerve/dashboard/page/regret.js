@@ -9,7 +9,7 @@ const POLICIES = {
   oracle: { name: "Oracle", about: "is told of every shift", colour: "--good", dash: "dot" },
   bwc: { name: "BWC", about: "the paper's algorithm", colour: "--hue-1" },
   ucb1: { name: "UCB1", about: "learns, never forgets", colour: "--hue-3" },
-  fixed: { name: "Fixed", about: "the search engine's order", colour: "--soft", dash: "dash" },
+  fixed: { name: "Engine's order", about: "as found, learns nothing", colour: "--ink", width: 2.25, dash: "dash" },
 };
 
 /** Draw the chart; `plotly` is the library. */

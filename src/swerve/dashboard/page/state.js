@@ -6,10 +6,12 @@ const MOST = 900;
 const LAST_ANSWERS = 50;
 /** Fewest clicks over which a click share is computed. */
 const LAST_CLICKS = 60;
+/** Clicks by slot are those of the last samples with this many clicks. */
+const LAST_SLOTS = 200;
 /** Points that a chart draws: more cannot be seen. */
 const DRAWN = 240;
-/** Two results swap positions only if their shares differ by this much, so that chance does not make the list restless. */
-const STEADY = 0.04;
+/** Two results swap places only if their mean places differ by this much, so that chance does not make the list restless. */
+const STEADY = 0.25;
 const DAY = 86400;
 
 /** Halve the older half of a series; `join(a, b)` merges two neighbours. */
@@ -23,10 +25,31 @@ export function thin(series, join) {
 
 const later = (a, b) => b;
 
-function add(into, tops) {
-  for (const [id, times] of Object.entries(tops)) into[id] = (into[id] ?? 0) + times;
+function add(into, counts = {}) {
+  for (const [id, times] of Object.entries(counts)) into[id] = (into[id] ?? 0) + times;
   return into;
 }
+
+/** Add places: how often each result was shown, and the sum of its slots. */
+function addPlaces(into, places = {}) {
+  for (const [id, [times, sum]] of Object.entries(places)) {
+    const [before, slots] = into[id] ?? [0, 0];
+    into[id] = [before + times, slots + sum];
+  }
+  return into;
+}
+
+const addSlots = (a = [], b = []) => Array.from({ length: Math.max(a.length, b.length) }, (_, j) => (a[j] ?? 0) + (b[j] ?? 0));
+const total = (counts) => Object.values(counts).reduce((a, b) => a + b, 0);
+
+/** Merge two neighbouring points: the later one, with what happened in both. */
+const merge = (a, b) => ({
+  ...b,
+  tops: add({ ...a.tops }, b.tops),
+  places: addPlaces({ ...a.places }, b.places),
+  slots: addSlots(a.slots, b.slots),
+  explored: add({ ...a.explored }, b.explored),
+});
 
 /** The clicks of each result between two points. */
 function between(a, b) {
@@ -125,7 +148,8 @@ export class State {
     if (this.missing) return;
     this.current = data;
     const arms = Object.fromEntries(data.state.arms.map((arm) => [arm.id, [arm.plays, arm.clicks]]));
-    this.point({ now: data.now, tops: data.tops, arms, phase: data.state.phase });
+    const { now, tops, places, slots, explored } = data;
+    this.point({ now, tops, places, slots, explored, arms, phase: data.state.phase });
   }
 
   point(point) {
@@ -134,44 +158,60 @@ export class State {
     // while time stands still, the newest point is replaced
     else if (last && point.now === last.now) {
       this.points.pop();
-      point = { ...point, tops: add({ ...last.tops }, point.tops) };
+      point = merge(last, point);
     }
     this.points.push(point);
-    this.points = thin(this.points, (a, b) => ({ ...b, tops: add({ ...a.tops }, b.tops) }));
-  }
-
-  /** How often each result was on top in the last answers: `{answers, share: {id: part}}`. */
-  tops() {
-    const sum = {};
-    let answers = 0;
-    for (let j = this.points.length - 1; j >= 0 && answers < LAST_ANSWERS; j--) {
-      const { tops } = this.points[j];
-      add(sum, tops);
-      answers += Object.values(tops).reduce((a, b) => a + b, 0);
-    }
-    for (const id of Object.keys(sum)) sum[id] /= answers;
-    return { answers, share: sum };
+    this.points = thin(this.points, merge);
   }
 
   /**
-   * The order that most users see: by how often a result was on top in the last answers, the others as in the last answer.
-   * Results whose shares are close keep their order.
+   * The last answers: `{answers, share, places, explored}`. By result: how often it was on top, its mean slot (from 0), and how often
+   * it was the explored one.
+   */
+  tops() {
+    let answers = 0;
+    const sum = { tops: {}, places: {}, explored: {} };
+    for (let j = this.points.length - 1; j >= 0 && answers < LAST_ANSWERS; j--) {
+      const point = this.points[j];
+      add(sum.tops, point.tops);
+      add(sum.explored, point.explored);
+      addPlaces(sum.places, point.places);
+      answers += total(point.tops);
+    }
+    const parts = (counts) => Object.fromEntries(Object.entries(counts).map(([id, times]) => [id, times / answers]));
+    const places = Object.fromEntries(Object.entries(sum.places).map(([id, [times, slots]]) => [id, slots / times]));
+    return { answers, share: parts(sum.tops), places, explored: parts(sum.explored) };
+  }
+
+  /** The last clicks by slot: `{clicks, slots: counts}`. */
+  slotClicks() {
+    let [slots, clicks] = [[], 0];
+    for (let j = this.points.length - 1; j >= 0 && clicks < LAST_SLOTS; j--) {
+      slots = addSlots(slots, this.points[j].slots);
+      clicks = total(slots);
+    }
+    return { clicks, slots };
+  }
+
+  /**
+   * The order that most users see: by the mean place of each result in the last answers. Results whose places are close keep their
+   * order.
    */
   ranking() {
-    if (!this.current) return { order: [], answers: 0, share: {} };
-    const { answers, share } = this.tops();
+    if (!this.current) return { order: [], answers: 0, share: {}, explored: {} };
+    const { answers, share, places, explored } = this.tops();
     const given = this.current.ranking.length ? this.current.ranking : this.current.state.arms.map((arm) => arm.id);
     const offered = new Set(given);
     const order = this.order.filter((id) => offered.has(id));
     for (const id of given) if (!order.includes(id)) order.push(id);
-    const part = (id) => share[id] ?? 0;
+    const place = (id) => places[id] ?? Infinity; // below the page
     // insertion sort: a result passes another only if it is clearly ahead
     for (let j = 1; j < order.length; j++) {
-      for (let k = j; k > 0 && part(order[k]) > part(order[k - 1]) + STEADY; k--)
+      for (let k = j; k > 0 && place(order[k]) < place(order[k - 1]) - STEADY; k--)
         [order[k - 1], order[k]] = [order[k], order[k - 1]];
     }
     this.order = order;
-    return { order, answers, share };
+    return { order, answers, share, explored };
   }
 
   /** Shares of clicks over time: `{times, shares: Map(id → parts), latest: {id: part}, window}`. */
