@@ -240,9 +240,10 @@ def test_a_full_table_never_misses(a, b, c, xs):
     assert (pool.spilled > 0) == (len(everything) > SMALL.max_points)
 
 
-# ---------------------------------------------------------------- compaction
+# ---------------------------------------------------------------- compaction; compiled in the example of `Hull`
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_compact_keeps_the_vertices_and_the_predictions():
     rng = np.random.default_rng(6)
     square = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)]
@@ -261,6 +262,7 @@ def test_compact_keeps_the_vertices_and_the_predictions():
         assert np.array_equal(kept, pool.points[: pool.count])
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_compact_of_degenerate_tables():
     line = [(i / 8.0, i / 4.0) for i in range(9)]
     pool, _ = filled(LARGE, line)
@@ -274,6 +276,7 @@ def test_compact_of_degenerate_tables():
     assert compact(LARGE, pool) == 0
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_compact_makes_room():
     inside = [(i / 128.0, 0.25) for i in range(LARGE.max_points - 3)]
     pool, delta = filled(LARGE, [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0)], inside, [(1.0, 1.0)])
