@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from swerve.core.engine import Entry
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # `twins` is plain Python beside the tests, not part of the package
@@ -13,3 +16,14 @@ sys.path.insert(0, str(HERE))  # `twins` is plain Python beside the tests, not p
 # the first example compiles kernels, so a deadline would measure the compiler
 settings.register_profile("swerve", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("swerve")
+
+
+@pytest.fixture
+def uncompiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let everything made in a test run the kernels' source in Python, which for few rounds is faster than the compiler.
+
+    Compiled code gives the same bytes: `tests/conformance` proves it for every policy, classifier, detector and environment.
+    A test marked `compiled` runs compiled code all the same.
+    """
+    if request.node.get_closest_marker("compiled") is None:
+        monkeypatch.setattr(Entry, "bind", lambda entry, *specs, variant="": entry.plain)

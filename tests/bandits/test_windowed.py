@@ -12,6 +12,8 @@ from swerve import SWTS, SWUCB, Fleet, SpecError, Thompson
 from swerve.core.contract import mean_of, plays_of
 from swerve.core.spec import pack
 
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
 WAYS = pytest.mark.parametrize("ways", [{}, {"changing": True, "evictions": 0.03}, {"delay": 5}])
 
 
@@ -20,7 +22,7 @@ def clothed(bandit):
 
 
 @WAYS
-@pytest.mark.parametrize("window", [1, 30, 1000])
+@pytest.mark.parametrize("window", [1, pytest.param(30, marks=pytest.mark.compiled), 1000])
 def test_sw_ucb_equals_the_twin_round_by_round(window, ways):
     if window == 1:
         ways = {**ways, "delay": 0}  # a click that comes after its window is not learnt, which a duel does not expect
@@ -28,7 +30,7 @@ def test_sw_ucb_equals_the_twin_round_by_round(window, ways):
 
 
 @WAYS
-@pytest.mark.parametrize("window", [25, 1000])
+@pytest.mark.parametrize("window", [pytest.param(25, marks=pytest.mark.compiled), 1000])
 def test_sw_ts_equals_the_twin_round_by_round(window, ways):
     twin = forgetting.SWTS(4, window, splitmix.words(splitmix.named(9, "policy", 0)), 0.5, 2.0)
     check_duel(Fleet(SWTS(window, 0.5, 2.0), queries=1, arms=4, seed=9), clothed(twin), 200, seed=3, **ways)

@@ -16,7 +16,8 @@ from swerve.core.errors import SpecError
 from swerve.core.spec import pack, record_dtype
 
 FEATURES = 4
-SMALL = Hull(margin=0.0625, max_points=6)  # twice the margin is a step of the examples' grid, so that ties occur
+WIDTH = 64  # of every table, whatever the number of features: one type, compiled once
+SMALL = Hull(margin=0.0625, max_points=6)  # twice the margin is a step of the grid that the examples lie on, so that ties occur
 LARGE = Hull(margin=0.0625, max_points=64)
 PREDICT, LEARN, MERGE, CLEAR = range(4)
 
@@ -37,7 +38,7 @@ compiled = Entry(act).bind(LARGE)
 
 
 def begun(spec, rows, d):
-    pools = np.zeros(rows, record_dtype(pool_layout(spec, FEATURES)))
+    pools = np.zeros(rows, record_dtype(pool_layout(spec, WIDTH)))
     for pool in pools:
         begin_pool(spec, pool, d)
     return pools
@@ -125,24 +126,6 @@ def test_safe_and_few_false_alarms_when_a_hyperplane_is_the_truth():
         assert 1 <= alarms <= (1 + 1 / margin) ** d
 
 
-def game(params, pools, contexts, truth, out):
-    """Play the prediction game in compiled code: correct labels after false positives; count the misses."""
-    spec = params[0]
-    for t in range(len(contexts)):
-        positive = predict(spec, pools[0], pools[1], contexts[t], 0)
-        if truth[t] != 0:
-            out[0] += 1 - positive
-            out[1] += 1
-        elif positive:
-            out[2] += 1
-            learn(spec, pools[1], contexts[t])
-            merge(spec, pools[0], pools[1])
-            clear(spec, pools[1])
-
-
-GAME = Entry(game)
-
-
 @pytest.mark.parametrize("d", [1, 2, 5, 10, 40])
 @pytest.mark.parametrize("margin", [0.05, 0.1, 0.3])
 def test_with_correct_labels_no_event_is_ever_missed(d, margin):
@@ -167,12 +150,18 @@ def test_with_correct_labels_no_event_is_ever_missed(d, margin):
     truth[(contexts @ normal + shift < margin) & (truth == 1)] = 2  # rounding has moved it inside the margin: never emitted
     kept = truth < 2
     spec = Hull(margin=margin, max_points=64)
-    pools = np.zeros(2, record_dtype(pool_layout(spec, 8 if d <= 8 else 16 if d <= 16 else 64)))
-    for pool in pools:
-        begin_pool(spec, pool, d)
-    out = np.zeros(3, np.int64)
-    GAME.bind(spec)(pack(spec), pools, contexts[kept], truth[kept], out)
-    misses, events, alarms = out
+    params, pools = pack(spec), begun(spec, 2, d)
+    misses = events = alarms = 0
+    for x, event in zip(contexts[kept], truth[kept], strict=True):
+        positive = compiled(params, pools, PREDICT, 0, 1, x)
+        if event:
+            misses += 1 - positive
+            events += 1
+        elif positive:
+            alarms += 1
+            compiled(params, pools, LEARN, 1, 0, x)
+            compiled(params, pools, MERGE, 0, 1, x)
+            compiled(params, pools, CLEAR, 1, 0, x)
     assert misses == 0
     assert events > 1_500
     assert alarms >= 1
@@ -251,9 +240,10 @@ def test_a_full_table_never_misses(a, b, c, xs):
     assert (pool.spilled > 0) == (len(everything) > SMALL.max_points)
 
 
-# ---------------------------------------------------------------- compaction
+# ---------------------------------------------------------------- compaction; compiled in the example of `Hull`
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_compact_keeps_the_vertices_and_the_predictions():
     rng = np.random.default_rng(6)
     square = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)]
@@ -272,6 +262,7 @@ def test_compact_keeps_the_vertices_and_the_predictions():
         assert np.array_equal(kept, pool.points[: pool.count])
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_compact_of_degenerate_tables():
     line = [(i / 8.0, i / 4.0) for i in range(9)]
     pool, _ = filled(LARGE, line)
@@ -285,6 +276,7 @@ def test_compact_of_degenerate_tables():
     assert compact(LARGE, pool) == 0
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_compact_makes_room():
     inside = [(i / 128.0, 0.25) for i in range(LARGE.max_points - 3)]
     pool, delta = filled(LARGE, [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0)], inside, [(1.0, 1.0)])
@@ -316,6 +308,7 @@ def test_groups_that_share_a_writer_are_never_mistaken_for_each_other():
         assert compiled(params, pools, PREDICT, group, 2, x) == twin(clouds[group], x, LARGE.margin)
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_the_declared_ball_is_the_l2_ball():
     from swerve import Learner, SwerveError
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
-from swerve.classifiers.nearest import distance, search, work_layout
+from swerve.classifiers.nearest import WIDEST, distance, search, work_layout
 from swerve.core.engine import Entry
 from swerve.core.spec import record_dtype
 
-CAPACITY = 40
+CAPACITY = WIDEST  # the type that `distance` uses: one search is compiled for both
 EXACT = -1.0
 
 

@@ -19,7 +19,7 @@ from swerve.core.errors import SwerveError
 SRC = str(Path(__file__).parents[2] / "src")
 KEYS = {"experiment", "setting", "policy", "mean", "sd", "runs", "paper", "ratio"}
 SMALL = ("--impressions", "10000", "--runs", "2")
-FILES = 2 * 5 * 4 * 4  # two orders, five fractions, four policies, four runs
+FILES = 2 * 5 * 4 * 2  # two orders, five fractions, four policies, two runs
 
 
 def invoke(*args):
@@ -108,7 +108,7 @@ def test_the_seed_changes_the_figures_and_threads_do_not(tmp_path):
 def test_a_run_killed_half_way_resumes_to_the_same_bytes(tmp_path):
     def play(folder):
         rows = folder.with_suffix(".json")
-        return start("fractions", "--impressions", "60000", "--runs", "4", "--out", str(folder), "--json", str(rows))
+        return start("fractions", "--impressions", "60000", "--runs", "2", "--out", str(folder), "--json", str(rows))
 
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     killed = play(broken)

@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "client.md"
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("service"), {"signals": {"numbers": {"news": "count"}}}) as started:
+    with running(tmp_path_factory.mktemp("service")) as started:
         yield started
 
 

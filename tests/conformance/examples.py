@@ -1,11 +1,12 @@
 """Everything registered, found by walking the package, with an example of each class.
 
-A class that can be made without arguments needs no entry here. A class with required arguments, or with defaults too large for a
-test, has an entry.
+A class that can be made without arguments needs no line here. One that cannot, or whose defaults are too large for a test, has one.
+The first example of a class is the one that every run of the tests compiles.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 import random
@@ -33,17 +34,24 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
     ],
     "Top": lambda: [cls_named("Top")(UCB1())],
     "BWC": lambda: (
-        [BWC(Testable(UCB1(), L), classifier) for classifier in classifiers()] + [BWC(ExploreFirst(UCB1(), L), swerve.Told(), 5)]
+        [
+            BWC(Testable(UCB1(), L), classifier)
+            for classifier in sorted(classifiers(), key=lambda c: type(c).__name__ != "Rectangle")
+        ]
+        + [BWC(ExploreFirst(UCB1(), L), swerve.Told(), 5)]
     ),
     "Restarting": lambda: [
-        *[cls_named("Restarting")(Thompson(), detector) for detector in detectors()],
+        *[
+            cls_named("Restarting")(Thompson(), detector)
+            for detector in sorted(detectors(), key=lambda d: type(d).__name__ != "GLR")
+        ],
         cls_named("Restarting")(UCB1(), cls_named("CUSUM")(5, 0.05, 1.0), "arm"),
         cls_named("Restarting")(BWC(Testable(UCB1(), L), swerve.Told()), cls_named("CUSUM")(5, 0.05, 1.0)),
     ],
     "Swerve": lambda: [  # tests, verdicts and suspicions must occur within the few rounds of a unit test
         cls_named("Swerve")(
             examples_of(cls_named("QuantileBox"))[0],
-            examples_of(cls_named("Split"))[0],
+            cls_named("Split")(0.01, 1.0),  # as long as that of the default: the same code
             verdict_after=12,
             revise_until=40,
             min_test_rounds=4,
@@ -52,6 +60,7 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
             swerve.Rectangle(margin=0.2), cls_named("Blind")(), verdict_after=12, revise_until=40, min_test_rounds=4
         ),
     ],
+    "Patient": lambda: [cls_named("Patient")(Thompson(), 9.0), cls_named("Patient")(examples_of(cls_named("Swerve"))[0])],
     "Listed": lambda: [cls_named("Listed")(examples_of(cls_named("Swerve"))[0])],
     "Forced": lambda: [
         cls_named("Forced")(UCB1(), 0.3, rate_grows=True),
@@ -129,12 +138,17 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
 CONTEXTS: dict[str, Callable[[random.Random], list[float]]] = {"Finite": lambda dice: [float(dice.randrange(6)), 0.0]}
 
 
+@functools.cache
+def import_all() -> None:
+    """Import every module that registers something."""
+    for found in pkgutil.walk_packages(swerve.__path__, "swerve."):
+        if found.name.split(".")[1] in PACKAGES:
+            importlib.import_module(found.name)
+
+
 def load() -> list[type[Spec]]:
-    """Return every spec class of the package, in a stable order."""
-    for package in PACKAGES:
-        for found in pkgutil.walk_packages(swerve.__path__, "swerve."):
-            if found.name.split(".")[1] == package:
-                importlib.import_module(found.name)
+    """Every spec class of the package, in a stable order."""
+    import_all()
     ours = [cls for cls in MARKERS.values() if cls.__module__.startswith("swerve.")]
     return sorted(set(ours), key=lambda cls: (cls.__module__, cls.__qualname__))
 

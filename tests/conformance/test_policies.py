@@ -20,23 +20,32 @@ from swerve.simulate import loop
 
 N, D = 4, 2
 EVERY = pytest.mark.parametrize("policy", policies(), ids=label)
+#: The first example of each class; the others are slow. A combinator's code is the same around any part, and the parts are compiled
+#: by themselves (`test_classifiers.py`, `test_detectors.py`). `Listed` is compiled for pages, in tests/simulate/test_pages.py.
+ELSEWHERE = {"Listed"}
+FIRST = [
+    policy
+    if policy == examples_of(type(policy))[0] and type(policy).__name__ not in ELSEWHERE
+    else pytest.param(policy, marks=pytest.mark.slow)
+    for policy in policies()
+]
 
 
 @functools.cache
-def drawn():
-    return world(Traffic(queries=2, impressions=700, results=N, shifting_share=1.0, features=D, order="uniform"), 1)
+def drawn(features):
+    return world(Traffic(queries=2, impressions=700, results=N, shifting_share=1.0, features=features, order="uniform"), 1)
 
 
 class Plain:
     """A fleet's tables with the kernels' source run by Python."""
 
-    def __init__(self, policy, queries=1, arms=N, seed=5):
+    def __init__(self, policy, queries=1, arms=N, features=D, seed=5):
         self.policy, self.params, self.arms = policy, pack(policy), arms
-        self.table = np.zeros(queries, row_dtype(policy, arms, D))
-        self.pools = np.zeros(2, pool_dtype(policy, D))
+        self.table = np.zeros(queries, row_dtype(policy, arms, features))
+        self.pools = np.zeros(2, pool_dtype(policy, features))
         words = np.array([swerve.core.rng.split(seed, "policy", i) for i in range(queries)], np.uint64)
         engine.begin_rows.plain(self.params, self.table, words)
-        engine.begin_pools.plain(self.params, self.pools, D)
+        engine.begin_pools.plain(self.params, self.pools, features)
 
     def select(self, x, available=None, told=0, now=0.0):
         mask = np.int64(full_mask(self.arms) if available is None else available)
@@ -76,14 +85,20 @@ def accepts_boxes(policy):
     return type(getattr(policy, "classifier", None)).__name__ != "Finite"
 
 
-@EVERY
+def features_of(policy):
+    """As many as `Traffic` has, so that the loop compiled here is that of the commands and the README; few for the hull's ball."""
+    return D if type(getattr(policy, "classifier", None)).__name__ == "Hull" else Traffic().features
+
+
+@pytest.mark.parametrize("policy", FIRST, ids=label)
 def test_compiled_equals_interpreted_to_the_byte(policy):
-    """Begin, 300 rounds of the whole simulation loop, an eviction, a restart, and 100 more rounds."""
-    fast, slow = Fleet(policy, queries=2, arms=N, features=D, seed=5), Plain(policy, queries=2)
-    see = bool(reads_context(policy)) and accepts_boxes(policy)  # contexts that are not drawn are zeros, which is a valid number
-    instance, states = drawn(), []
+    """Begin, 300 rounds of the whole simulation loop, an eviction, a restart, and 100 rounds more."""
+    features = features_of(policy)
+    fast, slow = Fleet(policy, queries=2, arms=N, features=features, seed=5), Plain(policy, queries=2, features=features)
+    see = bool(reads_context(policy)) and accepts_boxes(policy)  # unseen contexts are zeros, which is a number too
+    instance, states = drawn(features), []
     for tables, pick in ((fast, lambda entry, *more: entry.bind(policy, *more)), (slow, lambda entry, *more: entry.plain)):
-        places, x = instance.cursors.copy(), np.zeros(D)
+        places, x = instance.cursors.copy(), np.zeros(features)
         tally, notes = np.zeros(1, loop.TALLY), np.zeros(2, loop.NOTE)
 
         def rounds(start, stop, tables=tables, pick=pick, places=places, x=x, tally=tally, notes=notes):
@@ -204,6 +219,7 @@ def test_a_click_told_again_and_again_breaks_nothing(policy):
         assert all(mean_of(state.params[0], state.table[0], a) <= 1.0 for a in range(N))
 
 
+@pytest.mark.usefixtures("uncompiled")
 @EVERY
 def test_a_late_click_for_an_evicted_arm_is_nobodys(policy):
     """Its arm has a new candidate, which was shown and must not be credited; this also holds for a bandit without counts."""
@@ -220,6 +236,7 @@ def test_a_late_click_for_an_evicted_arm_is_nobodys(policy):
         assert fleet.reward(0, new) is True
 
 
+@pytest.mark.usefixtures("uncompiled")
 @EVERY
 def test_a_late_click_of_before_a_restart_is_nobodys(policy):
     """This also holds if the arm was shown again since, and for a policy that does not count its starts."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import linecache
 import logging
@@ -10,6 +11,8 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numba
@@ -17,7 +20,7 @@ import pytest
 
 import swerve
 from swerve import UCB1, Fleet, Thompson
-from swerve.core import cache, digest, engine
+from swerve.core import cache, digest, engine, verbs
 
 SOURCE = Path(swerve.__file__).parent.parent
 
@@ -293,6 +296,17 @@ def test_versions_are_part_of_the_name(monkeypatch):
         digest._fingerprint.cache_clear()
 
 
+@pytest.mark.parametrize(("where", "name"), [(cache, "OPTIONS"), (verbs, "FROM_KERNELS")], ids=["entries", "kernels"])
+def test_the_settings_of_the_compiler_are_part_of_the_name(monkeypatch, where, name):
+    before = engine.select_one.digest(UCB1())
+    digest._fingerprint.cache_clear()
+    monkeypatch.setattr(where, name, {**getattr(where, name), "boundscheck": True})
+    try:
+        assert engine.select_one.digest(UCB1()) != before
+    finally:
+        digest._fingerprint.cache_clear()
+
+
 def test_the_fingerprint_does_not_depend_on_what_else_is_imported():
     """A service and a simulation share compiled code."""
     ask = "from swerve import Thompson; from swerve.core import engine; print(engine.select_one.digest(Thompson()))"
@@ -300,6 +314,42 @@ def test_the_fingerprint_does_not_depend_on_what_else_is_imported():
     env = {**os.environ, "PYTHONPATH": str(SOURCE)}
     runs = [subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True) for code in codes]
     assert runs[0].stdout == runs[1].stdout != ""
+
+
+def test_two_processes_that_need_the_same_code_compile_it_once(tmp_path):
+    """The second one waits for the first and loads what it has compiled."""
+    code = DECIDE.format(module="swerve", cls="UCB1")
+    with ThreadPoolExecutor(2) as pool:
+        said = list(pool.map(lambda _: run(code, tmp_path)[0], range(2)))
+    assert sorted(said) == [["0", "0"], ["0", "1"]]
+
+
+def test_a_process_that_holds_the_lock_for_ever_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "PATIENCE", 0.2)
+    (tmp_path / "lock").touch()
+    with (tmp_path / "lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        started = time.monotonic()
+        with cache.alone(tmp_path):
+            assert time.monotonic() - started >= cache.PATIENCE
+    with cache.alone(tmp_path), (tmp_path / "lock").open() as another, pytest.raises(BlockingIOError):
+        fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_failure_to_compile_leaves_no_lock(tmp_path):
+    def refused() -> None:
+        raise ValueError("no such types")
+
+    with pytest.raises(ValueError, match="no such types"), cache.alone(tmp_path):
+        refused()
+    with (tmp_path / "lock").open() as another:
+        fcntl.flock(another, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_where_no_lock_can_be_made_code_is_compiled_all_the_same(tmp_path):
+    (tmp_path / "file").touch()
+    with cache.alone(tmp_path / "file" / "folder"):
+        assert not (tmp_path / "file" / "folder").exists()
 
 
 RECURSIVE = """

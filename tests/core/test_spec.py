@@ -218,3 +218,15 @@ def test_spec_error_has_its_parts():
         -1.0,
         "> 0",
     )
+
+
+def test_a_records_fields_are_attributes_at_any_depth_and_nothing_else_is():
+    inner = record_dtype([("plays", "i8", 2)])
+    table = np.zeros(2, record_dtype([("t", "i8"), ("bandit", inner)]))
+    row = table[1]
+    row.t += 3
+    row.bandit.plays[1] = 7
+    assert (table["t"].tolist(), table["bandit"]["plays"].tolist()) == ([0, 3], [[0, 0], [0, 7]])
+    assert not hasattr(row, "rounds")
+    with pytest.raises(AttributeError, match="no field 'rounds'"):
+        row.rounds = 1

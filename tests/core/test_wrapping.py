@@ -28,6 +28,8 @@ from swerve.core.verbs import VERBS, verb
 from swerve.core.wrapping import wrapping
 from swerve.policies.patient import Patient
 
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
 
 @counting
 class Pooled(Spec):
@@ -106,6 +108,7 @@ def inside(pool, depth):
         (Oracle(Pooled()), 1),
         (Oracle(Testable(Pooled(), length=4)), 2),
         (BWC(Testable(Pooled(), length=4), Never()), 2),
+        pytest.param(BWC(Testable(Pooled(), length=4), Never()), 2, marks=pytest.mark.compiled, id="BWC, compiled"),
     ],
     ids=str,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 
 import numpy as np
@@ -19,6 +20,8 @@ from twins.thompson import Thompson as ThompsonTwin
 from twins.ucb1 import UCB1 as UCB1Twin
 
 from swerve import BWC, KLUCB, UCB1, Always, ExploreFirst, Finite, Fleet, Matrix, Never, Rectangle, Testable, Thompson, Told
+
+pytestmark = pytest.mark.usefixtures("uncompiled")
 
 N, L, EPSILON, SEED = 4, 24, 0.35, 8
 WORD = splitmix.named(SEED, "policy", 0)
@@ -37,6 +40,13 @@ CLASSIFIERS = {
     "rectangle": (Rectangle(margin=0.25), lambda: RectangleTwin(0.25)),
     "finite": (Finite(Matrix(TABLE)), lambda: FiniteTwin(TABLE)),
 }
+
+
+#: One of the combinations also compiled.
+DUELS = [
+    *itertools.product(BANDITS, CLASSIFIERS),
+    pytest.param("thompson", "rectangle", marks=pytest.mark.compiled, id="thompson-rectangle, compiled"),
+]
 
 
 def box_context(dice):
@@ -58,8 +68,7 @@ def same_classifier(fleet, twin, now, *, kind):
     assert fleet.table[0].plus == mask_of(twin.full), f"round {now}"
 
 
-@pytest.mark.parametrize("kind", CLASSIFIERS)
-@pytest.mark.parametrize("name", BANDITS)
+@pytest.mark.parametrize(("name", "kind"), DUELS)
 @pytest.mark.parametrize(
     "ways",
     [

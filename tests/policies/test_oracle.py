@@ -9,8 +9,12 @@ from twins.ucb1 import UCB1 as UCB1Twin
 
 from swerve import BWC, EXP3S, KLUCB, UCB1, Fleet, Never, Oracle, Testable, Thompson
 
+pytestmark = pytest.mark.usefixtures("uncompiled")
 
-@pytest.mark.parametrize("ways", [{}, {"changing": True, "evictions": 0.02}, {"delay": 6}])
+
+@pytest.mark.parametrize(
+    "ways", [pytest.param({}, marks=pytest.mark.compiled), {"changing": True, "evictions": 0.02}, {"delay": 6}]
+)
 def test_equals_the_twin_round_by_round(ways):
     twin = type("Told", (Twin,), {"evict": lambda self, arm: self.bandit.evict(arm)})(UCB1Twin(4))
     check_duel(

@@ -12,6 +12,8 @@ from swerve.core.contract import begin, evict, plays_of, restart, reward, settle
 from swerve.core.tables import pool_dtype, row_dtype
 from swerve.policies.patient import MOST, PARTS, Patient, drop_all
 
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
 
 def row_of(spec, arms=3):
     table, pools = np.zeros(1, row_dtype(spec, arms, 1)), np.zeros(2, pool_dtype(spec, 1))

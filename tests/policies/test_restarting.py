@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from twins import detectors as twin_detectors
@@ -35,7 +37,9 @@ from swerve import (
     simulate,
 )  # fmt: skip
 
-# deviations from an average of 8 clicks, minus the drift, are multiples of 0.025; the threshold is not, so rounding never decides
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
+# deviations from an average of 8 clicks, less the drift, are multiples of 0.025: the threshold is none, so no rounding decides
 DETECTORS = {
     "CUSUM": (CUSUM(8, 0.05, 1.93), lambda n: twin_detectors.CUSUM(n, 8, 0.05, 1.93)),
     "GLR": (GLR(0.5, 1, 8), lambda n: twin_detectors.GLR(n, 0.5, 1, 8)),
@@ -55,14 +59,20 @@ BANDITS = {
 }
 
 
+#: One of the combinations also compiled.
+DUELS = [
+    *itertools.product(DETECTORS, BANDITS),
+    pytest.param("GLR", "Thompson", marks=pytest.mark.compiled, id="GLR-Thompson, compiled"),
+]
+
+
 def pair(bandit, detector, scope="all", arms=3):
     ours, theirs = BANDITS[bandit], DETECTORS[detector]
     fleet = Fleet(Restarting(ours[0], theirs[0], scope), queries=1, arms=arms, seed=9)
     return fleet, Twin(ours[1](arms), theirs[1](arms), scope)
 
 
-@pytest.mark.parametrize("bandit", BANDITS)
-@pytest.mark.parametrize("detector", DETECTORS)
+@pytest.mark.parametrize(("detector", "bandit"), DUELS)
 def test_equals_the_twin_round_by_round(bandit, detector):
     fleet, twin = pair(bandit, detector)
     check_duel(fleet, twin, 400, seed=2, events=0.02)
@@ -163,12 +173,14 @@ def test_starts_of_the_bandit_inside_count_too():
     assert fleet.reward(0, first) is False
 
 
+@pytest.mark.compiled
 def test_the_simulation_counts_restarts():
     environment = Traffic(queries=3, impressions=12_000, shifting_share=1.0, best_low=0.8, best_high=0.9, order="uniform")
     runs = simulate(policy("glr-ts", horizon=4000), environment, runs=2, threads=1).runs
     assert all(0 < run.counts["restarts"] <= 2 * run.counts["events"] for run in runs)
 
 
+@pytest.mark.compiled
 def test_it_pays_where_things_change_and_costs_nothing_where_they_do_not():
     """Restarts reduce regret where intent changes, and cost nothing where it does not, on a part of the workload `clear`."""
 

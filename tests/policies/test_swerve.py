@@ -150,6 +150,7 @@ def test_a_leader_that_is_not_on_offer_can_be_neither_played_nor_judged():
     assert_finite(query.row)
 
 
+@pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize("delay", [1, 20, 100])
 def test_late_clicks_hold_up_the_policy_and_break_nothing(delay):
     """Through a fleet: clicks come some rounds late, across alarms, changes and an eviction."""
@@ -230,6 +231,7 @@ def test_where_the_net_split_a_record_clicks_go_to_the_latest_plays():
     assert query.row.split == -1
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_without_times_every_click_is_for_what_is_going_on():
     fleet = Fleet(TOLD, queries=1, arms=N, features=1, seed=4)
     for t in range(100):

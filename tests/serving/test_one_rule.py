@@ -5,14 +5,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from serving.scripted import Script, ranker
 
 from swerve import BWC, UCB1, Decision, Fleet, Rectangle, Swerve, Testable, Thompson
 from swerve.core.decisions import encode
-from swerve.core.engine import Entry
 from swerve.core.spec import Spec
 from swerve.policies.patient import Patient
 from swerve.serving.migration import Layouts
@@ -121,16 +119,6 @@ class Both:
                 self.shift()
         self.seen["alarms"] = int(self.place.record.ledger.alarms) - self.seen["shifted"]
         return self.seen
-
-
-@pytest.fixture
-def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the kernels' plain source on both sides: the same code, without minutes of compilation."""
-
-    def plain(self: Entry, *specs: Spec, variant: str = "") -> Any:
-        return self.plain
-
-    monkeypatch.setattr(Entry, "bind", plain)
 
 
 @pytest.mark.parametrize("seed", range(3))

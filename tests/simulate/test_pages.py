@@ -19,7 +19,19 @@ from swerve.simulate import Session
 from swerve.simulate.pages import FIRST
 
 SPEC = Pages(queries=3, impressions=1200, results=8, slots=4, features=2, events_low=1, events_high=3, order="uniform")
-NAMES = ["given", "ts", "top", "list-ts", "oracle-list", "glrt-dcm", "oracle-bubble", "toprank", "oracle-ranked-ts", "cascade-ts"]
+NAMES = [
+    "given",
+    "ts",
+    "Top(Thompson())",
+    "Listed()",
+    "list-ts",
+    "oracle-list",
+    "glrt-dcm",
+    "oracle-bubble",
+    "toprank",
+    "oracle-ranked-ts",
+    "cascade-ts",
+]
 
 
 def made(name):
@@ -31,7 +43,7 @@ def played(session):
     return session
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, pytest.param("top", marks=pytest.mark.slow)])
 def test_compiled_equals_interpreted_to_the_byte(name):
     instance = world(SPEC, 1)
     fast, slow = Session(made(name), instance), Session(made(name), instance, compiled=False)
@@ -153,6 +165,7 @@ def test_the_loop_is_part_of_a_plans_digest():
     assert entry_of(swerve.Traffic()) is play
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_a_context_outside_the_domain_stops_the_run():
     """The hull's domain is the unit ball; contexts with two features of up to 1 can lie outside it."""
     policy = swerve.policy("bwc-hull(length=20, radius=0.1)", arms=8, horizon=400)

@@ -185,6 +185,7 @@ def test_one_query_under_the_assumptions_of_theorem_1_stays_under_the_corrected_
 
 
 @pytest.mark.parametrize("classifier", [Rectangle(radius=0.01), Hull(radius=0.01), Finite(Matrix(((1, -1), (-1, 1))))], ids=str)
+@pytest.mark.usefixtures("uncompiled")
 def test_a_context_outside_the_declared_domain_stops_the_run_with_one_line(classifier):
     policy = BWC(Testable(UCB1(), 20), classifier)
     with pytest.raises(SwerveError, match=r"^round 1, query \d: x = \[.*\] is not allowed; it lies outside the domain of BWC.*$"):

@@ -83,7 +83,8 @@ def _(spec, pool, delta, x, told):
     for k in range(pool.d):
         if math.isnan(x[k]):
             return not all_missing(x) and beyond_projection(spec, pool, delta, x)
-    return search(pool.points, pool.count, pool.d, x, 2.0 * spec.margin, work) == 1
+    # a slice has the type of the projected points: `search` is compiled once, not twice
+    return search(pool.points[:], pool.count, pool.d, x, 2.0 * spec.margin, work) == 1
 
 
 @domain.register(Hull)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from swerve.core.engine import Entry
 from swerve.core.spec import record_dtype
-from swerve.core.verbs import kernel
+from swerve.core.verbs import FROM_KERNELS, kernel
 
 RESOLUTION = 1e-12  #: distances this close to the limit count as equal to it (relative to the limit when that is above 1)
 SHORTLIST = 16  #: candidates kept from one pass; at d = 10, n = 300, 8 and 32 are 5 to 20 % slower outside the hull, equal inside
@@ -327,7 +327,9 @@ def improve(points, d, x, listed, goal, bound, squared, work):
     return squared
 
 
-@register_jitable(forceinline=False)  # verbs force inlining on all their callees; for this much code that only costs compile time
+@register_jitable(
+    forceinline=False, **FROM_KERNELS
+)  # verbs force inlining on all their callees; for this much code that only costs compile time
 def search(points, count, d, x, limit, work):
     """Return 1 if x is farther than `limit` from the hull of points[:count], else 0; `limit` < 0 computes the distance.
 

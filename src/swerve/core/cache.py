@@ -6,6 +6,8 @@ few entry points, so each entry point is cached in a folder named by the `finger
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import functools
 import itertools
 import logging
@@ -13,7 +15,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,9 @@ log = logging.getLogger("swerve.cache")
 
 #: Folders unused for this many seconds (60 days) belong to code that no longer exists.
 STALE_AFTER = 60 * 86_400.0
+
+#: Seconds that a process waits for another one that compiles the same entry; then it compiles too. It looks every `TURN` seconds.
+PATIENCE, TURN = 120.0, 0.05
 
 #: A process numbers its functions from a random multiple of 2^16 of up to 64 bits.
 RANDOM_BYTES, COUNTER_BITS = 6, 16
@@ -47,8 +52,8 @@ os.register_at_fork(after_in_child=own_names)
 
 
 #: How kernels are compiled. They allocate nothing, so they do without Numba's runtime (`_nrt`), which would count references to
-#: arrays by atomic instructions: on a Xeon this took half of a round of BWC with ten features.
-OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False}
+#: arrays by atomic instructions: on a Xeon this took half of a round of BWC with ten features. Nobody calls them from C.
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
 
 
 @functools.cache
@@ -77,6 +82,49 @@ def sweep(root: Path, now: float) -> None:
             continue
 
 
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold the lock of a cache folder inside the block, if it can be had: it saves work, and nothing depends on it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        yield
+        return
+    try:
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() < until:
+                    time.sleep(TURN)
+                    continue
+            except OSError:  # a file system without locks
+                pass
+            break
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)  # for copies of the file in forked processes too
+        os.close(file)
+
+
+def one_at_a_time(dispatcher: Any, folder: Path) -> Any:
+    """Let one process at a time compile into the folder: the next one finds the code on disk.
+
+    Processes that compile for different types would also overwrite each other's cache index.
+    """
+    compile_or_load = dispatcher.compile
+
+    def in_turn(signature: Any) -> Any:
+        with alone(folder):
+            return compile_or_load(signature)
+
+    dispatcher.compile = in_turn
+    return dispatcher
+
+
 def compiled(function: Callable[..., Any], digest: str | None) -> Any:
     """Compile `function` with Numba and cache its code in the folder of this digest; without a digest, in memory only."""
     root = cache_root()
@@ -91,6 +139,6 @@ def compiled(function: Callable[..., Any], digest: str | None) -> Any:
         before = config.CACHE_DIR
         config.CACHE_DIR = str(folder)
         try:
-            return numba.njit(cache=True, **OPTIONS)(function)
+            return one_at_a_time(numba.njit(cache=True, **OPTIONS)(function), folder)
         finally:
             config.CACHE_DIR = before

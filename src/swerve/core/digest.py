@@ -144,6 +144,9 @@ def text_of(value: Any) -> str | None:
         return str([text_of(item) for item in value])
     if isinstance(value, set | frozenset):
         return str(sorted(str(text_of(item)) for item in value))
+    if isinstance(value, dict):
+        pairs = [(text_of(name), text_of(item)) for name, item in value.items()]
+        return None if any(None in pair for pair in pairs) else str(sorted(map(str, pairs)))
     if isinstance(value, np.ndarray):
         return f"{value.dtype}{value.shape}{hashlib.sha256(value.tobytes()).hexdigest()}"
     return None

@@ -51,16 +51,20 @@ INSIDE = "bandit"
 PARTED = ("spec", "row", "pool", "delta")
 
 
+#: Kernels are called from compiled code only: without the wrapper for callers in C they compile a tenth faster.
+FROM_KERNELS: Any = {"no_cfunc_wrapper": True}
+
+
 def kernel(function: F) -> F:
     """Mark a helper as callable from compiled code. Called from Python it stays plain Python."""
-    marked: F = register_jitable(function)
+    marked: F = register_jitable(**FROM_KERNELS)(function)
     return marked
 
 
 def inlined(function: F) -> F:
     """Mark a helper as a `kernel` that is always inlined, for the few calls whose cost was measured to matter."""
     function.inlined = True  # type: ignore[attr-defined]  # read by the fingerprint: inlining changes the compiled code
-    marked: F = register_jitable(forceinline=True)(function)
+    marked: F = register_jitable(forceinline=True, **FROM_KERNELS)(function)
     return marked
 
 
@@ -113,7 +117,8 @@ class Verb:
                 raise errors.TypingError(chosen.missing(class_of(spec)))
             return found
 
-        overloading(self, strict=False, jit_options={"forceinline": True})(choose)
+        options: Any = {"forceinline": True, **FROM_KERNELS}
+        overloading(self, strict=False, jit_options=options)(choose)
         VERBS.append(self)
 
     def register(self, cls: type) -> Callable[[F], F]:
