@@ -14,6 +14,16 @@ expect.set_options(timeout=20_000)
 COUNT_MOVES = """window.moves = 0; const animate = Element.prototype.animate;
 Element.prototype.animate = function (...given) { window.moves += 1; return animate.apply(this, given); };"""
 
+#: Text and background colours, as `rgb(…)`, of all visible, enabled leaf elements.
+COLOURS = """[...document.querySelectorAll('body *')]
+  .filter((node) => !node.closest('svg, select, :disabled, .hidden, .skip') && node.checkVisibility({ visibilityProperty: true }))
+  .filter((node) => [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim()))
+  .map((node) => {
+    let under = node;
+    while (under.parentElement && getComputedStyle(under).backgroundColor === 'rgba(0, 0, 0, 0)') under = under.parentElement;
+    return [node.textContent.trim().slice(0, 30), getComputedStyle(node).color, getComputedStyle(under).backgroundColor];
+  })"""
+
 
 @pytest.fixture
 def opened(browser, tmp_path):

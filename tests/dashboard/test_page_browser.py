@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 import pytest
-from dashboard.pages import browser, contrast, expect, keep, opened  # noqa: F401 - fixtures
+from dashboard.pages import COLOURS, browser, contrast, expect, keep, opened  # noqa: F401 - fixtures
 from service.running import Running, running
 
 from swerve.service.secrets import new_key
@@ -13,15 +13,6 @@ from swerve.service.secrets import new_key
 CONFIG = {"store": {"store_queries": True}}
 READ, RANK = new_key("reader", ["read", "rank", "feedback"]), new_key("searcher", ["rank"])
 WIDTHS = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
-#: Text and background colours, as `rgb(…)`, of all visible, enabled leaf elements.
-COLOURS = """[...document.querySelectorAll('body *')]
-  .filter((node) => !node.closest('svg, select, :disabled, .hidden, .skip') && node.checkVisibility({ visibilityProperty: true }))
-  .filter((node) => [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim()))
-  .map((node) => {
-    let under = node;
-    while (under.parentElement && getComputedStyle(under).backgroundColor === 'rgba(0, 0, 0, 0)') under = under.parentElement;
-    return [node.textContent.trim().slice(0, 30), getComputedStyle(node).color, getComputedStyle(under).backgroundColor];
-  })"""
 NAMELESS = """[...document.querySelectorAll('button, input, select, meter, section, [role=img]')]
   .filter((node) => node.checkVisibility() && !node.labels?.length && !node.textContent.trim())
   .filter((node) => !node.ariaLabel && !node.getAttribute('aria-labelledby')).map((node) => node.outerHTML)"""
@@ -62,7 +53,7 @@ def test_the_most_asked_query_is_shown_without_asking_for_it(served, opened, kee
     expect(page.locator("#ranking li").first.locator(".figure")).to_contain_text("on top")
     expect(page.locator("#share .main-svg").first).to_be_visible()  # under the page's content security policy
     expect(page.locator("#share-about")).to_contain_text("clicks")
-    page.locator("summary").click()
+    page.locator("#share ~ details summary").click()
     row = page.locator("#share-table tr", has=page.get_by_role("rowheader", name="b", exact=True))
     expect(row.locator("td").first).to_have_text("100 %")
     expect(page.locator("#health .value[data-kind=good]")).to_have_text("ok")
@@ -191,7 +182,7 @@ def test_it_fits_and_can_be_read(served, opened, keep, width, scheme):
     expect(page.locator("#ranking li")).to_have_count(3)
     ask(served, "hurricane", "b", 30)
     expect(page.locator("#share .main-svg").first).to_be_visible()
-    page.locator("summary").click()
+    page.locator("#share ~ details summary").click()
     inside, window = page.evaluate(WIDTHS)
     assert inside <= window == width
     pairs = page.evaluate(COLOURS)

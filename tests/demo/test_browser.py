@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from dashboard.pages import browser, expect, keep, opened  # noqa: F401 - fixtures
+from dashboard.pages import COLOURS, browser, contrast, expect, keep, opened  # noqa: F401 - fixtures
 from demo.playing import Line, Playing, playing
 
 from swerve.demo.corpus import documents
@@ -94,13 +94,17 @@ def test_a_lost_connection_comes_back_where_it_was(demo, opened):
         assert page.locator("#ranking li").count() > 0
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1440, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1440, "dark"), (360, "light"), (1440, "light")])
 def test_it_fits(demo, opened, keep, width, scheme):
     page = opened(demo.port, "#query=hurricane", width, scheme)
     expect(page.locator("#ranking li").first).to_be_visible()
     expect(page.locator("#share .main-svg").first).to_be_visible()
     inside, window = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
     assert inside <= window == width
+    expect(page.locator("#ranking .part").first).to_be_visible()
+    pairs = page.evaluate(COLOURS)
+    assert len(pairs) > 80
+    assert [pair for pair in pairs if contrast(*pair[1:]) < 4.5] == []
     keep(page, f"demo-{width}-{scheme}")
 
 

@@ -9,6 +9,8 @@ const QUIET = 8000;
 const SHOWN = 10;
 /** A result is marked as explored if it was that in this part of the last answers. */
 const EXPLORED = 0.02;
+/** Below the first place it is said how often a result was on top only from this part of the last answers on. */
+const OFTEN = 0.05;
 
 export class Ranking {
   constructor(state, colours) {
@@ -86,7 +88,8 @@ export class Ranking {
     node.querySelector(".bar-fill").style.setProperty("--part", (clicks ?? 0).toFixed(3));
     show(node.querySelector(".clicks"), clicks !== null);
     write(node.querySelector(".part"), percent(clicks));
-    write(node.querySelector(".figure"), share ? `${percent(share)} on top` : "");
+    const often = share !== null && (place === 0 || share >= OFTEN);
+    write(node.querySelector(".figure"), often ? `${percent(share)} on top` : "");
     const rate =
       arm && arm.phase_plays ? `${percent(arm.phase_clicks / arm.phase_plays)} of ${count(arm.phase_plays)} clicked` : "";
     write(node.querySelector(".rate"), rate);
