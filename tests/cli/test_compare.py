@@ -31,6 +31,7 @@ KEYS = {
     "workload", "fraction", "policy", "mean", "sd", "runs", "seed", "ratio", "ratio_low", "ratio_high", "against", "difference",
     "difference_low", "difference_high", "rank", "seconds", "oracle", "harm", "harm_p90", "recovered", "churn", "top_regret",
     "clicks", "gained", "gained_low", "gained_high",
+    "searches", "searches_gained", "searches_gained_low", "searches_gained_high",
 }  # fmt: skip
 
 
@@ -151,9 +152,9 @@ def test_tables_of_pages_show_harm_and_recovery(tmp_path):
     assert "shifting" not in text
     assert "pages" in (tmp_path / "pages.svg").read_text(encoding="utf-8")
     lines = invoke(*asked, "--markdown").splitlines()
-    assert "| policy | regret | harm | p90 | recovered | clicks | rank |" in lines
+    assert "| policy | regret | harm | p90 | recovered | clicks | searches | rank |" in lines
     row = next(line for line in lines if line.startswith("| `given`"))
-    assert row.count("|") == 8
+    assert row.count("|") == 9
     assert "0.0 %" in row
 
 

@@ -36,8 +36,10 @@ def test_rare_queries_are_compared_with_the_given_order():
     both = json.loads(invoke("-w", "tail(right_share=0.2)", "-p", "given,top", *args[4:], "--json"))
     assert both[0]["gained"] is both[0]["gained_low"] is both[0]["gained_high"] is None
     assert both[1]["clicks"] - both[0]["clicks"] == pytest.approx(both[1]["gained"]) == pytest.approx(rows[0]["gained"])
+    assert both[1]["searches"] - both[0]["searches"] == pytest.approx(both[1]["searches_gained"])
+    assert both[1]["searches"] < both[1]["clicks"]
     text = " ".join(invoke(*args).split())
-    assert "clicks: those of all slots − given's" in text
+    assert "searches with a click, − given's" in text
     assert re.search(r"[+-]\d+\.\d\d % ± \d+\.\d\d", text)
 
 

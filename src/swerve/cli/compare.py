@@ -273,7 +273,8 @@ def legend(found: Comparison) -> str:
         text += (
             " Harm: value lost to the given order in a query's first 200 impressions, mean and 90th percentile of the queries;"
             " recovered: median impressions after an event until a page has 95 % of the best one's value, – if most never have;"
-            f" clicks: those of all slots − {found.against}'s, in % of those, ± the 95 % interval, * where that leaves out 0."
+            f" clicks, searches: clicks on all slots, and searches with a click, − {found.against}'s, in % of those,"
+            " ± the 95 % interval, * where that leaves out 0."
         )
     return text
 

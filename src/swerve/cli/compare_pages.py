@@ -10,21 +10,20 @@ from swerve.experiments.compare import Comparison, Row
 from swerve.experiments.compare_pages import MEASURES, page_verdicts
 
 RATIOS = ("ratio", "top")  # figures that are shown with three decimals
-#: The columns of pages: harm over the queries, impressions until a page is good again, and clicks − those of --against.
-PAGE_COLUMNS = ("harm", "p90", "recovered", "clicks")
+#: The columns of pages: harm over the queries, impressions until a page is good again, and what is gained over --against.
+PAGE_COLUMNS = ("harm", "p90", "recovered", "clicks", "searches")
 
 
-def clicks_gained(row: Row) -> str:
-    """Return the clicks that a row has beyond those of the policy of --against, in % of those, ± half the interval."""
-    if row.clicks is None or row.gained is None:
+def gained(total: float | None, more: float | None, low: float | None, high: float | None) -> str:
+    """Return by how much a total exceeds that of the policy of --against, in % of that, ± half the interval."""
+    if total is None or more is None:
         return ""
-    base = (row.clicks - row.gained) / 100.0
+    base = (total - more) / 100.0
     if base <= 0.0:
         return "–"
-    text = f"{row.gained / base:+.2f} %"
-    if row.gained_low is not None and row.gained_high is not None:
-        certain = row.gained_low > 0.0 or row.gained_high < 0.0
-        text += f" ± {(row.gained_high - row.gained_low) / (2.0 * base):.2f}{'*' if certain else ''}"
+    text = f"{more / base:+.2f} %"
+    if low is not None and high is not None:
+        text += f" ± {(high - low) / (2.0 * base):.2f}{'*' if low > 0.0 or high < 0.0 else ''}"
     return text
 
 
@@ -38,7 +37,8 @@ def page_cells(rows: list[Row]) -> list[str]:
             f"{row.harm:.1f} %",
             f"{row.harm_p90:.1f} %",
             "–" if row.recovered is None else f"{row.recovered:.0f}",
-            clicks_gained(row),
+            gained(row.clicks, row.gained, row.gained_low, row.gained_high),
+            gained(row.searches, row.searches_gained, row.searches_gained_low, row.searches_gained_high),
         )
     ]
 

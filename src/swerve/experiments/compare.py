@@ -25,6 +25,7 @@ from swerve.experiments.compare_pages import (
     click_figures,
     oracle_of,
     page_figures,
+    page_totals,
     page_tuning,
 )
 from swerve.experiments.intervals import Values, interval, ratio_of
@@ -69,7 +70,7 @@ class Row:
     median number of impressions until a page is at 95 % of the best again after an event (None: most never are), `churn` the
     number of slots that change from page to page, `top_regret` the attractiveness lost on the top slot alone. Each is the mean over
     the runs, `recovered` the median. `clicks` are the clicks on all slots in a run, and `gained` is their number − that of the
-    policy `against`, run by run; None in that policy's own row.
+    policy `against`, run by run; None in that policy's own row. `searches` are those with at least one click.
     """
 
     workload: str
@@ -98,6 +99,10 @@ class Row:
     gained: float | None = None
     gained_low: float | None = None
     gained_high: float | None = None
+    searches: float | None = None
+    searches_gained: float | None = None
+    searches_gained_low: float | None = None
+    searches_gained_high: float | None = None
 
     @property
     def decided(self) -> int:
@@ -267,7 +272,7 @@ def compare(
                 spec = policy(text, **tunings[name, fraction])
                 results = simulate(spec, problem, runs=runs, seed=seed, threads=threads, out=out, progress=progress)
                 regrets[text], seconds[text] = results.regret, time.perf_counter() - start
-                figures[text], clicks[text] = page_figures(problem, results), results.count("clicks")
+                figures[text], clicks[text] = page_figures(problem, results), page_totals(problem, results)
             found.regrets.update({(name, fraction, text): values for text, values in regrets.items()})
             rows = rows_of(name, fraction, asked, subject, seed, regrets, seconds, oracle)
             for row in rows:

@@ -50,12 +50,24 @@ def page_figures(problem: Spec, results: Results) -> dict[str, Any]:
     return {**means, "recovered": median if math.isfinite(median) else None}
 
 
-def click_figures(problem: Spec, own: Values, reference: Values | None) -> dict[str, Any]:
-    """Return the clicks of a row, and how many more they are than the reference's, run by run; nothing without pages."""
+#: Counts of which a row has the mean, and the difference to the policy `against`, run by run.
+PAIRED = {"clicks": "gained", "searches": "searches_gained"}
+
+
+def click_figures(problem: Spec, own: dict[str, Values], reference: dict[str, Values] | None) -> dict[str, Any]:
+    """Return a row's clicks and searches with a click, and how many more they are than the reference's; none without pages."""
     if not browse.knows(problem):
         return {}
-    gained, low, high = (None, None, None) if reference is None else interval(own - reference)
-    return {"clicks": float(own.mean()), "gained": gained, "gained_low": low, "gained_high": high}
+    out: dict[str, Any] = {}
+    for count, gained in PAIRED.items():
+        mean, low, high = (None, None, None) if reference is None else interval(own[count] - reference[count])
+        out |= {count: float(own[count].mean()), gained: mean, f"{gained}_low": low, f"{gained}_high": high}
+    return out
+
+
+def page_totals(problem: Spec, results: Results) -> dict[str, Values]:
+    """Return the counts of every run that are compared run by run; none without pages."""
+    return {count: results.count(count) for count in PAIRED} if browse.knows(problem) else {}
 
 
 # ---------------------------------------------------------------- the bars
