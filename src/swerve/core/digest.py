@@ -20,8 +20,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from swerve.core import verbs
-from swerve.core.cache import compiled
+from swerve.core import cache, verbs
 from swerve.core.spec import Spec, walk
 
 #: The versions that compiled code depends on. The first number is the version of our cache format.
@@ -57,13 +56,14 @@ def classes_of(specs: Iterable[Spec]) -> frozenset[type]:
 
 @functools.cache
 def _fingerprint(function: Callable[..., Any], classes: frozenset[type]) -> tuple[str, bool]:
-    todo: list[Any] = [function, *classes, verbs.Verb, verbs.kernel, verbs.inlined, compiled]  # the compiler settings count too
+    todo: list[Any] = [function, *classes, verbs.Verb, verbs.kernel, verbs.inlined, cache.compiled]
     # only the classes' own implementations: VERBS depends on the imported modules, so defaults count where a verb is called
     bases = [base for cls in classes for base in cls.__mro__]
     todo.extend(verb.implementations[base] for verb in verbs.VERBS for base in bases if base in verb.implementations)
     wrapping = {base: sorted(verb.__name__ for verb in verbs.WRAPPING[base]) for base in bases if base in verbs.WRAPPING}
     seen: set[int] = set()
     parts = [f"{base.__module__}.{base.__qualname__} passes on all but {kept}" for base, kept in wrapping.items()]
+    parts.append(f"compiled with {cache.OPTIONS}, kernels with {verbs.FROM_KERNELS}")
     importable = True
     while todo:
         item = todo.pop()
@@ -144,9 +144,6 @@ def text_of(value: Any) -> str | None:
         return str([text_of(item) for item in value])
     if isinstance(value, set | frozenset):
         return str(sorted(str(text_of(item)) for item in value))
-    if isinstance(value, dict):
-        pairs = [(text_of(name), text_of(item)) for name, item in value.items()]
-        return None if any(None in pair for pair in pairs) else str(sorted(map(str, pairs)))
     if isinstance(value, np.ndarray):
         return f"{value.dtype}{value.shape}{hashlib.sha256(value.tobytes()).hexdigest()}"
     return None
