@@ -308,11 +308,6 @@ def test_the_settings_of_the_compiler_are_part_of_the_name(monkeypatch, where, n
 
 
 def test_the_fingerprint_does_not_depend_on_what_else_is_imported():
-<<<<<<< HEAD
-    """A service and a simulation share compiled code."""
-    ask = "from swerve import Thompson; from swerve.core import engine; print(engine.select_one.digest(Thompson()))"
-    codes = (ask, f"import swerve.environments, swerve.simulate, swerve.policies; {ask}")
-=======
     """A service and a simulation share what one of them has compiled."""
     ask = """
 from swerve import Swerve, Thompson
@@ -322,7 +317,6 @@ from swerve.signals import Senses
 print(engine.select_one.digest(Thompson()), rank_many.digest(Swerve(), Senses()))
 """
     codes = (ask, f"import swerve.environments, swerve.simulate, swerve.policies, swerve.demo.server, swerve.cli.demo\n{ask}")
->>>>>>> suite
     env = {**os.environ, "PYTHONPATH": str(SOURCE)}
     runs = [subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True) for code in codes]
     assert runs[0].stdout == runs[1].stdout != ""
