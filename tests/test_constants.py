@@ -26,9 +26,8 @@ QUOTED = [
     ("service.md", r"for the last ([\d,]+) pairs of a session and a query", ["swerve.serving.evidence:MOST"]),
     ("service.md", r"in memory, for the last ([\d,]+) sessions", ["swerve.serving.sessions:MOST"]),
     ("service.md", r"they may add, in each phase, (\d+) units", ["swerve.serving.ledger:ANONYMOUS"]),
-    ("service.md", r"a signed token of (\d+) characters", ["swerve.serving.tokens:LENGTH"]),
-    ("service.md", r"once there are (\d+), one at every fourth request", ["swerve.serving.ledger:ENOUGH_DRAWS"]),
-    ("service.md", r"as many draws as the phase has requests, at most (\d+)", ["swerve.serving.ledger:MOST_DRAWS"]),
+    ("service.md", r"a signed token of (\d+) characters for one slot", ["swerve.serving.tokens:ONE_SLOT"]),
+    ("service.md", r"characters for one slot, (\d+) for ten", ["swerve.serving.tokens:TEN_SLOTS"]),
     ("dashboard.md", r"is cut off when (\d+) messages wait", ["swerve.dashboard.hub:MOST_WAITING"]),
     (
         "dashboard.md",

@@ -57,7 +57,7 @@ def test_exploration_never_spends_more_than_its_budget():
         seen = present(one.policy, row, one.pools[0], page, t, float(t))
         clicks = sum(1 << slot for slot in range(6) if draw.random() < (0.5 if page[slot] == 0 else 0.15))
         if clicks:
-            respond(one.policy, row, one.pools[0], page, seen, 0, clicks, t, float(t), float(t))
+            respond(one.policy, row, one.pools[0], page, seen, 0, page, clicks, t, float(t), float(t))
     assert moved > 5
 
 

@@ -127,7 +127,7 @@ def test_who_looks_on_is_told_and_what_is_recorded_is_all_of_it(tmp_path: Path):
         service = service_at(tmp_path / "one", [1.7e9], log={"record": str(tmp_path / "requests.jsonl")})
         await service.start(whole=True)
         seen: list[str] = []
-        service.ranking.watched = {service.ranker.key_of("q"): lambda ranking: seen.append(ranking[0])}
+        service.ranking.watched = {service.ranker.key_of("q"): lambda ranking, explored, prepared: seen.append(ranking[0])}
         body = json.dumps([{"query": "q", "candidates": ["a", "b"]}, {"query": "r", "candidates": ["a", "b"]}] * 3).encode()
         for _ in range(3):
             answers = await service.ranking.rank(await ranks_in(body, service.config.limits, Turns()))

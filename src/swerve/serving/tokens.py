@@ -39,6 +39,7 @@ _HEAD = struct.Struct("<BBBH16sQdQQQQQ")
 _PAGES = tuple(struct.Struct("<" + "HI" * slots) for slots in range(SLOTS + 1))
 #: Characters of a token by its number of slots. The bytes are a multiple of three: no padding, no spare bits, one text per token.
 LENGTHS = tuple((_HEAD.size + page.size + TAG) * 4 // 3 for page in _PAGES)
+ONE_SLOT, TEN_SLOTS = LENGTHS[1], LENGTHS[10]
 _PHASES = (1 << 64 - START_BITS) - 1
 _STARTS = (1 << START_BITS) - 1
 _NUMBERS = (1 << NUMBER_BITS) - 1
