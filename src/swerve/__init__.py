@@ -1,4 +1,4 @@
-"""Swerve keeps the right search result on top when a query's intent shifts.
+"""Swerve re-ranks search results from clicks, and follows when a query's intent shifts.
 
 >>> import swerve
 >>> policy = swerve.policy("bwc")

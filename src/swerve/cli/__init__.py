@@ -73,7 +73,7 @@ def print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=print_version, help="Show the version and stop."
 )
 def app() -> None:
-    """Swerve keeps the right search result on top when a query's intent shifts."""
+    """Swerve re-ranks search results from clicks, and follows when a query's intent shifts."""
 
 
 def main() -> None:

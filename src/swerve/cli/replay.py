@@ -50,8 +50,8 @@ def command(recording: Path, secrets: Path | None, json_to: str | None) -> None:
     if write_json(json_to, msgspec.to_builtins(counts)):
         return
     console.print(
-        f"{counts.requests:,} rankings of {counts.queries:,} queries, {counts.same:,} with the same result on top as recorded; "
-        f"{counts.feedback:,} answers, {counts.clicks:,} clicks on top; {counts.alarms:,} alarms, "
+        f"{counts.requests:,} rankings of {counts.queries:,} queries, {counts.same:,} with the same page as recorded; "
+        f"{counts.feedback:,} feedback requests, {counts.clicks:,} clicks; {counts.alarms:,} alarms, "
         f"{counts.shifts:,} queries shifted",
         soft_wrap=True,
     )

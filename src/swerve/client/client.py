@@ -1,7 +1,7 @@
 """The clients of the service, `Client` and `AsyncClient`, which keep search working when the service does not.
 
 `rank` returns the given order, marked degraded and with a reason, if the service is away, slow or broken. `feedback` retries,
-which is safe because the service counts a decision once. `exchange` defines requests and the meaning of answers; this module only
+which is safe because the service counts a click on a result of a decision once. `exchange` defines requests and the meaning of answers; this module only
 sends and waits.
 """
 

@@ -146,7 +146,7 @@ class Feedback(Section, frozen=True):
         within(
             0,
             1000,
-            "Shows of a result from which the policy learns, for each session and phase of a query; 0: all, also without session.",
+            "Pages with one result on top from which the policy learns, for each session and phase of a query; 0: all pages.",
         ),
     ] = 1
     anonymous_share: Annotated[
