@@ -1,8 +1,8 @@
 """The clients of the service, `Client` and `AsyncClient`, which keep search working when the service does not.
 
 `rank` returns the given order, marked degraded and with a reason, if the service is away, slow or broken. `feedback` retries,
-which is safe because the service counts a click on a result of a decision once. `exchange` defines requests and the meaning of answers; this module only
-sends and waits.
+which is safe because the service counts a click on a result of a decision once. `exchange` defines requests and the meaning of
+answers; this module only sends and waits.
 """
 
 from __future__ import annotations
