@@ -12,7 +12,8 @@ from email.utils import format_datetime
 import pytest
 
 from swerve.client import exchange
-from swerve.client.exchange import Exchange, Failure, Reply, Send, ServiceAway, SwerveClientError
+from swerve.client.exchange import Exchange, Failure, Reply, Send
+from swerve.client.forms import ServiceAway, SwerveClientError
 from swerve.client.waiting import Breaker, Deadline
 
 AWAY = Failure("away")

@@ -126,6 +126,7 @@ def test_the_engines_order_is_the_rival_from_the_first_report(site, page, keep):
     page.locator("#young button").press("Enter")
     expect(page.locator("#ranking-title")).to_have_text("“jaguar camera traps” now")
     expect(page.locator("#young button")).to_have_attribute("aria-pressed", "true")
+    assert page.locator("#young button").all_inner_texts() == ["jaguar camera traps"]
 
 
 def test_the_banner_says_what_matters_most(site, page):
@@ -185,6 +186,7 @@ def test_what_is_being_written_is_left_alone(site, opened):
     expect(page.locator("#ranking-title")).to_have_text("“hurricane” now")
     page.locator("#text").press_sequentially("uar")
     expect(page.locator("#text")).to_have_value("jaguar")
+    assert page.locator("#text").input_value() == "jaguar"
 
 
 def test_a_stream_is_read_whatever_its_pieces(page):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from swerve.client.exchange import RankArguments, Ranking, Report
+from swerve.client.forms import RankArguments, Ranking, Report
 from swerve.service.config.load import resolve
 from swerve.service.config.settings import settings_of
 from swerve.service.config.toml import Document

@@ -17,7 +17,7 @@ from swerve.serving.checks import (
     check_session,
     check_signals,
 )
-from swerve.serving.messages import Event, FeedbackRequest, RankRequest
+from swerve.serving.messages import Event, FeedbackRequest, RankRequest, Refused
 
 KNOWN = {"news", "views"}
 
@@ -64,8 +64,14 @@ def test_what_is_checked(changes, code, field):
 
 
 def test_what_is_just_allowed():
-    check(asked(query="x" * 10, candidates=["x" * 5, "y" * 5, "z" * 5, "w"], session="s" * 6, locale="l" * 10, filter="f" * 10))
-    check(asked(segment="s" * 10, signals={"news": 1}))
+    longest = asked(query="x" * 10, candidates=["x" * 5, "y" * 5, "z" * 5, "w"], session="s" * 6, locale="l" * 10, filter="f" * 10)
+    refusals = []
+    for request in (longest, asked(segment="s" * 10, signals={"news": 1})):
+        try:
+            check(request)
+        except Refused as found:
+            refusals.append(found.code)
+    assert refusals == []
 
 
 @pytest.mark.parametrize(

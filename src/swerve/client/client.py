@@ -13,21 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast
 
-from swerve.client.exchange import (
-    ADDRESS,
-    CandidateLike,
-    Clicks,
-    Exchange,
-    Failure,
-    RankArguments,
-    Ranking,
-    Reply,
-    Report,
-    Send,
-    ServiceAway,
-    Steps,
-    SwerveClientError,
-)
+from swerve.client.exchange import ADDRESS, Exchange, Failure, Reply, Send, Steps
+from swerve.client.forms import CandidateLike, Clicks, RankArguments, Ranking, Report, ServiceAway, SwerveClientError
 from swerve.client.waiting import Deadline
 
 if TYPE_CHECKING:

@@ -9,14 +9,26 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, Required, TypedDict, TypeVar
-from urllib.parse import quote, urlencode, urlsplit
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from urllib.parse import quote, urlsplit
 
+from swerve.client.forms import (
+    Clicks,
+    RankArguments,
+    Ranking,
+    Report,
+    ServiceAway,
+    SwerveClientError,
+    events_of,
+    feedback_of,
+    finite,
+    parameters_of,
+    path_of,
+)
 from swerve.client.waiting import Breaker, Deadline
-from swerve.core.errors import SwerveError, shown
+from swerve.core.errors import shown
 from swerve.version import __version__
 
 if TYPE_CHECKING:
@@ -40,64 +52,6 @@ TEMPORARY = (408, 429)
 UNRANKABLE = (422, 413)
 
 T = TypeVar("T")
-CandidateLike = str | Mapping[str, Any]
-
-
-class RankArguments(TypedDict, total=False):
-    """One query of `rank_many`: the arguments of `rank`."""
-
-    query: Required[str]
-    candidates: Required[Sequence[CandidateLike]]
-    signals: Mapping[str, float | None] | None
-    session: str | None
-    slots: int | None
-    locale: str | None
-    filter: str | None
-    segment: str | None
-
-
-#: A click: the id of the result, its position from 1, or an event as the service takes it.
-Click = str | int | Mapping[str, Any]
-#: The clicks on a ranking: one, several, or none.
-Clicks = Click | Sequence[Click] | None
-#: One entry of `feedback_many`: the decision, its clicks and, where they differ, the results that were shown.
-Report = tuple[str | None, Clicks] | tuple[str | None, Clicks, Sequence[str] | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """The order to show. Without a decision there is nothing to send feedback for; `reason` says why the ranking is degraded.
-
-    `propensities` are the estimated probabilities of the filled slots, `explored` the first position, from 1, whose result the
-    policy would mostly not put there.
-    """
-
-    decision: str | None
-    ranking: list[str]
-    propensities: list[float] | None = None
-    explored: int | None = None
-    phase: int | None = None
-    degraded: bool = False
-    reason: str | None = None
-
-
-class SwerveClientError(SwerveError):
-    """The request is wrong and would be refused again. `status` is None if it was not sent."""
-
-    def __init__(
-        self,
-        message: str,
-        status: int | None = None,
-        code: str = "invalid",
-        field: str | None = None,
-        request_id: str | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status, self.code, self.field, self.request_id = status, code, field, request_id
-
-
-class ServiceAway(SwerveError):  # noqa: N818 - names what happened
-    """The service gave no usable answer, even after the retries."""
 
 
 class Send(NamedTuple):
@@ -215,7 +169,7 @@ class Exchange:
     def feedback(self, decision: str | None, clicks: Clicks, shown: Sequence[str] | None = None) -> Steps[bool]:
         if decision is None:
             return False
-        return (yield from self._insist("/v1/feedback", _feedback(decision, clicks, shown), self._counted))
+        return (yield from self._insist("/v1/feedback", feedback_of(decision, clicks, shown), self._counted))
 
     def feedback_many(self, reports: Iterable[Report]) -> Steps[list[bool]]:
         pairs = list(reports)
@@ -223,7 +177,7 @@ class Exchange:
         counted = [False] * len(pairs)
         if not indices:
             return counted
-        asked = [_feedback(*pairs[index]) for index in indices]
+        asked = [feedback_of(*pairs[index]) for index in indices]
 
         def read(body: bytes) -> list[bool | Error] | Failure:
             entries = zip(self._entries(body), indices, strict=True)
@@ -242,9 +196,9 @@ class Exchange:
 
     def observe(self, arguments: Mapping[str, Any], clicks: Clicks) -> Steps[str]:
         body = {name: value for name, value in arguments.items() if value is not None}
-        body["events"] = _events(clicks)
+        body["events"] = events_of(clicks)
         if signals := body.get("signals"):
-            body["signals"] = {name: _finite(name, value) for name, value in signals.items()}
+            body["signals"] = {name: finite(name, value) for name, value in signals.items()}
 
         def read(answer: bytes) -> str:
             decision: str = self._json.decode(answer, type=self._messages.ObserveResponse).decision
@@ -256,14 +210,14 @@ class Exchange:
         return answer
 
     def state(self, query: str, parts: Mapping[str, str | None]) -> Steps[QueryState]:
-        return (yield from self._once("GET", _path(query) + _parameters(parts), self._messages.QueryState))
+        return (yield from self._once("GET", path_of(query) + parameters_of(parts), self._messages.QueryState))
 
     def queries(self, order: str, limit: int) -> Steps[list[QuerySummary]]:
         path = f"/v1/queries?order={quote(order)}&limit={int(limit)}"
         return (yield from self._once("GET", path, self._messages.QueryList)).queries
 
     def shift(self, query: str, parts: Mapping[str, str | None]) -> Steps[int]:
-        path = _path(query) + "/shift" + _parameters(parts)
+        path = path_of(query) + "/shift" + parameters_of(parts)
         return (yield from self._once("POST", path, self._messages.ShiftResponse, b"{}")).phase
 
     def health(self) -> Steps[bool]:
@@ -343,7 +297,7 @@ class Exchange:
             "candidates": [c if isinstance(c, str) else dict(c) for c in candidates],
         }
         if signals := arguments.get("signals"):
-            body["signals"] = {name: _finite(name, value) for name, value in signals.items()}
+            body["signals"] = {name: finite(name, value) for name, value in signals.items()}
         for name in ("session", "slots", "locale", "filter", "segment"):
             if (value := arguments.get(name)) is not None:
                 body[name] = value
@@ -401,57 +355,8 @@ class Exchange:
         return self._json.decode(body, type=self._messages.FeedbackResponse).status != "expired"
 
 
-def _events(clicks: Clicks) -> list[dict[str, Any]]:
-    """Return clicks as the events of a request.
-
-    >>> _events("irma"), _events([1, {"result": "jose", "id": "e7"}]), _events(None)
-    ([{'kind': 'click', 'result': 'irma'}], [{'kind': 'click', 'position': 1}, {'kind': 'click', 'result': 'jose', 'id': 'e7'}], [])
-    """
-    if clicks is None:
-        return []
-    several = [clicks] if isinstance(clicks, str | int | Mapping) else clicks
-    events: list[dict[str, Any]] = []
-    for click in several:
-        if isinstance(click, Mapping):
-            events.append({"kind": "click", **click})
-        else:
-            events.append({"kind": "click", "position" if isinstance(click, int) else "result": click})
-    return events
-
-
-def _feedback(decision: str | None, clicks: Clicks, shown: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return the body of feedback."""
-    body: dict[str, Any] = {"decision": decision, "events": _events(clicks)}
-    if shown is not None:
-        body["shown"] = list(shown)
-    return body
-
-
-def _parameters(parts: Mapping[str, str | None]) -> str:
-    given = {name: part for name, part in parts.items() if part is not None}
-    return f"?{urlencode(given)}" if given else ""
-
-
 def _given(ids: list[str], reason: str) -> Ranking:
     return Ranking(None, ids, degraded=True, reason=reason)
-
-
-def _finite(name: str, value: Any) -> float | None:
-    if value is None:
-        return None
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        message = f"signals[{name!r}] = {shown(value)} is not allowed; it must be a finite number, or None where it is missing"
-        raise SwerveClientError(message, field="signals")
-    return number
-
-
-def _path(query: str) -> str:
-    # dots are quoted too: a query of two dots would mean the parent folder
-    return "/v1/queries/" + quote(query, safe="", errors="replace").replace(".", "%2E")
 
 
 def _seconds(header: str | None) -> float:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +16,6 @@ from swerve.core.errors import SwerveError, whole
 from swerve.core.examination import SLOTS
 from swerve.core.fleet import NOT_NUMBERS, Fleet
 from swerve.core.pages import NOT_LEARNT, order, present, respond
-from swerve.core.spec import Spec
 
 #: The answer of `order_one` in `facts`: the slots that were filled, those that count as seen, and the policy's start.
 FILLED, SEEN, START = range(3)
@@ -81,20 +82,12 @@ class PageFleet(Fleet):
     True
     """
 
-    def __init__(
-        self,
-        policy: Spec,
-        *,
-        queries: int,
-        arms: int,
-        features: int = 0,
-        pooling: str | int | ArrayLike = "shared",
-        seed: int = 0,
-    ) -> None:
-        super().__init__(policy, queries=queries, arms=arms, features=features, pooling=pooling, seed=seed)
-        self._order_one, self._respond_one = order_one.bind(policy), respond_one.bind(policy)
-        self._facts = np.zeros(3, np.int64)
-        self.numbered = 0  # pages so far
+    numbered = 0  # pages so far
+
+    @functools.cached_property
+    def _calls(self) -> tuple[Any, Any, NDArray[np.int64]]:
+        """The compiled calls, and room for what `order_one` answers."""
+        return order_one.bind(self.policy), respond_one.bind(self.policy), np.zeros(3, np.int64)
 
     def order(
         self,
@@ -112,15 +105,16 @@ class PageFleet(Fleet):
         page = np.zeros(min(room, len(offered)), np.int64)
         context = self._quiet if x is None and not self.reads_context else self._context(x)
         self.numbered += 1
+        fill, _, facts = self._calls
         try:
             time = now + 0.0 if now - now == 0.0 else self._no_time(now)
-            self._order_one(
+            fill(
                 self.params, self.table, i, self.pools, self._group_of[i], self.writer, context, 1 if told else 0, offered, page,
-                self.numbered, time, self._facts,
+                self.numbered, time, facts,
             )  # fmt: skip
         except NOT_NUMBERS as error:
             self._explain(error, told=told, now=now)
-        filled, seen, start = self._facts.tolist()
+        filled, seen, start = facts.tolist()
         if filled < 0:
             self._refused(filled, x)
         arms: list[int] = page[:filled].tolist()
@@ -140,7 +134,7 @@ class PageFleet(Fleet):
         if final == page.arms and after == before:
             return False
         seen = int(
-            self._respond_one(
+            self._calls[1](
                 self.params, self.table, i, self.pools, self._group_of[i], np.array(page.arms, np.int64),
                 np.array(page.generations, np.int64), page.seen, mask_of_slots(before), np.array(final, np.int64),
                 mask_of_slots(after), page.number, page.start, page.shown, page.shown if now is None else now + 0.0,

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from swerve.client.exchange import RankArguments, Ranking
+from swerve.client.forms import RankArguments, Ranking
 from swerve.core.errors import SwerveError
 from swerve.core.rng import Stream, split
 from swerve.demo import tail

@@ -7,50 +7,36 @@ a sequence of calls gives the same rankings and the same record bytes every time
 from __future__ import annotations
 
 import hashlib
-import math
 import struct
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from swerve.core import engine, rng
-from swerve.core.examination import SLOTS
 from swerve.core.spec import pack
 from swerve.core.tables import nested, pool_dtype
 from swerve.serving import kernels
 from swerve.serving.arms import Arms, signed, written
 from swerve.serving.evidence import Evidence
-from swerve.serving.messages import Event, grades_in, ids_of, key_text, newest_of
-from swerve.serving.outcomes import Outcome
+from swerve.serving.messages import grades_in, ids_of, key_text, newest_of
+from swerve.serving.packing import Packing
 from swerve.serving.requests import Asking, Decided, Misplaced, Prepared
 from swerve.serving.responses import ARM_MASK, NAMES, Responses
 from swerve.serving.rows import Place, Rows, Shelf, owner_of
 from swerve.serving.sessions import Sessions, Steady, name_of
 from swerve.serving.settings import Settings, shared_name
-from swerve.serving.tokens import NUMBER_BITS, Signed, Ticket
+from swerve.serving.tokens import Signed
 from swerve.signals import begin_season, season_layout
 from swerve.store.protocol import Life
 
 HEX = set("0123456789abcdef")
 #: Begins a query's name that is its key.
 KEY = "key:"
-ASK = struct.Struct(f"={kernels.ASKED}q")
-ANSWER = struct.Struct(f"={kernels.ANSWERED - kernels.ASKED}q")
-CHANCES = struct.Struct(f"={SLOTS}d")
-CHANCES_AT = 8 * kernels.CHANCES  # bytes before them
-NO_CHANCES = (0.0,) * SLOTS
 #: The life of a ranker without a store.
 NO_STORE = Life(store=0, mark=0, id=1)
-
-
-def picker(names: tuple[str, ...]) -> Callable[[dict[str, float | None]], Any]:
-    """A function that takes the values of these names out of a table; faster than asking for each."""
-    if len(names) > 1:
-        return itemgetter(*names)
-    return lambda given: [given[name] for name in names]
 
 
 class Ranker:
@@ -63,7 +49,6 @@ class Ranker:
         self.life = life
         self.issued = 0
         self.features = len(settings.plan)
-        self.names = settings.numbers
         self.rows = Rows(
             settings.policy, settings.senses, settings.arms, self.features, len(settings.numbers), settings.budget, query_key
         )
@@ -79,13 +64,8 @@ class Ranker:
         self.learnt = False  # whether what all queries share has changed since it was last written
         share = round(1000 * settings.anonymous_share) if settings.per_session else -1
         self.fixed = {shelf.arms: kernels.fixed_of(shelf.dtype, settings.plan, share) for shelf in self.rows.shelves}
-        self.work = np.zeros(max(self.features, 1))
-        self.responses = Responses(self)
-        self._fact = struct.Struct(f"={kernels.FACTS + len(settings.numbers)}d")
-        self._pick = picker(settings.numbers)
-        self._none = [math.nan] * len(settings.numbers)
-        self.one, self.many = self._arrays(1), self._arrays(128)
-        self._order = memoryview(self.one[1]).cast("B")
+        self.packing = Packing(self)
+        self.feedback = Responses(self).apply
 
     def compile(self, shelf: Shelf) -> None:
         """Compile (or load) everything for one capacity, by one request to a row that nobody sees."""
@@ -95,7 +75,7 @@ class Ranker:
         self.arms.begin(place, 1, 0.0)
         before = self.pools.copy(), self.seasons.copy(), self.issued
         self.rank([(place, Prepared(b"", "", [*ids]))], 0.0)
-        self.responses.compile(place)
+        Responses(self).compile(place)
         shelf.calls.left(self.senses, shelf.table, place.index, place.owner, 0.0, 0.0)
         shelf.calls.shift(self.params, shelf.table, place.index, place.owner, 0.0)
         shelf.calls.vacate(self.params, shelf.table, place.index, place.owner, 0)
@@ -261,7 +241,7 @@ class Ranker:
             return None
         if (raw is None or raw != request.raw) and set(decided.ranking) != set(request.ids()):
             return None
-        return decided
+        return msgspec.structs.replace(decided, report=0, again=True)
 
     def _asking(self, place: Place, request: Prepared, now: float) -> Asking | None:
         """Give the candidates their arms and collect what the compiled call needs; None when there are too many candidates."""
@@ -280,7 +260,7 @@ class Ranker:
         else:
             published = place.published
         signals = request.signals
-        given = self._given(signals) if signals else self._none
+        given = self.packing.numbers_in(signals)
         session = request.session
         if session is None:
             return place, 0, published, given, -1, 0, 0.0, 0, 0, request.slots, request.as_given
@@ -302,62 +282,9 @@ class Ranker:
             heard = signed(heard)
         return place, name, published, given, left, owner, when, heard, phase, request.slots, request.as_given
 
-    def _answers(self, run: list[Asking], now: float) -> tuple[list[Sequence[int]], list[Sequence[float]], int]:
-        """Decide requests whose rows lie in one table; return the call's answers, chances, and the first decision's number."""
-        shelf = run[0][0].shelf
-        single = len(run) == 1
-        first = (self.life.id << NUMBER_BITS | self.issued) + 1
-        if single:  # packing by hand takes half the time of assigning to arrays
-            ((place, session, newest, given, left, owner, when, heard, phase, slots, as_given),) = run
-            asks, orders, facts = self.one
-            count = len(place.order)
-            ASK.pack_into(
-                asks, 0, place.index, place.owner, place.mask, session != 0, left, owner, heard, phase, count, len(place.grades),
-                slots, as_given, first,
-            )  # fmt: skip
-            self._order[:count] = place.order
-            if place.grades:
-                self._order[kernels.GRADES_AT : kernels.GRADES_AT + count] = place.grades
-            self._fact.pack_into(facts, 0, newest, when, *NO_CHANCES, *given)
-        else:
-            places, sessions, newests, givens, lefts, owners, whens, heards, phases, slots_of, shown_as_given = zip(
-                *run, strict=True
-            )
-            asks, orders, facts = self._room_for(len(run))
-            asks[:, kernels.ROW] = [place.index for place in places]
-            asks[:, kernels.OWNER] = [place.owner for place in places]
-            asks[:, kernels.OFFER] = [place.mask for place in places]
-            asks[:, kernels.SESSION] = [session != 0 for session in sessions]
-            asks[:, kernels.LEFT], asks[:, kernels.LEFT_OWNER] = lefts, owners
-            asks[:, kernels.HEARD], asks[:, kernels.HEARD_PHASE] = heards, phases
-            asks[:, kernels.CANDIDATES] = [len(place.order) for place in places]
-            asks[:, kernels.GRADED] = [len(place.grades) for place in places]
-            asks[:, kernels.FILL], asks[:, kernels.AS_GIVEN] = slots_of, shown_as_given
-            asks[:, kernels.NUMBER] = range(first, first + len(run))
-            for k, place in enumerate(places):
-                orders[k, : len(place.order)] = np.frombuffer(place.order, np.uint8)
-                if place.grades:
-                    orders[k, kernels.GRADES_AT : kernels.GRADES_AT + len(place.grades)] = np.frombuffer(place.grades, np.uint8)
-            facts[:, kernels.NEWEST], facts[:, kernels.LEFT_AT] = newests, whens
-            if self.names:
-                facts[:, kernels.FACTS :] = givens
-        shelf.calls.rank(
-            self.params, self.senses, shelf.table, shelf.words, self.fixed[shelf.arms], self.pools, self.seasons, self.work, asks,
-            orders, facts, now, self.settings.draws,
-        )  # fmt: skip
-        self.learnt = True
-        self.issued += len(run)
-        if single:
-            return [ANSWER.unpack_from(asks, ASK.size)], [CHANCES.unpack_from(facts, CHANCES_AT)], first
-        return (
-            asks[:, kernels.ASKED : kernels.ANSWERED].tolist(),
-            facts[:, kernels.CHANCES : kernels.CHANCES + SLOTS].tolist(),
-            first,
-        )
-
     def _decide(self, run: Sequence[Asking], requests: Sequence[Prepared], now: float) -> list[Decided | None]:
         """Decide requests whose rows lie in the same table."""
-        answers, chances, number = self._answers(list(run), now)
+        answers, chances, number = self.packing.decide(run, now)
         out: list[Decided | None] = []
         limited, steady = self.evidence.limit > 0, self.settings.steady > 0.0
         for asking, request, answer, chance in zip(run, requests, answers, chances, strict=True):
@@ -389,46 +316,12 @@ class Ranker:
             token = Signed(place.key, start, phase, number, session, evidence != 0, seen, place.mask, tuple(page))
             decided = Decided(ranking, token, list(chance[:filled]), explored, phase, report, signal, now)
             if session and steady and not request.as_given:
-                kept = Decided(ranking, token, decided.chances, explored, phase, 0, 0, now, again=True)
-                self.steady.keep(session, place.key, kept, place.raw)
+                self.steady.keep(session, place.key, decided, place.raw)
             out.append(decided)
             number += 1
         return out
 
-    def _given(self, given: dict[str, float | None]) -> Sequence[float]:
-        """Return the numbers that the caller sent, in the order of the configuration; NaN for null and for those left out."""
-        try:
-            picked: Sequence[float] = self._pick(given)
-            if None not in picked:
-                return picked
-        except KeyError:
-            pass
-        return [math.nan if (number := given.get(name)) is None else number for name in self.names]
-
-    def _room_for(self, count: int) -> Any:
-        """Return arrays for this many requests."""
-        if len(self.many[0]) < count:
-            self.many = self._arrays(max(count, 128))
-        return tuple(array[:count] for array in self.many)
-
-    def _arrays(self, count: int) -> Any:
-        facts = np.zeros((count, kernels.FACTS + len(self.settings.numbers)))
-        return np.zeros((count, kernels.ASKS), np.int64), np.zeros((count, kernels.ORDERS), np.uint8), facts
-
-    # ------------------------------------------------------------------ feedback, shifts
-    def feedback(
-        self,
-        place: Place,
-        ticket: Ticket,
-        number: int,
-        before: Outcome,
-        events: Sequence[Event],
-        shown: Sequence[str] | None,
-        now: float,
-    ) -> Outcome:
-        """Apply feedback to the decision `number` of this query and return its outcome; see `Responses.apply`."""
-        return self.responses.apply(place, ticket, number, before, events, shown, now)
-
+    # ------------------------------------------------------------------ shifts
     def shift(self, place: Place, now: float) -> int:
         """Somebody who knows says that this query has shifted: it starts over. The new phase."""
         phase = written(place, place.shelf.calls.shift(self.params, place.shelf.table, place.index, place.owner, now))
