@@ -291,7 +291,7 @@ def test_a_dead_service_costs_no_timeouts(server, connect):
 
 @pytest.mark.parametrize("status", [401, 403, 422])
 def test_the_callers_mistakes_are_raised(server, connect, status):
-    client = connect()
+    client = connect(timeout=5.0)  # a busy machine must not turn a refusal into a timeout
     server.script += [refused(status)] * 4
     ask = (lambda: client.rank("q", ["a"])) if status != 422 else (lambda: client.observe("q", ["a", "a"]))
     for call in (ask, lambda: client.feedback("d"), lambda: client.state("q"), client.queries):
