@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from swerve.client.client import Client
+from swerve.client.forms import ServiceAway
 from swerve.core.errors import SwerveError
 from swerve.demo import scenarios
 from swerve.demo.clock import PACE, Shared
@@ -139,7 +140,12 @@ def play(player: Player, pipe: Connection) -> None:
             player.order(order)
             reported, wait = 0.0, 0.0
         now = time.perf_counter()
-        wait = player.play(now)
+        try:
+            wait = player.play(now)
+        except ServiceAway:
+            if not pipe.poll():
+                raise
+            continue  # the service is stopping: its order to end has come meanwhile
         if now - reported >= REPORT_EVERY:
             reported = now
             pipe.send({"report": player.report()})
