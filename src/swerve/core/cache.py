@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
+import gc
 import itertools
 import logging
 import os
@@ -110,6 +111,19 @@ def alone(folder: Path) -> Iterator[None]:
         os.close(file)
 
 
+@contextlib.contextmanager
+def without_collecting() -> Iterator[None]:
+    """Pause the cyclic garbage collector inside the block: it takes a sixth of a compilation and finds little."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def one_at_a_time(dispatcher: Any, folder: Path) -> Any:
     """Let one process at a time compile into the folder: the next one finds the code on disk.
 
@@ -118,7 +132,7 @@ def one_at_a_time(dispatcher: Any, folder: Path) -> Any:
     compile_or_load = dispatcher.compile
 
     def in_turn(signature: Any) -> Any:
-        with alone(folder):
+        with alone(folder), without_collecting():
             return compile_or_load(signature)
 
     dispatcher.compile = in_turn

@@ -20,7 +20,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from swerve.core import cache, verbs
+from swerve.core import cache, compiling, verbs
 from swerve.core.spec import Spec, walk
 
 #: The versions that compiled code depends on. The first number is the version of our cache format.
@@ -57,6 +57,7 @@ def classes_of(specs: Iterable[Spec]) -> frozenset[type]:
 @functools.cache
 def _fingerprint(function: Callable[..., Any], classes: frozenset[type]) -> tuple[str, bool]:
     todo: list[Any] = [function, *classes, verbs.Verb, verbs.kernel, verbs.inlined, cache.compiled]
+    todo += [compiling.Part, compiling.KernelCompiler]
     # only the classes' own implementations: VERBS depends on the imported modules, so defaults count where a verb is called
     bases = [base for cls in classes for base in cls.__mro__]
     todo.extend(verb.implementations[base] for verb in verbs.VERBS for base in bases if base in verb.implementations)

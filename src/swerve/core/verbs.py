@@ -35,6 +35,8 @@ from numba.core import errors, types
 from numba.extending import overload as overloading
 from numba.extending import register_jitable
 
+from swerve.core.compiling import KernelCompiler
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: Marker field → spec class, filled by `swerve.core.spec` as classes are defined.
@@ -51,8 +53,8 @@ INSIDE = "bandit"
 PARTED = ("spec", "row", "pool", "delta")
 
 
-#: Kernels are called from compiled code only: without the wrapper for callers in C they compile a tenth faster.
-FROM_KERNELS: Any = {"no_cfunc_wrapper": True}
+#: Kernels are called from compiled code only: they need no wrapper for callers in C, and no machine code of their own.
+FROM_KERNELS: Any = {"no_cfunc_wrapper": True, "pipeline_class": KernelCompiler}
 
 
 def kernel(function: F) -> F:

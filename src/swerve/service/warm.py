@@ -1,4 +1,4 @@
-"""Compilation for a service: each capacity whose code is not on disk is compiled in a child process, one per core at a time.
+"""Compilation for a service: code that is not on disk is compiled in child processes, one per core at a time.
 
 A compiler leaves hundreds of megabytes behind in its process, and compiles one function at a time. The children write their code to
 disk and the service loads it; a mark file beside the code tells the next start that it is complete.
@@ -12,6 +12,7 @@ import logging
 import os
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from swerve.service.config.load import Config, as_table, resolve
 from swerve.service.config.settings import settings_of
 from swerve.service.config.toml import Document
 from swerve.serving import kernels
-from swerve.serving.ranker import Ranker
+from swerve.serving.ranker import PARTS, Ranker
 from swerve.serving.rows import Shelf
 from swerve.store.layouts import describe
 
@@ -57,7 +58,8 @@ class Warming:
         self.ranker = Ranker(ranker.settings._replace(budget=SCRATCH), NO_KEY)
         tables = as_table(config)
         self.tables = {"policy": tables["policy"], "signals": tables["signals"]}
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._jobs: deque[tuple[int, tuple[str, ...]]] = deque()  # capacities and parts that no child compiles yet
+        self._children: list[tuple[int, subprocess.Popen[bytes]]] = []
         self._stopped = False
 
     def run(self, ready: Callable[[int], None] = lambda arms: None) -> None:
@@ -67,9 +69,11 @@ class Warming:
         cold = [arms for arms, mark in marks.items() if mark is not None and not mark.exists()]
         if cold:
             log.info("compiling for the first time", extra={"capacities": cold})
+            self._jobs.extend((cold[0], (part,)) for part in PARTS)  # several children, because the service waits for them
+            self._jobs.extend((arms, PARTS) for arms in cold[1:])
         for shelf in shelves:
             if shelf.arms in cold:
-                self._wait_for(shelf.arms, cold)
+                self._wait_for(shelf.arms, nice=NICE if shelf.arms != cold[0] else 0)
             if self._stopped:
                 return
             self.ranker.compile(shelf)
@@ -81,39 +85,44 @@ class Warming:
     def stop(self) -> None:
         """Kill the children."""
         self._stopped = True
-        for child in list(self._children.values()):
+        for _, child in list(self._children):
             child.kill()
 
-    def _wait_for(self, arms: int, cold: list[int]) -> None:
-        """Wait until a child has compiled a capacity; start children for the next capacities too, one per core."""
-        start = cold.index(arms)
-        for order, more in enumerate(cold[start : start + (os.cpu_count() or 1)]):
-            if more not in self._children and not self._stopped:
-                self._children[more] = self._child(more, nice=NICE if order else 0)
-        if arms not in self._children:
-            return
-        _, said = self._children[arms].communicate()
-        if self._children[arms].returncode and not self._stopped:  # this process then compiles the missing code
-            log.warning("a compiling process failed: %s", said.decode(errors="replace").strip().rpartition("\n")[2])
+    def _wait_for(self, arms: int, nice: int) -> None:
+        """Wait until children have compiled a capacity, and keep every core busy with this capacity or the next ones."""
+        while True:
+            running = sum(child.poll() is None for _, child in self._children)
+            while self._jobs and running < (os.cpu_count() or 1) and not self._stopped:
+                wanted, parts = self._jobs.popleft()
+                self._children.append((wanted, self._child(wanted, parts, nice if wanted == arms else NICE)))
+                running += 1
+            mine = [child for wanted, child in self._children if wanted == arms]
+            if not mine:
+                return
+            child = mine[-1]  # the one with the least work: the next job then has its core
+            _, said = child.communicate()
+            if child.returncode and not self._stopped:  # this process then compiles the missing code
+                log.warning("a compiling process failed: %s", said.decode(errors="replace").strip().rpartition("\n")[2])
+            self._children.remove((arms, child))
 
-    def _child(self, arms: int, nice: int) -> subprocess.Popen[bytes]:
+    def _child(self, arms: int, parts: tuple[str, ...], nice: int) -> subprocess.Popen[bytes]:
         child = subprocess.Popen([sys.executable, "-m", "swerve.service.warm"], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
         assert child.stdin is not None
-        child.stdin.write(json.dumps({"config": self.tables, "arms": arms, "nice": nice}).encode())
+        child.stdin.write(json.dumps({"config": self.tables, "arms": arms, "parts": parts, "nice": nice}).encode())
         child.stdin.close()
         child.stdin = None
         return child
 
 
 def main() -> None:
-    """Compile one capacity of the configuration on standard input."""
+    """Compile parts of one capacity of the configuration on standard input."""
     asked = json.load(sys.stdin)
     os.nice(asked["nice"])
     settings = settings_of(resolve(Document("", asked["config"], {})))._replace(budget=SCRATCH)
     ranker = Ranker(settings, NO_KEY)
     for shelf in ranker.rows.shelves:
         if shelf.arms == asked["arms"]:
-            ranker.compile(shelf)
+            ranker.compile(shelf, asked["parts"])
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ from swerve.serving.ledger import (
 from swerve.serving.outcomes import IGNORED, LATE, LEARNED
 from swerve.signals import answered, begin_senses, reformulated, sense, senses_layout
 
+#: An owner that a zeroed row does not have: calls for it return before they read or write anything else.
+NOBODY = -1
 #: A compiled call returns this instead of writing into a record that belongs to another query.
 MISPLACED = -100
 

@@ -37,10 +37,11 @@ class Responses:
         self._ask = np.zeros(kernels.RESPONSE, np.int64)
 
     def compile(self, place: Place) -> None:
-        """Compile (or load) the call, by feedback to a row that nobody sees."""
+        """Compile (or load) the call, by feedback to a row that has no owner."""
+        ranker, shelf = self.ranker, place.shelf
         self._ask[: kernels.PAGE_SO_FAR] = 0
-        self._ask[[kernels.F_ROW, kernels.F_OWNER]] = place.index, place.owner
-        self._call(place, 0.0, 0.0)
+        self._ask[[kernels.F_ROW, kernels.F_OWNER]] = place.index, kernels.NOBODY
+        shelf.calls.respond(ranker.params, ranker.senses, shelf.table, ranker.pools, self._ask, 0.0, 0.0)
 
     def _call(self, place: Place, shown: float, now: float) -> int:
         ranker, shelf = self.ranker, place.shelf

@@ -1,0 +1,54 @@
+"""How Numba compiles kernels: each is translated once, and all are optimised together inside the entry point that calls them.
+
+By default Numba optimises every function with all functions that it calls, and makes machine code of it. A kernel is inlined into
+its callers, so that code five calls deep would be optimised five times, and its own machine code would never run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
+
+
+class Unattached:
+    """Stands for the code generator of a `Part`: machine code that does not exist has no place for its environment."""
+
+    def set_env(self, name: str, environment: Any) -> None:
+        """Do nothing."""
+
+
+class Part(JITCodeLibrary):
+    """The code of a kernel, for others to link. It is neither optimised nor turned into machine code on its own."""
+
+    @property
+    def codegen(self) -> Any:
+        """The code generator."""
+        return Unattached()
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        """Only set the layout of data, which linked code must agree on."""
+        ll_module.data_layout = self._codegen._data_layout
+
+    def finalize(self) -> None:
+        """Link what the kernel calls."""
+        self._raise_if_finalized()
+        for library in dict.fromkeys(self._linking_libraries):
+            self._reload_init.update(library._reload_init)
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """Return 0: there is no machine code."""
+        return 0
+
+
+class KernelCompiler(Compiler):
+    """Numba's compiler, into a `Part`."""
+
+    def _compile_core(self) -> Any:
+        if self.state.library is None:
+            self.state.library = Part(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
+        return super()._compile_core()
