@@ -217,13 +217,18 @@ class Demo:
         return users
 
     async def _users(self, users: Any) -> None:
-        """Wait until the demo is over: the time is up, or the users' process has ended."""
+        """Wait until the demo is over: the time is up, the users' process has ended, or the server cancels the wait.
+
+        When the server is stopping, only the cancellation ends the wait: it would otherwise reach `_farewell` and cut that short.
+        """
         seconds, waiting = self.options.seconds, True
-        while self.failed is None and not self._ending:
+        while self.failed is None:
             await asyncio.sleep(LOOK_EVERY)
+            if self._ending:
+                continue
             if waiting and self.service is not None and self.service.ranker.rows.ready and self.service.availability.compiled:
                 waiting = not self._send({"do": "begin"})
-            if not users.is_alive() and not self._ending and self._pipe is not None and not self._pipe.poll():
+            if not users.is_alive() and self._pipe is not None and not self._pipe.poll():
                 self.failed = self.failed or f"the simulated users are gone (exit status {users.exitcode})"
             ended = self.state is not None and bool(self.state["ended"])
             if seconds is not None and self._began is not None and (ended or time.monotonic() - self._began >= seconds):
@@ -237,7 +242,8 @@ class Demo:
         if self._pipe is None:
             return
         pipe = self._pipe
-        if self.state is not None and not self._bye.is_set() and (self._ending or self._send({"do": "end"})):
+        heard = self.state is not None and self.failed is None and not self._bye.is_set()
+        if heard and (self._ending or self._send({"do": "end"})):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._bye.wait(), SUMMARY_SECONDS)
         self._pipe = None
