@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from swerve.core.contract import reward, select, show
 from swerve.core.engine import consider
 from swerve.core.fleet import Fleet
-from swerve.core.pages import order, present, respond
+from swerve.core.pages import order, present, redraw, respond
 from swerve.core.tables import full_mask
 from swerve.policies.swerve.listed import Listed
 from swerve.policies.swerve.policy import Swerve
@@ -57,6 +57,36 @@ def test_one_slot_without_a_prior_is_swerve_byte_for_byte():
         inside = listed.table[0]["bandit"]
         assert all(inside[name].tobytes() == alone.table[0][name].tobytes() for name in inside.dtype.names)
     assert opened > 20
+
+
+@pytest.mark.parametrize("slots", [1, 4, 6])
+def test_another_page_is_drawn_as_order_would_draw_it(slots: int):
+    """`redraw` after `order` gives the page that `order` gives on a copy of the row from before, with the same random stream."""
+    one, copy = fleet(Listed()), fleet(Listed())
+    draw = random.Random(7)
+    given = np.array([2, 0, 1, 3, 4, 5])
+    page, other, expected = (np.zeros(slots, np.int64) for _ in range(3))
+    differing = 0
+    for t in range(300):
+        x, now = contexts(t, draw), float(t)
+        consider(one.policy, one.table[0], one.pools, 0, one.writer, x, 0, now)
+        before = one.table.copy()
+        order(one.policy, one.table[0], one.pools[0], given, page, now)
+        after = one.table.tobytes()
+        for _ in range(3):
+            word = np.uint64(draw.getrandbits(64))
+            copy.table[:] = before
+            copy.table[0]["bandit"]["rng"] = word
+            assert order(one.policy, copy.table[0], one.pools[0], given, expected, now) == slots
+            assert redraw(one.policy, one.table[0], given, page, other, word) == slots
+            assert other.tolist() == expected.tolist()
+            differing += other.tolist() != page.tolist()
+        assert one.table.tobytes() == after
+        seen = present(one.policy, one.table[0], one.pools[0], page, t, now)
+        clicks = sum(1 << slot for slot, arm in enumerate(page) if draw.random() < chances(t)[arm])
+        if clicks:
+            respond(one.policy, one.table[0], one.pools[0], page, seen, 0, page, clicks, t, now, now)
+    assert differing > 50
 
 
 PARTS = st.lists(st.integers(0, 4), min_size=1, max_size=4, unique=True)

@@ -19,8 +19,8 @@ KEY, OLD = bytes(range(32)), bytes(range(32, 64))
 QUERY = bytes(range(100, 116))
 LIFE = Life(store=2**63 - 1, mark=2**62 + 5, id=7)
 TOKENS = Tokens((KEY,), LIFE)
-#: Two slots: an arm with its generation, and the hash of the candidate, for each.
-PAGE = (encode(63, 255, 0), 2**32 - 2, encode(1, 0, 0), 7)
+#: Two slots: for each an arm with its generation, then for each the hash of its candidate.
+PAGE = (encode(63, 255, 0), encode(1, 0, 0), 2**32 - 2, 7)
 TOKEN = TOKENS.sign(Signed(QUERY, 12345, 2**24 + 5, 7 << 40 | 99, 12, True, 0b11, 2**63 | 2, PAGE), 1.7e9 + 0.25)
 LENGTH = LENGTHS[2]
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
@@ -49,8 +49,7 @@ def signed(number: int, page: tuple[int, ...] = PAGE) -> Signed:
 def test_what_is_signed_comes_back(key, start, phase, at, number, session, evidence, seen, offer, slots):
     codes = tuple(int(encode(arm, generation, 0)) for arm, generation, _ in slots)
     names = tuple(name for *_, name in slots)
-    page = tuple(part for pair in zip(codes, names, strict=True) for part in pair)
-    text = TOKENS.sign(Signed(key, start, phase, LIFE.id << 40 | number, session, evidence, seen, offer, page), at)
+    text = TOKENS.sign(Signed(key, start, phase, LIFE.id << 40 | number, session, evidence, seen, offer, (*codes, *names)), at)
     assert len(text) == LENGTHS[len(slots)]
     assert set(text) <= set(ALPHABET)
     assert TOKENS.read(text) == Ticket(
@@ -61,7 +60,7 @@ def test_what_is_signed_comes_back(key, start, phase, at, number, session, evide
 def test_the_bytes_are_as_documented():
     word = 12345 | (2**24 + 5) << 25
     head = struct.pack("<BBBH16sQdQQQQQ", 3, 1, 2, 0b11, QUERY, word, 1.7e9 + 0.25, LIFE.store, LIFE.mark, 99, 12, 2**63 | 2)
-    payload = head + struct.pack("<HIHI", 63 | 255 << 6, 2**32 - 2, 1, 7)
+    payload = head + struct.pack("<HHII", 63 | 255 << 6, 1, 2**32 - 2, 7)
     tag = hashlib.blake2b(payload, key=KEY, digest_size=16, person=b"swerve-token").digest()
     assert base64.urlsafe_b64encode(payload + tag).decode() == TOKEN
     assert (LENGTHS[1], LENGTHS[10]) == (132, 204)

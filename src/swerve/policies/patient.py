@@ -38,6 +38,7 @@ from swerve.core.pages import (
     move_held,
     order,
     present,
+    redraw,
     respond,
     study,
     turn,
@@ -247,6 +248,11 @@ def _(spec, row, arm, value, shown, now):
 @order.register(Patient)
 def _(spec, row, pool, given, page, now):
     return order(spec.bandit, row.bandit, pool.bandit, given, page, now)
+
+
+@redraw.register(Patient)
+def _(spec, row, given, page, other, word):
+    return redraw(spec.bandit, row.bandit, given, page, other, word)
 
 
 @kernel

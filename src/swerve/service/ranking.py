@@ -32,7 +32,6 @@ MOST_KEYS, LONGEST_KEYS = 50_000, 64  # queries whose key is remembered, and the
 SLICE = 100  # entries of a batch that wait together for their rows, within one deadline
 TOGETHER = 64  # requests that are decided together; each candidate that may be new to its row counts as one more
 WAIT_SHARE = 0.75  # the share of the deadline that may be spent on waiting for rows
-DECIMALS = 4  # of propensities: no setting allows draws that would justify more
 
 #: A query: its text, or its text and parts.
 Name = str | tuple[str, str | None, str | None, str | None]
@@ -245,7 +244,7 @@ class Ranking:
             seen(decided.ranking, decided.explored, prepared)
         if decided.report & (ALARM | RESTARTED):
             self._tell(decided)
-        chances = [round(chance, DECIMALS) for chance in decided.chances] if self._estimated else None
+        chances = decided.chances if self._estimated else None
         explored = decided.explored + 1 if decided.explored >= 0 else None
         return RankResponse(token, decided.ranking, chances, explored, decided.phase, False)
 

@@ -17,13 +17,9 @@ class Heard:
 
     __slots__ = ("clicks", "phase", "results", "shows")
 
-    def __init__(self, phase: int) -> None:
-        self.begin(phase)
-
-    def begin(self, phase: int) -> None:
-        """Start over in a new phase."""
+    def __init__(self, phase: int, shows: list[int]) -> None:
         self.phase = phase
-        self.shows: list[int] = []  # each result's hash as often as its show was evidence; mostly once
+        self.shows = shows  # each result's hash as often as its show was evidence; mostly once
         self.clicks: list[int] = []
         self.results: list[int] = []  # those that were on top, on which the session has no units left
 
@@ -57,14 +53,15 @@ class Evidence:
         young = self._young
         heard = young.get((session, key))
         if heard is None:
-            heard = self._old.get((session, key)) or Heard(phase)
+            heard = self._old.get((session, key))
             if len(young) >= self.half:
                 self._old, self._young = young, {}
                 young = self._young
+        if heard is None or heard.phase != phase:
+            heard = young[session, key] = Heard(phase, results)
+        else:
             young[session, key] = heard
-        if heard.phase != phase:
-            heard.begin(phase)
-        heard.shows += results
+            heard.shows += results
         if heard.shows.count(results[0]) >= self.limit and results[0] not in heard.results:
             heard.results.append(results[0])
 

@@ -10,7 +10,7 @@ from swerve.core.contract import ALARM, begin, blame, evict, restart, starts, te
 from swerve.core.decisions import START_BITS, decode, disown, encode, next_generation
 from swerve.core.engine import NOTHING_TO_SHOW, Entry, admissible, consider
 from swerve.core.examination import SLOTS
-from swerve.core.pages import NOT_LEARNT, grade, order, present, respond
+from swerve.core.pages import CANNOT, NOT_LEARNT, grade, order, present, redraw, respond
 from swerve.core.rng import at
 from swerve.core.spec import Spec, record_dtype
 from swerve.core.tables import Table, bit, has, nested, row_dtype
@@ -65,8 +65,11 @@ OTHER, ASKS = ANSWERED, ANSWERED + SLOTS
 #: The facts of a request: when the newest candidate was published, when the session had asked the row that it came from, the
 #: propensity of each slot (an answer), and the numbers that the caller sent.
 NEWEST, LEFT_AT, CHANCES = 0, 1, 2
-#: A request's columns in `orders`: the candidates' arms in the given order, then their grades.
-GRADES_AT, ORDERS = 64, 128
+#: A request's columns in `orders`: the candidates' arms in the given order, their grades, and, in the answer, the arms in the order
+#: to show.
+GRADES_AT, ANSWERED_ORDER, ORDERS = 64, 128, 192
+#: Propensities are multiples of 1 / `CHANCE_STEPS`: no setting allows draws that would justify more.
+CHANCE_STEPS = 10_000.0
 FACTS = CHANCES + SLOTS
 
 #: The beginning of `fixed_of`: words of the policy's part of a record, numbers of its streams and of features, and `share` of
@@ -107,9 +110,9 @@ def fill(spec, row, pool, given, page, now):
 def draw_pages(spec, table, words, i, streams, size, pool, given, page, other, now, draws, wins):
     """Count how often each slot gets the arm of `page` in `draws` further pages; return whether the policy drew at random.
 
-    The last row but one is a copy of row i before the page was filled. Each draw is made on a copy of it, the last row, with a
-    stream of its own; `other` is room for a page. A policy that does not draw at random left the streams of row i unchanged: it
-    would fill the page in the same way again.
+    `other` is room for a page. The last row but one is a copy of row i before the page was filled. Each draw has a random stream of
+    its own, and is made on a copy of that row, the last row, unless the policy can draw again from the state that it is in. A
+    policy that does not draw at random left the streams of row i unchanged: it would fill the page in the same way again.
     """
     before, spare = len(table) - 2, len(table) - 1
     random = False
@@ -121,15 +124,33 @@ def draw_pages(spec, table, words, i, streams, size, pool, given, page, other, n
     for slot in range(len(page)):
         wins[slot] = 0.0
     for draw in range(draws):
-        for w in range(size):
-            words[spare, w] = words[before, w]
-        for k in range(len(streams)):
-            words[spare, streams[k]] = at(words[spare, streams[k]], draw + 1)
-        filled = fill(spec, table[spare].policy, pool, given, other, now)
+        filled = CANNOT
+        if len(streams) == 1:
+            filled = redraw(spec, table[i].policy, given, page, other, at(words[before, streams[0]], draw + 1))
+        if filled == CANNOT:
+            for w in range(size):
+                words[spare, w] = words[before, w]
+            for k in range(len(streams)):
+                words[spare, streams[k]] = at(words[spare, streams[k]], draw + 1)
+            filled = fill(spec, table[spare].policy, pool, given, other, now)
         for slot in range(filled):
             if other[slot] == page[slot]:
                 wins[slot] += 1.0
     return True
+
+
+@kernel
+def write_order(out, given, page):
+    """Write the arms of the page and, after them, the other candidates in the given order."""
+    shown = np.int64(0)
+    for slot in range(len(page)):
+        out[slot] = page[slot]
+        shown |= bit(page[slot])
+    at_end = len(page)
+    for arm in given:
+        if not has(shown, arm):
+            out[at_end] = arm
+            at_end += 1
 
 
 @kernel
@@ -202,7 +223,8 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, o
         elif draws > 0:
             random = draw_pages(spec, table, words, i, streams, size, pools[0], given, page, other, now, draws, chances)
         for slot in range(filled):
-            chances[slot] = (chances[slot] + 1.0) / (draws + 1.0) if random else 1.0
+            share = (chances[slot] + 1.0) / (draws + 1.0) if random else 1.0
+            chances[slot] = np.floor(share * CHANCE_STEPS + 0.5) / CHANCE_STEPS
             if explored < 0 and chances[slot] < 0.5:
                 explored = slot
         signal, value = 0, 0.0
@@ -215,6 +237,7 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, o
         if evidence:
             seen = present(spec, row.policy, pools[0], page, asks[k, NUMBER], now)
         count_show(book, page, offer, session, evidence, now)
+        write_order(orders[k, ANSWERED_ORDER:], given, page)
         for slot in range(filled):
             page[slot] = encode(page[slot], np.int64(row.policy.generation[page[slot]]), 0)
         asks[k, FILLED] = filled

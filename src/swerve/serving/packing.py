@@ -47,8 +47,11 @@ class Packing:
         self._one, self._many = self._arrays(1), self._arrays(128)
         self._order = memoryview(self._one[1]).cast("B")
 
-    def decide(self, run: Sequence[Asking], now: float) -> tuple[list[Sequence[int]], list[Sequence[float]], int]:
-        """Decide requests whose rows lie in one table; return the call's answers, chances, and the first decision's number."""
+    def decide(self, run: Sequence[Asking], now: float) -> tuple[list[Sequence[int]], list[Sequence[float]], list[bytes], int]:
+        """Decide requests whose rows lie in one table.
+
+        Return the call's answers, the propensities of the slots, the arms in the order to show, and the first decision's number.
+        """
         ranker, shelf = self.ranker, run[0][0].shelf
         single = len(run) == 1
         first = (ranker.life.id << NUMBER_BITS | ranker.issued) + 1
@@ -93,10 +96,17 @@ class Packing:
         ranker.learnt = True
         ranker.issued += len(run)
         if single:
-            return [ANSWER.unpack_from(asks, ASK.size)], [CHANCES.unpack_from(facts, CHANCES_AT)], first
+            order = bytes(self._order[kernels.ANSWERED_ORDER : kernels.ANSWERED_ORDER + count])
+            return [ANSWER.unpack_from(asks, ASK.size)], [CHANCES.unpack_from(facts, CHANCES_AT)], [order], first
+        shown, width, after = orders[:, kernels.ANSWERED_ORDER :].tobytes(), kernels.ORDERS - kernels.ANSWERED_ORDER, 0
+        found = []
+        for place in places:
+            found.append(shown[after : after + len(place.order)])
+            after += width
         return (
             asks[:, kernels.ASKED : kernels.ANSWERED].tolist(),
             facts[:, kernels.CHANCES : kernels.CHANCES + SLOTS].tolist(),
+            found,
             first,
         )
 

@@ -10,7 +10,6 @@ import hashlib
 import struct
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -24,7 +23,7 @@ from swerve.serving.evidence import Evidence
 from swerve.serving.messages import grades_in, ids_of, key_text, newest_of
 from swerve.serving.packing import Packing
 from swerve.serving.requests import Asking, Decided, Misplaced, Prepared
-from swerve.serving.responses import ARM_MASK, NAMES, Responses
+from swerve.serving.responses import NAMES, Responses
 from swerve.serving.rows import Place, Rows, Shelf, owner_of
 from swerve.serving.sessions import Sessions, Steady, name_of
 from swerve.serving.settings import Settings, shared_name
@@ -287,10 +286,10 @@ class Ranker:
 
     def _decide(self, run: Sequence[Asking], requests: Sequence[Prepared], now: float) -> list[Decided | None]:
         """Decide requests whose rows lie in the same table."""
-        answers, chances, number = self.packing.decide(run, now)
+        answers, chances, orders, number = self.packing.decide(run, now)
         out: list[Decided | None] = []
         limited, steady = self.evidence.limit > 0, self.settings.steady > 0.0
-        for asking, request, answer, chance in zip(run, requests, answers, chances, strict=True):
+        for asking, request, answer, chance, order in zip(run, requests, answers, chances, orders, strict=True):
             place, session = asking[0], asking[1]
             filled, start, phase, explored, report, signal, evidence, seen = answer[:8]
             if filled < 0:
@@ -301,22 +300,12 @@ class Ranker:
                 continue
             if not place.dirty:
                 self.mark(place, now)
-            ids, shorts, order = place.ids, place.shorts, place.order
-            page: list[int] = []
-            ranking: list[Any] = []
-            shown: list[int] = []
-            for code in answer[8 : 8 + filled]:
-                arm = code & ARM_MASK
-                page += (code, shorts[arm] & NAMES)
-                ranking.append(ids[arm])
-                shown.append(arm)
-            if bytes(shown) == order[:filled]:
-                ranking = place.last
-            else:
-                ranking += [ids[arm] for arm in order if arm not in shown]
+            ranking = place.last if order == place.order else list(map(place.ids.__getitem__, order))
+            shown = list(map(place.shorts.__getitem__, order[:filled]))
+            page = (*answer[8 : 8 + filled], *[short & NAMES for short in shown])
             if evidence and session and limited:
-                self.evidence.shown(session, place.key, phase, [shorts[arm] for arm in shown])
-            token = Signed(place.key, start, phase, number, session, evidence != 0, seen, place.mask, tuple(page))
+                self.evidence.shown(session, place.key, phase, shown)
+            token = Signed(place.key, start, phase, number, session, evidence != 0, seen, place.mask, page)
             decided = Decided(ranking, token, list(chance[:filled]), explored, phase, report, signal, now)
             if session and steady and not request.as_given:
                 self.steady.keep(session, place.key, decided, place.raw)

@@ -142,6 +142,19 @@ def ticket_of(decided: Decided, life: Life) -> Ticket:
     key, start, phase, number, session, evidence, seen, offer, page = decided.signed
     offer &= (1 << 64) - 1
     mark = (1 << NUMBER_BITS) - 1
+    slots = len(page) // 2
     return Ticket(
-        key, start, phase, decided.at, life.store, life.mark, number & mark, session, evidence, seen, offer, page[::2], page[1::2]
+        key,
+        start,
+        phase,
+        decided.at,
+        life.store,
+        life.mark,
+        number & mark,
+        session,
+        evidence,
+        seen,
+        offer,
+        page[:slots],
+        page[slots:],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -60,7 +60,7 @@ class Watcher(Protocol):
 class Decided(msgspec.Struct, gc=False):
     """A ranking: the order to show, and everything that its feedback needs."""
 
-    ranking: list[str]
+    ranking: list[Any]
     signed: Signed
     chances: list[float]  # of each slot, see `kernels.CHANCES`
     explored: int  # the slot of the explored result, −1 for none

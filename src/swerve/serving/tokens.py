@@ -36,7 +36,7 @@ SHORTEST_KEY, LONGEST_KEY = 16, 64
 NAME_BITS = 32
 
 _HEAD = struct.Struct("<BBBH16sQdQQQQQ")
-_PAGES = tuple(struct.Struct("<" + "HI" * slots) for slots in range(SLOTS + 1))
+_PAGES = tuple(struct.Struct(f"<{slots}H{slots}I") for slots in range(SLOTS + 1))
 #: Characters of a token by its number of slots. The bytes are a multiple of three: no padding, no spare bits, one text per token.
 LENGTHS = tuple((_HEAD.size + page.size + TAG) * 4 // 3 for page in _PAGES)
 ONE_SLOT, TEN_SLOTS = LENGTHS[1], LENGTHS[10]
@@ -71,7 +71,7 @@ class Ticket(NamedTuple):
 
 
 class Signed(NamedTuple):
-    """The content of a decision's token besides its time and life. `page` has a code and a name for each slot."""
+    """The content of a decision's token besides its time and life. `page` has the codes of all slots, then their names."""
 
     key: bytes
     start: int
@@ -150,8 +150,8 @@ class Tokens:
             raise Forged(f"the decision token has version {version}; this service reads version {VERSION}")
         page = _PAGES[slots].unpack_from(payload, _HEAD.size)
         return Ticket(
-            key, word & _STARTS, word >> START_BITS, at, store, life, number, session, bool(evidence), seen, offer, page[::2],
-            page[1::2],
+            key, word & _STARTS, word >> START_BITS, at, store, life, number, session, bool(evidence), seen, offer, page[:slots],
+            page[slots:],
         )  # fmt: skip
 
     @staticmethod

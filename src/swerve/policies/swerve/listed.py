@@ -24,9 +24,9 @@ from swerve.core.pages import (
     PARTS,
     grade,
     looks,
-    mask_of,
     order,
     present,
+    redraw,
     respond,
 )
 from swerve.core.spec import Natural, Positive, Probability, Range, Spec
@@ -45,7 +45,7 @@ from swerve.policies.swerve.credit import (
     teach,
     uncredit_page,
 )
-from swerve.policies.swerve.draws import begin_draws, draw_chance, draw_changed
+from swerve.policies.swerve.draws import begin_draws
 from swerve.policies.swerve.examination import (
     MEASURED,
     clear_examination,
@@ -56,7 +56,7 @@ from swerve.policies.swerve.examination import (
     order_tells,
     rank_of,
 )
-from swerve.policies.swerve.placing import afford, draw_alone, move_up, page_value, sort_page
+from swerve.policies.swerve.placing import draw_move, move_up, page_value, sort_page
 from swerve.policies.swerve.policy import Swerve, settle_play
 from swerve.policies.swerve.posterior import ChangeTest, plays_in, rescale
 
@@ -268,49 +268,47 @@ def set_priors(spec, row, pool, given):
         row.rank[arm] = rank
 
 
+@kernel
+def is_bound(spec, row, slots):
+    """Return whether exploration has a budget: a rare query hardly profits from it, and its given order must not suffer."""
+    return spec.prior_plays > 0 and slots > 1 and row.bandit.t < FIRST
+
+
 @order.register(Listed)
 def _(spec, row, pool, given, page, now):
-    inner, state = spec.bandit, row.bandit
-    test, tested = state.test, state.open != 0
+    state = row.bandit
     slots = min(len(page), min(len(given), SLOTS))
     if slots == 0:
         return 0
     set_priors(spec, row, pool, given)
-    odds, none, rise, event, bold, word = begin_draws(state, state.rng)
+    drawn = begin_draws(state, state.rng)
     for arm in given:
-        row.spare[arm] = mean_chance(spec, row, arm, odds)
+        row.spare[arm] = mean_chance(spec, row, arm, drawn[0])
     sort_page(row, given, page, slots)
-    available = mask_of(given)
-    best, winner = -1.0, -1
-    highest, mover = -1.0, -1
-    for arm in range(test.given.shape[0]):
-        changed = False
-        if tested:
-            # a result below the top is seen anyway: only results outside the page, and the top one, are worth a look
-            inside = has(available, arm) and 0 < row.spot[arm] < slots
-            changed, none, word = draw_changed(inner, test, arm, odds, none, rise, event, bold, not inside, word)
-        if has(available, arm):
-            if row.mixed != 0 and not changed:
-                theta, word = draw_alone(spec, row, arm, word)
-            else:
-                theta, word = draw_chance(inner, test, arm, changed, word)
-            if theta > best:
-                best, winner = theta, arm
-            spot = row.spot[arm]
-            if spot > 0 and theta > highest and theta > row.spare[page[spot - 1]]:
-                highest, mover = theta, arm
-    state.rng = word
-    bound = spec.prior_plays > 0 and slots > 1 and state.t < FIRST
-    if bound:  # a rare query hardly profits from what it explores, and its given order must not suffer
+    slack = math.inf
+    if is_bound(spec, row, slots):
         row.slack += spec.loss_share * page_value(row, page, slots)
-    if winner != page[0] and (not bound or afford(row, page, slots, winner, 0)):
-        move_up(row, page, slots, winner, 0)
-    elif mover >= 0:
-        slot = 1
-        while slot < slots and highest <= row.spare[page[slot]]:
-            slot += 1
-        if slot < slots and slot < row.spot[mover] and (not bound or afford(row, page, slots, mover, slot)):
-            move_up(row, page, slots, mover, slot)
+        slack = row.slack
+    arm, slot, cost, state.rng = draw_move(spec, row, given, page, slots, slack, drawn)
+    if arm >= 0:
+        move_up(row, page, slots, arm, slot)
+        if slack < math.inf:
+            row.slack -= cost
+    return slots
+
+
+@redraw.register(Listed)
+def _(spec, row, given, page, other, word):
+    slots = min(len(page), min(len(given), SLOTS))
+    for arm in given:
+        if row.spot[arm] < slots:
+            other[row.spot[arm]] = arm  # the page as it was sorted
+    slack = math.inf
+    if is_bound(spec, row, slots):  # as before the move was paid for
+        slack = row.slack + page_value(row, other, slots) - page_value(row, page, slots)
+    arm, slot, _, _ = draw_move(spec, row, given, other, slots, slack, begin_draws(row.bandit, word))
+    if arm >= 0:
+        move_up(row, other, slots, arm, slot)
     return slots
 
 

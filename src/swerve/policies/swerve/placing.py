@@ -6,9 +6,12 @@ The kernels work on a row of `Listed` (`swerve.policies.swerve.listed`), whose `
 from __future__ import annotations
 
 from swerve.core.examination import DISCOUNT
+from swerve.core.pages import mask_of
 from swerve.core.rng import beta, gamma_scale
+from swerve.core.tables import has
 from swerve.core.verbs import kernel
 from swerve.policies.swerve.credit import below_of
+from swerve.policies.swerve.draws import draw_chance, draw_changed
 from swerve.policies.swerve.posterior import plays_in, total_in
 
 
@@ -61,12 +64,51 @@ def page_value(row, page, slots):
 
 
 @kernel
-def afford(row, page, slots, arm, slot):
-    """Return whether the query can afford to show the arm in a higher slot; if so, it pays for it."""
+def move_cost(row, page, slots, arm, slot):
+    """Return what the page is expected to lose when an arm of it, or one below it, is shown in a higher slot."""
     cost = DISCOUNT[slot] * (row.spare[page[slot]] - row.spare[arm])
     for other in range(slot + 1, min(row.spot[arm] + 1, slots)):
         cost -= DISCOUNT[other] * (row.spare[page[other - 1]] - row.spare[page[other]])
-    if cost > row.slack:
-        return False
-    row.slack -= cost
-    return True
+    return cost
+
+
+@kernel
+def draw_move(spec, row, given, page, slots, slack, drawn):
+    """Draw which arm of a sorted page is explored, and where; return the arm (−1: none), its slot, its cost and the stream's word.
+
+    `drawn` is what `begin_draws` returned. A move that costs more than `slack` is not made.
+    """
+    inner, test, tested = spec.bandit, row.bandit.test, row.bandit.open != 0
+    odds, none, rise, event, bold, word = drawn
+    available = mask_of(given)
+    best, winner = -1.0, -1
+    highest, mover = -1.0, -1
+    for arm in range(test.given.shape[0]):
+        changed = False
+        if tested:
+            # a result below the top is seen anyway: only results outside the page, and the top one, are worth a look
+            inside = has(available, arm) and 0 < row.spot[arm] < slots
+            changed, none, word = draw_changed(inner, test, arm, odds, none, rise, event, bold, not inside, word)
+        if has(available, arm):
+            if row.mixed != 0 and not changed:
+                theta, word = draw_alone(spec, row, arm, word)
+            else:
+                theta, word = draw_chance(inner, test, arm, changed, word)
+            if theta > best:
+                best, winner = theta, arm
+            spot = row.spot[arm]
+            if spot > 0 and theta > highest and theta > row.spare[page[spot - 1]]:
+                highest, mover = theta, arm
+    if winner != page[0]:
+        cost = move_cost(row, page, slots, winner, 0)
+        if cost <= slack:
+            return winner, 0, cost, word
+    if mover >= 0:
+        slot = 1
+        while slot < slots and highest <= row.spare[page[slot]]:
+            slot += 1
+        if slot < slots and slot < row.spot[mover]:
+            cost = move_cost(row, page, slots, mover, slot)
+            if cost <= slack:
+                return mover, slot, cost, word
+    return -1, 0, 0.0, word
