@@ -41,7 +41,7 @@ NO_STORE = Life(store=0, mark=0, id=1)
 
 
 class Ranker:
-    """The queries in memory, and what can be done with them."""
+    """Holds the queries in memory: ranks their candidates, learns from feedback, and gives records to the store."""
 
     def __init__(self, settings: Settings, query_key: bytes, life: Life = NO_STORE) -> None:
         self.settings = settings
@@ -89,23 +89,23 @@ class Ranker:
 
     # ------------------------------------------------------------------ what all queries share
     def shared(self, now: float) -> dict[str, bytes]:
-        """What the queries have learnt together, and the time, as records for the store."""
+        """Return what all queries share, and the time, as records for the store."""
         return {self.shared_name: self.pools[:1].tobytes(), "season": self.seasons.tobytes(), "clock": struct.pack("<d", now)}
 
     def share(self, records: Mapping[str, bytes]) -> None:
-        """Take up what an earlier start had learnt."""
+        """Set what all queries share from the records of an earlier start."""
         for name, table in ((self.shared_name, self.pools[:1]), ("season", self.seasons)):
             if len(records.get(name, b"")) == table.nbytes:
                 table[:] = np.frombuffer(records[name], table.dtype)
 
     def forget_sessions(self) -> None:
-        """What is known of sessions begins anew, as at a start."""
+        """Forget all sessions, as a start does."""
         self.sessions, self.evidence = Sessions(self.settings.reformulation), Evidence(self.settings.per_session)
         self.steady = Steady(self.settings.steady)
 
     # ------------------------------------------------------------------ queries
     def key_of(self, text: str) -> bytes:
-        """The key that a normalised query is kept under."""
+        """Return the key under which a normalised query is stored."""
         state = self._keyed.copy()  # half the time of keying it anew
         state.update(text.encode())
         return state.digest()
@@ -117,7 +117,7 @@ class Ranker:
         return self.key_of(key_text(text, **(parts or {})))
 
     def word_of(self, text: str | None, key: bytes) -> int:
-        """The random stream of a query. Without a seed it comes from the keyed hash: the record tells nothing about the text."""
+        """Return the random stream of a query. Without a seed it comes from the keyed hash: the record must not reveal the text."""
         seed = self.settings.seed
         if seed is None or text is None:
             secret = hashlib.blake2b(key, key=self.query_key, digest_size=8, person=b"swerve stream")
@@ -125,7 +125,7 @@ class Ranker:
         return rng.split(seed, "policy", text)
 
     def fresh(self, key: bytes, text: str | None, arms: int, now: float) -> Place | None:
-        """A query that nobody has asked before; None when there is no room."""
+        """Add a query that nobody has asked before and return its place; None when there is no room."""
         place = self.rows.add(key, arms)
         if place is not None:
             self.arms.begin(place, self.word_of(text, key), now)
@@ -134,7 +134,7 @@ class Ranker:
         return place
 
     def blank(self, shelf: Shelf, key: bytes) -> bytes:
-        """The record of a fresh query, as bytes."""
+        """Return the record of a new query, as bytes."""
         shelf.words[shelf.spare] = 0
         word = np.uint64(self.word_of(None, key))
         shelf.calls.begin(self.params, self.senses, shelf.table, shelf.spare, owner_of(key), word, 0.0)
@@ -142,7 +142,7 @@ class Ranker:
         return fresh
 
     def restore(self, key: bytes, record: bytes, names: bytes, version: int, arms: int) -> Place | None:
-        """A query from the store, its record in the current layout of this capacity; None when there is no room."""
+        """Add a query from the store, with its record in the current layout; return its place, None when there is no room."""
         place = self.rows.add(key, arms)
         if place is not None:
             place.shelf.words[place.index] = np.frombuffer(record, np.uint64)
@@ -155,14 +155,14 @@ class Ranker:
         return place
 
     def mark(self, place: Place, now: float) -> None:
-        """The row has changed: it is to be written."""
+        """Note that a row has changed and must be written."""
         if not place.dirty:
             place.dirty = True
             self.unwritten.append((now, place))
 
     @property
     def pressed(self) -> bool:
-        """Whether memory is full of rows that are not written: only those that are can make room."""
+        """Whether memory is nearly full of unwritten rows. Only written rows can be dropped to make room."""
         return 2 * len(self.unwritten) > len(self.rows) and self.rows.used > 0.9 * self.rows.budget
 
     # ------------------------------------------------------------------ rank
@@ -315,7 +315,7 @@ class Ranker:
 
     # ------------------------------------------------------------------ shifts
     def shift(self, place: Place, now: float) -> int:
-        """Somebody who knows says that this query has shifted: it starts over. The new phase."""
+        """Start a query over because an operator says that it has shifted; return the new phase."""
         phase = written(place, place.shelf.calls.shift(self.params, place.shelf.table, place.index, place.owner, now))
         self.mark(place, now)
         return phase

@@ -12,7 +12,7 @@ from swerve.core.pages import NOT_LEARNT
 from swerve.core.tables import bit, has
 from swerve.core.verbs import kernel
 from swerve.detectors.split import log_bayes
-from swerve.policies.swerve.examination import MEANS, MEASURED, counts_as_seen, looks_at, pair_of
+from swerve.policies.swerve.examination import LOOKED, MEANS, MEASURED, RATED, counts_as_seen, looks_at, pair_of
 from swerve.policies.swerve.policy import count_earned, count_shown
 from swerve.policies.swerve.posterior import event_odds, plays_in, rescale, slab, suspicion, total_in
 
@@ -173,9 +173,11 @@ def measure(row, pages, arm, clicked):
     row.measured_clicks[arm] += np.uint8(1 if clicked else 0)
     if row.rank[arm] == UNKNOWN:
         return
+    pages.fresh |= LOOKED
     pages.level_clicks += 1.0 if clicked else 0.0
     pages.level_expected += MEANS[row.rank[arm]]
     if row.measured[arm] == MEASURED:
+        pages.fresh |= RATED
         rate = row.measured_clicks[arm] / MEASURED
         pages.results[row.rank[arm]] += 1.0
         pages.rates[row.rank[arm]] += rate
@@ -199,7 +201,7 @@ def teach_looks(spec, row, pages, page, clicks):
                 k = pair_of(slot, last)
                 pages.clicks[k] += 1.0 if clicked else 0.0
                 pages.expected[k] += (prior.a + total_in(test, arm)) / (prior.a + prior.b + known)
-                pages.fresh = 1
+                pages.fresh |= LOOKED
         if clicked:
             last = slot
 
@@ -208,7 +210,6 @@ def teach_looks(spec, row, pages, page, clicks):
 def teach(spec, row, delta):
     """Learn from the last page: the examination of its slots, the worth of given positions, and plays below a click."""
     pages = delta.pages
-    pages.fresh = 1
     teach_looks(spec, row, pages, row.page[: row.filled], row.clicks)
     last = -1
     for slot in range(row.filled):

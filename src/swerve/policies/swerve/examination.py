@@ -42,10 +42,14 @@ LEVEL_CLICKS = 20.0
 MOST_LEVEL = 2.0  # keeps the guess of the top below 1
 
 
+#: A delta has clicks and expected clicks by slot; it has measured results, which come rarely.
+LOOKED, RATED = 1, 2
+
+
 def examination_layout() -> list[tuple[Any, ...]]:
     """Return the fields of the pool: clicks and expected clicks by slot and distance; measured results by given position."""
     return [
-        ("fresh", "i8"),  # in a delta: whether there is anything to fold
+        ("fresh", "i8"),  # in a delta: what there is to fold, `LOOKED` | `RATED`
         ("clicks", "f8", PAIRS),
         ("expected", "f8", PAIRS),
         ("results", "f8", RANKS),  # measured results by given position,
@@ -155,6 +159,10 @@ def merge_examination(pool, delta):
     for k in range(PAIRS):
         pool.clicks[k] += delta.clicks[k]
         pool.expected[k] += delta.expected[k]
+    pool.level_clicks += delta.level_clicks
+    pool.level_expected += delta.level_expected
+    if delta.fresh & RATED == 0:
+        return
     for k in range(RANKS):
         pool.results[k] += delta.results[k]
         pool.rates[k] += delta.rates[k]
@@ -162,8 +170,6 @@ def merge_examination(pool, delta):
         for g in range(GRADES):
             pool.graded[k, g] += delta.graded[k, g]
             pool.graded_rates[k, g] += delta.graded_rates[k, g]
-    pool.level_clicks += delta.level_clicks
-    pool.level_expected += delta.level_expected
 
 
 @kernel
@@ -171,10 +177,14 @@ def clear_examination(delta):
     """Empty a delta."""
     if delta.fresh == 0:
         return
-    delta.fresh = 0
+    rated, delta.fresh = delta.fresh & RATED, 0
     for k in range(PAIRS):
         delta.clicks[k] = 0.0
         delta.expected[k] = 0.0
+    delta.level_clicks = 0.0
+    delta.level_expected = 0.0
+    if rated == 0:
+        return
     for k in range(RANKS):
         delta.results[k] = 0.0
         delta.rates[k] = 0.0
@@ -182,5 +192,3 @@ def clear_examination(delta):
         for g in range(GRADES):
             delta.graded[k, g] = 0.0
             delta.graded_rates[k, g] = 0.0
-    delta.level_clicks = 0.0
-    delta.level_expected = 0.0

@@ -27,7 +27,6 @@ def _(spec, row, pool, delta, arm, value, now):
     report = 0
     if row.measured[arm] < MEASURED:
         measure(row, delta.pages, arm, value > 0.0)
-        delta.pages.fresh = 1
         report = LEARNT
     report |= settle_play(spec.bandit, state, pool.bandit, delta.bandit, arm, value, False, now)
     after_verdicts(spec, row, before, tested)

@@ -95,7 +95,7 @@ ROUTES = (
         "post", "/v1/queries/{query}/shift", "shift", "Report that a query's intent has shifted: the policy restarts", "feedback",
         messages.ShiftRequest, messages.ShiftResponse, (*_BODY, 404, 503), bodiless=True,
     ),
-    Route("get", "/v1/live", "live", "Live events, as server-sent events", "read", None, None, _READ, media=EVENTS),
+    Route("get", "/v1/live", "live", "Stream what happens, as server-sent events", "read", None, None, _READ, media=EVENTS),
     Route("get", "/healthz", "healthz", "Is the process alive?", None, None, messages.Health, (400,), guarded=False),
     Route("get", "/readyz", "readyz", "Can it serve now?", None, None, messages.Health, (400,), guarded=False),
     Route("get", "/metrics", "metrics", "Metrics for Prometheus", "read", None, None, (400, 401, 403, 421), media="text/plain"),
