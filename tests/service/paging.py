@@ -12,6 +12,8 @@ CONFIG: dict[str, dict[str, Any]] = {
     "limits": {"new_queries_per_minute": 100_000},
 }
 PAGE = ["a", "b", "c", "d", "e"]
+#: The signals of the quickstart, for services with the default policy: the compiled code is the same.
+NEWS = {"numbers": {"news": "count"}}
 
 
 def click(result: str | None = None, **more: Any) -> dict[str, Any]:

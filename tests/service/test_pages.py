@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from service.paging import CONFIG as CONFIG  # the service of these tests, see conftest.py
-from service.paging import PAGE, click, counts, metric, observe, refused
+from service.paging import NEWS, PAGE, click, counts, metric, observe, refused
 from service.running import Running, running, said_of
 from service.test_ranking import service_at
 
@@ -255,7 +255,8 @@ def bytes_after(folder: Path, way: list[list[str]]) -> tuple[bytes, bytes]:
 
     async def play() -> tuple[bytes, bytes]:
         now = [1.7e9]
-        service = service_at(folder, now, policy={"spec": "swerve", "arms": 8, "seed": 3, "grace_seconds": 1.0})
+        default = {"spec": "swerve", "arms": 8, "seed": 3, "grace_seconds": 1.0}
+        service = service_at(folder, now, policy=default, signals=NEWS)
         await service.start(whole=True)
         service.ranker.life = service.tokens.life = Life(1, 2, 3)  # decisions of one life have the same numbers
         for _ in range(2):
@@ -284,7 +285,9 @@ def test_the_default_policy_ends_in_the_same_bytes_however_the_clicks_arrive(tmp
 @pytest.fixture(scope="module")
 def learner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """The policy that learns from every slot; clicks are waited for half a second."""
-    with running(tmp_path_factory.mktemp("learner"), {"policy": {"spec": "swerve", "grace_seconds": 0.5}}) as service:
+    with running(
+        tmp_path_factory.mktemp("learner"), {"policy": {"spec": "swerve", "grace_seconds": 0.5}, "signals": NEWS}
+    ) as service:
         yield service
 
 

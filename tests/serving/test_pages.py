@@ -14,11 +14,17 @@ from serving.scripted import Script, ranker
 from swerve.core.examination import SLOTS
 from swerve.policies.patient import Patient
 from swerve.policies.swerve.listed import Listed
+from swerve.service.config.load import resolve
+from swerve.service.config.settings import settings_of
+from swerve.service.config.toml import Document
 from swerve.serving.messages import Refused
 from swerve.serving.outcomes import GONE, IGNORED, LATE, LEARNED, Outcome, decode, encode
 from swerve.serving.requests import Prepared
 
 OFFER = ["a", "b", "c", "d", "e"]
+#: The signals of the quickstart: the compiled code is the same.
+MADE = settings_of(resolve(Document("", {"signals": {"numbers": {"news": "count"}}}, {})))
+SIGNALS = {"senses": MADE.senses, "plan": MADE.plan, "numbers": MADE.numbers}
 
 
 def totals(script: Script, offer: list[str] = OFFER) -> dict[str, tuple[int, int]]:
@@ -30,8 +36,8 @@ def totals(script: Script, offer: list[str] = OFFER) -> dict[str, tuple[int, int
 
 @pytest.fixture(scope="module")
 def paged() -> Script:
-    """The policy for pages, compiled once."""
-    return Script(ranker(Patient(Listed(), click_wait=1.0), slots=3))
+    """The policy for pages, compiled once, with the signals of the quickstart: the compiled code is the same."""
+    return Script(ranker(Patient(Listed(), click_wait=1.0), slots=3, **SIGNALS))
 
 
 codes = st.lists(st.integers(0, GONE), max_size=SLOTS).map(tuple)
@@ -76,7 +82,7 @@ def test_a_click_on_any_slot_is_learned_and_counts_once(paged):
 
 @pytest.mark.parametrize("order", [*itertools.permutations([1, 2, 3]), ([1, 3], 2), (2, [3, 1]), ([1, 2, 3],)])
 def test_clicks_one_at_a_time_or_together_end_in_the_same_bytes(order):
-    script, whole = (Script(ranker(Patient(Listed(), click_wait=5.0), slots=3, seed=4)) for _ in range(2))
+    script, whole = (Script(ranker(Patient(Listed(), click_wait=5.0), slots=3, seed=4, **SIGNALS)) for _ in range(2))
     for one in (script, whole):
         for name in range(5):
             one.rank("q", OFFER, session=f"before {name}")
