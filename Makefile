@@ -32,7 +32,7 @@ test-quick: $(VENV)/.dev  ## run the essential tests, in under a minute with com
 	$(BIN)/python -m pytest -m "not slow" -q -n auto --maxprocesses 4 --dist loadfile $(QUICK)
 
 test-for: $(VENV)/.dev  ## run the tests for one file: make test-for FILE=src/swerve/core/engine.py
-	$(BIN)/python -m pytest -m "not slow" -q $$($(BIN)/python tools/tests_for.py "$(FILE)")
+	@files=$$($(BIN)/python tools/tests_for.py "$(FILE)") && $(BIN)/python -m pytest -m "not slow" -q $$files
 
 test-slow: $(VENV)/.dev  ## run the longer tests
 	tools/system-packages gcc chromium

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from swerve.serving import messages
-from swerve.serving.messages import Parts, encode, key_text, normalise, parts_of
+from swerve.serving.messages import Asked, Parts, RankRequest, encode, key_text, normalise, parts_of
 
 
 @pytest.mark.parametrize(
@@ -84,3 +84,9 @@ def test_an_explained_query_reads_back():
         "storm", messages.Parts("en-us"), 3, 4, 10, 1e9, 1.1e9, False, {"volume": 0.1, "age": None}, [arm], [alarm]
     )
     assert msgspec.json.decode(encode(state), type=messages.QueryState) == state
+
+
+def test_what_is_decoded_has_the_fields_of_the_schema():
+    """`RankRequest` is the schema that people read, `Asked` what the service decodes."""
+    published, decoded = ({field.name: field.required for field in msgspec.structs.fields(kind)} for kind in (RankRequest, Asked))
+    assert published == decoded

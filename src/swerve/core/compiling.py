@@ -13,14 +13,17 @@ from numba.core.compiler import Compiler
 
 
 class Unattached:
-    """Stands for the code generator of a `Part`: machine code that does not exist has no place for its environment."""
+    """Replaces the code generator of a `Part`. Numba calls `set_env` to write into finished machine code; a `Part` has none."""
 
     def set_env(self, name: str, environment: Any) -> None:
         """Do nothing."""
 
 
 class Part(JITCodeLibrary):
-    """The code of a kernel, for others to link. It is neither optimised nor turned into machine code on its own."""
+    """The code of a kernel, for others to link. It is neither optimised nor turned into machine code on its own.
+
+    It overrides private methods of Numba's library class; tests/core/test_compiling.py notices when a new Numba changes them.
+    """
 
     @property
     def codegen(self) -> Any:

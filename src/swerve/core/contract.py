@@ -36,7 +36,7 @@ CONSULTED = 1  #: the classifier was asked about this context
 ALARM = 2  #: the classifier said "positive": something may have changed in this round
 LABEL_FALSE = 4  #: a test ended: the alarm that opened it was false (fed back to the classifier)
 LABEL_TRUE = 8  #: a test ended: something had changed
-RESTARTED = 16  #: the bandit started over in this round
+RESTARTED = 16  #: in this round the policy started over, or dropped records because they no longer hold
 LEARNT = 32  #: the delta holds something to fold into the pool
 REVISED = 64  #: the alarm that was last called false turned out to be true
 

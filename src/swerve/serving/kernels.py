@@ -1,4 +1,8 @@
-"""The service's compiled entry points: a request and its feedback, each from the signals to the ledger in one call."""
+"""The service's compiled entry points: a request and its feedback, each from the signals to the ledger in one call.
+
+Tests: tests/serving/test_ranker.py, tests/serving/test_pages.py, tests/serving/test_one_rule.py,
+tests/service/test_same_kernels.py.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ from swerve.serving.ledger import (
 from swerve.serving.outcomes import IGNORED, LATE, LEARNED
 from swerve.signals import answered, begin_senses, reformulated, sense, senses_layout
 
-#: An owner that a zeroed row does not have: calls for it return before they read or write anything else.
+#: An owner that a zeroed row does not have. A call with it is compiled and returns `MISPLACED` at once: `Ranker.compile` uses that.
 NOBODY = -1
 #: A compiled call returns this instead of writing into a record that belongs to another query.
 MISPLACED = -100
@@ -50,30 +54,50 @@ def query_dtype(policy: Spec, arms: int, features: int, numbers: int) -> np.dtyp
     )
 
 
-#: The columns of a request in `rank_many`: its row and the owner that this row must have, the mask on offer, whether there is a
-#: session, the row that the session came from (negative for none) and that row's owner, the arms for which the session has used its
-#: evidence, and in which phase, the number of candidates, how many of them have grades (all or none), the slots to fill, whether
-#: the given order is shown as it is, and the decision's number.
-ROW, OWNER, OFFER, SESSION, LEFT, LEFT_OWNER, HEARD, HEARD_PHASE, CANDIDATES, GRADED, FILL, AS_GIVEN, NUMBER = range(13)
-#: The columns of its answer: the slots that were filled, negative when the context cannot be used or there is nothing to show; the
-#: policy's start, the phase, the explored slot (−1 for none), the report, the signal of an alarm, whether the page is evidence, the
-#: slots that count as seen, and the arm and generation in each slot.
-FILLED, START, PHASE, EXPLORED, REPORT, SIGNAL, EVIDENCE, SEEN, PAGE = range(13, 22)
-ASKED, ANSWERED = 13, PAGE + SLOTS
+#: The columns of a request in `rank_many`.
+ASKED = 13
+(
+    ROW,  # the row of its query,
+    OWNER,  # and the owner that this row must have
+    OFFER,  # the arms on offer, as a mask
+    SESSION,  # 1: the request has a session
+    LEFT,  # the row of the session's previous query, negative for none,
+    LEFT_OWNER,  # and the owner that this row must have
+    HEARD,  # the arms for which the session has used its evidence, as a mask,
+    HEARD_PHASE,  # and the phase in which it did
+    CANDIDATES,  # how many there are
+    GRADED,  # how many of them have grades: all or none
+    FILL,  # the slots to fill
+    AS_GIVEN,  # 1: show the given order
+    NUMBER,  # the decision's number
+) = range(ASKED)
+#: The columns of its answer, after those of the request.
+(
+    FILLED,  # the slots that were filled; negative: the context cannot be used, there is nothing to show, or `MISPLACED`
+    START,  # the policy's start
+    PHASE,  # the query's phase
+    EXPLORED,  # the explored slot, −1 for none
+    REPORT,  # the policy's report bits
+    SIGNAL,  # the signal of an alarm
+    EVIDENCE,  # 1: the policy learns from the page
+    SEEN,  # the slots that count as seen, as a mask
+    PAGE,  # from here on: the code of each slot's arm, see `swerve.core.decisions`
+) = range(ASKED, ASKED + 9)
+ANSWERED = PAGE + SLOTS
 #: After them: room for another page.
 OTHER, ASKS = ANSWERED, ANSWERED + SLOTS
-#: The facts of a request: when the newest candidate was published, when the session had asked the row that it came from, the
-#: propensity of each slot (an answer), and the numbers that the caller sent.
+#: The columns of `facts`: when the newest candidate was published, when the session asked its previous query, from `CHANCES` on the
+#: propensity of each slot (an answer), from `FACTS` on the numbers that the caller sent.
 NEWEST, LEFT_AT, CHANCES = 0, 1, 2
+FACTS = CHANCES + SLOTS
 #: A request's columns in `orders`: the candidates' arms in the given order, their grades, and, in the answer, the arms in the order
 #: to show.
 GRADES_AT, ANSWERED_ORDER, ORDERS = 64, 128, 192
-#: Propensities are multiples of 1 / `CHANCE_STEPS`: no setting allows draws that would justify more.
+#: Propensities are multiples of 1 / `CHANCE_STEPS`: with the most draws that a setting allows, their error is larger.
 CHANCE_STEPS = 10_000.0
-FACTS = CHANCES + SLOTS
 
-#: The beginning of `fixed_of`: words of the policy's part of a record, numbers of its streams and of features, and `share` of
-#: `is_evidence`.
+#: Indices into `fixed_of`: the policy's part of a record in words of eight bytes, the number of its random streams, the number of
+#: features, and `share` of `is_evidence`; from `HEAD` on the positions of the streams, then the signals' plan.
 SIZE, STREAMS, FEATURES, SHARE, HEAD = range(5)
 
 
@@ -102,7 +126,7 @@ def as_words(table: Table) -> np.ndarray[Any, np.dtype[np.uint64]]:
 
 @kernel
 def fill(spec, row, pool, given, page, now):
-    """Call `order`. It is compiled once for the choice and for the draws: it is the largest part of what a first start compiles."""
+    """Call `order`. One function for the choice and for the draws: it is the largest part of what a start compiles."""
     return order(spec, row, pool, given, page, now)
 
 
@@ -110,9 +134,9 @@ def fill(spec, row, pool, given, page, now):
 def draw_pages(spec, table, words, i, streams, size, pool, given, page, other, now, draws, wins):
     """Count how often each slot gets the arm of `page` in `draws` further pages; return whether the policy drew at random.
 
-    `other` is room for a page. The last row but one is a copy of row i before the page was filled. Each draw has a random stream of
-    its own, and is made on a copy of that row, the last row, unless the policy can draw again from the state that it is in. A
-    policy that does not draw at random left the streams of row i unchanged: it would fill the page in the same way again.
+    The table ends with two scratch rows: `before` is the policy's state of row i just before its page was filled, `spare` is
+    overwritten by each draw. A draw has a random stream of its own. It uses `redraw` if the policy has it, else `order` on a copy in
+    `spare`. If `order` did not advance the random streams, the policy is deterministic: return False. `other` is room for a page.
     """
     before, spare = len(table) - 2, len(table) - 1
     random = False
@@ -175,9 +199,9 @@ def begin_row(params, senses, table, i, owner, word, now):
 def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, orders, facts, now, draws):
     """Decide each request, in order: signals, context, page, ledger. `pools` holds the group and this writer's delta.
 
-    Each argument costs time in a call from Python, so that several facts are packed into one: `asks` and `facts` have the columns
-    named above, `orders` the candidates' arms in the given order and their grades, `fixed` see `fixed_of`, `work` room for a
-    context. Nothing is written for a request whose row, or the row that its session came from, belongs to another query.
+    Arguments are few, because each costs time in a call from Python. `asks`, `orders` and `facts` have one line per request, with the
+    columns named above, and receive the answers; `fixed` see `fixed_of`; `work` is scratch space for a context. Nothing is written
+    for a request whose row, or the row that its session came from, belongs to another query.
     """
     spec = params[0]
     size, count, d = fixed[SIZE], fixed[STREAMS], fixed[FEATURES]
@@ -251,12 +275,23 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, o
     return 0
 
 
-#: The columns of feedback in `respond_one`: the row and its owner, the policy's start and the query's phase at the decision, its
-#: number, whether the policy may learn from it, the slots seen and clicked so far, the slots clicked from now on, whether this is
-#: the decision's first click, the slots of both pages; then the codes of the page so far, and of the page from now on (negative:
-#: the result has no arm). The answer replaces `SEEN_SO_FAR` and `AFTER`.
-F_ROW, F_OWNER, F_START, F_PHASE, F_NUMBER, F_EVIDENCE, SEEN_SO_FAR, BEFORE, AFTER, FIRST_CLICK, SLOTS_SO_FAR, SLOTS_NOW = range(12)
-PAGE_SO_FAR, PAGE_NOW = 12, 12 + SLOTS
+#: The columns of feedback in `respond_one`. The call replaces `SEEN_SO_FAR` and `AFTER` by what counts as seen and clicked.
+(
+    F_ROW,  # the row of the query,
+    F_OWNER,  # and the owner that this row must have
+    F_START,  # the policy's start at the decision
+    F_PHASE,  # the query's phase at the decision
+    F_NUMBER,  # the decision's number
+    F_EVIDENCE,  # 1: the policy may learn from it
+    SEEN_SO_FAR,  # the slots that count as seen so far, as a mask
+    BEFORE,  # the slots clicked so far, as a mask
+    AFTER,  # the slots clicked from now on
+    FIRST_CLICK,  # 1: this is the decision's first click
+    SLOTS_SO_FAR,  # the slots of the page so far
+    SLOTS_NOW,  # the slots of the page from now on
+    PAGE_SO_FAR,  # from here on: the codes of the page so far; negative: the result has no arm
+) = range(13)
+PAGE_NOW = PAGE_SO_FAR + SLOTS
 RESPONSE = PAGE_NOW + SLOTS
 
 
@@ -273,7 +308,8 @@ def arms_in(row, codes):
 def respond_one(params, senses, table, pools, ask, shown, now):
     """Apply feedback to a ranking that was made at `shown`; return its outcome.
 
-    The columns of `ask` are named above. The policy decides what it learns; the phase is the ledger's, for people.
+    The columns of `ask` are named above. The policy decides what it learns, except for a click whose show a crash has lost: a policy
+    must not see more clicks than plays.
     """
     spec, row = params[0], table[ask[F_ROW]]
     book, state = row.ledger, row.policy
@@ -298,8 +334,7 @@ def respond_one(params, senses, table, pools, ask, shown, now):
         if has(after, slot) and not was:
             if arm >= 0:
                 book.clicks[arm] += 1
-                book.plays[arm] = max(book.plays[arm], book.clicks[arm])  # after a crash: a click whose show was lost
-            # after a crash a policy with more clicks than shows would draw nonsense
+                book.plays[arm] = max(book.plays[arm], book.clicks[arm])  # a crash may lose a show, but not its click
             if arm < 0 or (same_phase and ask[F_EVIDENCE] != 0 and book.phase_clicks[arm] >= book.phase_plays[arm]):
                 after &= ~bit(slot)
                 lost = True

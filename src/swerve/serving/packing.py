@@ -1,6 +1,7 @@
 """The compiled call of a ranking: requests packed into its arrays, and its answers taken out.
 
-A call from Python pays for each argument and for each array that it assigns, so that a single request is packed by hand.
+Assigning to NumPy arrays costs more than the decision of a single request, so one request is written with `struct`, and several by
+column. Both must write the same columns: change them together.
 """
 
 from __future__ import annotations

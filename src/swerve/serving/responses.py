@@ -1,6 +1,8 @@
 """Feedback for a decision: which results were shown and clicked, and what the policy may learn from that.
 
 A decision's token has its page. Feedback may arrive in any number of requests; `Outcome` has what is known of a decision so far.
+
+Tests: tests/serving/test_pages.py, tests/serving/test_one_rule.py, tests/serving/test_evidence.py, tests/service/test_pages.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What a page teaches: plays and clicks for its slots, the examination of slots, the worth of positions, and mixed intents.
 
-The kernels work on a row of `Listed` (`swerve.policies.swerve.listed`).
+The kernels work on a row of `Listed` (`swerve.policies.swerve.listed`). Tests: tests/policies/test_listed.py,
+tests/policies/test_patient_pages.py, tests/policies/test_late.py, tests/serving/test_pages.py, tests/serving/test_one_rule.py.
 """
 
 from __future__ import annotations

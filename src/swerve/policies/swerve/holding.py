@@ -1,4 +1,7 @@
-"""Pages of `Listed` whose plays `swerve.policies.patient` holds back, and hands over when their clicks are known."""
+"""Pages of `Listed` whose plays `swerve.policies.patient` holds back, and hands over when their clicks are known.
+
+Tests: tests/policies/test_patient_pages.py, tests/serving/test_pages.py.
+"""
 
 from __future__ import annotations
 
