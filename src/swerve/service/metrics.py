@@ -137,9 +137,7 @@ class Metrics:
         self.feedback = count("feedback_total", "Feedback accepted.", "outcome")
         self.refused = count("feedback_refused_total", "Feedback refused.", "reason")
         self.alarms = count("alarms_total", "Alarms that began a new phase.", "signal")
-        self.restarts = count(
-            "restarts_total", "Times that a policy started over, or dropped records that no longer hold."
-        )()
+        self.restarts = count("restarts_total", "Times that a policy started over, or dropped records that no longer hold.")()
         self.new_queries = count("new_queries_total", "Queries seen for the first time.")()
         self.evicted = count("evicted_arms_total", "Candidates that gave their arm to a new candidate.")()
 

@@ -135,8 +135,8 @@ def draw_pages(spec, table, words, i, streams, size, pool, given, page, other, n
     """Count how often each slot gets the arm of `page` in `draws` further pages; return whether the policy drew at random.
 
     The table ends with two scratch rows: `before` is the policy's state of row i just before its page was filled, `spare` is
-    overwritten by each draw. A draw has a random stream of its own. It uses `redraw` if the policy has it, else `order` on a copy in
-    `spare`. If `order` did not advance the random streams, the policy is deterministic: return False. `other` is room for a page.
+    overwritten by each draw. A draw has a random stream of its own. It uses `redraw` if the policy has it, else `order` on a copy
+    in `spare`. If `order` did not advance the random streams, the policy is deterministic: return False. `other` is room for a page.
     """
     before, spare = len(table) - 2, len(table) - 1
     random = False
@@ -199,9 +199,9 @@ def begin_row(params, senses, table, i, owner, word, now):
 def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, orders, facts, now, draws):
     """Decide each request, in order: signals, context, page, ledger. `pools` holds the group and this writer's delta.
 
-    Arguments are few, because each costs time in a call from Python. `asks`, `orders` and `facts` have one line per request, with the
-    columns named above, and receive the answers; `fixed` see `fixed_of`; `work` is scratch space for a context. Nothing is written
-    for a request whose row, or the row that its session came from, belongs to another query.
+    Arguments are few, because each costs time in a call from Python. `asks`, `orders` and `facts` have one line per request, with
+    the columns named above, and receive the answers; `fixed` see `fixed_of`; `work` is scratch space for a context. Nothing is
+    written for a request whose row, or the row that its session came from, belongs to another query.
     """
     spec = params[0]
     size, count, d = fixed[SIZE], fixed[STREAMS], fixed[FEATURES]
@@ -308,8 +308,8 @@ def arms_in(row, codes):
 def respond_one(params, senses, table, pools, ask, shown, now):
     """Apply feedback to a ranking that was made at `shown`; return its outcome.
 
-    The columns of `ask` are named above. The policy decides what it learns, except for a click whose show a crash has lost: a policy
-    must not see more clicks than plays.
+    The columns of `ask` are named above. The policy decides what it learns, except for a click whose show a crash has lost: a
+    policy must not see more clicks than plays.
     """
     spec, row = params[0], table[ask[F_ROW]]
     book, state = row.ledger, row.policy
