@@ -136,7 +136,8 @@ def draw_pages(spec, table, words, i, streams, size, pool, given, page, other, n
 
     The table ends with two scratch rows: `before` is the policy's state of row i just before its page was filled, `spare` is
     overwritten by each draw. A draw has a random stream of its own. It uses `redraw` if the policy has it, else `order` on a copy
-    in `spare`. If `order` did not advance the random streams, the policy is deterministic: return False. `other` is room for a page.
+    in `spare`; `other` is room for a page. If `order` did not advance the random streams, the policy is deterministic: return
+    False.
     """
     before, spare = len(table) - 2, len(table) - 1
     random = False

@@ -170,9 +170,9 @@ class Ranker:
         """Decide for each request, in order. None: the request has more new candidates than there is room for.
 
         A session that repeats its request is shown the same ranking. Consecutive requests share a compiled call. Another call
-        begins with a request whose row lies in another table, that brings a candidate that is new to its row, that has other candidates
-        than an earlier request of the call for the same query, whose session has asked the same query in the call, or that follows
-        a request which was not decided.
+        begins with a request whose row lies in another table, that brings a candidate that is new to its row, that has other
+        candidates than an earlier request of the call for the same query, whose session has asked the same query in the call, or
+        that follows a request which was not decided.
         """
         if len(requests) == 1:
             ((place, request),) = requests
