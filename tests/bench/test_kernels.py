@@ -18,7 +18,7 @@ from swerve.simulate import simulate
 Fleet = kernels.Fleet  # some tests replace it
 CHANCES = [0.1, 0.3, 0.25, 0.55, 0.5]
 MASK = (1 << 64) - 1
-TINY = kernels.Effort(repeats=2, rounds=2_000, pairs=40, batches=2, batch=6, starts=1, colds=1, queries=1)
+TINY = kernels.Effort(repeats=2, rounds=2_000, pairs=40, batches=2, batch=6, starts=1, colds=1, queries=1, candidates=(10,))
 NAMES = {
     "ucb1-loop",
     "bwc-traffic-d10",
@@ -26,6 +26,7 @@ NAMES = {
     "step-api",
     "batch-api",
     "swerve-clear",
+    "page-10-of-10",
     "state-ucb1",
     "state-bwc",
     "state-swerve",

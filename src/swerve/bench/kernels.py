@@ -27,6 +27,7 @@ from swerve.core.tables import row_dtype
 from swerve.environments import Traffic, workload
 from swerve.environments.worlds import world
 from swerve.policies import BWC, Oracle, Swerve
+from swerve.policies.swerve.listed import Listed
 from swerve.simulate import Session
 
 PER_QUERY = 30_000  # rounds of a query in the paper's experiments
@@ -35,6 +36,7 @@ PYTHON_SHARE = 20  # the loop in Python is slow and plays one round in this many
 BATCH_SHARE = BANDIT_SHARE = 4  # calls from Python and other bandits play a quarter of the rounds, to bound the time
 FEATURES, STATE_ARMS = 8, 8  # of the rows whose bytes are measured: the smallest capacity, a usual number of signals
 HULL_REPEATS = 7  # turns of the others per turn of the hull, which has many batches
+PAGE_QUERIES, PAGE_SHARE = 10, 3  # of the workloads with pages, which play a third of the rounds
 NANO, MICRO = 1e9, 1e6  # per second
 Progress = Callable[[str], None]
 
@@ -58,6 +60,7 @@ class Effort(NamedTuple):
     starts: int = 5  # new processes with compiled code
     colds: int = 3  # new processes without compiled code
     queries: int = 100  # of the workloads that Swerve plays
+    candidates: tuple[int, ...] = (10, 64)  # of the workloads with pages
 
 
 FULL = Effort()
@@ -74,6 +77,7 @@ def run_kernels(quick: bool = False, progress: Progress | None = None, effort: E
             *loop_rows(reference, effort, say),
             *bandit_rows(effort, say),
             *swerve_rows(effort, say),
+            *page_rows(effort, say),
             *api_rows(effort, say),
             *state_rows(),
             *start_rows(Path(folder), effort, say),
@@ -235,6 +239,21 @@ def swerve_rows(effort: Effort, say: Progress) -> list[Row]:
         yardstick, own = simulated("ts", Thompson(), environment, see), simulated(name, Swerve(), environment)
         tick = counted(say, f"{name} beside Thompson sampling", effort.repeats)
         rows.append(nanoseconds(name, interleave(yardstick, [own], effort.repeats, tick=tick)[name], "ns/round", reference))
+    return rows
+
+
+def page_rows(effort: Effort, say: Progress) -> list[Row]:
+    """Measure a page of ten slots beside a page of one slot, the simulated reading of the page included."""
+    rows, rounds = [], effort.rounds // PAGE_SHARE
+    for candidates in effort.candidates:
+        one, ten = (
+            workload(f"page-clear(slots={slots}, candidates={candidates})", 0.5, queries=PAGE_QUERIES, impressions=rounds)
+            for slots in (1, 10)
+        )
+        name = f"page-10-of-{candidates}"
+        yardstick, own = simulated("one slot", Listed(), one, True), simulated(name, Listed(), ten, True)
+        tick = counted(say, f"{name} beside one slot", effort.repeats)
+        rows.append(nanoseconds(name, interleave(yardstick, [own], effort.repeats, tick=tick)[name], "ns/round", "one slot"))
     return rows
 
 

@@ -27,6 +27,8 @@ KERNEL_BARS = {
     "bwc-traffic-d40": Bar("≤", 4.0),
     "ts-loop": Bar("≤", 8.0),
     "swerve-clear": Bar("≤", 1.5),
+    "page-10-of-10": Bar("≤", 1.8),
+    "page-10-of-64": Bar("≤", 1.3),
     "step-api": Bar("≥", 2.0),
     "step-api-separate": Bar("≥", 1.0),
     "batch-api": Bar("≤", 2.5),
