@@ -1,0 +1,57 @@
+"""`swerve evaluate` says what it read, drops nothing silently, and refuses what it cannot read in one line."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from swerve.cli import app
+from swerve.core.errors import SwerveError
+
+
+def call(*args):
+    return CliRunner().invoke(app, ["evaluate", *map(str, args)], catch_exceptions=False)
+
+
+def invoke(*args):
+    done = call(*args)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def write(path, lines):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def log(tmp_path):
+    lists = [{"time": 1.7e9 + 60 * n, "query": f"q{n % 3}", "shown": ["a", "b"], "positions": [1 + n % 2]} for n in range(60)]
+    return write(tmp_path / "log.jsonl", [*lists, {"query": "[odd]"}, {"query": "q"}, {"shown": ["a"]}])
+
+
+def test_it_says_first_what_it_read_and_what_it_dropped(log):
+    text = " ".join(invoke(log).split())
+    assert "Read as plain: 63 lines; 60 lists of 3 queries, 60 clicks, 2023-11-14 22:13 to 2023-11-14 23:12 UTC" in text
+    assert "dropped: 3 times" in text
+    assert re.search(r"2 × no results shown; first \S+log.jsonl:61: {\"query\": \"\[odd\]\"}", text)
+    assert re.search(r"1 × no query; first \S+log.jsonl:63:", text)
+
+
+def test_json_has_the_same(log, tmp_path):
+    found = json.loads(invoke(log, "--json"))
+    assert found["format"] == "plain"
+    assert (found["read"]["lists"], found["read"]["clicks_by_position"]) == (60, {"1": 30, "2": 30})
+    assert found["read"]["dropped"]["no query"] == {"lines": 1, "where": f"{log}:63", "example": '{"shown": ["a"]}'}
+    assert "Read as plain" in invoke(log, "--json", tmp_path / "out.json")
+    assert json.loads((tmp_path / "out.json").read_text()) == found
+
+
+def test_a_log_without_lists_is_refused_after_the_reasons(tmp_path, capsys):
+    path = write(tmp_path / "other.jsonl", [{"level": "info"}] * 3)
+    with pytest.raises(SwerveError, match=r"no list was read from \S+other.jsonl as plain; see --format and --map"):
+        call(path)
+    assert call(tmp_path / "none.jsonl").exit_code == 2
