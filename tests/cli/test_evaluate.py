@@ -55,3 +55,34 @@ def test_a_log_without_lists_is_refused_after_the_reasons(tmp_path, capsys):
     with pytest.raises(SwerveError, match=r"no list was read from \S+other.jsonl as plain; see --format and --map"):
         call(path)
     assert call(tmp_path / "none.jsonl").exit_code == 2
+
+
+@pytest.fixture
+def shifting(tmp_path):
+    """A query whose users turn from a to c after 300 searches, beside a quiet one."""
+    lines = []
+    for number in range(600):
+        wanted = 1 if (number * 7 % 10 < 8) == (number < 300) else 3
+        lines.append({"time": 1.7e9 + 60 * number, "query": "storm <b>$x$", "shown": ["a", "b", "c"], "positions": [wanted]})
+        lines.append({"time": 1.7e9 + 60 * number, "query": "quiet", "shown": ["a", "b", "c"], "positions": [1 + number * 7 % 3]})
+    return write(tmp_path / "log.jsonl", lines)
+
+
+def test_shifts_are_in_the_table_and_in_json(shifting, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    text = " ".join(invoke(shifting).split())
+    assert re.search(r"storm <b>\$x\$ 2023-11-15 03:\d\d c 21 → 80 %; a 79 → 20 % \de-\d+ × 1 \d+ –", text), text
+    assert "2 queries have enough clicks to be tested. The probability that even one query" in text
+    found = json.loads(invoke(shifting, "--json"))["shifts"]
+    assert (found["tested"], found["false_alarms"], len(found["shifts"])) == (2, 0.05, 1)
+    assert found["shifts"][0]["risen"] == "c"
+
+
+def test_the_report_is_one_page_with_plots(shifting, tmp_path):
+    invoke(shifting, "--report", tmp_path / "report", "--json", tmp_path / "out.json")
+    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    assert page.count("<img ") == 1
+    assert "src='data:image/svg+xml;base64," in page
+    assert "<b>$x$" not in page
+    assert "storm &lt;b&gt;$x$" in page
+    assert not re.search(r"(?:src|href)='(?!data:)", page)
