@@ -27,6 +27,8 @@ NAME = 32
 def query_plot(query: str, history: History, shifts: list[Shift]) -> Figure:
     """Plot the click shares of the results that changed, over time, with the shifts; below them the lists an hour."""
     bins, table = history.all_bins(), history.table()
+    if len(bins) > 1 and 2 * bins[-1].clicked < history.width:  # shares of a few clicks at the end would only distract
+        bins, table = bins[:-1], table[:-1]
     clicked = np.array([max(each.clicked, 1) for each in bins], float)
     timed = all(each.last > each.first for each in bins[:-1]) and len(bins) > 1 and bins[-1].last >= bins[-1].first
     at: Any = np.arange(len(bins), dtype=float)
@@ -44,9 +46,13 @@ def query_plot(query: str, history: History, shifts: list[Shift]) -> Figure:
                 axes.axvline(datetime.fromtimestamp(shift.until, UTC), color="#555555", linewidth=1, linestyle="--")
     upper.set(ylabel="share of searches with a click", ylim=(0, 1.02))
     heading(upper, plain(query))
-    upper.legend(frameon=False, fontsize=NORMAL - 2)
+    upper.legend(frameon=False, fontsize=NORMAL - 2, loc="center left", bbox_to_anchor=(1.0, 0.5))
     if timed:
-        lower.plot(at, [each.lists / max((each.last - each.first) / HOUR, 1e-9) for each in bins], color="#777777")
+        ends = [*(each.first for each in bins[1:]), bins[-1].last]
+        rates = [
+            each.lists * HOUR / (end - each.first) if end > each.first else np.nan for each, end in zip(bins, ends, strict=True)
+        ]
+        lower.plot(at, rates, color="#777777")
         lower.set(ylabel="lists an hour", ylim=(0, None))
         lower.xaxis.set_major_formatter(dates.ConciseDateFormatter(lower.xaxis.get_major_locator()))  # type: ignore[no-untyped-call]
     else:
