@@ -12,6 +12,11 @@ from swerve.cli import app
 from swerve.core.errors import SwerveError
 
 
+@pytest.fixture(autouse=True)
+def plain_kernels(uncompiled):
+    """A few hundred lists are played faster than the kernels compile."""
+
+
 def call(*args):
     return CliRunner().invoke(app, ["evaluate", *map(str, args)], catch_exceptions=False)
 
@@ -70,19 +75,75 @@ def shifting(tmp_path):
 
 def test_shifts_are_in_the_table_and_in_json(shifting, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    text = " ".join(invoke(shifting).split())
+    text = " ".join(invoke(shifting, "--no-forecast").split())
     assert re.search(r"storm <b>\$x\$ 2023-11-15 03:\d\d c 21 → 80 %; a 79 → 20 % \de-\d+ × 1 \d+ –", text), text
     assert "2 queries have enough clicks to be tested. The probability that even one query" in text
-    found = json.loads(invoke(shifting, "--json"))["shifts"]
+    found = json.loads(invoke(shifting, "--no-forecast", "--json"))["shifts"]
     assert (found["tested"], found["false_alarms"], len(found["shifts"])) == (2, 0.05, 1)
     assert found["shifts"][0]["risen"] == "c"
 
 
 def test_the_report_is_one_page_with_plots(shifting, tmp_path):
-    invoke(shifting, "--report", tmp_path / "report", "--json", tmp_path / "out.json")
+    invoke(shifting, "--no-forecast", "--report", tmp_path / "report", "--json", tmp_path / "out.json")
     page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     assert page.count("<img ") == 1
     assert "src='data:image/svg+xml;base64," in page
     assert "<b>$x$" not in page
     assert "storm &lt;b&gt;$x$" in page
     assert not re.search(r"(?:src|href)='(?!data:)", page)
+
+
+def test_a_log_without_randomisation_gets_a_model_and_says_so(log, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    text = " ".join(invoke(log).split())
+    assert "would it have helped? This cannot be estimated: the log holds no randomisation" in text
+    assert "forecast by traffic band: a MODEL" in text
+    assert re.search(r"torso 3 60 \+\d+\.\d % \(", text), text
+    found = json.loads(invoke(log, "--json"))
+    assert found["would_it_have_helped"] == {"randomised": False, "targets": []}
+    assert found["forecast"]["everything"]["best"]["percent"] > 0.0
+    assert "not a measurement" in found["forecast"]["model"]
+    assert json.loads(invoke(log, "--no-forecast", "--json"))["forecast"] is None
+
+
+def randomised(path, share):
+    """Lists of a and b; a share of them is random, the rest has a on top; b is the better one."""
+    lines = []
+    for number in range(800):
+        top = "ab"[number % 2] if number % 100 < 100 * share else "a"
+        chance = share / 2 + (1 - share) * (top == "a")
+        wanted = 1 + (top == "a") if number % 7 else 3
+        lines.append(
+            {"time": number, "query": "q", "shown": [top, "b" if top == "a" else "a"], "positions": [wanted] * (wanted < 3),
+             "propensities": [chance, chance]}
+        )  # fmt: skip
+    return write(path, lines)
+
+
+def test_targets_are_estimated_inside_the_support_and_refused_outside(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    log = randomised(tmp_path / "random.jsonl", 1.0)
+    args = ("--target", "clicks", "--no-forecast")
+    (found,) = json.loads(invoke(log, *args, "--json"))["would_it_have_helped"]["targets"]
+    assert set(found["estimates"]) == {"replay", "ips", "snips", "dr"}
+    for each in found["estimates"].values():
+        assert each["low"] <= each["value"] <= each["high"]
+    text = " ".join(invoke(log, *args).split())
+    assert re.search(r"clicks snips 0\.\d+ \(0\.\d+ to 0\.\d+\) [+-][\d.e-]+ % \([+-]\S+ to [+-]\S+\) \d+", text), text
+    assert "of its choice lies inside the log's support" in text
+    fixed = randomised(tmp_path / "fixed.jsonl", 0.0)
+    text = " ".join(invoke(fixed, *args).split())
+    assert "No target can be judged from this log." in text
+    assert "clicks: no estimate: the log's ranking could have shown only about" in text
+    (found,) = json.loads(invoke(fixed, *args, "--json"))["would_it_have_helped"]["targets"]
+    assert found["estimates"] == {}
+    with pytest.raises(SwerveError, match="--target best is not allowed"):
+        call(log, "--target", "best")
+
+
+def test_the_report_has_estimates_and_bands(tmp_path):
+    log = randomised(tmp_path / "random.jsonl", 1.0)
+    invoke(log, "--report", tmp_path / "report", "--target", "clicks")
+    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    assert "<td>snips</td>" in page
+    assert "Forecast by traffic band: a model" in page

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from swerve.cli.common import console, errors, figures, json_option, need_plots, write_json
+from swerve.cli.common import errors, json_option, late_progress, need_plots, write_json
 from swerve.core.errors import SwerveError
 
 if TYPE_CHECKING:
-    from swerve.evaluate.shifts import Found
-
-#: Positions that the table shows; JSON has all.
-POSITIONS = 10
-#: Shifts that the table shows; JSON and the report have all.
-SHIFTS = 20
-#: Characters of a query or of a change in the table.
-WIDTH = 40
+    from swerve.evaluate.lists import Shown
+    from swerve.evaluate.tally import Tally
 
 
 @click.command()
@@ -38,45 +32,106 @@ WIDTH = 40
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for a self-contained page with plots (extra `report`).",
 )
+@click.option(
+    "--target", "names", multiple=True, help="A ranking to judge: swerve, clicks, given or uniform; repeatable.  [default: all]"
+)
+@click.option(
+    "--forecast/--no-forecast", "forecasting", default=True, help="Play policies on a click model of the log.  [default: on]"
+)
 @json_option
-def command(logs: tuple[Path, ...], form: str | None, columns: tuple[str, ...], report: Path | None, json_to: str | None) -> None:
-    """Read search logs and say what they hold, and which queries shift (docs/evaluate.md).
+def command(
+    logs: tuple[Path, ...],
+    form: str | None,
+    columns: tuple[str, ...],
+    report: Path | None,
+    names: tuple[str, ...],
+    forecasting: bool,
+    json_to: str | None,
+) -> None:
+    """Read search logs: what they hold, which queries shift, and what another ranking would have brought (docs/evaluate.md).
 
     Each LOG is a recording of Swerve, UBI 1.3.0 (queries and events), Vowpal Wabbit dsjson, Open Bandit CSV, or a plain log as JSON
     lines, CSV or Parquet. Files are read as streams. Nothing is dropped silently: lines that cannot be read are counted by reason.
+
+    Other rankings are estimated from the log's propensities, and only inside their support. A log without any gets no estimate; the
+    forecast is a model, and says so.
     """
     need_reading()
     if report is not None:
         need_plots("--report")
     import msgspec
 
+    from swerve.cli import evaluate_tables as tables
     from swerve.evaluate import shifts
+    from swerve.evaluate.forecast import forecast
     from swerve.evaluate.history import Histories
-    from swerve.evaluate.readers import common_format, read
+    from swerve.evaluate.judging import Least, judge
+    from swerve.evaluate.model import Model
+    from swerve.evaluate.readers import common_format
     from swerve.evaluate.tally import Tally
+    from swerve.evaluate.targets import check_names, target_of
 
-    tally, histories = Tally(), Histories()
+    check_names(names)
+    tally, histories, least = Tally(), Histories(), Least()
     form = form or common_format(logs)
-    with Progress(
-        TextColumn("reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn(),
-        console=errors, transient=True, disable=not errors.is_terminal,
-    ) as bars:  # fmt: skip
-        task = bars.add_task("reading", total=sum(path.stat().st_size for path in logs))
-        for entry in read(logs, form, columns, tally=tally, progress=lambda done: bars.update(task, completed=done)):
-            histories.add(entry)
+    for entry in reading("reading", logs, form, columns, tally):
+        histories.add(entry)
+        least.add(entry)
     facts = tally.facts()
+    out: dict[str, Any] = {"format": form, "read": facts}
+    if json_to != "-":
+        tables.print_read(form, facts)
+    if facts["lists"] == 0:
+        write_json(json_to, out)
+        raise SwerveError(f"no list was read from {', '.join(map(str, logs))} as {form}; see --format and --map")
     found = shifts.find(histories)
-    if not write_json(json_to, {"format": form, "read": facts, "shifts": msgspec.to_builtins(found)}):
-        print_read(form, facts)
-        if facts["lists"]:
-            print_shifts(found)
-    refuse_empty(logs, form, facts)
+    judgements = []
+    if facts["lists_with_propensities"]:
+        targets = [target_of(name) for name in names or least.usual()]
+        judgements = judge(reading("judging", logs, form, columns, Tally()), targets, least.by_slot)
+    forecasted = None
+    if forecasting:
+        with late_progress() as bar:
+            watched = sum(history.lists for _, history in histories)
+            forecasted = forecast(
+                Model(histories, found),
+                facts["lists"] - watched,
+                progress=lambda done, total: bar("playing on the model", done, total),
+            )
+    out["shifts"] = msgspec.to_builtins(found)
+    out["would_it_have_helped"] = {
+        "randomised": bool(judgements),
+        "targets": [msgspec.to_builtins(each) for each in judgements],
+    }
+    out["forecast"] = None if forecasted is None else msgspec.to_builtins(forecasted)
+    if not write_json(json_to, out):
+        tables.print_shifts(found)
+        tables.print_judgements(judgements)
+        if forecasted is not None:
+            tables.print_forecast(forecasted)
     if report is not None:
         from swerve.evaluate import report as pages
 
-        parts = [*pages.read_section(form, facts), *pages.shifts_section(found, histories, report)]
+        parts = [
+            *pages.read_section(form, facts),
+            *pages.shifts_section(found, histories, report),
+            *pages.judgements_section(judgements),
+            *([] if forecasted is None else pages.forecast_section(forecasted, report)),
+        ]
         page = pages.write(report, parts, shlex.join(["swerve", *sys.argv[1:]]))
         errors.print(f"report: {page}", soft_wrap=True, highlight=False)
+
+
+def reading(what: str, logs: tuple[Path, ...], form: str, columns: tuple[str, ...], tally: Tally) -> Iterator[Shown]:
+    """Yield the lists of the logs, with a bar by bytes."""
+    from swerve.evaluate.readers import read
+
+    with Progress(
+        TextColumn(what), BarColumn(), DownloadColumn(), TimeRemainingColumn(),
+        console=errors, transient=True, disable=not errors.is_terminal,
+    ) as bars:  # fmt: skip
+        task = bars.add_task(what, total=sum(path.stat().st_size for path in logs))
+        yield from read(logs, form, columns, tally=tally, progress=lambda done: bars.update(task, completed=done))
 
 
 def need_reading() -> None:
@@ -85,77 +140,3 @@ def need_reading() -> None:
         import msgspec  # noqa: F401
     except ImportError:
         raise SwerveError("swerve evaluate needs the package msgspec; install Swerve with its extra `service`") from None
-
-
-def refuse_empty(logs: tuple[Path, ...], form: str, read: dict[str, Any]) -> None:
-    """Refuse logs without a single list, after saying what was dropped."""
-    if read["lists"] == 0:
-        names = ", ".join(map(str, logs))
-        raise SwerveError(f"no list was read from {names} as {form}; see --format and --map")
-
-
-def print_read(form: str, read: dict[str, Any]) -> None:
-    """Print what was read and what was dropped."""
-    from swerve.evaluate.report_text import instant
-
-    least = "at least " if read["queries_at_least"] else ""
-    console.print(
-        f"[bold]Read[/bold] as {form}: {read['lines']:,} lines; {read['lists']:,} lists of {least}{read['queries']:,} queries, "
-        f"{read['clicks']:,} clicks, {instant(read['first'])} to {instant(read['last'])} UTC; "
-        f"{read['lists_with_propensities']:,} lists with propensities",
-        soft_wrap=True,
-        highlight=False,
-    )
-    shown, clicked = read["shown_by_position"], read["clicks_by_position"]
-    if shown:
-        table = figures("by position", "position", "shown", "clicks", "click rate")
-        for at in list(shown)[:POSITIONS]:
-            table.add_row(at, f" {shown[at]:,}", f" {clicked.get(at, 0):,}", f" {100 * clicked.get(at, 0) / shown[at]:.2f} %")
-        console.print(table)
-    lost = sum(found["lines"] for found in read["dropped"].values())
-    console.print(f"dropped: {lost:,} times" if lost else "dropped: nothing", highlight=False)
-    for reason, found in read["dropped"].items():
-        console.print(
-            f"  {found['lines']:,} × {escape(reason)}; first {escape(found['where'])}: [dim]{escape(found['example'])}[/dim]",
-            soft_wrap=True,
-            highlight=False,
-        )
-
-
-def short(text: str) -> str:
-    """Return text of at most `WIDTH` characters, for a table."""
-    text = " ".join(text.replace("\0", " ").split())
-    return escape(text if len(text) <= WIDTH else text[: WIDTH - 1] + "…")
-
-
-def print_shifts(found: Found) -> None:
-    """Print the queries that shift."""
-    from swerve.evaluate.report_text import bound_of, change_of, instant, volume_of
-
-    if found.shifts:
-        table = figures(
-            "which queries shift", "query", "until (UTC)", "shares of clicks", "chance ≤", "volume", "clicks lost", "caught up"
-        )
-        for shift in found.shifts[:SHIFTS]:
-            moved = "*" if shift.moved else ""
-            table.add_row(
-                short(shift.query), f" {instant(shift.until)}", f" {short(change_of(shift))}", f" {shift.chance:.0e}",
-                f" {volume_of(shift)}", f" {shift.lost:,.0f}{moved}", f" {instant(shift.caught_up)}",
-            )  # fmt: skip
-        console.print(table)
-        rest = len(found.shifts) - SHIFTS
-        if rest > 0:
-            console.print(f"… and {rest:,} more: --json and --report have all", highlight=False)
-    else:
-        console.print("[bold]which queries shift[/bold]: none is listed", highlight=False)
-    notes = [bound_of(found)]
-    if found.too_few or found.forgotten:
-        notes.append(
-            f"{found.too_few:,} queries have too few clicks; {found.forgotten:,} rare ones were forgotten to bound the memory."
-        )
-    if found.shifts:
-        notes.append(
-            "Clicks lost: by a model of examination, until the log's ranking caught up. *: the ranking moved at that time, and the "
-            "clicks may only have followed it."
-        )
-    console.print(f"[dim]{' '.join(notes)}[/dim]", highlight=False)

@@ -13,6 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
+from swerve.evaluate.forecast import Forecast
 from swerve.evaluate.history import CLICKED, History
 from swerve.evaluate.shifts import HOUR, Shift
 from swerve.experiments.plots import NORMAL, heading, tidy
@@ -22,6 +23,7 @@ COLOURS = ("#2563b0", "#d97b4f", "#2a9d5c", "#8e6bbf", "#b5342c")
 SIZE, HEIGHTS = (7.6, 4.2), (3, 1)
 #: Characters of a result's id in a legend.
 NAME = 32
+OFFSET = 0.12  # between the policies of a band
 
 
 def query_plot(query: str, history: History, shifts: list[Shift]) -> Figure:
@@ -60,6 +62,25 @@ def query_plot(query: str, history: History, shifts: list[Shift]) -> Figure:
         lower.set(ylabel="lists", xlabel="bins, in the order of the log")
     for axes in (upper, lower):
         tidy(axes)
+    return figure
+
+
+def bands_plot(found: Forecast) -> Figure:
+    """Plot the gains of the policies in each band, with their intervals."""
+    figure, axes = plt.subplots(figsize=(SIZE[0], SIZE[1] * 0.8), layout="constrained")
+    for index, policy in enumerate(found.everything):
+        for place, band in enumerate(found.bands):
+            gain = band.gains.get(policy)
+            if gain is None or gain.percent is None:
+                continue
+            reach = 0.0 if gain.percent_high is None else gain.percent_high - gain.percent
+            axes.errorbar(place + OFFSET * (index - 1), gain.percent, yerr=reach, fmt="o", color=COLOURS[index], label=policy)
+    axes.axhline(0.0, color="#555555", linewidth=0.8)
+    axes.set_xticks(range(len(found.bands)), [band.name for band in found.bands])
+    axes.set(ylabel="clicks gained, % (model)", xlim=(-0.5, len(found.bands) - 0.5))
+    handles = {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    axes.legend(handles.values(), handles.keys(), frameon=False, fontsize=NORMAL - 2)
+    tidy(axes)
     return figure
 
 

@@ -7,8 +7,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from swerve.evaluate.estimators import Judgement
+from swerve.evaluate.forecast import Forecast
 from swerve.evaluate.history import Histories
-from swerve.evaluate.report_text import bound_of, change_of, instant, signals_of, volume_of
+from swerve.evaluate.report_text import (
+    MODEL,
+    NO_PROPENSITIES,
+    bound_of,
+    break_even_of,
+    change_of,
+    estimate_of,
+    gain_text,
+    instant,
+    lift_of,
+    signals_of,
+    volume_of,
+)
 from swerve.evaluate.shifts import Found
 from swerve.experiments.plots import save
 from swerve.experiments.report import STYLE, image, table
@@ -71,6 +85,48 @@ def shifts_section(found: Found, histories: Histories, folder: Path) -> list[str
         own = [shift for shift in found.shifts if shift.query == query]
         drawn = save(query_plot(query.replace("\0", " "), histories.by_query[query], own), folder, f"shift-{number + 1}")
         out.append(image(drawn, f"{query}: click shares and volume over time; dashed: shifts".replace("\0", " ")))
+    return out
+
+
+def judgements_section(judgements: Sequence[Judgement]) -> list[str]:
+    """Return the section on what other rankings would have brought."""
+    out = ["<h2 id='helped'>Would it have helped?</h2>"]
+    if not judgements:
+        return [*out, f"<p>{html.escape(NO_PROPENSITIES)}</p>"]
+    rows = [
+        [html.escape(found.target), name, estimate_of(each), lift_of(each, found.logged), f"{each.effective:,.0f}"]
+        for found in judgements
+        for name, each in found.estimates.items()
+    ]
+    if rows:
+        out.append(table(["target", "estimator", "clicks per list (95 %)", "against the log", "effective lists"], rows, "words"))
+    for found in judgements:
+        note = f"{100 * min(found.inside, 1.0):.3g} % of its choice lies inside the log's support."
+        if found.refused:
+            note = f"No estimate: {found.refused}."
+        out.append(f"<p><b>{html.escape(found.target)}</b>: {html.escape(note)} {html.escape(found.warning or '')}</p>")
+    return out
+
+
+def forecast_section(found: Forecast, folder: Path) -> list[str]:
+    """Return the section on traffic bands."""
+    from swerve.evaluate.plots import bands_plot
+
+    policies = list(found.everything)
+    rows = [
+        [
+            band.name,
+            f"{band.queries:,}",
+            f"{band.lists:,}",
+            *(gain_text(band.gains.get(policy)) for policy in policies),
+            break_even_of(band.gains.get("swerve")),
+        ]
+        for band in found.bands
+    ]
+    rows.append(["all", "", "", *(gain_text(found.everything[policy]) for policy in policies), ""])
+    out = ["<h2 id='forecast'>Forecast by traffic band: a model</h2>", f"<p>{html.escape(MODEL)}</p>"]
+    out.append(table(["band", "queries", "lists", *policies, "swerve breaks even"], rows))
+    out.append(image(save(bands_plot(found), folder, "forecast"), "Clicks gained by traffic band, by the model"))
     return out
 
 

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from swerve.evaluate.estimators import Estimate
+from swerve.evaluate.forecast import Gain
 from swerve.evaluate.shifts import Found, Shift
+
+NO_PROPENSITIES = (
+    "This cannot be estimated: the log holds no randomisation (no list has propensities), so nothing in it says what people would "
+    "have clicked in another order. What a forecast says about it is a model."
+)
+MODEL = (
+    "Model, not measurement: a position-based click model was fitted to the log, and the policies were played on it. Gains are in "
+    "clicks, against the log's own ranking on the same model, with 95 % intervals over queries; they leave out how far the model "
+    "is from people. best knows the model. Breaks even: impressions of a query until its gains so far stay above 0."
+)
 
 
 def instant(at: float | None) -> str:
@@ -44,3 +56,33 @@ def bound_of(found: Found) -> str:
         f"{found.tested:,} queries have enough clicks to be tested. The probability that even one query that did not change "
         f"is listed is at most {100 * found.false_alarms:g} %, if without a change a query's searches could have come in any order."
     )
+
+
+def estimate_of(each: Estimate) -> str:
+    """Return an estimate with its interval as text."""
+    return f"{each.value:.4g} ({each.low:.4g} to {each.high:.4g})"
+
+
+def lift_of(each: Estimate, logged: float) -> str:
+    """Return the difference to the log's own clicks per list as text, in percent where there are any.
+
+    >>> lift_of(Estimate(0.3, 0.2, 0.4, 0.1, 0.0, 0.2, 9.0), 0.2)
+    '+50 % (+0 to +100)'
+    """
+    if logged <= 0.0:
+        return f"{each.lift:+.3g} ({each.lift_low:+.3g} to {each.lift_high:+.3g})"
+    return f"{100 * each.lift / logged:+.3g} % ({100 * each.lift_low / logged:+.3g} to {100 * each.lift_high / logged:+.3g})"
+
+
+def gain_text(gain: Gain | None) -> str:
+    """Return a gain in percent with its interval as text."""
+    if gain is None or gain.percent is None:
+        return "–"
+    if gain.percent_low is None:
+        return f"{gain.percent:+.1f} %"
+    return f"{gain.percent:+.1f} % ({gain.percent_low:+.1f} to {gain.percent_high:+.1f})"
+
+
+def break_even_of(gain: Gain | None) -> str:
+    """Return the impressions until a policy breaks even as text."""
+    return "–" if gain is None else "not in this log" if gain.breaks_even is None else f"{gain.breaks_even:,}"

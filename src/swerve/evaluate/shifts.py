@@ -83,6 +83,10 @@ class Found(msgspec.Struct):
     forgotten: int  # times that a rare query was forgotten, to bound the memory
     false_alarms: float = FALSE_ALARMS
 
+    def bar(self) -> float:
+        """Return the logarithm that an e-value must reach."""
+        return math.log(max(self.tested, 1) / self.false_alarms)
+
 
 def log_factorial(k: Values) -> Values:
     """Return ln k! of whole numbers, to 10⁻¹²."""
@@ -128,7 +132,7 @@ def find(histories: Histories, false_alarms: float = FALSE_ALARMS) -> Found:
     """Return the shifts of all queries, those that lost the most clicks first."""
     tested = [(query, history) for query, history in histories if sum(each.clicked for each in history.all_bins()) >= FEWEST]
     found = Found([], len(tested), len(histories) - len(tested), histories.forgotten, false_alarms)
-    bar = math.log(max(len(tested), 1) / false_alarms)
+    bar = found.bar()
     for query, history in tested:
         bins, table = history.all_bins(), history.table()
         for low, split, high, score in splits_of(bins, table, bar):
