@@ -38,15 +38,15 @@ class Tally:
         self._names: set[int] = set()
         self.names_full = False
 
-    def drop(self, reason: str, where: str, line: object) -> None:
-        """Count a dropped line; `where` is its file and number."""
+    def drop(self, reason: str, where: str, line: object, lines: int = 1) -> None:
+        """Count a dropped line, or several; `where` is the file and the number of the first."""
         known = self.dropped.get(reason)
         if known is not None:
-            known.lines += 1
+            known.lines += lines
             return
         text = line.decode("utf-8", "replace") if isinstance(line, bytes) else str(line)
         text = " ".join(text.split())
-        self.dropped[reason] = Dropped(1, where, text if len(text) <= EXAMPLE else text[:EXAMPLE] + " …")
+        self.dropped[reason] = Dropped(lines, where, text if len(text) <= EXAMPLE else text[:EXAMPLE] + " …")
 
     def count(self, entry: Shown) -> None:
         """Count a list."""

@@ -22,17 +22,23 @@ def text_of(value: Any) -> str | None:
         return None
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return str(value) if isinstance(value, int | float) else None
+    try:
+        return str(value) if isinstance(value, int | float) else None
+    except ValueError:  # Python refuses to print whole numbers of more than 4300 digits
+        return None
 
 
 def number_of(value: Any) -> float:
-    """Return a number, or NaN."""
-    if isinstance(value, bool):
-        return float(value)
+    """Return a finite number, or NaN.
+
+    >>> number_of("0.5"), number_of("inf"), number_of([])
+    (0.5, nan, nan)
+    """
     try:
-        return float(value)
-    except (TypeError, ValueError):
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
         return math.nan
+    return number if math.isfinite(number) else math.nan
 
 
 def items_of(value: Any) -> list[Any] | None:
@@ -60,15 +66,15 @@ def items_of(value: Any) -> list[Any] | None:
     return [text] if text else []
 
 
-def inside(record: dict[str, Any], path: str) -> Any:
+def inside(record: Any, path: str) -> Any:
     """Return a value by a path with dots; a key that has the dots itself comes first.
 
     >>> inside({"a": {"b": 1}}, "a.b"), inside({"a.b": 2}, "a.b"), inside({}, "a.b")
     (1, 2, None)
     """
-    if path in record:
+    if isinstance(record, dict) and path in record:
         return record[path]
-    value: Any = record
+    value = record
     for part in path.split("."):
         if not isinstance(value, dict):
             return None

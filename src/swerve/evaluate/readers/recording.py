@@ -18,17 +18,17 @@ def read(sources: Sequence[Source], columns: dict[str, str]) -> Iterator[Shown]:
     """Yield the pages of recordings. Numbers of decisions begin anew with the life of a store, so each start has its own."""
     opened = Opened()
     for source in sources:
-        life: Any = None
+        life: str | None = None
         for line in source.objects():
             kind = line.get("type")
             if kind == "rank":
                 entry = page_of(line, source)
                 if entry is not None:
-                    yield from opened.add((life, line.get("number")), entry)
+                    yield from opened.add((life, text_of(line.get("number"))), entry)
             elif kind == "feedback":
-                feedback(line, opened.get((life, line.get("number"))), source)
+                feedback(line, opened.get((life, text_of(line.get("number")))), source)
             elif kind == "swerve":
-                life = line.get("life")
+                life = text_of(line.get("life"))
             elif kind != "shift":
                 source.drop("not a line of a recording")
     yield from opened.rest()
@@ -62,8 +62,10 @@ def feedback(line: dict[str, Any], entry: Shown | None, source: Source) -> None:
         clicked = [entry.shown[position - 1] for position in entry.clicks]
         entry.shown, entry.propensities = shown, None  # the page was replaced: its propensities are those of another page
         entry.clicks = sorted(shown.index(result) + 1 for result in clicked if result in shown)
-    for event in line.get("events") or []:
+    events = line.get("events")
+    for event in events if isinstance(events, list) else [None]:
         if not isinstance(event, dict) or event.get("kind") != "click":
+            source.drop("feedback with an event that is no click")
             continue
         position, result = number_of(event.get("position")), text_of(event.get("result"))
         at = entry.shown.index(result) + 1 if result in entry.shown else int(position) if position == position else 0

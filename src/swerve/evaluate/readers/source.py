@@ -34,9 +34,9 @@ class Source:
         self.number = 0
         self.raw: object = b""
 
-    def drop(self, reason: str) -> None:
-        """Count the present line as dropped."""
-        self.tally.drop(reason, f"{self.path}:{self.number}", self.raw)
+    def drop(self, reason: str, lines: int = 1) -> None:
+        """Count the present line as dropped, or several that end with it."""
+        self.tally.drop(reason, f"{self.path}:{self.number - lines + 1}", self.raw, lines)
 
     def lines(self) -> Iterator[bytes]:
         """Yield the lines that are not blank. Too long a line is dropped without being held in memory."""
@@ -97,15 +97,18 @@ class Source:
             return
         names = [name.strip() for name in head]
         while True:
+            before = self.number
             try:
                 row = next(reader, None)
             except csv.Error as error:
-                self.drop(f"not CSV: {error}")
+                self.drop(f"not CSV: {error}", self.number - before)
                 continue
             if row is None:
                 return
             if len(row) != len(names):
-                self.drop("another number of columns than the head")
+                self.drop(
+                    "another number of columns than the head", max(self.number - before, 1)
+                )  # a quoted cell has several lines
                 continue
             yield dict(zip(names, row, strict=True))
 

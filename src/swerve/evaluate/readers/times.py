@@ -24,15 +24,15 @@ def seconds(value: Any) -> float:
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return text_seconds(value) if isinstance(value, str) else math.nan
-    if not math.isfinite(number) or number < 0.0:
-        return math.nan
     if number >= NANO:
-        return number / 1e9
-    if number >= MICRO:
-        return number / 1e6
-    return number / 1e3 if number >= MILLI else number
+        number /= 1e9
+    elif number >= MICRO:
+        number /= 1e6
+    elif number >= MILLI:
+        number /= 1e3
+    return number if 0.0 <= number < MILLI else math.nan
 
 
 def text_seconds(text: str) -> float:
@@ -45,11 +45,11 @@ def text_seconds(text: str) -> float:
         text = text[:-4] + "+00:00"
     try:
         return seconds(datetime.fromisoformat(text))
-    except ValueError:
+    except (ValueError, OverflowError):
         pass
     for form in FORMS:
         try:
             return seconds(datetime.strptime(text, form))
-        except ValueError:
+        except (ValueError, OverflowError):
             continue
     return math.nan
