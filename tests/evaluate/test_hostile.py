@@ -7,8 +7,14 @@ import random
 
 import pytest
 
+from swerve.evaluate import shifts
+from swerve.evaluate.forecast import forecast
+from swerve.evaluate.history import Histories
+from swerve.evaluate.judging import Least, judge
+from swerve.evaluate.model import Model
 from swerve.evaluate.readers import FORMATS, read
 from swerve.evaluate.tally import Tally
+from swerve.evaluate.targets import Clicks, Given, Policy, Uniform
 
 ODD = [
     None,
@@ -123,3 +129,30 @@ def test_a_line_without_end_is_not_held_in_memory(tmp_path, monkeypatch):
     assert len(list(read([path], "plain", tally=tally))) == 2
     ((reason, found),) = tally.dropped.items()
     assert (reason, found.lines, found.where) == ("longer than 1,000 bytes", 1, f"{path}:2")
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_whatever_was_read_is_judged_without_a_crash(form, tmp_path, uncompiled):
+    """All stages take what the readers let through: results twice in a list, lists without candidates, no times, no clicks."""
+    rng = random.Random(f"all {form}")
+    lines = []
+    for number in range(400):
+        line = {**SOUND[form], "number": number, "query_id": str(number)}
+        if form in ("swerve", "plain"):
+            line["propensities"] = [0.5, 0.5]
+        if rng.random() < 0.5:
+            line[rng.choice(FIELDS[form])] = rng.choice([*ODD, ["a", "a"], ["b", "b", "a"], [{"id": "a"}, "a"]])
+        lines.append(json.dumps(line))
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    histories, least = Histories(), Least()
+    for entry in read([path], form):
+        histories.add(entry)
+        least.add(entry)
+    found = shifts.find(histories)
+    targets = [Policy(rows=3, arms=4), Clicks(), Given(), Uniform()]
+    for each in judge(read([path], form), targets, least.by_slot):
+        assert (each.refused is None) == bool(each.estimates)
+        assert each.lists > 0 or form == "ubi"
+    everything = forecast(Model(histories, found), policies=("clicks", "best")).everything
+    assert everything["best"].per_list >= 0.0

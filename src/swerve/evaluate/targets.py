@@ -93,7 +93,7 @@ class Policy:
 
     def order(self, entry: Shown, offered: list[str], rates: Rates) -> list[str] | None:
         """Return one page that the policy draws; the rest is as offered."""
-        found = self.arms_of(entry.query, offered)
+        found = self.arms_of(entry.query, offered) if offered else None
         if found is None:
             return offered
         row, arms = found

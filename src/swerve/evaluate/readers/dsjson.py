@@ -41,6 +41,10 @@ def decision_of(line: dict[str, Any], columns: dict[str, str], source: Source) -
         actions, chances = None, None
     names = names_of(line, columns)
     chosen = named(int(action), names)
+    offered = None if actions is None else [named(each, names) for each in actions]
+    if offered is not None and len(set(offered)) < len(offered):
+        source.drop("two actions with one id")
+        return None
     query = text_of(inside(line, columns["query"])) if "query" in columns else ALL
     if query is None:
         source.drop(f"no query at {columns['query']}")
@@ -53,7 +57,7 @@ def decision_of(line: dict[str, Any], columns: dict[str, str], source: Source) -
         [propensity],
         numbers_in(inside(line, columns["signals"])) if "signals" in columns else None,
         1,
-        None if actions is None else [named(each, names) for each in actions],
+        offered,
         None if chances is None else [number_of(chance) for chance in chances],
     )
 

@@ -10,6 +10,8 @@ from swerve.evaluate.readers.source import Source
 from swerve.evaluate.readers.times import seconds
 
 ALL = "(all)"
+#: The lowest position that is believed.
+LOWEST = 10_000
 NEEDED = ("item_id", "position", "click", "propensity_score")
 
 
@@ -20,7 +22,7 @@ def read(sources: Sequence[Source], columns: dict[str, str]) -> Iterator[Shown]:
             item, position = text_of(row.get("item_id")), number_of(row.get("position"))
             clicked, propensity = number_of(row.get("click")), number_of(row.get("propensity_score"))
             query = text_of(row.get(columns["query"])) if "query" in columns else ALL
-            if item is None or not position >= 1.0 or clicked not in (0.0, 1.0):
+            if item is None or not 1.0 <= position <= LOWEST or clicked not in (0.0, 1.0):
                 source.drop("a row without item_id, position or click")
             elif not 0.0 < propensity <= 1.0:
                 source.drop("a propensity_score outside (0, 1]")

@@ -70,7 +70,8 @@ def list_of(line: dict[str, Any], columns: dict[str, str], source: Source) -> Sh
             number = number_of(inside(line, column))
             if math.isfinite(number):
                 signals[field.removeprefix("signal.")] = number
-    given = [name for each in items_of(value(line, "given", columns)) or [] if (name := text_of(each)) is not None]
+    offered = items_of(value(line, "given", columns)) or []
+    given = list(dict.fromkeys(name for each in offered if (name := text_of(each)) is not None))
     return Shown(
         seconds(value(line, "time", columns)), query, shown, clicks, chances, signals or None, 1, given or None, None, given or None
     )

@@ -40,12 +40,15 @@ def page_of(line: dict[str, Any], source: Source) -> Shown | None:
     if query is None or not isinstance(page, list) or not page or not all(isinstance(result, str) for result in page):
         source.drop("a ranking without a query or a page")
         return None
+    if len(set(page)) < len(page):
+        source.drop("a result twice in one list")
+        return None
     offered = line.get("candidates")
     given: list[Any] | None = None
     if isinstance(offered, list):
         given = [each.get("id") if isinstance(each, dict) else each for each in offered]
-    if given is not None and not all(isinstance(each, str) for each in given):
-        given = None
+    if given is not None:
+        given = list(dict.fromkeys(given)) if all(isinstance(each, str) for each in given) else None
     chances = chances_of(line.get("propensities"), len(page))
     if line.get("as_given"):
         chances = None  # another ranker made the list: the recording does not say how
@@ -58,7 +61,14 @@ def feedback(line: dict[str, Any], entry: Shown | None, source: Source) -> None:
         source.drop("feedback for a decision that is not in the recording")
         return
     shown = line.get("shown")
-    if isinstance(shown, list) and shown and all(isinstance(each, str) for each in shown) and shown != entry.shown:
+    if (
+        isinstance(shown, list)
+        and shown
+        and (len(set(map(str, shown))) < len(shown) or not all(isinstance(each, str) for each in shown))
+    ):
+        source.drop("feedback whose list has a result twice, or what is no result")
+        return
+    if isinstance(shown, list) and shown and shown != entry.shown:
         clicked = [entry.shown[position - 1] for position in entry.clicks]
         entry.shown, entry.propensities = shown, None  # the page was replaced: its propensities are those of another page
         entry.clicks = sorted(shown.index(result) + 1 for result in clicked if result in shown)
