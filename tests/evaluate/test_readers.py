@@ -92,6 +92,33 @@ def test_a_recording_joins_pages_and_feedback_within_a_life(tmp_path):
     assert (tally.lists, tally.queries, tally.clicks, tally.first, tally.last) == (3, 2, 3, 10.0, 20.0)
 
 
+def test_what_the_recorder_writes_is_read(tmp_path):
+    """The lines of the service's own recorder, in its own types: a field that is renamed there must not be lost here."""
+    msgspec = pytest.importorskip("msgspec")
+    from swerve.serving.messages import Candidate, Event
+    from swerve.serving.recording import Answered, Head, Ranked, Shifted
+
+    lines = [
+        Head({}, 3, 0, {}),
+        Ranked(1.5, 8, ["b", "a"], "boots\0locale=en", ["a", Candidate("b", score=2.0), "c"], {"news": 0.5}, "s", 2),
+        Answered(2.0, 8, [Event("click", position=2)]),
+        Answered(2.5, 8, [Event("click", result="b")]),
+        Ranked(3.0, 9, ["a"], "boots", ["a"], None, None, 1, True),
+        Shifted(4.0, "boots"),
+    ]
+    path = tmp_path / "requests.jsonl"
+    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    assert format_of(path) == "swerve"
+    lists, tally = taken(path)
+    assert [(entry.time, entry.query, entry.shown, entry.clicks) for entry in lists] == [
+        (1.5, "boots\0locale=en", ["b", "a"], [1, 2]),
+        (3.0, "boots", ["a"], []),
+    ]
+    assert lists[0].given == ["a", "b", "c"]
+    assert lists[0].signals == {"news": 0.5}
+    assert tally.dropped == {}
+
+
 def test_ubi_joins_queries_and_events_from_two_files_leniently(tmp_path):
     queries = write(
         tmp_path / "ubi_queries.ndjson",
