@@ -91,10 +91,10 @@ def test_swerves_own_policy_learns_from_the_log_and_finds_the_best_order(uncompi
     assert found["swerve"].inside == pytest.approx(1.0, abs=0.25)
     best, given = value("cba"), value("abc")
     assert given < found["swerve"].estimates["dr"].value < best + 0.2
-    orders = ["".join(policy.order(entries[-1], list("abc"), Rates())) for _ in range(10)]
+    orders = ["".join(policy.order(entries[-1], list("abc"), {})) for _ in range(10)]
     assert sum(order.startswith("c") for order in orders) >= 7
     assert policy.arms_of("q", list("abcde")) is None
-    assert policy.order(entries[0], list("abcde"), Rates()) == list("abcde")
+    assert policy.order(entries[0], list("abcde"), {}) == list("abcde")
 
 
 @pytest.mark.parametrize("known", ["shown", "choices"])

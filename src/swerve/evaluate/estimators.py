@@ -28,8 +28,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from swerve.core.examination import SLOTS
-
 NORMAL = 1.959963984540054  # the quantile of 95 % intervals
 #: Effective lists below which no estimate is given: the interval would not hold.
 FEWEST = 100.0
@@ -215,8 +213,3 @@ class Estimation:
         if self.accepted.effective() >= FEWEST:
             out.estimates = {"replay": self.accepted.normalised(), **out.estimates}
         return out
-
-
-def empty(lists: int) -> list[Values]:
-    """Return room for R, P, W, Q and D of some lists: no slot is there."""
-    return [np.full((lists, SLOTS), fill) for fill in (0.0, np.nan, 0.0, 0.0, 0.0)]

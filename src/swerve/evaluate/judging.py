@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from swerve.core.examination import SLOTS
-from swerve.evaluate.estimators import Estimation, Judgement, empty
+from swerve.evaluate.estimators import Estimation, Judgement
 from swerve.evaluate.history import CURVE
 from swerve.evaluate.lists import Shown
 from swerve.evaluate.rates import Rates
@@ -16,7 +17,9 @@ from swerve.evaluate.targets import Target, offered_in
 
 #: Lists whose numbers wait to be added.
 BATCH = 2048
-CLICK, PROPENSITY, CHANCE, EXPECTED, WORTH = range(5)
+
+#: A number for each slot of a list.
+Row = list[float]
 
 
 class Least:
@@ -45,54 +48,75 @@ def judge(entries: Iterable[Shown], targets: Sequence[Target], least: NDArray[np
     """Return the judgement on each target. Positions below the tenth are left out."""
     rates = Rates()
     found = [Estimation(target.name, least) for target in targets]
-    rooms = [empty(BATCH) for _ in targets]
-    filled = 0
+    logged: list[list[Row]] = [[], []]  # clicks and propensities of the lists that wait
+    rooms: list[list[list[Row]]] = [[[], [], []] for _ in targets]  # chances, expected and worth, for each target
     for entry in entries:
         if entry.propensities is not None and entry.top <= SLOTS:
             offered = offered_in(entry, rates)
+            worth = rates.attractive(entry.query, [*offered, *entry.shown])
+            expected, values = worth[len(offered) :], dict(zip(offered, worth, strict=False))
+            note_log(logged, entry)
             for target, room in zip(targets, rooms, strict=True):
-                fill(room, filled, entry, offered, target.order(entry, offered, rates), rates)
-            filled += 1
-            if filled == BATCH:
-                flush(found, rooms, filled)
-                rooms, filled = [empty(BATCH) for _ in targets], 0
+                note_target(room, entry, target.order(entry, offered, values), offered, values, expected)
+            if len(logged[0]) == BATCH:
+                flush(found, logged, rooms)
             for target in targets:
                 target.learn(entry)
         rates.learn(entry)
-    flush(found, rooms, filled)
+    flush(found, logged, rooms)
     return [each.judge() for each in found]
 
 
-def flush(found: list[Estimation], rooms: list[list[NDArray[np.float64]]], filled: int) -> None:
-    """Add the numbers that wait."""
-    if filled:
-        for estimation, room in zip(found, rooms, strict=True):
-            estimation.add(*(array[:filled] for array in room))
+def flush(found: list[Estimation], logged: list[list[Row]], rooms: list[list[list[Row]]]) -> None:
+    """Add the numbers that wait, and forget them."""
+    if not logged[0]:
+        return
+    clicks, propensities = (np.array(rows) for rows in logged)
+    for estimation, room in zip(found, rooms, strict=True):
+        chances, expected, worth = (np.array(rows) for rows in room)
+        estimation.add(clicks, propensities, chances, expected, worth)
+    for rows in (*logged, *(rows for room in rooms for rows in room)):
+        rows.clear()
 
 
-def fill(
-    room: list[NDArray[np.float64]], row: int, entry: Shown, offered: list[str], order: list[str] | None, rates: Rates
-) -> None:
-    """Write the numbers of a list for one target: clicks, propensities, the target's chances, and what the model expects."""
+def padded(first: int, values: Row, fill: float = 0.0) -> Row:
+    """Return a row of all slots, with values from slot `first` on.
+
+    >>> padded(2, [1.0])
+    [0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    """
+    row = [fill] * first + values[: SLOTS - first]
+    return row + [fill] * (SLOTS - len(row))
+
+
+def note_log(logged: list[list[Row]], entry: Shown) -> None:
+    """Note the clicks and the propensities of a list."""
     assert entry.propensities is not None
-    first = entry.top - 1
-    slots = range(first, min(first + len(entry.shown), SLOTS))
-    expected = rates.attractive(entry.query, entry.shown)
-    wanted = order or []
-    if order is None:
-        mean = float(np.mean(rates.attractive(entry.query, offered))) if offered else 0.0
-        worth = dict.fromkeys(slots, mean)
-    else:
-        worth = dict(zip(slots, rates.attractive(entry.query, wanted[first : slots.stop]), strict=False))
-    for slot in slots:
-        index, seen = slot - first, CURVE[slot]
-        room[PROPENSITY][row, slot] = entry.propensities[index]
-        room[EXPECTED][row, slot] = expected[index] * seen
-        room[WORTH][row, slot] = worth.get(slot, 0.0) * seen
-        if order is None:
-            room[CHANCE][row, slot] = 1.0 / len(offered) if entry.shown[index] in offered else 0.0
-        elif slot < len(wanted) and wanted[slot] == entry.shown[index]:
-            room[CHANCE][row, slot] = 1.0
+    clicks = [0.0] * SLOTS
     for position in entry.clicks:
         if position <= SLOTS:
-            room[CLICK][row, position - 1] = 1.0
+            clicks[position - 1] = 1.0
+    logged[0].append(clicks)
+    logged[1].append(padded(entry.top - 1, entry.propensities, math.nan))
+
+
+def note_target(
+    room: list[list[Row]], entry: Shown, order: list[str] | None, offered: list[str], values: dict[str, float], expected: Row
+) -> None:
+    """Note a target's chances of what was shown, and what the reward model expects of that and of the target's own choice."""
+    first = entry.top - 1
+    last = min(first + len(entry.shown), SLOTS)
+    seen = CURVE[first:last]
+    if order is None:
+        even = 1.0 / len(offered) if offered else 0.0
+        mean = sum(values.values()) * even
+        chances = [even if result in values else 0.0 for result in entry.shown[: last - first]]
+        worth = [mean * look for look in seen]
+    else:
+        wanted = order[first:last]
+        chances = [float(result == want) for result, want in zip(entry.shown, wanted, strict=False)]
+        chances += [0.0] * (last - first - len(chances))
+        worth = [values.get(want, 0.0) * look for want, look in zip(wanted, seen, strict=False)]
+    room[0].append(padded(first, chances))
+    room[1].append(padded(first, [value * look for value, look in zip(expected, seen, strict=False)]))
+    room[2].append(padded(first, worth))

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+import numpy as np
+
 from swerve.core.errors import SwerveError, nearest
 from swerve.core.examination import SLOTS
 from swerve.evaluate.lists import Shown
@@ -22,8 +24,11 @@ class Target(Protocol):
 
     name: str
 
-    def order(self, entry: Shown, offered: list[str], rates: Rates) -> list[str] | None:
-        """Return the results to show, from position 1; None means that every result is as likely as any other everywhere."""
+    def order(self, entry: Shown, offered: list[str], values: dict[str, float]) -> list[str] | None:
+        """Return the results to show, from position 1; None means that every result is as likely as any other everywhere.
+
+        `values` has the attractiveness of the results on offer, as far as earlier lists tell.
+        """
 
     def learn(self, entry: Shown) -> None:
         """Learn from a list of the log, after it was judged."""
@@ -34,7 +39,7 @@ class Given:
 
     name = "given"
 
-    def order(self, entry: Shown, offered: list[str], rates: Rates) -> list[str] | None:
+    def order(self, entry: Shown, offered: list[str], values: dict[str, float]) -> list[str] | None:
         """Return the given order, as far as the log has it."""
         return entry.given or []
 
@@ -47,7 +52,7 @@ class Uniform(Given):
 
     name = "uniform"
 
-    def order(self, entry: Shown, offered: list[str], rates: Rates) -> list[str] | None:
+    def order(self, entry: Shown, offered: list[str], values: dict[str, float]) -> list[str] | None:
         """Return None: no order."""
         return None
 
@@ -57,10 +62,9 @@ class Clicks(Given):
 
     name = "clicks"
 
-    def order(self, entry: Shown, offered: list[str], rates: Rates) -> list[str] | None:
+    def order(self, entry: Shown, offered: list[str], values: dict[str, float]) -> list[str] | None:
         """Return the offered results by their rates."""
-        values = rates.attractive(entry.query, offered)
-        return [offered[i] for i in sorted(range(len(offered)), key=lambda i: -values[i])]
+        return sorted(offered, key=values.__getitem__, reverse=True)  # a stable sort: ties stay as offered
 
 
 class Policy:
@@ -75,6 +79,7 @@ class Policy:
         self.fleet = PageFleet(Listed(), queries=rows, arms=arms, features=FEATURES, seed=seed)
         self.rows: dict[str, tuple[int, dict[str, int]]] = {}
         self._page: object = None
+        self._silent = np.full(FEATURES, math.nan)
 
     def arms_of(self, query: str, results: list[str]) -> tuple[int, list[int]] | None:
         """Return the row of a query and the arms of results; None without room."""
@@ -91,14 +96,14 @@ class Policy:
                 arms[result] = len(arms)
         return row, [arms[result] for result in results]
 
-    def order(self, entry: Shown, offered: list[str], rates: Rates) -> list[str] | None:
+    def order(self, entry: Shown, offered: list[str], values: dict[str, float]) -> list[str] | None:
         """Return one page that the policy draws; the rest is as offered."""
         found = self.arms_of(entry.query, offered) if offered else None
         if found is None:
             return offered
         row, arms = found
         slots = min(SLOTS, max(len(entry.shown) + entry.top - 1, 1))
-        page = self.fleet.order(row, arms, [math.nan], slots=slots, now=max(entry.time, 0.0) if entry.time == entry.time else 0.0)
+        page = self.fleet.order(row, arms, self._silent, slots=slots, now=max(entry.time, 0.0) if entry.time == entry.time else 0.0)
         self._page = (entry, row, page)
         names = dict(zip(arms, offered, strict=True))
         top = [names[arm] for arm in page.arms]
