@@ -148,3 +148,42 @@ def test_rates_are_clicks_per_examination_with_a_prior():
 def test_an_unknown_target_is_refused():
     with pytest.raises(SwerveError, match=r"--target swerv is not allowed; .*did you mean 'swerve'"):
         target_of("swerv")
+
+
+class Watched(Clicks):
+    """Remembers the true value of every order."""
+
+    def __init__(self):
+        self.values = []
+
+    def order(self, entry, offered, values):
+        order = super().order(entry, offered, values)
+        self.values.append(value(order))
+        return order
+
+
+def covered(logs, lists):
+    """The share of logs in which the interval of each estimator has the true value of a target that learns from the log."""
+    hits: dict[str, int] = {}
+    refused = 0
+    for seed in range(logs):
+        target = Watched()
+        found, _ = judged(random_log(np.random.default_rng(1000 + seed), lists, 0.2), target)
+        refused += found["clicks"].refused is not None
+        for name, each in found["clicks"].estimates.items():
+            hits[name] = hits.get(name, 0) + (each.low <= np.mean(target.values) <= each.high)
+    assert refused <= logs / 500  # all of the target lies inside the support
+    return {name: count / (logs - refused) for name, count in hits.items()}
+
+
+def test_intervals_cover_the_value_of_a_target_that_learns():
+    """0.95 ± 4 standard errors of 60 logs."""
+    shares = covered(60, 600)
+    assert set(shares) == {"replay", "ips", "snips", "dr"}
+    assert all(share >= 0.83 for share in shares.values()), shares
+
+
+@pytest.mark.slow
+def test_nominal_95_percent_intervals_cover_between_93_and_97_percent_for_a_target_that_learns():
+    for name, share in covered(1000, 1000).items():
+        assert 0.93 <= share <= 0.97, (name, share)

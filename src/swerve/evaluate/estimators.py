@@ -32,7 +32,9 @@ NORMAL = 1.959963984540054  # the quantile of 95 % intervals
 #: Effective lists below which no estimate is given: the interval would not hold.
 FEWEST = 100.0
 #: Share of the target's choice that must lie inside the log's support: the upper end of its interval, and the estimate itself.
-INSIDE, SURELY = 0.98, 0.9
+INSIDE, SURELY = 0.98, 0.8
+#: Standard errors to that upper end. With 1.96, chance alone would refuse some of the targets that lie inside.
+REACH = 3.29
 
 #: Rows that are multiplied at a time: BLAS starts threads for larger products, which on a busy machine costs 50 times the product.
 CHUNK = 128
@@ -191,7 +193,7 @@ class Estimation:
         percent = f"{100 * min(inside, 1.0):.3g} %"
         if lists == 0:
             out.refused = "no list has propensities"
-        elif inside + NORMAL * error < INSIDE or inside < SURELY:
+        elif inside + REACH * error < INSIDE or inside < SURELY:
             out.refused = (
                 f"the log's ranking could have shown only about {percent} of what this target shows: outside, nothing is known"
             )
