@@ -147,3 +147,15 @@ def test_the_report_has_estimates_and_bands(tmp_path):
     page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     assert "<td>snips</td>" in page
     assert "Forecast by traffic band: a model" in page
+
+
+def test_results_that_are_logged_one_by_one_have_no_forecast(tmp_path, monkeypatch):
+    """The model plays pages from the top: against results that were logged at lower positions it would always gain."""
+    monkeypatch.setenv("COLUMNS", "200")
+    rows = [f"2019-11-24 00:00:{n % 60:02d},{n * 7 % 3},{1 + n % 3},{int(n % 5 == 0)},0.3333" for n in range(900)]
+    path = tmp_path / "random.csv"
+    path.write_text("timestamp,item_id,position,click,propensity_score\n" + "\n".join(rows), encoding="utf-8")
+    assert json.loads(invoke(path, "--target", "clicks", "--json"))["forecast"] is None
+    text = " ".join(invoke(path, "--target", "clicks").split())
+    assert "Read as open-bandit: 901 lines; 900 lists of 1 queries" in text
+    assert "no forecast: the log has results one by one" in text

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     help="Folder for a self-contained page with plots (extra `report`).",
 )
 @click.option(
-    "--target", "names", multiple=True, help="A ranking to judge: swerve, clicks, given or uniform; repeatable.  [default: all]"
+    "--target",
+    "names",
+    multiple=True,
+    help="A ranking to judge: swerve, clicks, given or uniform; repeatable.  [default: those that the log allows]",
 )
 @click.option(
     "--forecast/--no-forecast", "forecasting", default=True, help="Play policies on a click model of the log.  [default: on]"
@@ -90,7 +93,7 @@ def command(
         targets = [target_of(name) for name in names or least.usual()]
         judgements = judge(reading("judging", logs, form, columns, Tally()), targets, least.by_slot)
     forecasted = None
-    if forecasting:
+    if forecasting and not tally.apart:
         with late_progress() as bar:
             watched = sum(history.lists for _, history in histories)
             forecasted = forecast(
@@ -109,6 +112,8 @@ def command(
         tables.print_judgements(judgements)
         if forecasted is not None:
             tables.print_forecast(forecasted)
+        elif forecasting:
+            tables.print_no_forecast()
     if report is not None:
         from swerve.evaluate import report as pages
 

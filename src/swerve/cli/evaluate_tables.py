@@ -139,3 +139,10 @@ def print_forecast(found: Forecast) -> None:
     )
     console.print(table)
     console.print(f"[dim]{MODEL}[/dim]", highlight=False)
+
+
+def print_no_forecast() -> None:
+    """Say that there is no forecast, and why."""
+    console.print(
+        "[bold]no forecast[/bold]: the log has results one by one, and does not say which were shown together", highlight=False
+    )

@@ -31,6 +31,7 @@ class Tally:
     def __init__(self) -> None:
         self.lines = self.read = self.lists = self.clicks = 0
         self.randomised = 0  # lists with propensities
+        self.apart = 0  # lists that do not begin at the top: results that are logged one by one
         self.first, self.last = math.inf, -math.inf
         self.shown_at: dict[int, int] = {}
         self.clicked_at: dict[int, int] = {}
@@ -53,6 +54,7 @@ class Tally:
         self.lists += 1
         self.clicks += len(entry.clicks)
         self.randomised += entry.propensities is not None
+        self.apart += entry.top > 1
         if entry.time == entry.time:
             self.first, self.last = min(self.first, entry.time), max(self.last, entry.time)
         for position in range(entry.top, entry.top + len(entry.shown)):
@@ -79,6 +81,7 @@ class Tally:
             "queries_at_least": self.names_full,
             "lists": self.lists,
             "lists_with_propensities": self.randomised,
+            "lists_not_from_the_top": self.apart,
             "clicks": self.clicks,
             "first": None if self.first > self.last else self.first,
             "last": None if self.first > self.last else self.last,
