@@ -19,8 +19,9 @@ from swerve.evaluate.lists import Shown
 BINS = 64
 #: Results of a query that are told apart, the first ones of the log; clicks on further ones count in the totals only.
 MOST_RESULTS = 64
-#: Queries that are watched. When there are more, the rarer half of them is forgotten, and counted.
-MOST_QUERIES = 50_000
+#: Queries that are watched. When there are more, the rarer half of them is forgotten, and counted. A query takes up to 30 kB with
+#: ten results, 90 kB with 64.
+MOST_QUERIES = 20_000
 #: Signals of a query that are averaged.
 MOST_SIGNALS = 16
 CLICKED, LISTED, EXAMINED, POSITIONS = range(4)

@@ -79,7 +79,7 @@ def bands_plot(found: Forecast) -> Figure:
     axes.set_xticks(range(len(found.bands)), [band.name for band in found.bands])
     axes.set(ylabel="clicks gained, % (model)", xlim=(-0.5, len(found.bands) - 0.5))
     handles = {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    axes.legend(handles.values(), handles.keys(), frameon=False, fontsize=NORMAL - 2)
+    axes.legend(handles.values(), handles.keys(), frameon=False, fontsize=NORMAL - 2, loc="center left", bbox_to_anchor=(1.0, 0.5))
     tidy(axes)
     return figure
 
