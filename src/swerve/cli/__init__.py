@@ -17,6 +17,7 @@ COMMANDS = {
     "compare": "compare policies on the workloads, with paired differences",
     "config": "check the service's configuration, or show it with its defaults",
     "demo": "see it swerve: the service, a search engine, simulated users and a page",
+    "evaluate": "read search logs: which queries shift, and what another ranking would bring",
     "keys": "make an API key for the service, or a new key for its tokens",
     "list": "list policies, building blocks and environments with their parameters",
     "replay": "replay recorded requests and compare the rankings with those shown",
