@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from swerve.cli import app
+from swerve.cli.common import console
 from swerve.core.errors import SwerveError
 
 
@@ -74,7 +75,7 @@ def shifting(tmp_path):
 
 
 def test_shifts_are_in_the_table_and_in_json(shifting, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(console, "_width", 200)
     text = " ".join(invoke(shifting, "--no-forecast").split())
     assert re.search(r"storm <b>\$x\$ 2023-11-15 03:\d\d c 21 → 80 %; a 79 → 20 % \de-\d+ × 1 \d+ –", text), text
     assert "2 queries have enough clicks to be tested. The probability that even one query" in text
@@ -94,7 +95,7 @@ def test_the_report_is_one_page_with_plots(shifting, tmp_path):
 
 
 def test_a_log_without_randomisation_gets_a_model_and_says_so(log, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(console, "_width", 200)
     text = " ".join(invoke(log).split())
     assert "would it have helped? This cannot be estimated: the log holds no randomisation" in text
     assert "forecast by traffic band: a MODEL" in text
@@ -121,7 +122,7 @@ def randomised(path, share):
 
 
 def test_targets_are_estimated_inside_the_support_and_refused_outside(tmp_path, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(console, "_width", 200)
     log = randomised(tmp_path / "random.jsonl", 1.0)
     args = ("--target", "clicks", "--no-forecast")
     (found,) = json.loads(invoke(log, *args, "--json"))["would_it_have_helped"]["targets"]
@@ -151,7 +152,7 @@ def test_the_report_has_estimates_and_bands(tmp_path):
 
 def test_results_that_are_logged_one_by_one_have_no_forecast(tmp_path, monkeypatch):
     """The model plays pages from the top: against results that were logged at lower positions it would always gain."""
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(console, "_width", 200)
     rows = [f"2019-11-24 00:00:{n % 60:02d},{n * 7 % 3},{1 + n % 3},{int(n % 5 == 0)},0.3333" for n in range(900)]
     path = tmp_path / "random.csv"
     path.write_text("timestamp,item_id,position,click,propensity_score\n" + "\n".join(rows), encoding="utf-8")
