@@ -33,7 +33,8 @@ h2 { margin-top: 2.6rem; font-size: 1.25rem; }
 table { border-collapse: collapse; margin: 1rem 0; font-size: .92rem; display: block; overflow-x: auto; }
 th, td { padding: .35rem .7rem; border-bottom: 1px solid var(--line); text-align: right; }
 th:first-child, td:first-child, .words th, .words td { text-align: left; }
-td small, .soft { color: var(--soft); white-space: nowrap; }
+td small, .soft { color: var(--soft); }
+td small, td .soft { white-space: nowrap; }
 .verdict, .numbers td { white-space: nowrap; }
 .good { color: var(--good); }
 .bad { color: var(--bad); }

@@ -40,6 +40,7 @@ class Ranked(msgspec.Struct, tag="rank"):
     session: str | None
     slots: int
     as_given: bool = False
+    propensities: list[float] | None = None  # of the slots, for evaluation; null where the policy was not asked for them
 
 
 class Answered(msgspec.Struct, tag="feedback", omit_defaults=True):
@@ -68,6 +69,7 @@ class Recorder:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._file = open(handle, "ab", buffering=BUFFER)  # noqa: SIM115 - closed by `close`
         self._encode = msgspec.json.Encoder().encode
+        self._estimated = ranker.settings.draws > 0
         self._write(Head(config, ranker.life.id, ranker.issued, ranker.shared(0.0)))
 
     def _write(self, line: Line) -> None:
@@ -79,7 +81,7 @@ class Recorder:
         self._write(
             Ranked(
                 now, decided.signed.number, page, request.text, request.read(), request.signals, request.session, request.slots,
-                request.as_given,
+                request.as_given, decided.chances if self._estimated and not request.as_given else None,
             )
         )  # fmt: skip
 
