@@ -52,9 +52,11 @@ def query_dtype(policy: Spec, arms: int, features: int, numbers: int) -> np.dtyp
 
 #: The columns of a request in `rank_many`: its row and the owner that this row must have, the mask on offer, whether there is a
 #: session, the row that the session came from (negative for none) and that row's owner, the arms for which the session has used its
-#: evidence, and in which phase, the number of candidates, how many of them have grades (all or none), the slots to fill, whether
-#: the given order is shown as it is, and the decision's number.
+#: evidence, and in which phase, the number of candidates, how many of them have grades (all or none), the slots to fill, what is
+#: shown (0: the policy's page; `GIVEN`, `HELD`), and the decision's number.
 ROW, OWNER, OFFER, SESSION, LEFT, LEFT_OWNER, HEARD, HEARD_PHASE, CANDIDATES, GRADED, FILL, AS_GIVEN, NUMBER = range(13)
+#: The given order is shown as it is. The page is not shown yet: nothing of it is counted, and `respond_one` tells what was shown.
+GIVEN, HELD = 1, 2
 #: The columns of its answer: the slots that were filled, negative when the context cannot be used or there is nothing to show; the
 #: policy's start, the phase, the explored slot (−1 for none), the report, the signal of an alarm, whether the page is evidence, the
 #: slots that count as seen, and the arm and generation in each slot.
@@ -217,7 +219,7 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, o
             continue
         page = room[:filled]
         explored, random = -1, False
-        if asks[k, AS_GIVEN] != 0:
+        if asks[k, AS_GIVEN] == GIVEN:
             for slot in range(filled):
                 page[slot] = given[slot]
         elif draws > 0:
@@ -234,9 +236,10 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, o
         note(book, report, signal, value, tested, testing(spec, row.policy) != 0, now)
         evidence = is_evidence(book, page[0], session, asks[k, HEARD], asks[k, HEARD_PHASE], fixed[SHARE])
         seen = np.int64(0)
-        if evidence:
+        held = asks[k, AS_GIVEN] == HELD
+        if evidence and not held:
             seen = present(spec, row.policy, pools[0], page, asks[k, NUMBER], now)
-        count_show(book, page, offer, session, evidence, now)
+        count_show(book, page[:0] if held else page, offer, session, evidence, now)
         write_order(orders[k, ANSWERED_ORDER:], given, page)
         for slot in range(filled):
             page[slot] = encode(page[slot], np.int64(row.policy.generation[page[slot]]), 0)
@@ -289,6 +292,8 @@ def respond_one(params, senses, table, pools, ask, shown, now):
     lost, alive = False, False
     recount(book, page, final, -1, same_phase and ask[F_EVIDENCE] != 0)
     recount(book, final, page, 1, same_phase and ask[F_EVIDENCE] != 0)
+    for slot in range(len(page)):
+        alive |= page[slot] >= 0  # what it has taught can be taken back
     for slot in range(len(final)):
         arm = final[slot]
         alive |= arm >= 0

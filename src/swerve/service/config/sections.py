@@ -17,12 +17,12 @@ HOSTED = "a name or an address without a port, or '*' for any"
 ORIGIN = r"^https?://([A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?\Z"
 ORIGINATED = "an origin such as 'https://search.example.com', without a path"
 Kind = Literal["volume", "abandonment", "reformulation", "age", "new"]
-Scope = Literal["rank", "feedback", "read"]
+Scope = Literal["rank", "feedback", "read", "operate"]
 #: The signals that are computed from the traffic, in the order of their kinds in `swerve.signals`.
 KINDS: tuple[Kind, ...] = ("volume", "abandonment", "reformulation", "age", "new")
 #: The signals that the policy sees by default; docs/signals.md says why not all.
 USED: tuple[Kind, ...] = ("volume", "abandonment", "reformulation")
-SCOPES: tuple[Scope, ...] = ("rank", "feedback", "read")
+SCOPES: tuple[Scope, ...] = ("rank", "feedback", "read", "operate")
 
 
 class Server(Section, frozen=True):
