@@ -128,15 +128,15 @@ class Committer:
             await self._writer.ask(self.store.commit, Batch(groups=records))
         except StoreError as error:
             self.metrics.store_errors(error.kind).value += 1
-            self.suspect(error)
+            self.suspect(error, "written")
             raise Unavailable from None
         if self.ranker.life is not life:
             raise Unavailable
 
-    def suspect(self, error: StoreError) -> None:
+    def suspect(self, error: StoreError, what: str = "read") -> None:
         """Mark the store as away after a failed call, so that it is probed before the next batch."""
         if self.availability.away is None:
-            log.warning("the store cannot be used (%s): %s", error.kind, error)
+            log.warning("the store cannot be %s (%s): %s", what, error.kind, error)
             self.availability.away = error.kind
             self._wake.set()
 
