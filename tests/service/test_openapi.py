@@ -17,7 +17,7 @@ from swerve.service.http.schemas import read_feedback, read_observe, read_rank, 
 from swerve.service.runtime import Service
 from swerve.serving import messages
 from swerve.serving.checks import MOST_EVENTS, check_events, check_feedback
-from swerve.serving.control import Change, ChangeList, Rule, RuleList, check_rule
+from swerve.serving.control import Change, ChangeList, Rule, RuleList, ShadowQuery, ShadowReport, check_rule
 from swerve.serving.ruling import Ruled
 
 LIMITS = {"candidates": 4, "query_chars": 10, "id_chars": 5, "session_chars": 6, "batch": 3}
@@ -68,7 +68,7 @@ def test_every_route_is_there():
     assert listed == {(route.method, route.path) for route in LISTED}
     assert {path for _, path in listed} == {
         "/v1/rank", "/v1/rank/batch", "/v1/feedback", "/v1/feedback/batch", "/v1/observe", "/v1/queries",
-        "/v1/queries/{query}", "/v1/queries/{query}/shift", "/v1/rules", "/v1/rules/{id}", "/v1/audit", "/v1/live",
+        "/v1/queries/{query}", "/v1/queries/{query}/shift", "/v1/rules", "/v1/rules/{id}", "/v1/audit", "/v1/shadow", "/v1/live",
         "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs",
     }  # fmt: skip
     assert len({route.name for route in LISTED}) == len(LISTED)
@@ -312,6 +312,7 @@ def test_answers_are_as_described():
         messages.RankResponse(None, ["a"], None, None, None, True),
         messages.RankResponse(TOKEN, ["b", "a"], [0.25, 0.25], 1, 3, False),
         messages.RankResponse(TOKEN, ["b", "a"], [1.0, 0.25], 1, 3, False, [Ruled("pin", 1, "b", 1), Ruled("off", 2)]),
+        ShadowReport("shadow", 1e9, 3, 2, 1, [ShadowQuery("00", 3, 2, 1, ["a"], ["b"])]),
         Rule(1, "pin", 1e9, "ada", "a", 1, until=2e9),
         RuleList([Rule(1, "off", 1e9)]),
         ChangeList([Change(1e9, "set", "ada", None, Rule(1, "off", 1e9)), Change(1e9, "shift", query="q", phase_before=1)]),

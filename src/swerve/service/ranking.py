@@ -16,6 +16,7 @@ from swerve.service.availability import Availability
 from swerve.service.config.sections import Limits
 from swerve.service.loader import Loader, Wish
 from swerve.service.metrics import Metrics
+from swerve.service.shadow import Shadow
 from swerve.service.turns import Turns
 from swerve.serving.checks import check_candidates, check_parts, check_query, check_session, check_signals
 from swerve.serving.messages import Asked, ObserveRequest, RankResponse, Refused, key_text
@@ -66,6 +67,7 @@ class Ranking:
         self.numbers = frozenset(ranker.settings.numbers)
         self.watched: Mapping[bytes, Watcher] = {}  # by the query's key
         self.slots = ranker.settings.slots
+        self.shadow = Shadow(metrics, clock()) if ranker.settings.shadow else None
         self.rules: RuleBook | None = None  # None while there is no rule: then rules cost one test
         self._keys: dict[Name, tuple[bytes, str]] = {}
         self._estimated = ranker.settings.draws > 0
@@ -274,6 +276,9 @@ class Ranking:
         chances = decided.chances if self._estimated else None
         explored = decided.explored + 1 if decided.explored >= 0 else None
         answer = RankResponse(token, decided.ranking, chances, explored, decided.phase, False)
+        if self.shadow is not None:
+            answer.shadow = True
+            self.shadow.note(decided)
         if decided.ruling is not None:
             answer.ruled = self._marks(decided.ruling, decided.ranking)
         return answer

@@ -106,9 +106,31 @@ class ChangeList(Struct):
 
 
 class AuditRequest(Struct, forbid_unknown_fields=True):
-    """The parameters of `GET /v1/audit`."""
+    """The parameters of `GET /v1/audit` and `GET /v1/shadow`."""
 
     limit: Annotated[int, Meta(ge=1, le=MOST_CHANGES)] = MOST_CHANGES
+
+
+class ShadowQuery(Struct):
+    """What the policy would have done for one query, by its key in hexadecimal; with the page shown last, and the policy's."""
+
+    key: str
+    rankings: int
+    differs: int
+    top_differs: int
+    shown: list[str]
+    choice: list[str]
+
+
+class ShadowReport(Struct):
+    """How often the policy would have shown another page, and another top, in shadow mode, since the start of the service."""
+
+    mode: Literal["serve", "shadow"]
+    since: float | None
+    rankings: int
+    differs: int
+    top_differs: int
+    queries: list[ShadowQuery]
 
 
 class Kept(Struct):

@@ -53,9 +53,10 @@ def query_dtype(policy: Spec, arms: int, features: int, numbers: int) -> np.dtyp
 #: The columns of a request in `rank_many`: its row and the owner that this row must have, the mask on offer, whether there is a
 #: session, the row that the session came from (negative for none) and that row's owner, the arms for which the session has used its
 #: evidence, and in which phase, the number of candidates, how many of them have grades (all or none), the slots to fill, what is
-#: shown (0: the policy's page; `GIVEN`, `HELD`), and the decision's number.
+#: shown (0: the policy's page; bits `GIVEN`, `HELD`), and the decision's number.
 ROW, OWNER, OFFER, SESSION, LEFT, LEFT_OWNER, HEARD, HEARD_PHASE, CANDIDATES, GRADED, FILL, AS_GIVEN, NUMBER = range(13)
-#: The given order is shown as it is. The page is not shown yet: nothing of it is counted, and `respond_one` tells what was shown.
+#: Bits of `AS_GIVEN`. The given order is shown as it is, and the policy's page goes to `OTHER`. The page is not shown yet: nothing
+#: of it is counted, and `respond_one` tells what was shown.
 GIVEN, HELD = 1, 2
 #: The columns of its answer: the slots that were filled, negative when the context cannot be used or there is nothing to show; the
 #: policy's start, the phase, the explored slot (−1 for none), the report, the signal of an alarm, whether the page is evidence, the
@@ -219,8 +220,9 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, o
             continue
         page = room[:filled]
         explored, random = -1, False
-        if asks[k, AS_GIVEN] == GIVEN:
+        if asks[k, AS_GIVEN] & GIVEN:
             for slot in range(filled):
+                other[slot] = page[slot]
                 page[slot] = given[slot]
         elif draws > 0:
             random = draw_pages(spec, table, words, i, streams, size, pools[0], given, page, other, now, draws, chances)
@@ -236,7 +238,7 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, o
         note(book, report, signal, value, tested, testing(spec, row.policy) != 0, now)
         evidence = is_evidence(book, page[0], session, asks[k, HEARD], asks[k, HEARD_PHASE], fixed[SHARE])
         seen = np.int64(0)
-        held = asks[k, AS_GIVEN] == HELD
+        held = asks[k, AS_GIVEN] & HELD != 0
         if evidence and not held:
             seen = present(spec, row.policy, pools[0], page, asks[k, NUMBER], now)
         count_show(book, page[:0] if held else page, offer, session, evidence, now)

@@ -74,6 +74,7 @@ class Ranker:
         self.feedback = self.responses.apply
         #: Whether the pages of ruled requests are counted after the rules: a policy for one result cannot take back a show.
         self.held = not present.knows(settings.policy)
+        self._way = kernels.GIVEN if settings.shadow else 0
 
     def compile(self, shelf: Shelf, parts: Collection[str] = PARTS) -> None:
         """Compile (or load) parts of the code for one capacity, by calls for a row that nobody sees."""
@@ -273,7 +274,9 @@ class Ranker:
         signals = request.signals
         given = self.packing.numbers_in(signals)
         session = request.session
-        way = kernels.HELD if request.ruling is not None and self.held else int(request.as_given)
+        way = self._way | request.as_given
+        if request.ruling is not None and self.held:
+            way |= kernels.HELD
         if session is None:
             return place, 0, published, given, -1, 0, 0.0, 0, 0, request.slots, way
         left, owner, when, heard, phase = -1, 0, 0.0, 0, 0
@@ -325,7 +328,22 @@ class Ranker:
                 self.steady.keep(session, place.key, decided, place.raw)
             out.append(decided)
             number += 1
+        if self._way:
+            self._note_choices(run, out)
         return out
+
+    def _note_choices(self, run: Sequence[Asking], out: Sequence[Decided | None]) -> None:
+        """Note what the policy would have shown, in shadow mode."""
+        for asking, decided, arms in zip(run, out, self.packing.choices(len(run)), strict=True):
+            if decided is None:
+                continue
+            place, ruling = asking[0], decided.ruling
+            filled, count = min(asking[9], len(place.order)), len(decided.chances)
+            choice: list[Any] = list(map(place.ids.__getitem__, arms[:filled]))
+            if ruling is not None:
+                rest: list[Any] = [name for name in map(place.ids.__getitem__, place.order) if name not in choice]
+                choice = ruling.arrange([*choice, *rest])
+            decided.choice = choice[:count]
 
     def _ruled(
         self,

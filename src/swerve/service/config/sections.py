@@ -80,6 +80,12 @@ class Policy(Section, frozen=True):
     spec: Annotated[
         str, about("A name of the catalogue (`swerve list`) or an expression such as `bwc(epsilon=0.2)`.", shortest=1)
     ] = "swerve"
+    mode: Annotated[
+        Literal["serve", "shadow"],
+        about(
+            "`shadow` answers in the given order, decides beside it, learns from the clicks, and reports what it would have done."
+        ),
+    ] = "serve"
     test_length: Annotated[
         int, within(0, 1_000_000, "L, the plays of a test, for policies over a testable bandit; 0 keeps the policy's own.")
     ] = 0

@@ -25,6 +25,7 @@ from swerve.service.metrics import CONTENT_TYPE
 from swerve.service.runtime import Service
 from swerve.service.turns import Turns
 from swerve.serving.checks import check_parts, check_query
+from swerve.serving.control import ShadowReport
 from swerve.serving.messages import Error, Health, Problem, Refused, encode
 
 JSON = b"application/json"
@@ -98,6 +99,10 @@ class Handlers:
     async def remove_rule(self, scope: Scope, body: bytes) -> Answer:
         number = read_number(scope["path_params"]["id"])
         return 200, encode(await self.service.control.remove(number, scope["caller"])), JSON
+
+    async def shadow(self, scope: Scope, body: bytes) -> Answer:
+        limit, shadow = read_audit(parameters(scope["query_string"])).limit, self.service.ranking.shadow
+        return 200, encode(ShadowReport("serve", None, 0, 0, 0, []) if shadow is None else shadow.report(limit)), JSON
 
     async def audit(self, scope: Scope, body: bytes) -> Answer:
         return 200, encode(self.service.control.audit(read_audit(parameters(scope["query_string"])).limit)), JSON

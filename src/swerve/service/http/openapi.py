@@ -109,6 +109,10 @@ ROUTES = (
         "get", "/v1/audit", "audit", "List what operators did, the latest first", "operate",
         control.AuditRequest, control.ChangeList, _READ,
     ),
+    Route(
+        "get", "/v1/shadow", "shadow", "Report what the policy would have done, in shadow mode", "read",
+        control.AuditRequest, control.ShadowReport, _READ,
+    ),
     Route("get", "/v1/live", "live", "Stream what happens, as server-sent events", "read", None, None, _READ, media=EVENTS),
     Route("get", "/healthz", "healthz", "Is the process alive?", None, None, messages.Health, (400,), guarded=False),
     Route("get", "/readyz", "readyz", "Can it serve now?", None, None, messages.Health, (400,), guarded=False),
@@ -304,7 +308,7 @@ def _ref(kind: type[msgspec.Struct]) -> Json:
 def _tag(route: Route) -> str:
     if route.path.startswith(("/v1/rules", "/v1/audit")):
         return "control"
-    if route.path.startswith(("/v1/queries", "/v1/live")):
+    if route.path.startswith(("/v1/queries", "/v1/live", "/v1/shadow")):
         return "state"
     return "decisions" if route.path.startswith("/v1/") else "service"
 
