@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
-from service.running import Http, running
+from service.running import SRC, Http, running, until
 
 from swerve.service.config.settings import settings_in
 from swerve.service.secrets import new_key, read_file
@@ -270,3 +275,44 @@ def test_a_recording_with_rules_replays_to_the_same_rankings(tmp_path):
         secrets = read_file(Path(f"{service.database}.secrets"))
     replayed = Replay(record, secrets.query_key, lambda tables: settings_in("recording", tables)).run()
     assert (replayed.requests, replayed.same, replayed.feedback) == (40, 40, 40)
+
+
+def test_a_restored_store_brings_its_own_rules(tmp_path):
+    """While the service runs: rules and audit are those of the backup, without a restart."""
+
+    def swerve(*args: str) -> None:
+        env = {**os.environ, "PYTHONPATH": SRC}
+        done = subprocess.run(
+            [sys.executable, "-m", "swerve", *args], capture_output=True, text=True, check=False, env=env, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+
+    with running(tmp_path, CONFIG) as service:
+        ada, shop = service.client(OPERATOR.text), service.client(SHOP.text)
+        put(ada, kind="block", result="a")
+        swerve("backup", str(service.database), str(tmp_path / "copy.db"))
+        put(ada, kind="boost", result="b", up=1)
+        put(ada, kind="pin", result="d", position=1)
+        swerve("restore", "--live", str(tmp_path / "copy.db"), str(service.database))
+        shop.rank("storm", OFFER)  # the next write notices the other file
+        until(lambda: [rule["kind"] for rule in ada.call("GET", "/v1/rules").json["rules"]] == ["block"])
+        assert len(ada.call("GET", "/v1/audit").json["changes"]) == 1
+        until(lambda: not shop.rank("storm", OFFER).json["degraded"])
+        answer = shop.rank("storm", OFFER).json
+        assert [mark["kind"] for mark in answer["ruled"]] == ["block"]
+
+
+def test_a_damaged_record_of_the_rules_is_told_and_loses_nothing_else(tmp_path):
+    with running(tmp_path, CONFIG) as service:
+        put(service.client(OPERATOR.text), kind="block", result="a")
+        answer = service.client(SHOP.text).rank("storm", OFFER).json
+        service.client(SHOP.text).feedback(answer["decision"], answer["ranking"][0])
+        assert service.stop() == 0
+        with contextlib.closing(sqlite3.connect(service.database)) as file, file:
+            assert file.execute("UPDATE groups SET record = x'00' WHERE name = 'rules'").rowcount == 1
+        service.start()
+        ada = service.client(OPERATOR.text)
+        assert ada.call("GET", "/v1/rules").json == {"rules": []}
+        assert "rules must be set again" in service.stderr()
+        assert len(ada.call("GET", "/v1/audit").json["changes"]) == 1  # it says what is lost
+        assert ada.query("storm").json["requests"] == 1
