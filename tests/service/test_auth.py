@@ -48,6 +48,11 @@ def routes(token: str) -> dict[str, list[tuple[str, str, object]]]:
             ("POST", "/v1/feedback/batch", [said_of(token, "a")]),
             ("POST", "/v1/queries/q/shift", {}),
         ],
+        "operate": [
+            ("POST", "/v1/rules", {"kind": "block", "result": "x"}),
+            ("GET", "/v1/rules", None),
+            ("GET", "/v1/audit", None),
+        ],
         "read": [("GET", "/v1/queries", None), ("GET", "/v1/queries/q", None), ("GET", "/metrics", None)],
     }
 

@@ -69,6 +69,9 @@ def conforms(served: Running, mode: GenerationMode, examples: int) -> set[str]:
         checks = [*CHECKS, negative_data_rejection] if wrong else CHECKS
 
         fuzz(address, operation.as_strategy(generation_mode=mode), checks, examples if name in TAKING else 1)
+    operator = served.client()  # rules would change the rankings of the tests after this one
+    for rule in operator.call("GET", "/v1/rules").json["rules"]:
+        assert operator.call("DELETE", f"/v1/rules/{rule['id']}").status == 200
     return set(seen)
 
 
@@ -162,9 +165,10 @@ def test_good_texts_of_all_kinds_are_kept_apart_and_found_again(client):
 
 def test_every_other_method_is_refused(client):
     for route in LISTED:
-        path = route.path.replace("{query}", "some%20query")
+        path = route.path.replace("{query}", "some%20query").replace("{id}", "1")
+        methods = {other.method for other in LISTED if other.path == route.path}
         for method in ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
-            if method.lower() == route.method:
+            if method.lower() in methods:
                 continue
             answer = client.call(method, path)
             if method == "HEAD":
@@ -173,7 +177,7 @@ def test_every_other_method_is_refused(client):
                 assert answer.status == 404  # read as a query that ends with /shift
             else:
                 assert answer.status == 405, (method, path, answer)
-                assert route.method.upper() in answer.headers["allow"]
+                assert {one.upper() for one in methods} <= set(answer.headers["allow"].split(", "))
                 assert answer.json["error"]["code"] == "method"
 
 

@@ -13,10 +13,12 @@ from service.test_ranking import service_at
 
 from swerve.service.config.load import ApiKey, Config, Security, Server
 from swerve.service.http.openapi import EXAMPLES, LISTED, docs_page, docs_policy, document
-from swerve.service.http.schemas import read_feedback, read_observe, read_rank
+from swerve.service.http.schemas import read_feedback, read_observe, read_rank, read_rule
 from swerve.service.runtime import Service
 from swerve.serving import messages
 from swerve.serving.checks import MOST_EVENTS, check_events, check_feedback
+from swerve.serving.control import Change, ChangeList, Rule, RuleList, ShadowQuery, ShadowReport, check_rule
+from swerve.serving.ruling import Ruled
 
 LIMITS = {"candidates": 4, "query_chars": 10, "id_chars": 5, "session_chars": 6, "batch": 3}
 TOKEN = "A" * 132
@@ -66,7 +68,8 @@ def test_every_route_is_there():
     assert listed == {(route.method, route.path) for route in LISTED}
     assert {path for _, path in listed} == {
         "/v1/rank", "/v1/rank/batch", "/v1/feedback", "/v1/feedback/batch", "/v1/observe", "/v1/queries",
-        "/v1/queries/{query}", "/v1/queries/{query}/shift", "/v1/live", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs",
+        "/v1/queries/{query}", "/v1/queries/{query}/shift", "/v1/rules", "/v1/rules/{id}", "/v1/audit", "/v1/shadow", "/v1/live",
+        "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs",
     }  # fmt: skip
     assert len({route.name for route in LISTED}) == len(LISTED)
     assert "/docs" not in document(Config(server=Server(docs=False)))["paths"]
@@ -240,6 +243,49 @@ def test_what_was_shown_as_the_document_allows_it(small, shown, taken):
     assert body_of(found, "/v1/observe").is_valid(observed) is taken
 
 
+def pin(**changes):
+    return {"kind": "pin", "result": "a", "position": 1, **changes}
+
+
+RULES = [
+    (pin(), True),
+    (pin(query="x" * 10, locale="de", filter="f", segment="s", note="why", until=4e9), True),
+    (pin(until="2099-01-01T00:00:00Z", up=None), True),
+    (pin(position=None), False),
+    (pin(position=0), False),
+    (pin(position=1001), False),
+    (pin(result=None), False),
+    (pin(result="x" * 6), False),
+    (pin(up=1), False),
+    (pin(query=""), False),
+    (pin(query=" "), False),
+    (pin(query="x" * 11), False),
+    (pin(locale="de"), False),
+    (pin(query=None, locale=None), True),
+    (pin(query="q", locale=""), False),
+    (pin(note="x" * 501), False),
+    (pin(until="soon"), False),
+    (pin(color="red"), False),
+    ({"kind": "block", "result": "a"}, True),
+    ({"kind": "block", "result": "a", "position": 1}, False),
+    ({"kind": "boost", "result": "a", "up": 3}, True),
+    ({"kind": "boost", "result": "a", "up": 0}, False),
+    ({"kind": "boost", "result": "a"}, False),
+    ({"kind": "off"}, True),
+    ({"kind": "off", "query": "q", "result": None}, True),
+    ({"kind": "off", "result": "a"}, False),
+    ({"kind": "on"}, False),
+    ({}, False),
+]
+
+
+@pytest.mark.parametrize(("rule", "taken"), RULES)
+def test_rules_that_the_document_allows_are_those_that_are_taken(small, rule, taken):
+    text = json.dumps(rule).encode()
+    assert accepted(lambda: check_rule(read_rule(text), small.config.limits, 1.7e9)) is taken
+    assert body_of(document(small.config), "/v1/rules").is_valid(rule) is taken
+
+
 def test_feedback_and_batches(small):
     found = document(small.config)
     one, many = body_of(found, "/v1/feedback"), body_of(found, "/v1/feedback/batch")
@@ -265,6 +311,11 @@ def test_answers_are_as_described():
         messages.ShiftResponse(3),
         messages.RankResponse(None, ["a"], None, None, None, True),
         messages.RankResponse(TOKEN, ["b", "a"], [0.25, 0.25], 1, 3, False),
+        messages.RankResponse(TOKEN, ["b", "a"], [1.0, 0.25], 1, 3, False, [Ruled("pin", 1, "b", 1), Ruled("off", 2)]),
+        ShadowReport("shadow", 1e9, 3, 2, 1, [ShadowQuery("00", 3, 2, 1, ["a"], ["b"])]),
+        Rule(1, "pin", 1e9, "ada", "a", 1, until=2e9),
+        RuleList([Rule(1, "off", 1e9)]),
+        ChangeList([Change(1e9, "set", "ada", None, Rule(1, "off", 1e9)), Change(1e9, "shift", query="q", phase_before=1)]),
         messages.FeedbackResponse("late"),
         messages.ObserveResponse("learned", TOKEN),
         messages.Problem(messages.Error("empty", "query is empty")),

@@ -11,6 +11,7 @@ import click
 #: Command → the module of this package that holds it, and the line that `swerve --help` shows.
 #: Command → the line that `swerve --help` shows. The module of this package with the command's name holds it.
 COMMANDS = {
+    "audit": "list what operators did on a running service: rules and shifts",
     "backup": "copy the store and check the copy, while the service runs",
     "bench": "measure speed and size: the kernels beside plain C and other libraries",
     "bounds": "compute the paper's bounds for a problem, and measure BWC on it",
@@ -23,6 +24,7 @@ COMMANDS = {
     "replay": "replay recorded requests and compare the rankings with those shown",
     "reproduce": "run the paper's experiments and show our figures beside the printed ones",
     "restore": "check a backup and put it in place of a store",
+    "rules": "pin, block and boost results of a running service, or switch its policy off",
     "serve": "rank and learn behind a search box: the HTTP service",
     "simulate": "play policies in an environment and report their regret",
     "verify": "check a store: structure, log, records, secrets",

@@ -11,15 +11,16 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, Self, TypeVar, Unpack, cast
 
 from swerve.client.exchange import ADDRESS, Exchange, Failure, Reply, Send, Steps
-from swerve.client.forms import CandidateLike, Clicks, RankArguments, Ranking, Report, ServiceAway, SwerveClientError
+from swerve.client.forms import CandidateLike, Clicks, RankArguments, Ranking, Report, RuleArguments, ServiceAway, SwerveClientError
 from swerve.client.waiting import Deadline
 
 if TYPE_CHECKING:
     import httpx
 
+    from swerve.serving.control import Change, Rule
     from swerve.serving.messages import QueryState, QuerySummary
 
 __all__ = ["AsyncClient", "CandidateLike", "Client", "RankArguments", "Ranking", "ServiceAway", "SwerveClientError"]
@@ -30,7 +31,7 @@ RANK_SECONDS = 0.1  # a search page waits for the ranking: users do not notice a
 FEEDBACK_SECONDS = 2.0  # feedback is answered when it is durable, and nobody waits for it on a page
 RETRIES = 3  # with growing waits; after them the caller keeps the feedback and sends it later
 BREAKER_FAILURES, BREAKER_SECONDS = 5, 1.0  # a dead service costs five timeouts, then one per second
-QUERIES_LISTED = 20  # queries of a list
+QUERIES_LISTED, CHANGES_LISTED = 20, 100  # queries of a list, and changes of the audit
 
 
 class _Base(ABC):
@@ -131,6 +132,40 @@ class Client(_Base):
     def shift(self, query: str, *, locale: str | None = None, filter: str | None = None, segment: str | None = None) -> int:
         """Tell the service that a query's intent has shifted; return the phase that begins."""
         return self._run(self._exchange.shift(query, {"locale": locale, "filter": filter, "segment": segment}))
+
+    def rules(self) -> list[Rule]:
+        """Return the rules of operators in force. All calls about rules need a key with the scope `operate`."""
+        return self._run(self._exchange.rules())
+
+    def pin(self, result: str, position: int, **where: Unpack[RuleArguments]) -> Rule:
+        """Show a result at a position, from 1. A rule that is set again replaces the one before."""
+        return self._run(self._exchange.set_rule("pin", where, result=result, position=position))
+
+    def block(self, result: str, **where: Unpack[RuleArguments]) -> Rule:
+        """Do not show a result."""
+        return self._run(self._exchange.set_rule("block", where, result=result))
+
+    def boost(self, result: str, up: int, **where: Unpack[RuleArguments]) -> Rule:
+        """Show a result so many positions above the place that the policy gives it."""
+        return self._run(self._exchange.set_rule("boost", where, result=result, up=up))
+
+    def off(self, **where: Unpack[RuleArguments]) -> Rule:
+        """Switch the policy off: the given order is shown, without blocked results."""
+        return self._run(self._exchange.set_rule("off", where))
+
+    def on(
+        self, query: str | None = None, *, locale: str | None = None, filter: str | None = None, segment: str | None = None
+    ) -> Rule | None:
+        """Remove the rule that switches the policy off, for a query or for all; return it, None if there is none."""
+        return self._run(self._exchange.on(query, {"locale": locale, "filter": filter, "segment": segment}))
+
+    def remove_rule(self, rule: int) -> Rule:
+        """Remove a rule by its id; return it."""
+        return self._run(self._exchange.remove_rule(rule))
+
+    def audit(self, limit: int = CHANGES_LISTED) -> list[Change]:
+        """Return what operators did, the latest first."""
+        return self._run(self._exchange.audit(limit))
 
     def health(self) -> bool:
         """Return whether the service can serve now."""
@@ -241,6 +276,40 @@ class AsyncClient(_Base):
     async def shift(self, query: str, *, locale: str | None = None, filter: str | None = None, segment: str | None = None) -> int:
         """Tell the service that a query's intent has shifted; return the phase that begins."""
         return await self._run(self._exchange.shift(query, {"locale": locale, "filter": filter, "segment": segment}))
+
+    async def rules(self) -> list[Rule]:
+        """Return the rules of operators in force. All calls about rules need a key with the scope `operate`."""
+        return await self._run(self._exchange.rules())
+
+    async def pin(self, result: str, position: int, **where: Unpack[RuleArguments]) -> Rule:
+        """Show a result at a position, from 1. A rule that is set again replaces the one before."""
+        return await self._run(self._exchange.set_rule("pin", where, result=result, position=position))
+
+    async def block(self, result: str, **where: Unpack[RuleArguments]) -> Rule:
+        """Do not show a result."""
+        return await self._run(self._exchange.set_rule("block", where, result=result))
+
+    async def boost(self, result: str, up: int, **where: Unpack[RuleArguments]) -> Rule:
+        """Show a result so many positions above the place that the policy gives it."""
+        return await self._run(self._exchange.set_rule("boost", where, result=result, up=up))
+
+    async def off(self, **where: Unpack[RuleArguments]) -> Rule:
+        """Switch the policy off: the given order is shown, without blocked results."""
+        return await self._run(self._exchange.set_rule("off", where))
+
+    async def on(
+        self, query: str | None = None, *, locale: str | None = None, filter: str | None = None, segment: str | None = None
+    ) -> Rule | None:
+        """Remove the rule that switches the policy off, for a query or for all; return it, None if there is none."""
+        return await self._run(self._exchange.on(query, {"locale": locale, "filter": filter, "segment": segment}))
+
+    async def remove_rule(self, rule: int) -> Rule:
+        """Remove a rule by its id; return it."""
+        return await self._run(self._exchange.remove_rule(rule))
+
+    async def audit(self, limit: int = CHANGES_LISTED) -> list[Change]:
+        """Return what operators did, the latest first."""
+        return await self._run(self._exchange.audit(limit))
 
     async def health(self) -> bool:
         """Return whether the service can serve now."""

@@ -19,6 +19,7 @@ from swerve.client.forms import (
     RankArguments,
     Ranking,
     Report,
+    RuleArguments,
     ServiceAway,
     SwerveClientError,
     events_of,
@@ -32,7 +33,9 @@ from swerve.core.errors import shown
 from swerve.version import __version__
 
 if TYPE_CHECKING:
+    from swerve.serving.control import Change, Rule
     from swerve.serving.messages import Error, QueryState, QuerySummary
+    from swerve.serving.ruling import Kind
 
 ADDRESS = "http://127.0.0.1:8350"
 #: Seconds between tries of feedback: doubling from the first, at most the last, even if the service asks for more.
@@ -99,7 +102,7 @@ class Exchange:
         except ImportError as missing:
             message = f"the client needs {missing.name}, which is not installed; install the extra: pip install 'swerve[client]'"
             raise ImportError(message, name=missing.name) from None
-        from swerve.serving import messages
+        from swerve.serving import control, messages
 
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -111,7 +114,7 @@ class Exchange:
                 raise SwerveClientError(f"{name} = {shown(value)} is not allowed; {name} must be seconds > 0")
         if retries < 0 or breaker_failures < 1:
             raise SwerveClientError("retries must be ≥ 0 and breaker_failures ≥ 1")
-        self.httpx, self._json, self._messages = httpx, msgspec.json, messages
+        self.httpx, self._json, self._messages, self._control = httpx, msgspec.json, messages, control
         self._raws = list[msgspec.Raw]
         self._timeout, self._feedback_timeout, self._retries = timeout, feedback_timeout, retries
         self._breaker = Breaker(breaker_failures, breaker_seconds)
@@ -219,6 +222,26 @@ class Exchange:
     def shift(self, query: str, parts: Mapping[str, str | None]) -> Steps[int]:
         path = path_of(query) + "/shift" + parameters_of(parts)
         return (yield from self._once("POST", path, self._messages.ShiftResponse, b"{}")).phase
+
+    def rules(self) -> Steps[list[Rule]]:
+        return (yield from self._once("GET", "/v1/rules", self._control.RuleList)).rules
+
+    def set_rule(self, kind: Kind, where: RuleArguments, **fields: Any) -> Steps[Rule]:
+        body = {name: value for name, value in {**fields, **where}.items() if value is not None}
+        return (yield from self._once("POST", "/v1/rules", self._control.Rule, self._encoded({"kind": kind, **body})))
+
+    def remove_rule(self, rule: int) -> Steps[Rule]:
+        return (yield from self._once("DELETE", f"/v1/rules/{int(rule)}", self._control.Rule))
+
+    def on(self, query: str | None, parts: Mapping[str, str | None]) -> Steps[Rule | None]:
+        named = self._control.named(query, **parts)
+        for rule in (yield from self.rules()):
+            if rule.kind == "off" and self._control.named(rule.query, **rule.parts) == named:
+                return (yield from self.remove_rule(rule.id))
+        return None
+
+    def audit(self, limit: int) -> Steps[list[Change]]:
+        return (yield from self._once("GET", f"/v1/audit?limit={int(limit)}", self._control.ChangeList)).changes
 
     def health(self) -> Steps[bool]:
         reply = yield Send("GET", "/readyz", None, self._feedback_timeout)
@@ -346,10 +369,12 @@ class Exchange:
 
     def _ranking(self, body: bytes, ids: list[str]) -> Ranking:
         said = self._json.decode(body, type=self._messages.RankResponse)
-        if sorted(said.ranking) != sorted(ids):
+        blocked = [mark.result for mark in said.ruled or () if mark.kind == "block" and mark.result is not None]
+        if sorted([*said.ranking, *blocked]) != sorted(ids):
             raise ValueError("the ranking has other candidates than were given")
         reason = "the service could not use its state in time" if said.degraded else None
-        return Ranking(said.decision, said.ranking, said.propensities, said.explored, said.phase, said.degraded, reason)
+        ruled = said.ruled or ()
+        return Ranking(said.decision, said.ranking, said.propensities, said.explored, said.phase, said.degraded, reason, ruled)
 
     def _counted(self, body: bytes) -> bool:
         return self._json.decode(body, type=self._messages.FeedbackResponse).status != "expired"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Required, TypedDict
+from typing import TYPE_CHECKING, Any, Required, TypedDict
 from urllib.parse import quote, urlencode
 
 from swerve.core.errors import SwerveError, shown
+
+if TYPE_CHECKING:
+    from swerve.serving.ruling import Ruled
 
 CandidateLike = str | Mapping[str, Any]
 
@@ -26,6 +29,17 @@ class RankArguments(TypedDict, total=False):
     segment: str | None
 
 
+class RuleArguments(TypedDict, total=False):
+    """Where a rule holds, until when, and why. Without a query it holds for all; `until` is in unix seconds or RFC 3339."""
+
+    query: str | None
+    locale: str | None
+    filter: str | None
+    segment: str | None
+    until: float | str | None
+    note: str | None
+
+
 #: A click: the id of the result, its position from 1, or an event as the service takes it.
 Click = str | int | Mapping[str, Any]
 #: The clicks on a ranking: one, several, or none.
@@ -39,7 +53,7 @@ class Ranking:
     """The order to show. Without a decision there is nothing to send feedback for; `reason` says why the ranking is degraded.
 
     `propensities` are the estimated probabilities of the filled slots, `explored` the first position, from 1, whose result the
-    policy would mostly not put there.
+    policy would mostly not put there, `ruled` what rules of an operator have done: blocked results are not in the ranking.
     """
 
     decision: str | None
@@ -49,6 +63,7 @@ class Ranking:
     phase: int | None = None
     degraded: bool = False
     reason: str | None = None
+    ruled: Sequence[Ruled] = ()
 
 
 class SwerveClientError(SwerveError):

@@ -13,7 +13,8 @@ from swerve.dashboard.hub import Hub
 from swerve.dashboard.stream import Live
 from swerve.service import logs
 from swerve.service.http import openapi
-from swerve.service.http.app import Endpoint, Scope, needed
+from swerve.service.http.app import Endpoint, needed
+from swerve.service.http.handlers import Scope
 from swerve.service.http.server import Extension
 from swerve.service.runtime import Service
 from swerve.service.secrets import ApiKeys

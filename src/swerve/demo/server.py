@@ -29,7 +29,8 @@ from swerve.demo.search import Search
 from swerve.service.config.load import Config, resolve
 from swerve.service.config.toml import Document
 from swerve.service.http import openapi
-from swerve.service.http.app import JSON, Answer, Endpoint, Scope
+from swerve.service.http.app import Endpoint
+from swerve.service.http.handlers import JSON, Answer, Scope
 from swerve.service.http.limits import parameters
 from swerve.service.http.server import Extension, serve
 from swerve.service.runtime import Service

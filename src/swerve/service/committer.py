@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Callable
 
-from swerve.service.availability import Availability
+from swerve.service.availability import Availability, Unavailable
 from swerve.service.batches import commit, row_of
 from swerve.service.groups import Group, Written
 from swerve.service.metrics import Metrics
@@ -24,7 +24,7 @@ from swerve.service.used import Used
 from swerve.service.worker import Worker
 from swerve.serving.ranker import Ranker
 from swerve.serving.rows import Place
-from swerve.store.protocol import Row, Store, StoreError
+from swerve.store.protocol import Batch, Life, Row, Store, StoreError
 
 log = logging.getLogger("swerve.service")
 
@@ -80,6 +80,7 @@ class Committer:
         self._replaced = False  # whether another file has replaced the store and memory still holds the old one's queries
         self._task: asyncio.Task[None] | None = None
         self._shared_at = 0.0
+        self.audit: Callable[[], dict[str, bytes]] = dict  # the record of what operators did
         self._tidy = Tidy(store, ranker, self._writer, metrics, clock, window=window, idle=idle)
 
     def start(self) -> None:
@@ -117,10 +118,25 @@ class Committer:
         self._next.rows[place.key] = place
         return self._next.wait(place.key)
 
-    def suspect(self, error: StoreError) -> None:
-        """Mark the store as away after a failed read, so that it is probed before the next batch."""
+    def audited(self) -> None:
+        """Write the audit with the next group."""
+        self._next.audited = True
+
+    async def put(self, records: dict[str, bytes], life: Life) -> None:
+        """Write shared records now; durable on return. Raises `Unavailable`, also when another file has replaced the store."""
+        try:
+            await self._writer.ask(self.store.commit, Batch(groups=records))
+        except StoreError as error:
+            self.metrics.store_errors(error.kind).value += 1
+            self.suspect(error, "written")
+            raise Unavailable from None
+        if self.ranker.life is not life:
+            raise Unavailable
+
+    def suspect(self, error: StoreError, what: str = "read") -> None:
+        """Mark the store as away after a failed call, so that it is probed before the next batch."""
         if self.availability.away is None:
-            log.warning("the store cannot be read (%s): %s", error.kind, error)
+            log.warning("the store cannot be %s (%s): %s", what, error.kind, error)
             self.availability.away = error.kind
             self._wake.set()
 
@@ -181,7 +197,7 @@ class Committer:
     async def _write_group(self, group: Group, places: dict[bytes, Place]) -> bool:
         most = PRESSED_ROWS if self.ranker.pressed else MOST_ROWS
         self._add_due(places, max(FEW_ROWS, SHORT - len(places)) if group.waiting else most)
-        shared = self._shared()
+        shared = self._shared() | (self.audit() if group.audited else {})
         if not places and not shared:
             return False
         rows = [row_of(place, self.layouts) for place in places.values()]

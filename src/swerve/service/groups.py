@@ -35,6 +35,7 @@ class Group:
     used: dict[int, Use] = dataclasses.field(default_factory=dict)  # by decision number
     rows: dict[bytes, Place] = dataclasses.field(default_factory=dict)  # every row that a decision or a caller of this group needs
     waiting: list[tuple[bytes, Written]] = dataclasses.field(default_factory=list)  # a row's key and the future of its caller
+    audited: bool = False  # whether the audit is written with it
 
     def wait(self, key: bytes) -> Written:
         """Return a future that resolves when the row `key` is durable. The row must be in the group."""
@@ -71,6 +72,7 @@ class Group:
             else:
                 earlier.used[number] = use
         self.used, self.rows = earlier.used, earlier.rows | self.rows
+        self.audited |= earlier.audited
 
     def lose(self, place: Place) -> dict[int, int]:
         """Remove a row that cannot be written and resolve its futures with False; return its decisions' outcomes before."""

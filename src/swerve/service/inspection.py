@@ -38,9 +38,11 @@ class Inspection:
         layouts: Callable[[], Layouts],
         names: tuple[str, ...],
         recorder: Recorder | None,
+        shifted: Callable[[str, Mapping[str, str], int, int, str | None], None],
     ) -> None:
         self.ranker, self.loader, self.committer, self.availability = ranker, loader, committer, availability
         self.clock, self.layouts, self.names, self.recorder = clock, layouts, names, recorder
+        self.noted = shifted  # is told of every shift, and by whom
 
     async def with_row(self, text: str, parts: Mapping[str, str], use: Callable[[Place], T]) -> T:
         """Call `use` with the row of a known query and return its result.
@@ -62,11 +64,18 @@ class Inspection:
         """Return the state of a query."""
         return await self.with_row(text, parts, lambda place: state_of(place, self.names))
 
-    async def shift(self, text: str, parts: Mapping[str, str]) -> ShiftResponse:
+    async def shift(self, text: str, parts: Mapping[str, str], by: str | None = None) -> ShiftResponse:
         """Start a query over because an operator says that its intent has shifted. Returns once that is durable."""
         self.availability.require()
         named = text if text.startswith(KEY) else key_text(text, **parts)
-        phase, written = await self.with_row(text, parts, lambda place: self._shifted(place, named))
+
+        def use(place: Place) -> tuple[int, Written]:
+            before = int(place.record.ledger.phase)
+            phase, written = self._shifted(place, named)
+            self.noted(text, parts, before, phase, by)
+            return phase, written
+
+        phase, written = await self.with_row(text, parts, use)
         await durable(written)
         return ShiftResponse(phase)
 

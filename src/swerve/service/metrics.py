@@ -136,6 +136,11 @@ class Metrics:
         self.degraded = count("degraded_total", "Rankings answered in the given order.", "reason")
         self.feedback = count("feedback_total", "Feedback accepted.", "outcome")
         self.refused = count("feedback_refused_total", "Feedback refused.", "reason")
+        self.ruled = count("ruled_total", "Rankings that a rule of an operator has changed, by the kind of rule.", "kind")
+        self.shadow = count(
+            "shadow_total", "Rankings in shadow mode: what the policy would have done to the given order.", "outcome"
+        )
+        self.rules = level("rules", "Rules of operators in force.")()
         self.alarms = count("alarms_total", "Alarms that began a new phase.", "signal")
         self.restarts = count("restarts_total", "Times that a policy started over, or dropped records that no longer hold.")()
         self.new_queries = count("new_queries_total", "Queries seen for the first time.")()

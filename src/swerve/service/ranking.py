@@ -16,6 +16,7 @@ from swerve.service.availability import Availability
 from swerve.service.config.sections import Limits
 from swerve.service.loader import Loader, Wish
 from swerve.service.metrics import Metrics
+from swerve.service.shadow import Shadow
 from swerve.service.turns import Turns
 from swerve.serving.checks import check_candidates, check_parts, check_query, check_session, check_signals
 from swerve.serving.messages import Asked, ObserveRequest, RankResponse, Refused, key_text
@@ -23,6 +24,8 @@ from swerve.serving.ranker import Ranker
 from swerve.serving.recording import Recorder
 from swerve.serving.requests import Decided, Prepared, Watcher
 from swerve.serving.rows import Place
+from swerve.serving.rulebook import RuleBook
+from swerve.serving.ruling import Ruled, Ruling
 from swerve.serving.sessions import name_of
 from swerve.serving.tokens import Tokens
 
@@ -64,6 +67,8 @@ class Ranking:
         self.numbers = frozenset(ranker.settings.numbers)
         self.watched: Mapping[bytes, Watcher] = {}  # by the query's key
         self.slots = ranker.settings.slots
+        self.shadow = Shadow(metrics, clock()) if ranker.settings.shadow else None
+        self.rules: RuleBook | None = None  # None while there is no rule: then rules cost one test
         self._keys: dict[Name, tuple[bytes, str]] = {}
         self._estimated = ranker.settings.draws > 0
 
@@ -84,7 +89,10 @@ class Ranking:
             check_session(session, self.limits)
         if asked.signals and not asked.signals.keys() <= self.numbers:
             check_signals(asked.signals, self.numbers)
-        return place, Prepared(key, text, candidates, asked.candidates, asked.signals, session, asked.slots or self.slots)
+        prepared = Prepared(key, text, candidates, asked.candidates, asked.signals, session, asked.slots or self.slots)
+        if self.rules is not None:
+            prepared = self.rules.apply(prepared, self.clock())
+        return place, prepared
 
     def prepare_shown(self, request: ObserveRequest) -> Prepared:
         """Read and check a ranking that Swerve did not make. Raises `Refused`."""
@@ -135,8 +143,8 @@ class Ranking:
         return answers
 
     def at_once(self, asked: Sequence[Asked]) -> list[RankResponse] | None:
-        """Return the orders to show if that needs no waiting: all rows are in memory, no request is refused and, of several, none
-        has candidates that must be decoded. Otherwise do nothing and return None."""
+        """Return the orders to show if that needs no waiting: all rows are in memory, no request is refused, no rule concerns one
+        and, of several, none has candidates that must be decoded. Otherwise do nothing and return None."""
         if self.availability.degraded() is not None:
             return None
         pairs: list[Pair] = []
@@ -144,7 +152,9 @@ class Ranking:
         try:
             for one in asked:
                 place, prepared = self.prepare(one)
-                if place is None or (several and prepared.candidates is not None):  # decoding many would hold the event loop
+                if place is None or prepared.ruling is not None:
+                    return None
+                if several and prepared.candidates is not None:  # decoding many would hold the event loop
                     return None
                 pairs.append((place, prepared))
         except Refused:
@@ -163,6 +173,7 @@ class Ranking:
             self._failed(entries, answers)
 
     async def _wait_and_decide(self, entries: Sequence[Entry], answers: list[Any], turns: Turns) -> None:
+        entries = [(at, prepared) for at, prepared in entries if not self._undecided(at, prepared, answers)]
         reason = self.availability.degraded()
         if reason is not None:
             for at, prepared in entries:
@@ -200,6 +211,24 @@ class Ranking:
                     spots.append(at)
                     pairs.append((place, prepared))
             self._decide(spots, pairs, answers)
+
+    def _undecided(self, at: int, prepared: Prepared, answers: list[Any]) -> bool:
+        """Answer a request that the rules leave nothing to decide: the kill switch is on, or every result is pinned or blocked.
+        Returns whether it is one."""
+        ruling = prepared.ruling
+        if ruling is None or not (ruling.off or not prepared.candidates):
+            return False
+        ranking = ruling.arrange(prepared.ids())
+        sure = [1.0] * min(ruling.slots, len(ranking)) if self._estimated else None
+        answers[at] = RankResponse(None, ranking, sure, None, None, False, self._marks(ruling, ranking))
+        return True
+
+    def _marks(self, ruling: Ruling, ranking: Sequence[str]) -> list[Ruled]:
+        """Return what rules have done to an answer, and count it."""
+        marks = ruling.marks(ranking)
+        for kind in {mark.kind for mark in marks}:
+            self.metrics.ruled(kind).value += 1
+        return marks
 
     def _decide(self, spots: Sequence[int], pairs: Sequence[Pair], answers: list[Any]) -> None:
         """Decide requests whose rows are in memory, and set their answers."""
@@ -246,7 +275,13 @@ class Ranking:
             self._tell(decided)
         chances = decided.chances if self._estimated else None
         explored = decided.explored + 1 if decided.explored >= 0 else None
-        return RankResponse(token, decided.ranking, chances, explored, decided.phase, False)
+        answer = RankResponse(token, decided.ranking, chances, explored, decided.phase, False)
+        if self.shadow is not None:
+            answer.shadow = True
+            self.shadow.note(decided)
+        if decided.ruling is not None:
+            answer.ruled = self._marks(decided.ruling, decided.ranking)
+        return answer
 
     def _tell(self, decided: Decided) -> None:
         """Count and log an alarm or a restart of a query's policy."""
@@ -258,6 +293,10 @@ class Ranking:
             log.info("alarm", extra={"query": decided.signed.key.hex(), "signal": name, "phase": decided.phase})
 
     def given(self, prepared: Prepared, reason: str) -> RankResponse:
-        """Return the degraded answer: the order that the caller gave."""
+        """Return the degraded answer: the order that the caller gave, after the rules."""
         self.metrics.degraded(reason).value += 1
-        return RankResponse(None, prepared.ids(), None, None, None, True)
+        ruling = prepared.ruling
+        if ruling is None:
+            return RankResponse(None, prepared.ids(), None, None, None, True)
+        ranking = ruling.arrange(prepared.ids())
+        return RankResponse(None, ranking, None, None, None, True, self._marks(ruling, ranking))

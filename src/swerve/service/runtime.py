@@ -20,6 +20,7 @@ from swerve.service.clock import Clock
 from swerve.service.committer import Committer
 from swerve.service.config.load import Config, as_table, signal_names
 from swerve.service.config.settings import settings_of
+from swerve.service.control import AUDIT, RULES, Control
 from swerve.service.feedback import Feedback
 from swerve.service.inspection import Inspection
 from swerve.service.loader import Found, Loader, Wish
@@ -118,6 +119,16 @@ class Service:
             self.clock.now,
             window=config.feedback.window_seconds,
         )
+        self.control = Control(
+            self.ranker,
+            self.ranking,
+            self.committer,
+            self.availability,
+            self.metrics,
+            self.clock.now,
+            limits=config.limits,
+            kept=kept,
+        )
         self.inspection = Inspection(
             self.ranker,
             self.loader,
@@ -127,6 +138,7 @@ class Service:
             layouts=lambda: self.layouts,
             names=self.names,
             recorder=self.recorder,
+            shifted=self.control.shifted,
         )
         self._warming = Warming(config, self.ranker)
         self._ticking: asyncio.Task[None] | None = None
@@ -230,6 +242,7 @@ class Service:
             self.tokens.life = self.ranker.life
             self.ranker.share(kept)
             self.ranker.forget_sessions()
+            self.control.load(kept)
 
         return take_up
 
@@ -267,9 +280,12 @@ class Service:
 
 
 def shared_of(store: Store) -> dict[str, bytes]:
-    """Return the records that all queries of a store share; none when they are damaged, so that they are learnt again."""
-    try:
-        return {name: record for (name, _), record in store.groups().items()}
-    except Damaged as error:
-        log.error("the records that all queries share are damaged and are learnt again: %s", error)
-        return {}
+    """Return the records that all queries of a store share, without damaged ones: those are learnt again, and rules set again."""
+    found: dict[str, bytes] = {}
+    for (name, _), record in store.groups().items():
+        if isinstance(record, Damaged):
+            what = "rules must be set again" if name in (RULES, AUDIT) else "it is learnt again"
+            log.error("a record that all queries share is damaged (%s): %s", what, record)
+        else:
+            found[name] = record
+    return found

@@ -48,6 +48,11 @@ def check_events(events: Sequence[Event], limits: Limits) -> None:
             _text(f"events[{index}].id", event.id, limits.id_chars)
 
 
+def check_id(field: str, text: str, limits: Limits) -> None:
+    """Refuse the id of a result that is too long, empty or not text."""
+    _text(field, text, limits.id_chars)
+
+
 def check_parts(limits: Limits, **parts: str | None) -> None:
     """Refuse parts of a query's key that are too long, empty or not text."""
     for name, part in parts.items():

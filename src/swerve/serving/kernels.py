@@ -68,9 +68,12 @@ ASKED = 13
     CANDIDATES,  # how many there are
     GRADED,  # how many of them have grades: all or none
     FILL,  # the slots to fill
-    AS_GIVEN,  # 1: show the given order
+    AS_GIVEN,  # what is shown: 0 for the policy's page, else bits `GIVEN`, `HELD`
     NUMBER,  # the decision's number
 ) = range(ASKED)
+#: Bits of `AS_GIVEN`. The given order is shown as it is, and the policy's page goes to `OTHER`. The page is not shown yet: nothing
+#: of it is counted, and `respond_one` tells what was shown.
+GIVEN, HELD = 1, 2
 #: The columns of its answer, after those of the request.
 (
     FILLED,  # the slots that were filled; negative: the context cannot be used, there is nothing to show, or `MISPLACED`
@@ -242,8 +245,9 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, o
             continue
         page = room[:filled]
         explored, random = -1, False
-        if asks[k, AS_GIVEN] != 0:
+        if asks[k, AS_GIVEN] & GIVEN:
             for slot in range(filled):
+                other[slot] = page[slot]
                 page[slot] = given[slot]
         elif draws > 0:
             random = draw_pages(spec, table, words, i, streams, size, pools[0], given, page, other, now, draws, chances)
@@ -259,9 +263,10 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, o
         note(book, report, signal, value, tested, testing(spec, row.policy) != 0, now)
         evidence = is_evidence(book, page[0], session, asks[k, HEARD], asks[k, HEARD_PHASE], fixed[SHARE])
         seen = np.int64(0)
-        if evidence:
+        held = asks[k, AS_GIVEN] & HELD != 0
+        if evidence and not held:
             seen = present(spec, row.policy, pools[0], page, asks[k, NUMBER], now)
-        count_show(book, page, offer, session, evidence, now)
+        count_show(book, page[:0] if held else page, offer, session, evidence, now)
         write_order(orders[k, ANSWERED_ORDER:], given, page)
         for slot in range(filled):
             page[slot] = encode(page[slot], np.int64(row.policy.generation[page[slot]]), 0)
@@ -326,6 +331,8 @@ def respond_one(params, senses, table, pools, ask, shown, now):
     lost, alive = False, False
     recount(book, page, final, -1, same_phase and ask[F_EVIDENCE] != 0)
     recount(book, final, page, 1, same_phase and ask[F_EVIDENCE] != 0)
+    for slot in range(len(page)):
+        alive |= page[slot] >= 0  # what it has taught can be taken back
     for slot in range(len(final)):
         arm = final[slot]
         alive |= arm >= 0

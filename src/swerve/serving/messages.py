@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 
 from swerve.core.errors import SwerveError
 from swerve.core.examination import SLOTS, grades_of
+from swerve.serving.ruling import Ruled
 from swerve.serving.shapes import explained
 
 #: Years 1 to 9999 as unix seconds. A number outside is not a date: most likely it is in milliseconds.
@@ -157,11 +158,14 @@ class ListRequest(Struct, forbid_unknown_fields=True):
 # answers -------------------------------------------------------------------------------------------------------------------------
 
 
-class RankResponse(Struct, gc=False):
+class RankResponse(Struct, omit_defaults=True, gc=False):
     """The order to show. A degraded answer has the given order, and no decision to send feedback for."""
 
     decision: Annotated[str | None, Meta(description="The token to send back with the feedback.")]
-    ranking: Annotated[list[str], Meta(description="All candidates: the slots that the policy has filled, then the rest as given.")]
+    ranking: Annotated[
+        list[str],
+        Meta(description="All candidates that are not blocked: the slots that the policy has filled, then the rest as given."),
+    ]
     propensities: Annotated[
         list[float] | None,
         Meta(description="For each slot from the top: estimate of the probability that the policy puts this result there."),
@@ -173,6 +177,10 @@ class RankResponse(Struct, gc=False):
         int | None, Meta(description="Phase of the query, from 1: each alarm and each restart of the policy begins one.")
     ]
     degraded: Annotated[bool, Meta(description="The state could not be used in time, so the order is the given one.")]
+    ruled: Annotated[list[Ruled] | None, Meta(description="What rules of an operator have done to it; left out if none has.")] = (
+        None
+    )
+    shadow: Annotated[bool, Meta(description="The policy only watches: the order is the given one. Left out otherwise.")] = False
 
 
 #: Outcome of feedback.

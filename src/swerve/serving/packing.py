@@ -111,6 +111,12 @@ class Packing:
             first,
         )
 
+    def choices(self, count: int) -> list[list[int]]:
+        """Return the arms that the policy would have put into the slots, for the requests of the last call, shown as given."""
+        asks = self._one[0] if count == 1 else self._many[0][:count]
+        found: list[list[int]] = asks[:, kernels.OTHER : kernels.OTHER + SLOTS].tolist()
+        return found
+
     def numbers_in(self, given: dict[str, float | None] | None) -> Sequence[float]:
         """Return the numbers that the caller sent, in the order of the configuration; NaN for null and for those left out."""
         if not given:

@@ -10,21 +10,25 @@ import hashlib
 import struct
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from swerve.core import engine, rng
+from swerve.core.pages import present
 from swerve.core.spec import pack
 from swerve.core.tables import nested, pool_dtype
 from swerve.serving import kernels
 from swerve.serving.arms import Arms, signed, written
 from swerve.serving.evidence import Evidence
 from swerve.serving.messages import grades_in, ids_of, key_text, newest_of
+from swerve.serving.outcomes import GONE
 from swerve.serving.packing import Packing
 from swerve.serving.requests import Asking, Decided, Misplaced, Prepared
 from swerve.serving.responses import NAMES, Responses
 from swerve.serving.rows import Place, Rows, Shelf, owner_of
+from swerve.serving.ruled import show
 from swerve.serving.sessions import Sessions, Steady, name_of
 from swerve.serving.settings import Settings, shared_name
 from swerve.serving.tokens import Signed
@@ -66,7 +70,11 @@ class Ranker:
         share = round(1000 * settings.anonymous_share) if settings.per_session else -1
         self.fixed = {shelf.arms: kernels.fixed_of(shelf.dtype, settings.plan, share) for shelf in self.rows.shelves}
         self.packing = Packing(self)
-        self.feedback = Responses(self).apply
+        self.responses = Responses(self)
+        self.feedback = self.responses.apply
+        #: Whether the pages of ruled requests are counted after the rules: a policy for one result cannot take back a show.
+        self.held = not present.knows(settings.policy)
+        self._way = kernels.GIVEN if settings.shadow else 0
 
     def compile(self, shelf: Shelf, parts: Collection[str] = PARTS) -> None:
         """Compile (or load) parts of the code for one capacity, by calls for a row that nobody sees."""
@@ -74,7 +82,7 @@ class Ranker:
         shelf.take(place)
         before = self.pools.copy(), self.seasons.copy(), self.issued
         if "feedback" in parts:  # the row has no owner yet: these calls return at once
-            Responses(self).compile(place)
+            self.responses.compile(place)
             shelf.calls.left(self.senses, shelf.table, place.index, kernels.NOBODY, 0.0, 0.0)
             shelf.calls.shift(self.params, shelf.table, place.index, kernels.NOBODY, 0.0)
             shelf.calls.vacate(self.params, shelf.table, place.index, kernels.NOBODY, 0)
@@ -236,13 +244,15 @@ class Ranker:
     def _again(self, place: Place, request: Prepared, now: float) -> Decided | None:
         """Return the ranking that the session was shown a short time ago for the same candidates, or None."""
         assert request.session is not None, "only a session can be recognised"
-        found = self.steady.find(name_of(request.session), place.key, request.slots, now)
-        if found is None or request.as_given:
+        ruling = request.ruling
+        slots = request.slots if ruling is None else ruling.slots
+        found = self.steady.find(name_of(request.session), place.key, slots, now)
+        if found is None or request.as_given or found[0].ruling != ruling:
             return None
         decided, raw = found
         if decided.phase != place.shelf.numbers[place.index, place.shelf.at["phase"]]:
             return None
-        if (raw is None or raw != request.raw) and set(decided.ranking) != set(request.ids()):
+        if (raw is None or raw != request.raw) and set(decided.ranking) != set(request.results()):
             return None
         return msgspec.structs.replace(decided, report=0, again=True)
 
@@ -265,8 +275,11 @@ class Ranker:
         signals = request.signals
         given = self.packing.numbers_in(signals)
         session = request.session
+        way = self._way | request.as_given
+        if request.ruling is not None and self.held:
+            way |= kernels.HELD
         if session is None:
-            return place, 0, published, given, -1, 0, 0.0, 0, 0, request.slots, request.as_given
+            return place, 0, published, given, -1, 0, 0.0, 0, 0, request.slots, way
         left, owner, when, heard, phase = -1, 0, 0.0, 0, 0
         name = name_of(session)
         before = self.sessions.moved(name, place.key, now)
@@ -283,7 +296,7 @@ class Ranker:
                 if result in shorts:
                     heard |= 1 << shorts.index(result)
             heard = signed(heard)
-        return place, name, published, given, left, owner, when, heard, phase, request.slots, request.as_given
+        return place, name, published, given, left, owner, when, heard, phase, request.slots, way
 
     def _decide(self, run: Sequence[Asking], requests: Sequence[Prepared], now: float) -> list[Decided | None]:
         """Decide requests whose rows lie in the same table."""
@@ -302,6 +315,10 @@ class Ranker:
             if not place.dirty:
                 self.mark(place, now)
             ranking = place.last if order == place.order else list(map(place.ids.__getitem__, order))
+            if request.ruling is not None:
+                out.append(self._ruled(asking, request, ranking, answer, chance, number, now))
+                number += 1
+                continue
             shown = list(map(place.shorts.__getitem__, order[:filled]))
             page = (*answer[8 : 8 + filled], *[short & NAMES for short in shown])
             if evidence and session and limited:
@@ -312,7 +329,47 @@ class Ranker:
                 self.steady.keep(session, place.key, decided, place.raw)
             out.append(decided)
             number += 1
+        if self._way:
+            self._note_choices(run, out)
         return out
+
+    def _note_choices(self, run: Sequence[Asking], out: Sequence[Decided | None]) -> None:
+        """Note what the policy would have shown, in shadow mode."""
+        for asking, decided, arms in zip(run, out, self.packing.choices(len(run)), strict=True):
+            if decided is None:
+                continue
+            place, ruling = asking[0], decided.ruling
+            filled, count = min(asking[9], len(place.order)), len(decided.chances)
+            choice: list[Any] = list(map(place.ids.__getitem__, arms[:filled]))
+            if ruling is not None:
+                rest: list[Any] = [name for name in map(place.ids.__getitem__, place.order) if name not in choice]
+                choice = ruling.arrange([*choice, *rest])
+            decided.choice = choice[:count]
+
+    def _ruled(
+        self,
+        asking: Asking,
+        request: Prepared,
+        order: list[Any],
+        answer: Sequence[int],
+        chance: Sequence[float],
+        number: int,
+        now: float,
+    ) -> Decided:
+        """Return the policy's ranking after the operator's rules; the policy counts what is shown after them."""
+        place, session = asking[0], asking[1]
+        _, start, phase, _, report, signal, _, _ = answer[:8]
+        page = show(self, place, request, order, answer, chance, number, now)
+        free = [name for name, code in zip(page.names, page.codes, strict=True) if code != GONE]
+        if page.evidence and session and self.evidence.limit > 0 and free:
+            self.evidence.shown(session, place.key, phase, free)
+        codes = (*page.codes, *[name & NAMES for name in page.names])
+        token = Signed(place.key, start, phase, number, session, page.evidence, page.seen, page.offer, codes)
+        explored = next((slot for slot, share in enumerate(page.chances) if share < 0.5), -1)
+        decided = Decided(page.ranking, token, page.chances, explored, phase, report, signal, now, ruling=request.ruling)
+        if session and self.settings.steady > 0.0:
+            self.steady.keep(session, place.key, decided, None)
+        return decided
 
     # ------------------------------------------------------------------ shifts
     def shift(self, place: Place, now: float) -> int:

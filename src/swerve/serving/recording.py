@@ -13,6 +13,7 @@ import msgspec
 from swerve.serving.messages import Candidates, Event
 from swerve.serving.ranker import Ranker
 from swerve.serving.requests import Decided, Prepared
+from swerve.serving.ruling import Ruling
 
 #: Bytes that are written to the file at a time.
 BUFFER = 1 << 16
@@ -28,7 +29,7 @@ class Head(msgspec.Struct, tag="swerve"):
     format: int = 3
 
 
-class Ranked(msgspec.Struct, tag="rank"):
+class Ranked(msgspec.Struct, tag="rank", omit_defaults=True):
     """A decided request: its time, the decision's number, the slots that were filled, and what the request had."""
 
     now: float
@@ -40,6 +41,7 @@ class Ranked(msgspec.Struct, tag="rank"):
     session: str | None
     slots: int
     as_given: bool = False
+    ruling: Ruling | None = None
     propensities: list[float] | None = None  # of the slots, for evaluation; null where the policy was not asked for them
 
 
@@ -81,7 +83,7 @@ class Recorder:
         self._write(
             Ranked(
                 now, decided.signed.number, page, request.text, request.read(), request.signals, request.session, request.slots,
-                request.as_given, decided.chances if self._estimated and not request.as_given else None,
+                request.as_given, request.ruling, decided.chances if self._estimated and not request.as_given else None,
             )
         )  # fmt: skip
 

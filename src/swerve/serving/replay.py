@@ -102,6 +102,7 @@ class Replay:
         if place is None:
             raise SwerveError(f"{self.path}:{number}: more queries than store.cache_mb of the recording's configuration holds")
         prepared = Prepared(key, line.query, line.candidates, None, line.signals, line.session, line.slots, line.as_given)
+        prepared.ruling = line.ruling
         decided = ranker.rank([(place, prepared)], line.now)[0]
         self.counts.requests += 1
         if decided is not None and decided.ranking[: len(decided.chances)] == line.page:

@@ -10,6 +10,7 @@ import msgspec
 from swerve.core.examination import SLOTS
 from swerve.serving.messages import Candidates, ids_of, read_candidates
 from swerve.serving.rows import Place
+from swerve.serving.ruling import Ruling
 from swerve.serving.tokens import Signed
 
 
@@ -34,6 +35,7 @@ class Prepared(msgspec.Struct, gc=False):
     session: str | None = None
     slots: int = SLOTS
     as_given: bool = False  # whether the given order is shown as it is
+    ruling: Ruling | None = None  # the operator's rules for this request; pinned and blocked results are not among the candidates
 
     def read(self) -> Candidates:
         """Return the candidates, decoding them if needed: a row that has left memory no longer remembers them."""
@@ -45,6 +47,11 @@ class Prepared(msgspec.Struct, gc=False):
     def ids(self) -> list[str]:
         """Return the candidates' ids, in the given order."""
         return ids_of(self.read())
+
+    def results(self) -> list[str]:
+        """Return the ids of all results that are shown, those that a rule pins included."""
+        pins = () if self.ruling is None else self.ruling.pins
+        return [*self.ids(), *[result for result, _, _ in pins]]
 
 
 class Watcher(Protocol):
@@ -69,9 +76,11 @@ class Decided(msgspec.Struct, gc=False):
     signal: int  # the signal that raised an alarm
     at: float  # when it was made
     again: bool = False  # whether the session had been shown it before, so that nothing was decided now
+    ruling: Ruling | None = None  # the operator's rules that were applied to it
+    choice: list[Any] | None = None  # in shadow mode: the results that the policy would have put into the slots
 
 
 #: A request whose candidates have arms: row, session (0 for none), publication time of the newest candidate, the caller's numbers,
 #: the row that the session came from (if it lies in the same table; negative for none), that row's owner and the time, the arms on
-#: which the session has spent its evidence, with the phase of that, the slots to fill, and whether the order is left as given.
-Asking = tuple[Place, int, float, Sequence[float], int, int, float, int, int, int, bool]
+#: which the session has spent its evidence, with the phase of that, the slots to fill, and what is shown, see `kernels.AS_GIVEN`.
+Asking = tuple[Place, int, float, Sequence[float], int, int, float, int, int, int, int]

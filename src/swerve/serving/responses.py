@@ -17,7 +17,7 @@ from swerve.core.examination import SLOTS
 from swerve.serving import kernels
 from swerve.serving.arms import written
 from swerve.serving.messages import Event, Refused
-from swerve.serving.outcomes import GONE, IGNORED, Outcome
+from swerve.serving.outcomes import GONE, IGNORED, LEARNED, Outcome
 from swerve.serving.rows import Place
 from swerve.serving.tokens import NAME_BITS, Ticket
 
@@ -130,16 +130,44 @@ class Responses:
         if ignored:
             self._count_ignored(place, final, ignored)
             outcome = outcome if allowed else IGNORED
-        elif outside and not fresh and not moved:
-            outcome = IGNORED
+        elif (outside and not fresh and not moved) or all(code == GONE for code in ticket.codes):
+            outcome = IGNORED  # the click is on nothing that the policy has chosen, or the page has nothing of it
         if not ticket.evidence:
             learnt_seen, learnt = before.seen, 0
         return Outcome(outcome, learnt_seen, learnt, heard | fresh, outside, None if final is ticket.codes else tuple(final))
 
+    def instead(
+        self,
+        place: Place,
+        start: int,
+        phase: int,
+        number: int,
+        evidence: bool,
+        seen: int,
+        page: Sequence[int],
+        shown: Sequence[int],
+        now: float,
+    ) -> tuple[int, int]:
+        """Count a page that was decided just now as shown with other results: `GONE` in slots that are not the policy's choice.
+
+        Returns the outcome, and the slots that count as seen.
+        """
+        final = [-1 if code == GONE else code for code in shown]
+        was = list(page)
+        if self.ranker.held:  # the page has not been counted
+            was, seen = [-1] * len(page), int(final[0] >= 0)
+        ask = self._ask
+        ask[: kernels.PAGE_SO_FAR] = place.index, place.owner, start, phase, number, evidence, seen, 0, 0, 0, len(was), len(final)
+        ask[kernels.PAGE_SO_FAR : kernels.PAGE_SO_FAR + len(was)] = was
+        ask[kernels.PAGE_NOW : kernels.PAGE_NOW + len(final)] = final
+        outcome = self._call(place, now, now)
+        return outcome, int(ask[kernels.SEEN_SO_FAR]) if outcome == LEARNED else 0
+
     def _shown(self, place: Place, ticket: Ticket, shown: Sequence[str]) -> tuple[int, ...]:
         """Return the codes of the results that were really shown; raises `Refused` for those that were not on offer."""
         names = dict(zip(ticket.names, ticket.codes, strict=True))
-        whole = ticket.offer.bit_count() == len(ticket.codes)  # whether the page has every result that was on offer
+        # whether the page has every result that was on offer; what a rule has put there may be beyond the offer
+        whole = GONE not in ticket.codes and ticket.offer.bit_count() == len(ticket.codes)
         codes: list[int] = []
         for index, result in enumerate(shown):
             name = self.ranker.rows.short(result) & NAMES
@@ -161,7 +189,7 @@ class Responses:
         name = self.ranker.rows.short(event.result) & NAMES
         if name in ticket.names:
             code = ticket.codes[ticket.names.index(name)]
-            return final.index(code) if code in final else -1
+            return final.index(code) if code in final and code != GONE else -1
         arm = place.arms.get(event.result)
         if arm is None:
             return -1

@@ -34,6 +34,7 @@ class Settings(NamedTuple):
     keep_text: bool = False  # whether the text of queries is kept
     per_session: int = 1  # units of evidence, see `swerve.serving.evidence`
     anonymous_share: float = 0.1  # units of requests without a session, as a share of the sessions' units
+    shadow: bool = False  # whether the given order is shown, and the policy's page only noted
 
 
 def kind_of(policy: Spec) -> str:

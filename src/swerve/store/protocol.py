@@ -144,8 +144,8 @@ class Store(Protocol):
     def commit(self, batch: Batch) -> None:
         """Write the whole batch or nothing; durable on return. Raises `Conflict`, or another `StoreError`."""
 
-    def groups(self) -> dict[tuple[str, str], bytes]:
-        """Return every pooled record by (name, worker). Raises `Damaged` if one cannot be read."""
+    def groups(self) -> dict[tuple[str, str], bytes | Damaged]:
+        """Return every pooled record by (name, worker); `Damaged` for an unreadable one."""
 
     def scan(self, order: Order, limit: int) -> list[Row]:
         """Return the rows with the most traffic, or those that shifted last. Damaged rows are left out."""

@@ -100,14 +100,16 @@ class SQLiteStore(Opened):
                 found |= outcomes(reader, ids[start : start + PER_STATEMENT])
         return found
 
-    def groups(self) -> dict[tuple[str, str], bytes]:
+    def groups(self) -> dict[tuple[str, str], bytes | Damaged]:
         """Return every pooled record by (name, worker)."""
         with self._reading() as reader:
             rows = reader.execute("SELECT name, worker, record, crc FROM groups").fetchall()
+        found: dict[tuple[str, str], bytes | Damaged] = {}
         for name, worker, record, crc in rows:
-            if zlib.crc32(record) != crc:
-                raise Damaged(name.encode(), 0, f"{self.path}: the pooled record {name!r} of worker {worker!r} is damaged")
-        return {(name, worker): record for name, worker, record, _ in rows}
+            good = isinstance(record, bytes) and zlib.crc32(record) == crc
+            words = f"{self.path}: the pooled record {name!r} of worker {worker!r} is damaged"
+            found[name, worker] = record if good else Damaged(str(name).encode(), 0, words)
+        return found
 
     def scan(self, order: Order, limit: int) -> list[Row]:
         """Return the first `limit` rows by traffic or by the time of their last shift; damaged rows are left out."""

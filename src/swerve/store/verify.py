@@ -205,7 +205,7 @@ def _check(connection: sqlite3.Connection, report: Report, meaning: Meaning | No
     for name, worker, record, crc in connection.execute("SELECT name, worker, record, crc FROM groups"):
         if not isinstance(record, bytes) or zlib.crc32(record) != crc:
             whose = f"{name.decode(errors='replace')!r} of worker {worker.decode(errors='replace')!r}"
-            report.wrong("shared", f"the record that all queries share is damaged, and would be learnt again: {whose}")
+            report.wrong("shared", f"a record that all queries share is damaged; it would be learnt again, rules be lost: {whose}")
     if report.schema < OWNER_SCHEMA:
         return None
     report.owner = connection.execute("SELECT value FROM meta WHERE key = 'owner'").fetchone()[0]

@@ -17,12 +17,12 @@ HOSTED = "a name or an address without a port, or '*' for any"
 ORIGIN = r"^https?://([A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?\Z"
 ORIGINATED = "an origin such as 'https://search.example.com', without a path"
 Kind = Literal["volume", "abandonment", "reformulation", "age", "new"]
-Scope = Literal["rank", "feedback", "read"]
+Scope = Literal["rank", "feedback", "read", "operate"]
 #: The signals that are computed from the traffic, in the order of their kinds in `swerve.signals`.
 KINDS: tuple[Kind, ...] = ("volume", "abandonment", "reformulation", "age", "new")
 #: The signals that the policy sees by default; docs/signals.md says why not all.
 USED: tuple[Kind, ...] = ("volume", "abandonment", "reformulation")
-SCOPES: tuple[Scope, ...] = ("rank", "feedback", "read")
+SCOPES: tuple[Scope, ...] = ("rank", "feedback", "read", "operate")
 
 
 class Server(Section, frozen=True):
@@ -80,6 +80,12 @@ class Policy(Section, frozen=True):
     spec: Annotated[
         str, about("A name of the catalogue (`swerve list`) or an expression such as `bwc(epsilon=0.2)`.", shortest=1)
     ] = "swerve"
+    mode: Annotated[
+        Literal["serve", "shadow"],
+        about(
+            "`shadow` answers in the given order, decides beside it, learns from the clicks, and reports what it would have done."
+        ),
+    ] = "serve"
     test_length: Annotated[
         int, within(0, 1_000_000, "L, the plays of a test, for policies over a testable bandit; 0 keeps the policy's own.")
     ] = 0

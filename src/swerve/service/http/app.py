@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from starlette.applications import Starlette
@@ -19,51 +19,23 @@ from swerve.service import logs
 from swerve.service.availability import Unavailable
 from swerve.service.groups import Written
 from swerve.service.http import openapi
-from swerve.service.http.bodies import encode_list, feedbacks_in, ranks_in
 from swerve.service.http.gate import VARY, Gate
-from swerve.service.http.limits import ClientGone, parameters, read_body
+from swerve.service.http.handlers import JSON, UNAVAILABLE, Handler, Handlers, Scope, problem
+from swerve.service.http.limits import ClientGone, read_body
 from swerve.service.http.porter import Porter
-from swerve.service.http.schemas import (
-    one_limit,
-    read_feedback,
-    read_list,
-    read_observe,
-    read_parts,
-    read_rank,
-    read_ranks,
-    read_shift,
-)
-from swerve.service.metrics import CONTENT_TYPE, Histogram
+from swerve.service.http.schemas import one_limit, read_feedback, read_rank, read_ranks
+from swerve.service.metrics import Histogram
 from swerve.service.runtime import Service
 from swerve.service.secrets import ApiKeys, Denied
-from swerve.service.turns import Turns
-from swerve.serving.checks import check_parts, check_query
-from swerve.serving.messages import Error, Health, Problem, Refused, encode
+from swerve.serving.messages import Error, Problem, Refused, encode
 
 log = logging.getLogger("swerve.service")
 
-JSON = b"application/json"
 #: Seconds after which a caller may try again; the store is probed more often.
 RETRY_AFTER = b"1"
 #: Headers of streamed bodies: proxies must not cache or buffer them.
 ENDLESS = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
 
-Scope = dict[str, Any]
-#: A streamed body: called with ASGI's `receive` and `send`, and returns when the caller has gone.
-Pieces = Callable[[Any, Any], Awaitable[None]]
-#: Status, body and media type of an answer.
-Answer = tuple[int, bytes | Pieces, bytes]
-Handler = Callable[[Scope, bytes], Awaitable[Answer]]
-
-
-def problem(status: int, code: str, message: str, field: str | None = None) -> tuple[int, bytes, bytes]:
-    """Return the answer to a request that was refused or could not be served."""
-    return status, encode(Problem(Error(code, message, field, logs.request_id.get() or None))), JSON
-
-
-UNAVAILABLE = "unavailable", "the store cannot be written now; send it again"
-#: The answer to an entry of a batch that the store cannot take now.
-AWAY = Problem(Error(*UNAVAILABLE))
 #: Entries of a batch that the short way ranks without a pause: more would hold the event loop for milliseconds.
 MOST_ON_SHORT_WAY = 128
 
@@ -87,6 +59,7 @@ class Endpoint:
         try:
             if self.route.scope is not None:
                 caller = self.keys.check(presented, self.route.scope)
+            scope["caller"] = caller or None
             if self.reads:
                 if kind is None or kind.split(b";")[0].strip().lower() not in self.takes:
                     declared = " or ".join(self.route.takes)
@@ -150,88 +123,6 @@ def bearer(value: bytes) -> str | None:
     return text.strip() if scheme.lower() == "bearer" else None
 
 
-class Handlers:
-    """The handlers of the routes, named like the operations of the OpenAPI document."""
-
-    def __init__(self, service: Service, live: bool = False) -> None:
-        self.service, self.limits, self.has_live = service, service.config.limits, live
-        self.inspection = service.inspection
-        self._description: bytes | None = None
-
-    async def rank(self, scope: Scope, body: bytes) -> Answer:
-        return 200, encode(await self.service.ranking.rank_one(read_rank(body))), JSON
-
-    async def rank_batch(self, scope: Scope, body: bytes) -> Answer:
-        turns = Turns()
-        answers = await self.service.ranking.rank(await ranks_in(body, self.limits, turns), turns)
-        said = [refusal(answer) if isinstance(answer, Refused) else answer for answer in answers]
-        return 200, await encode_list(said, turns), JSON
-
-    async def feedback(self, scope: Scope, body: bytes) -> Answer:
-        return 200, encode(await self.service.feedback.one(read_feedback(body))), JSON
-
-    async def feedback_batch(self, scope: Scope, body: bytes) -> Answer:
-        turns = Turns()
-        answers = await self.service.feedback.many(await feedbacks_in(body, self.limits, turns), turns)
-        if answers and all(answer is None for answer in answers):
-            raise Unavailable
-        said = [AWAY if one is None else refusal(one) if isinstance(one, Refused) else one for one in answers]
-        return 200, await encode_list(said, turns), JSON
-
-    async def observe(self, scope: Scope, body: bytes) -> Answer:
-        return 200, encode(await self.service.observing.one(read_observe(body))), JSON
-
-    async def queries(self, scope: Scope, body: bytes) -> Answer:
-        asked = read_list(parameters(scope["query_string"]))
-        return 200, encode(await self.inspection.queries(asked.order, asked.limit)), JSON
-
-    async def query(self, scope: Scope, body: bytes) -> Answer:
-        return 200, encode(await self.inspection.explain(self._text(scope), self._parts(scope))), JSON
-
-    async def shift(self, scope: Scope, body: bytes) -> Answer:
-        read_shift(body)
-        return 200, encode(await self.inspection.shift(self._text(scope), self._parts(scope))), JSON
-
-    def _text(self, scope: Scope) -> str:
-        text: str = scope["path_params"]["query"]
-        check_query(text, self.limits)
-        return text
-
-    def _parts(self, scope: Scope) -> dict[str, str]:
-        parts = read_parts(parameters(scope["query_string"]))
-        check_parts(self.limits, **parts)
-        return parts
-
-    async def healthz(self, scope: Scope, body: bytes) -> Answer:
-        return 200, encode(Health("ok")), JSON
-
-    async def readyz(self, scope: Scope, body: bytes) -> Answer:
-        if self.service.availability.stopping:
-            return 503, encode(Health("stopping")), JSON
-        trouble = self.service.availability.trouble()
-        if trouble is None:
-            left = [shelf.arms for shelf in self.service.ranker.rows.shelves if not shelf.ready]
-            return 200, encode(Health("ok", compiling=left or None)), JSON
-        return 503, encode(Health("starting" if trouble == "starting" else "unavailable", trouble)), JSON
-
-    async def metrics(self, scope: Scope, body: bytes) -> Answer:
-        self.service.metrics.evicted.value = self.service.ranker.arms.evicted
-        return 200, self.service.metrics.render(), CONTENT_TYPE.encode()
-
-    async def openapi(self, scope: Scope, body: bytes) -> Answer:
-        if self._description is None:
-            self._description = encode(openapi.document(self.service.config, self.has_live))
-        return 200, self._description, JSON
-
-    async def docs(self, scope: Scope, body: bytes) -> Answer:
-        return 200, openapi.docs_page().encode(), b"text/html; charset=utf-8"
-
-
-def refusal(refused: Refused) -> Problem:
-    """Return the answer to a refused entry of a batch."""
-    return Problem(Error(refused.code, refused.message, refused.field))
-
-
 async def not_found(request: Request, error: Exception) -> Response:
     """Answer a request that no route takes, in the form of all other errors."""
     status = error.status_code if isinstance(error, HTTPException) else 500
@@ -239,6 +130,8 @@ async def not_found(request: Request, error: Exception) -> Response:
     words = {404: ("not_found", "there is no such path; /docs lists all paths"), 405: ("method", "this path takes another method")}
     status, content, _ = problem(status, *words.get(status, ("refused", "the request was refused")))
     headers = dict(getattr(error, "headers", None) or {})
+    if status == 405 and (methods := SEVERAL.get(request.url.path)) is not None:  # the framework knows those of one route
+        headers["Allow"] = methods
     return Response(content, status, headers, media_type="application/json")
 
 
@@ -251,6 +144,12 @@ class TextConvertor(PathConvertor):
 register_url_convertor("text", TextConvertor())
 
 
+#: The methods of paths that have several routes.
+SEVERAL = {
+    path: ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
+    for path in {route.path for route in openapi.ROUTES}
+    if len(methods := {route.method.upper() for route in openapi.ROUTES if route.path == path}) > 1
+}
 #: The routes that `App.at_once` may answer.
 SHORT_ROUTES = {b"/v1/rank": "rank", b"/v1/rank/batch": "rank_batch", b"/v1/feedback": "feedback"}
 #: A status, a body and the request's id.

@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from swerve.service.config.load import Config
-from swerve.serving import messages
+from swerve.service.http.schemas import MOST_DIGITS
+from swerve.serving import control, messages
 from swerve.serving.checks import MOST_EVENTS
 from swerve.serving.tokens import LENGTHS
 from swerve.version import __version__
@@ -26,7 +27,7 @@ TROUBLES = {
     400: "The body is not JSON; or the request has no `Host`, or two.",
     401: "No API key, or one that is not known.",
     403: "The API key lacks the scope; the token is forged or foreign; or a page of another origin calls (`server.origins`).",
-    404: "The query is not known.",
+    404: "The query, or the rule, is not known.",
     413: "The body is larger than `limits.body_bytes`, or than one request can need under the other limits.",
     415: "The body is not declared as application/json.",
     421: "The name in `Host` is not one of the service (`server.hosts`).",
@@ -42,11 +43,11 @@ class Route(NamedTuple):
     service; pages of other origins may neither call nor link to the path; and the OpenAPI document lists it.
     """
 
-    method: Literal["get", "post"]
+    method: Literal["get", "post", "delete"]
     path: str
     name: str
     summary: str
-    scope: Literal["rank", "feedback", "read"] | None
+    scope: Literal["rank", "feedback", "read", "operate"] | None
     request: type[msgspec.Struct] | None = None
     response: type[msgspec.Struct] | None = None
     troubles: tuple[int, ...] = ()
@@ -95,6 +96,23 @@ ROUTES = (
         "post", "/v1/queries/{query}/shift", "shift", "Report that a query's intent has shifted: the policy restarts", "feedback",
         messages.ShiftRequest, messages.ShiftResponse, (*_BODY, 404, 503), bodiless=True,
     ),
+    Route("get", "/v1/rules", "rules", "List the rules of operators in force", "operate", None, control.RuleList, _READ),
+    Route(
+        "post", "/v1/rules", "set_rule", "Pin, block or boost a result, or switch the policy off; in force with the next request",
+        "operate", control.RuleRequest, control.Rule, (*_BODY, 503),
+    ),
+    Route(
+        "delete", "/v1/rules/{id}", "remove_rule", "Remove a rule; its effect ends with the next request", "operate",
+        None, control.Rule, (*_READ, 404),
+    ),
+    Route(
+        "get", "/v1/audit", "audit", "List what operators did, the latest first", "operate",
+        control.AuditRequest, control.ChangeList, _READ,
+    ),
+    Route(
+        "get", "/v1/shadow", "shadow", "Report what the policy would have done, in shadow mode", "read",
+        control.AuditRequest, control.ShadowReport, _READ,
+    ),
     Route("get", "/v1/live", "live", "Stream what happens, as server-sent events", "read", None, None, _READ, media=EVENTS),
     Route("get", "/healthz", "healthz", "Is the process alive?", None, None, messages.Health, (400,), guarded=False),
     Route("get", "/readyz", "readyz", "Can it serve now?", None, None, messages.Health, (400,), guarded=False),
@@ -106,6 +124,8 @@ ROUTES = (
     Route("get", "/page/{file}", "file", "The files of the page", None, None, None, _FREE, media="text/javascript", listed=False),
 )  # fmt: skip
 
+#: Requests that are parameters of a path, and have no body.
+LISTING = (messages.ListRequest, control.AuditRequest)
 #: The routes that the document lists.
 LISTED = tuple(route for route in ROUTES if route.listed)
 
@@ -136,6 +156,10 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "feedback_batch": ([_CLICK], [{"status": "learned"}]),
     "observe": (_OBSERVED, {"status": "learned", "decision": _DECISION}),
     "shift": ({}, {"phase": 3}),
+    "set_rule": (
+        {"kind": "pin", "result": "storm-warning", "position": 1, "query": "hurricane", "until": "2030-01-01T00:00:00Z"},
+        {"id": 1, "kind": "pin", "at": 1794832659.4, "result": "storm-warning", "position": 1, "query": "hurricane"},
+    ),
     "healthz": (None, {"status": "ok"}),
     "readyz": (None, {"status": "ok"}),
 }
@@ -150,7 +174,7 @@ def document(config: Config | None = None, live: bool = True) -> Json:
     _, components = msgspec.json.schema_components([*types, messages.Problem], ref_template=_REF + "{name}")
     for component in components.values():
         component["description"] = inspect.cleandoc(component["description"])
-    listing = components.pop("ListRequest")
+    listing = {kind.__name__: components.pop(kind.__name__) for kind in LISTING}
     _narrow(components, config)
     paths: Json = {}
     for route in shown:
@@ -200,8 +224,27 @@ def _narrow(components: Json, config: Config) -> None:
         {"required": [field], "properties": {field: {"type": kind}}}
         for field, kind in (("result", "string"), ("position", "integer"))
     ]
+    rule = components["RuleRequest"]
+    of_rule = rule["properties"]
+    of_rule["query"]["anyOf"][0] |= _query(config)
+    of_rule["result"]["anyOf"][0] |= name
+    of_rule["note"]["anyOf"][0] |= {"maxLength": control.MOST_NOTE}
+    for part in ("locale", "filter", "segment"):
+        of_rule[part]["anyOf"][0] |= {**text, "maxLength": limits.query_chars}
+    rule["oneOf"] = [_kind_of_rule(kind, needs) for kind, needs in control.NEEDS.items()]
+    rule["anyOf"] = [  # a rule for all queries has no parts of a query
+        {"required": ["query"], "properties": {"query": {"type": "string"}}},
+        {"properties": {part: {"type": "null"} for part in ("query", "locale", "filter", "segment")}},
+    ]
     feedback["decision"] |= {"minLength": LENGTHS[0], "maxLength": LENGTHS[-1], "pattern": "^[A-Za-z0-9_-]*$"}
     feedback["shown"]["anyOf"][0] |= {**listed, "items": {"type": "string", **name}}
+
+
+def _kind_of_rule(kind: str, needs: tuple[str, ...]) -> Json:
+    """Return what a rule of a kind must and may not have."""
+    others = [field for field in ("result", "position", "up") if field not in needs]
+    given = {field: {"type": "string" if field == "result" else "integer"} for field in needs}
+    return {"required": ["kind", *needs], "properties": {"kind": {"const": kind}, **given, **{o: {"type": "null"} for o in others}}}
 
 
 def _query(config: Config) -> Json:
@@ -228,8 +271,12 @@ def _operation(route: Route, config: Config, listing: Json) -> Json:
         parameters.append({"name": "query", "in": "query", "description": about, "schema": _query(config)})
         about = "The `id` of the last event that was read, for the same query: the stream continues after it."
         parameters.append({"name": "Last-Event-ID", "in": "header", "description": about, "schema": {"type": "string"}})
-    if route.request is messages.ListRequest:
-        parameters += [{"name": name, "in": "query", "schema": kind} for name, kind in listing["properties"].items()]
+    if "{id}" in route.path:
+        whole = {"type": "integer", "minimum": 0, "maximum": 10**MOST_DIGITS - 1}
+        parameters.append({"name": "id", "in": "path", "required": True, "description": "The id of the rule.", "schema": whole})
+    if route.request in LISTING:
+        of_list = listing[route.request.__name__]["properties"]
+        parameters += [{"name": name, "in": "query", "schema": kind} for name, kind in of_list.items()]
     elif route.request is not None:
         body = _ref(route.request)
         if route.many:
@@ -259,7 +306,9 @@ def _ref(kind: type[msgspec.Struct]) -> Json:
 
 
 def _tag(route: Route) -> str:
-    if route.path.startswith(("/v1/queries", "/v1/live")):
+    if route.path.startswith(("/v1/rules", "/v1/audit")):
+        return "control"
+    if route.path.startswith(("/v1/queries", "/v1/live", "/v1/shadow")):
         return "state"
     return "decisions" if route.path.startswith("/v1/") else "service"
 

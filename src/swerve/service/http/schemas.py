@@ -12,8 +12,20 @@ from typing import TypeVar
 
 import msgspec
 
+from swerve.core.errors import shown
 from swerve.serving.checks import Limits
-from swerve.serving.messages import Asked, FeedbackRequest, ListRequest, ObserveRequest, Parts, ShiftRequest, encode, misshapen
+from swerve.serving.control import AuditRequest, RuleRequest
+from swerve.serving.messages import (
+    Asked,
+    FeedbackRequest,
+    ListRequest,
+    ObserveRequest,
+    Parts,
+    Refused,
+    ShiftRequest,
+    encode,
+    misshapen,
+)
 
 Shape = TypeVar("Shape")
 
@@ -23,12 +35,15 @@ ONE_FEEDBACK = msgspec.json.Decoder(FeedbackRequest)
 MANY_FEEDBACKS = msgspec.json.Decoder(list[FeedbackRequest])
 _shift = msgspec.json.Decoder(ShiftRequest)
 _observe = msgspec.json.Decoder(ObserveRequest)
+_rule = msgspec.json.Decoder(RuleRequest)
 RAWS = msgspec.json.Decoder(list[msgspec.Raw])
 
 #: Bytes of a character at most: two escapes such as `\\ud83c\\udf00`. And bytes for field names, dates, numbers and white space.
 CHARACTER_BYTES, OTHER_BYTES = 12, 65_536
 #: Texts of up to `query_chars` characters in a request: query, locale, filter, segment.
 QUERY_PARTS = 4
+#: Digits of the id of a rule.
+MOST_DIGITS = 15
 
 
 def read_rank(body: bytes) -> Asked:
@@ -55,6 +70,23 @@ def read_shift(body: bytes) -> None:
     """Check the body of an operator's shift: none, or an empty object."""
     if body:
         decode(_shift, body)
+
+
+def read_rule(body: bytes) -> RuleRequest:
+    """Decode the body of `POST /v1/rules`."""
+    return decode(_rule, body)
+
+
+def read_audit(parameters: Mapping[str, str]) -> AuditRequest:
+    """Decode the parameters of `GET /v1/audit`."""
+    return _converted(parameters, AuditRequest)
+
+
+def read_number(text: str) -> int:
+    """Decode the id of a rule in a path."""
+    if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
+        raise Refused(422, "invalid", f"id = {shown(text)} is not allowed; it must be the number of a rule", "id")
+    return int(text)
 
 
 def read_list(parameters: Mapping[str, str]) -> ListRequest:

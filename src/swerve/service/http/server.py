@@ -22,8 +22,9 @@ from swerve.core.errors import SwerveError
 from swerve.service import logs
 from swerve.service.clock import Clock
 from swerve.service.config.load import Config, may_bind
-from swerve.service.http.app import App, Scope
+from swerve.service.http.app import App
 from swerve.service.http.door import Door
+from swerve.service.http.handlers import Scope
 from swerve.service.runtime import Service
 from swerve.service.secrets import SecretsError, load_secrets, put_back, secrets_path
 from swerve.service.secrets import beside as beside_store

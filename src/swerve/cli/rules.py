@@ -1,0 +1,213 @@
+"""`swerve rules`: pins, blocks, boosts and the kill switch of a running service."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from rich.markup import escape
+
+from swerve.cli.common import console, figures, json_option, write_json
+from swerve.core.errors import SwerveError
+
+if TYPE_CHECKING:
+    from swerve.client import Client
+    from swerve.serving.control import Rule
+
+#: Seconds of each unit of a duration.
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+url_option = click.option(
+    "--url", envvar="SWERVE_URL", default="http://127.0.0.1:8350", show_default=True, show_envvar=True, help="The service."
+)
+key_option = click.option(
+    "--key", envvar="SWERVE_API_KEY", show_envvar=True, help="An API key with the scope operate, if the service needs one."
+)
+
+
+def client_of(url: str, key: str | None) -> Client:
+    """Return a client of the service."""
+    try:
+        from swerve.client import Client
+    except ImportError as error:
+        raise SwerveError(str(error)) from None
+    return Client(url, key, feedback_timeout=10.0)
+
+
+def read_until(ctx: click.Context, _: click.Parameter, text: str | None) -> float | str | None:
+    """Return an expiry: a duration from now on, unix seconds, or a date and time as it is.
+
+    >>> read_until(None, None, "2030-01-01T00:00:00Z"), read_until(None, None, "1.5e9")
+    ('2030-01-01T00:00:00Z', 1500000000.0)
+    """
+    if text is None:
+        return None
+    if found := DURATION.fullmatch(text):
+        return time.time() + float(found[1]) * UNITS[found[2]]
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def where_options(command: F) -> F:
+    """Add the options that say where a rule holds, until when and why, and those of every call."""
+    options = (
+        click.option("--query", help="The query, or key: and its key.  [default: all queries]"),
+        click.option("--locale", help="The locale that the query is asked with."),
+        click.option("--filter", help="The filter that the query is asked with."),
+        click.option("--segment", help="The segment that the query is asked with."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def rule_options(command: F) -> F:
+    """Add the options of a rule."""
+    expiry = click.option(
+        "--until", callback=read_until, help="When it expires: a duration (90m, 12h, 7d), or a date and time.  [default: never]"
+    )
+    note = click.option("--note", help="Why, for people.")
+    return where_options(expiry(note(call_options(command))))
+
+
+def call_options(command: F) -> F:
+    """Add the options of every call."""
+    return url_option(key_option(json_option(command)))
+
+
+@click.group("rules")
+def command() -> None:
+    """Stay in charge of a running service: pin, block and boost results, and switch the policy off (docs/operations.md).
+
+    A rule is in force from the next request on, and durable. Set again, it replaces the one before.
+    """
+
+
+@command.command("list")
+@call_options
+def list_command(url: str, key: str | None, json_to: str | None) -> None:
+    """List the rules in force."""
+    with client_of(url, key) as client:
+        rules = client.rules()
+    if write_json(json_to, [as_json(rule) for rule in rules]):
+        return
+    if not rules:
+        console.print("there is no rule")
+        return
+    table = figures("rules in force", "rule", "id", "where", "until", "set by", "note")
+    for column in table.columns[1:]:
+        column.justify = "left"
+        column.no_wrap = False
+    for rule in rules:
+        cells = (words(rule), str(rule.id), place(rule), when(rule.until), f"{rule.by or '–'}, {when(rule.at)}", rule.note or "")
+        table.add_row(*map(escape, cells))
+    console.print(table)
+
+
+@command.command("pin")
+@click.argument("result")
+@click.argument("position", type=click.IntRange(1))
+@rule_options
+def pin(result: str, position: int, url: str, key: str | None, json_to: str | None, **where: Any) -> None:
+    """Show RESULT at POSITION, from 1."""
+    with client_of(url, key) as client:
+        tell(client.pin(result, position, **where), json_to)
+
+
+@command.command("block")
+@click.argument("result")
+@rule_options
+def block(result: str, url: str, key: str | None, json_to: str | None, **where: Any) -> None:
+    """Do not show RESULT."""
+    with client_of(url, key) as client:
+        tell(client.block(result, **where), json_to)
+
+
+@command.command("boost")
+@click.argument("result")
+@click.argument("up", type=click.IntRange(1))
+@rule_options
+def boost(result: str, up: int, url: str, key: str | None, json_to: str | None, **where: Any) -> None:
+    """Show RESULT UP positions above the place that the policy gives it."""
+    with client_of(url, key) as client:
+        tell(client.boost(result, up, **where), json_to)
+
+
+@command.command("off")
+@rule_options
+def off(url: str, key: str | None, json_to: str | None, **where: Any) -> None:
+    """Switch the policy off, for a query or for everything: the given order is shown, without blocked results."""
+    with client_of(url, key) as client:
+        tell(client.off(**where), json_to)
+
+
+@command.command("on")
+@where_options
+@call_options
+def on(url: str, key: str | None, json_to: str | None, **where: Any) -> None:
+    """Switch the policy on again: removes the rule `off` for the query, or the one for everything."""
+    with client_of(url, key) as client:
+        removed = client.on(**where)
+    if removed is None:
+        raise SwerveError("there is no such rule `off`; `swerve rules list` shows the rules in force")
+    tell(removed, json_to, "removed: ")
+
+
+@command.command("remove")
+@click.argument("rule", type=click.IntRange(1))
+@call_options
+def remove(rule: int, url: str, key: str | None, json_to: str | None) -> None:
+    """Remove the rule with the id RULE."""
+    with client_of(url, key) as client:
+        tell(client.remove_rule(rule), json_to, "removed: ")
+
+
+def as_json(thing: Any) -> Any:
+    """Return a structure of the service as plain values."""
+    import msgspec
+
+    return msgspec.to_builtins(thing)
+
+
+def tell(rule: Rule, json_to: str | None, before: str = "") -> None:
+    """Print a rule."""
+    if write_json(json_to, as_json(rule)):
+        return
+    until = "" if rule.until is None else f", until {when(rule.until)}"
+    console.print(f"{before}rule {rule.id}: {words(rule)} for {place(rule)}{until}", soft_wrap=True, highlight=False, markup=False)
+
+
+def words(rule: Rule) -> str:
+    """Return what a rule does."""
+    return {
+        "pin": f"pin {rule.result} at {rule.position}",
+        "block": f"block {rule.result}",
+        "boost": f"boost {rule.result} by {rule.up}",
+        "off": "off",
+    }[rule.kind]
+
+
+def place(rule: Rule) -> str:
+    """Return where a rule holds."""
+    if rule.query is None:
+        return "all queries"
+    parts = "".join(f" {name}={part}" for name, part in rule.parts.items())
+    return f"{rule.query!r}{parts}"
+
+
+def when(at: float | None) -> str:
+    """Return a time for a table.
+
+    >>> when(1.7e9), when(None)
+    ('2023-11-14 22:13 UTC', '–')
+    """
+    return "–" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -1,0 +1,147 @@
+"""Operators' rules and the audit: set, removed and listed; durable before they are answered, in force from the next request on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from swerve.service.availability import Availability
+from swerve.service.committer import Committer
+from swerve.service.config.sections import Limits
+from swerve.service.metrics import Metrics
+from swerve.service.ranking import Ranking
+from swerve.serving.control import (
+    MOST_CHANGES,
+    MOST_RULES,
+    Change,
+    ChangeList,
+    Kept,
+    Rule,
+    RuleList,
+    RuleRequest,
+    check_rule,
+)
+from swerve.serving.messages import Refused, encode
+from swerve.serving.ranker import KEY, Ranker
+from swerve.serving.rulebook import RuleBook
+
+log = logging.getLogger("swerve.service")
+
+#: The records of the store that hold the rules and the audit.
+RULES, AUDIT = "rules", "audit"
+
+
+class Control:
+    """The rules in force and what operators did."""
+
+    def __init__(
+        self,
+        ranker: Ranker,
+        ranking: Ranking,
+        committer: Committer,
+        availability: Availability,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        *,
+        limits: Limits,
+        kept: Mapping[str, bytes],
+    ) -> None:
+        self.ranker, self.ranking, self.committer, self.availability = ranker, ranking, committer, availability
+        self.clock, self.limits = clock, limits
+        self.changes: deque[Change] = deque(maxlen=MOST_CHANGES)
+        self._rules: dict[int, Rule] = {}
+        self._next = 1
+        self._one_at_a_time = asyncio.Lock()
+        self.load(kept)
+        committer.audit = lambda: {AUDIT: encode(list(self.changes))}
+        metrics.rules.ask = lambda: float(len(self.rules()))
+
+    def load(self, kept: Mapping[str, bytes]) -> None:
+        """Take up the records of a store."""
+        rules = msgspec.json.decode(kept[RULES], type=Kept) if RULES in kept else Kept(1, [])
+        changes = msgspec.json.decode(kept[AUDIT], type=list[Change]) if AUDIT in kept else []
+        self.changes = deque(changes, MOST_CHANGES)
+        self._take(rules)
+
+    def _take(self, kept: Kept) -> None:
+        """Put rules into force."""
+        self._next, self._rules = kept.next, {rule.id: rule for rule in kept.rules}
+        self.ranking.rules = RuleBook(kept.rules, self.ranker.key_from) if kept.rules else None
+
+    def rules(self) -> list[Rule]:
+        """Return the rules in force."""
+        now = self.clock()
+        return [rule for rule in self._rules.values() if rule.holds(now)]
+
+    def listed(self) -> RuleList:
+        """Return the rules in force, for the answer."""
+        return RuleList(self.rules())
+
+    def audit(self, limit: int) -> ChangeList:
+        """Return what operators did, the latest first."""
+        return ChangeList([*reversed(self.changes)][:limit])
+
+    # ------------------------------------------------------------------ changes
+    async def set(self, request: RuleRequest, by: str | None) -> Rule:
+        """Set a rule and return it once it is durable. A rule of the same kind for the same query and result is replaced."""
+        until = check_rule(request, self.limits, self.clock())
+        async with self._one_at_a_time:
+            rules, now = self.rules(), self.clock()
+            made = Rule(
+                0, request.kind, now, by, request.result, request.position, request.up, request.query, request.locale,
+                request.filter, request.segment, until, request.note,
+            )  # fmt: skip
+            before = next((rule for rule in rules if self._place(rule) == self._place(made)), None)
+            if before is None and len(rules) >= MOST_RULES:
+                raise Refused(422, "too_many", f"there are {len(rules)} rules; at most {MOST_RULES} are allowed: remove some")
+            made.id = self._next if before is None else before.id
+            rules = sorted([rule for rule in rules if rule is not before] + [made], key=lambda rule: rule.id)
+            after = Kept(self._next + (before is None), rules)
+            await self._put(after, Change(now, "set", by, before, made))
+        return made
+
+    async def remove(self, number: int, by: str | None) -> Rule:
+        """Remove a rule and return it once that is durable."""
+        async with self._one_at_a_time:
+            rules, now = self.rules(), self.clock()
+            before = next((rule for rule in rules if rule.id == number), None)
+            if before is None:
+                raise Refused(
+                    404, "unknown_rule", f"there is no rule {number}: it was removed, it has expired, or it never was", "id"
+                )
+            await self._put(Kept(self._next, [rule for rule in rules if rule is not before]), Change(now, "remove", by, before))
+        return before
+
+    def _place(self, rule: Rule) -> tuple[str, str | None, bytes | None]:
+        """Return what tells rules apart: kind, result and query."""
+        key = None if rule.query is None else self.ranker.key_from(rule.query, rule.parts)
+        return rule.kind, rule.result, key
+
+    async def _put(self, kept: Kept, change: Change) -> None:
+        """Write rules and audit together, then put the rules into force. Raises `Unavailable`, and nothing has changed then."""
+        self.availability.require()
+        life = self.ranker.life
+        self.changes.append(change)
+        try:
+            await self.committer.put({RULES: encode(kept), **self.committer.audit()}, life)
+        except BaseException:
+            if change in self.changes:
+                self.changes.remove(change)
+            raise
+        self._take(kept)
+        log.info("rule", extra={"what": change.what, "rule": (change.after or change.before or Rule(0, "off", 0.0)).id})
+
+    def shifted(self, query: str, parts: Mapping[str, str], before: int, after: int, by: str | None) -> None:
+        """Note an operator's shift. It is written with the row that the shift has changed."""
+        named = query if query.startswith(KEY) else None
+        known = None if named is not None or not self.ranker.settings.keep_text else query
+        key = KEY + self.ranker.key_from(query, parts).hex()
+        change = Change(self.clock(), "shift", by, query=known or named or key, phase_before=before, phase_after=after)
+        if known is not None:
+            change.locale, change.filter, change.segment = (parts.get(part) for part in ("locale", "filter", "segment"))
+        self.changes.append(change)
+        self.committer.audited()

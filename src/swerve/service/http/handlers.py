@@ -1,0 +1,147 @@
+"""The handlers of the routes: a request's body to a call of the service, and its result to an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from swerve.service import logs
+from swerve.service.availability import Unavailable
+from swerve.service.http import openapi
+from swerve.service.http.bodies import encode_list, feedbacks_in, ranks_in
+from swerve.service.http.limits import parameters
+from swerve.service.http.schemas import (
+    read_audit,
+    read_feedback,
+    read_list,
+    read_number,
+    read_observe,
+    read_parts,
+    read_rank,
+    read_rule,
+    read_shift,
+)
+from swerve.service.metrics import CONTENT_TYPE
+from swerve.service.runtime import Service
+from swerve.service.turns import Turns
+from swerve.serving.checks import check_parts, check_query
+from swerve.serving.control import ShadowReport
+from swerve.serving.messages import Error, Health, Problem, Refused, encode
+
+JSON = b"application/json"
+
+Scope = dict[str, Any]
+#: A streamed body: called with ASGI's `receive` and `send`, and returns when the caller has gone.
+Pieces = Callable[[Any, Any], Awaitable[None]]
+#: Status, body and media type of an answer.
+Answer = tuple[int, bytes | Pieces, bytes]
+Handler = Callable[[Scope, bytes], Awaitable[Answer]]
+
+
+def problem(status: int, code: str, message: str, field: str | None = None) -> tuple[int, bytes, bytes]:
+    """Return the answer to a request that was refused or could not be served."""
+    return status, encode(Problem(Error(code, message, field, logs.request_id.get() or None))), JSON
+
+
+UNAVAILABLE = "unavailable", "the store cannot be written now; send it again"
+#: The answer to an entry of a batch that the store cannot take now.
+AWAY = Problem(Error(*UNAVAILABLE))
+
+
+class Handlers:
+    """The handlers of the routes, named like the operations of the OpenAPI document."""
+
+    def __init__(self, service: Service, live: bool = False) -> None:
+        self.service, self.limits, self.has_live = service, service.config.limits, live
+        self.inspection = service.inspection
+        self._description: bytes | None = None
+
+    async def rank(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(await self.service.ranking.rank_one(read_rank(body))), JSON
+
+    async def rank_batch(self, scope: Scope, body: bytes) -> Answer:
+        turns = Turns()
+        answers = await self.service.ranking.rank(await ranks_in(body, self.limits, turns), turns)
+        said = [refusal(answer) if isinstance(answer, Refused) else answer for answer in answers]
+        return 200, await encode_list(said, turns), JSON
+
+    async def feedback(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(await self.service.feedback.one(read_feedback(body))), JSON
+
+    async def feedback_batch(self, scope: Scope, body: bytes) -> Answer:
+        turns = Turns()
+        answers = await self.service.feedback.many(await feedbacks_in(body, self.limits, turns), turns)
+        if answers and all(answer is None for answer in answers):
+            raise Unavailable
+        said = [AWAY if one is None else refusal(one) if isinstance(one, Refused) else one for one in answers]
+        return 200, await encode_list(said, turns), JSON
+
+    async def observe(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(await self.service.observing.one(read_observe(body))), JSON
+
+    async def queries(self, scope: Scope, body: bytes) -> Answer:
+        asked = read_list(parameters(scope["query_string"]))
+        return 200, encode(await self.inspection.queries(asked.order, asked.limit)), JSON
+
+    async def query(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(await self.inspection.explain(self._text(scope), self._parts(scope))), JSON
+
+    async def shift(self, scope: Scope, body: bytes) -> Answer:
+        read_shift(body)
+        return 200, encode(await self.inspection.shift(self._text(scope), self._parts(scope), scope["caller"])), JSON
+
+    async def rules(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(self.service.control.listed()), JSON
+
+    async def set_rule(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(await self.service.control.set(read_rule(body), scope["caller"])), JSON
+
+    async def remove_rule(self, scope: Scope, body: bytes) -> Answer:
+        number = read_number(scope["path_params"]["id"])
+        return 200, encode(await self.service.control.remove(number, scope["caller"])), JSON
+
+    async def shadow(self, scope: Scope, body: bytes) -> Answer:
+        limit, shadow = read_audit(parameters(scope["query_string"])).limit, self.service.ranking.shadow
+        return 200, encode(ShadowReport("serve", None, 0, 0, 0, []) if shadow is None else shadow.report(limit)), JSON
+
+    async def audit(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(self.service.control.audit(read_audit(parameters(scope["query_string"])).limit)), JSON
+
+    def _text(self, scope: Scope) -> str:
+        text: str = scope["path_params"]["query"]
+        check_query(text, self.limits)
+        return text
+
+    def _parts(self, scope: Scope) -> dict[str, str]:
+        parts = read_parts(parameters(scope["query_string"]))
+        check_parts(self.limits, **parts)
+        return parts
+
+    async def healthz(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(Health("ok")), JSON
+
+    async def readyz(self, scope: Scope, body: bytes) -> Answer:
+        if self.service.availability.stopping:
+            return 503, encode(Health("stopping")), JSON
+        trouble = self.service.availability.trouble()
+        if trouble is None:
+            left = [shelf.arms for shelf in self.service.ranker.rows.shelves if not shelf.ready]
+            return 200, encode(Health("ok", compiling=left or None)), JSON
+        return 503, encode(Health("starting" if trouble == "starting" else "unavailable", trouble)), JSON
+
+    async def metrics(self, scope: Scope, body: bytes) -> Answer:
+        self.service.metrics.evicted.value = self.service.ranker.arms.evicted
+        return 200, self.service.metrics.render(), CONTENT_TYPE.encode()
+
+    async def openapi(self, scope: Scope, body: bytes) -> Answer:
+        if self._description is None:
+            self._description = encode(openapi.document(self.service.config, self.has_live))
+        return 200, self._description, JSON
+
+    async def docs(self, scope: Scope, body: bytes) -> Answer:
+        return 200, openapi.docs_page().encode(), b"text/html; charset=utf-8"
+
+
+def refusal(refused: Refused) -> Problem:
+    """Return the answer to a refused entry of a batch."""
+    return Problem(Error(refused.code, refused.message, refused.field))
