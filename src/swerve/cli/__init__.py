@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-#: Command → the module of this package that holds it, and the line that `swerve --help` shows.
 #: Command → the line that `swerve --help` shows. The module of this package with the command's name holds it.
 COMMANDS = {
     "audit": "list what operators did on a running service: rules and shifts",
@@ -20,6 +19,7 @@ COMMANDS = {
     "demo": "see it swerve: the service, a search engine, simulated users and a page",
     "evaluate": "read search logs: which queries shift, and what another ranking would bring",
     "keys": "make an API key for the service, or a new key for its tokens",
+    "learn": "build a store from logs, so that a service begins warm",
     "list": "list policies, building blocks and environments with their parameters",
     "replay": "replay recorded requests and compare the rankings with those shown",
     "reproduce": "run the paper's experiments and show our figures beside the printed ones",
@@ -37,8 +37,6 @@ HELP_WIDTH = 110
 
 
 class Lazy(click.Group):
-    """A group that imports a command only when it is asked for: `swerve --help` starts at once."""
-
     """A group that imports a command only when it is called, so that `swerve --help` starts at once."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -59,6 +59,7 @@ class Replay:
         self.path, self.query_key, self.settings_of = path, query_key, settings_of
         self.ranker: Ranker | None = None
         self.counts = Replayed()
+        self.last = 0.0  # the time of the last line
         self._open: dict[int, Opened] = {}
 
     def run(self, progress: Callable[[int], None] = lambda read: None) -> Replayed:
@@ -79,6 +80,7 @@ class Replay:
                     self._answer(self.ranker, line)
                 else:
                     self._shift(self.ranker, line)
+                self.last = self.last if isinstance(line, Head) else line.now
                 if number % PROGRESS_EVERY == 0:
                     progress(file.tell())
         if self.ranker is None:

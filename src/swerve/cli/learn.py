@@ -1,0 +1,93 @@
+"""`swerve learn`: builds a store from logs, so that a service begins warm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from swerve.cli.common import console, json_option, late_progress, need_service, write_json
+from swerve.core.errors import SwerveError
+
+
+@click.command()
+@click.argument("logs", metavar="LOG…", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--store", required=True, metavar="STORE", help="The new store: an address (sqlite:///PATH) or a file.")
+@click.option(
+    "--config", "config_file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The service's configuration."
+)
+@click.option(
+    "--secrets",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Secrets for the new store, copied beside it.  [default: new ones]",
+)
+@click.option(
+    "--format", "form", help="Format of the logs: swerve, ubi, dsjson, open-bandit or plain.  [default: by the first lines]"
+)
+@click.option(
+    "--map", "columns", multiple=True, metavar="FIELD=COLUMN", help="Where a field lies, e.g. query=term,shown=hits; repeatable."
+)
+@json_option
+def command(
+    logs: tuple[Path, ...],
+    store: str,
+    config_file: Path | None,
+    secrets: Path | None,
+    form: str | None,
+    columns: tuple[str, ...],
+    json_to: str | None,
+) -> None:
+    """Build a store from logs (docs/evaluate.md): day one begins with what the service would have learnt from them.
+
+    A recording of Swerve is replayed with its own configuration: with the service's secrets, every record has the bytes that
+    serving gave it. Rankings of other logs teach as `POST /v1/observe` does, with the policy and signals of --config.
+    """
+    need_service("learning from logs")
+    from swerve.evaluate.readers import common_format, read
+    from swerve.evaluate.tally import Tally
+    from swerve.service import learning
+    from swerve.service.config.load import load
+    from swerve.service.config.settings import settings_of
+    from swerve.service.secrets import load_secrets, put_back, read_file, secrets_path
+    from swerve.serving.ranker import Ranker
+    from swerve.store import open_store
+    from swerve.store.urls import store_path, store_url
+
+    config = load(config_file, {"store.url": store_url(store)})
+    chosen = form or common_format(logs)
+    if chosen == "swerve" and len(logs) > 1:
+        raise SwerveError("recordings are replayed one at a time: each begins with an empty store")
+    path, database = secrets_path(config), store_path(config.store.url)
+    if database.exists() or path.exists():
+        taken = database if database.exists() else path
+        raise SwerveError(f"{taken} exists; `swerve learn` builds a new store and changes none: choose another path")
+    if secrets is not None:
+        put_back(path, read_file(secrets))
+    total, tally = sum(log.stat().st_size for log in logs), Tally()
+    opened = open_store(config.store.url, most=config.store.max_mb << 20)
+    try:
+        kept = load_secrets(path)
+        opened.claim(kept.fingerprint())
+        with late_progress() as report:
+
+            def progress(done: int) -> None:
+                report("learning", done, total)
+
+            if chosen == "swerve":
+                ranker, learnt, now = learning.learn_recording(logs[0], kept.query_key, progress)
+            else:
+                ranker = Ranker(settings_of(config), kept.query_key)
+                learnt, now = learning.learn_lists(read(logs, chosen, columns, tally=tally, progress=progress), ranker)
+        learning.write(ranker, opened, now)
+    finally:
+        opened.close()
+    dropped = sum(drop.lines for drop in tally.dropped.values())
+    figures = {"format": chosen, "lists": learnt.lists, "clicks": learnt.clicks, "queries": learnt.queries, "dropped": dropped}
+    if write_json(json_to, {**figures, "too_long": learnt.too_long, "store": str(database)}):
+        return
+    said = f"learnt from {learnt.lists:,} lists of {learnt.queries:,} queries with {learnt.clicks:,} clicks\nstore: {database}"
+    if dropped:
+        said += f"\n{dropped:,} lines were dropped; `swerve evaluate` says why"
+    if learnt.too_long:
+        said += f"\n{learnt.too_long:,} lists were longer than policy.arms = {config.policy.arms}: only their top was learnt"
+    console.print(said, soft_wrap=True, highlight=False)

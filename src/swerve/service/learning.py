@@ -1,0 +1,99 @@
+"""A store that begins warm: what a service would have learnt, had it served the traffic of a log.
+
+A recording of Swerve is replayed: with the same secrets, every record has the bytes that serving gave it. Other logs have rankings
+that Swerve did not make; they teach as `POST /v1/observe` does. A list without a session counts as a session of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from swerve.core.errors import SwerveError
+from swerve.core.examination import SLOTS
+from swerve.service.batches import commit, row_of
+from swerve.service.config.settings import settings_in
+from swerve.serving.messages import Event, key_text
+from swerve.serving.migration import Layouts
+from swerve.serving.outcomes import Outcome
+from swerve.serving.ranker import Ranker
+from swerve.serving.replay import Replay, ticket_of
+from swerve.serving.requests import Prepared
+from swerve.store.protocol import Store
+
+#: Rows of one commit.
+ROWS_AT_ONCE = 1024
+#: Seconds between two lists of a log without times.
+STEP = 1.0
+
+
+class Shown(Protocol):
+    """A list of a log, as the readers of `swerve.evaluate` make it."""
+
+    time: float  # NaN where the log has no time
+    query: str
+    shown: list[str]
+    clicks: list[int]  # positions, from 1
+    signals: dict[str, float] | None
+    top: int  # position of the first result
+
+
+class Learnt(msgspec.Struct):
+    """What was learnt."""
+
+    lists: int = 0
+    clicks: int = 0
+    queries: int = 0
+    too_long: int = 0  # lists of which only the first results were learnt
+
+
+def learn_recording(path: Path, query_key: bytes, progress: Callable[[int], None]) -> tuple[Ranker, Learnt, float]:
+    """Replay a recording; return the ranker, what was learnt, and the time of its last line."""
+    replay = Replay(path, query_key, lambda tables: settings_in(str(path), tables))
+    counts = replay.run(progress)
+    assert replay.ranker is not None, "a replay without a ranker raises"
+    return replay.ranker, Learnt(counts.requests, counts.clicks, counts.queries), replay.last
+
+
+def learn_lists(lists: Iterable[Shown], ranker: Ranker) -> tuple[Learnt, float]:
+    """Let a ranker observe lists, in the order of their times; return what was learnt and the time of the last list."""
+    learnt, now, most = Learnt(), 0.0, ranker.settings.arms
+    numbers = set(ranker.settings.numbers)
+    for entry in lists:
+        if entry.top != 1:
+            raise SwerveError("this log has results one by one; a policy for pages needs whole lists")
+        now = max(now, entry.time) if math.isfinite(entry.time) else now + STEP
+        text = key_text(entry.query)
+        key, shown = ranker.key_of(text), entry.shown[:most]
+        place = ranker.rows.get(key) or ranker.fresh(key, text, len(shown), now)
+        if place is None:
+            raise SwerveError(
+                f"the log has more queries than store.cache_mb holds ({len(ranker.rows):,}); raise it for this command"
+            )
+        signals = {name: value for name, value in (entry.signals or {}).items() if name in numbers}
+        session = f"list {learnt.lists}"
+        prepared = Prepared(key, text, [*shown], None, {**signals}, session, SLOTS, as_given=True)
+        decided = ranker.rank([(place, prepared)], now)[0]
+        learnt.lists += 1
+        learnt.too_long += len(shown) < len(entry.shown)
+        clicks = [Event("click", position=position) for position in entry.clicks if position <= len(shown)]
+        if decided is not None and clicks:
+            ticket = ticket_of(decided, ranker.life)
+            before = Outcome(0, ticket.seen)
+            after = ranker.feedback(place, ticket, decided.signed.number, before, clicks, None, now)
+            learnt.clicks += after.heard.bit_count()
+    learnt.queries = len(ranker.rows)
+    return learnt, now
+
+
+def write(ranker: Ranker, store: Store, now: float) -> None:
+    """Write all rows of a ranker, and what they share, to an empty store."""
+    layouts = Layouts(store, ranker)
+    places = list(ranker.rows)
+    for start in range(0, len(places), ROWS_AT_ONCE):
+        commit(store, [row_of(place, layouts.ids) for place in places[start : start + ROWS_AT_ONCE]], [], {})
+    commit(store, [], [], ranker.shared(now))
