@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from service.running import running
 
 from swerve.cli import app
+from swerve.cli.common import console
 from swerve.cli.rules import read_until
 from swerve.core.errors import SwerveError
 from swerve.service.secrets import new_key
@@ -25,11 +26,12 @@ def service(tmp_path_factory):
 
 
 @pytest.fixture
-def swerve(service):
-    """Run a command against the service and return what it prints."""
+def swerve(service, monkeypatch):
+    """Run a command against the service and return what it prints, in a wide terminal."""
+    monkeypatch.setattr(console, "_width", 200)
 
     def run(*args: str) -> str:
-        env = {"SWERVE_URL": f"http://127.0.0.1:{service.port}", "SWERVE_API_KEY": KEY.text, "COLUMNS": "200"}
+        env = {"SWERVE_URL": f"http://127.0.0.1:{service.port}", "SWERVE_API_KEY": KEY.text}
         done = CliRunner().invoke(app, [*args], env=env, catch_exceptions=False)
         assert done.exit_code == 0, done.output
         return done.output

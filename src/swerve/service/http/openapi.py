@@ -96,6 +96,11 @@ ROUTES = (
         "post", "/v1/queries/{query}/shift", "shift", "Report that a query's intent has shifted: the policy restarts", "feedback",
         messages.ShiftRequest, messages.ShiftResponse, (*_BODY, 404, 503), bodiless=True,
     ),
+    Route(
+        "get", "/v1/shadow", "shadow", "Report what the policy would have done, in shadow mode", "read",
+        control.AuditRequest, control.ShadowReport, _READ,
+    ),
+    Route("get", "/v1/live", "live", "Stream what happens, as server-sent events", "read", None, None, _READ, media=EVENTS),
     Route("get", "/v1/rules", "rules", "List the rules of operators in force", "operate", None, control.RuleList, _READ),
     Route(
         "post", "/v1/rules", "set_rule", "Pin, block or boost a result, or switch the policy off; in force with the next request",
@@ -109,11 +114,6 @@ ROUTES = (
         "get", "/v1/audit", "audit", "List what operators did, the latest first", "operate",
         control.AuditRequest, control.ChangeList, _READ,
     ),
-    Route(
-        "get", "/v1/shadow", "shadow", "Report what the policy would have done, in shadow mode", "read",
-        control.AuditRequest, control.ShadowReport, _READ,
-    ),
-    Route("get", "/v1/live", "live", "Stream what happens, as server-sent events", "read", None, None, _READ, media=EVENTS),
     Route("get", "/healthz", "healthz", "Is the process alive?", None, None, messages.Health, (400,), guarded=False),
     Route("get", "/readyz", "readyz", "Can it serve now?", None, None, messages.Health, (400,), guarded=False),
     Route("get", "/metrics", "metrics", "Metrics for Prometheus", "read", None, None, (400, 401, 403, 421), media="text/plain"),
