@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ def wait_for_a_day(demo: Playing) -> None:
 def test_a_shift_is_followed_on_screen(demo, opened, keep):
     wait_for_a_day(demo)
     page = opened(demo.port, "#query=oasis")
+    page.locator("#speed").fill("3")  # slow: a busy machine must not reach the scenario's end while the page is looked at
     expect(page.locator("#day")).to_contain_text("2017")
     expect(page.locator("#ranking-title")).to_have_text("“oasis” now")
     expect(page.locator("#ranking li")).to_have_count(10)
@@ -51,7 +53,10 @@ def test_a_shift_is_followed_on_screen(demo, opened, keep):
     wanted = TITLES[report["best"]["oasis"]]
     assert wanted != before
     page.locator("#speed").fill("9")  # the highest speed
-    expect(page.locator("#ranking .name").first).to_have_text(wanted, timeout=120_000)
+    until = time.monotonic() + 120.0
+    while page.locator("#ranking .name").first.text_content() != wanted:
+        assert time.monotonic() < until, (wanted, page.locator("#ranking .name").all_text_contents())
+        wanted = TITLES[demo.report()["best"]["oasis"]]  # users may have come to want another result meanwhile
     after = page.locator("#ranking .name").all_text_contents()
     assert len(after) == 10 and sum(one != other for one, other in zip(after, order, strict=True)) >= 2  # the list has moved,
     assert page.evaluate("window.moves") > moves  # and was seen to
@@ -60,6 +65,7 @@ def test_a_shift_is_followed_on_screen(demo, opened, keep):
     while not (followed := [one for one in report["adapt"] if one["query"] == "oasis" and one["impressions"] is not None]):
         report = demo.report()
     assert followed[-1]["impressions"] <= IMPRESSIONS
+    page.locator("#speed").fill("3")  # time for the tests that follow
     keep(page, "demo-after")
 
 
