@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from serving.scripted import Script, ranker
 
-from swerve.serving.kernels import MISPLACED
+from swerve.serving.ledger import MISPLACED
 from swerve.serving.requests import Misplaced
 
 

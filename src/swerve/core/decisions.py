@@ -16,7 +16,7 @@ ARM_BITS, GENERATION_BITS, START_BITS = 6, 8, 25
 #: Bits of a code. Callers with a 64-bit word may use the bits above.
 CODE_BITS = ARM_BITS + GENERATION_BITS + START_BITS
 
-_ARMS, _GENERATIONS, _STARTS = (1 << ARM_BITS) - 1, (1 << GENERATION_BITS) - 1, (1 << START_BITS) - 1
+_ARMS, _GENERATIONS, STARTS = (1 << ARM_BITS) - 1, (1 << GENERATION_BITS) - 1, (1 << START_BITS) - 1
 _AFTER_ARM, _AFTER_GENERATION = ARM_BITS, ARM_BITS + GENERATION_BITS
 
 
@@ -27,7 +27,7 @@ def encode(arm, generation, start):
     >>> encode(arm=3, generation=2, start=1) == 3 | 2 << 6 | 1 << 14
     True
     """
-    return arm | generation << _AFTER_ARM | (start & _STARTS) << _AFTER_GENERATION
+    return arm | generation << _AFTER_ARM | (start & STARTS) << _AFTER_GENERATION
 
 
 @kernel
@@ -37,7 +37,7 @@ def decode(code: Any) -> tuple[Any, Any, Any]:
     >>> decode(encode(63, 255, 7))
     (63, 255, 7)
     """
-    return code & _ARMS, code >> _AFTER_ARM & _GENERATIONS, code >> _AFTER_GENERATION & _STARTS
+    return code & _ARMS, code >> _AFTER_ARM & _GENERATIONS, code >> _AFTER_GENERATION & STARTS
 
 
 @kernel
@@ -62,4 +62,4 @@ def code_of(spec, row, arm):
 @kernel
 def still_ours(spec, row, arm, generation, start):
     """Return whether a decision still applies to this row: its arm was not reassigned and the policy did not start over."""
-    return row.generation[arm] == generation and (np.int64(starts(spec, row)) & _STARTS) == start
+    return row.generation[arm] == generation and (np.int64(starts(spec, row)) & STARTS) == start

@@ -112,9 +112,9 @@ def admissible(spec, pool, x):
 def credit(spec, row, arm, generation, start, value, shown, now):
     """Apply a reward for a decision that was shown at `shown`; return whether it was learnt.
 
-    This is the one rule for clicks, in a `Fleet`. `swerve.serving.kernels.respond_one` applies it to the clicks of a page, in the
-    service and in a replay; a test checks that both give the same bytes. In a simulation a click arrives in the round of its play,
-    which always satisfies the rule.
+    This is the one rule for clicks, in a `Fleet`. `swerve.serving.feedback_kernel.respond_one` applies it to the clicks of a page,
+    in the service and in a replay; a test checks that both give the same bytes. In a simulation a click arrives in the round of its
+    play, which always satisfies the rule.
 
     - The arm must not have been reassigned since the decision, and the policy must not have started over.
     - The policy must have counted a play of the arm.

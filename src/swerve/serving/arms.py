@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from swerve.serving import kernels
+from swerve.serving.ledger import MISPLACED
 from swerve.serving.requests import Misplaced
 from swerve.serving.rows import Place, Rows
 from swerve.serving.settings import Settings
@@ -14,7 +14,7 @@ from swerve.serving.settings import Settings
 
 def written(place: Place, outcome: int) -> int:
     """Return the outcome of a compiled call; raise `Misplaced` when it refused to write into another query's record."""
-    if outcome == kernels.MISPLACED:
+    if outcome == MISPLACED:
         raise Misplaced(place)
     return int(outcome)
 

@@ -17,6 +17,11 @@ from swerve.core.contract import ALARM, LABEL_FALSE, LABEL_TRUE, RESTARTED, REVI
 from swerve.core.tables import has
 from swerve.core.verbs import kernel
 
+#: An owner that a zeroed row does not have. A call with it is compiled and returns `MISPLACED` at once: `Ranker.compile` uses that.
+NOBODY = -1
+#: A compiled call returns this instead of writing into a record that belongs to another query.
+MISPLACED = -100
+
 #: Alarms that a record remembers.
 LOG = 8
 

@@ -22,6 +22,7 @@ from swerve.core.tables import nested, pool_dtype
 from swerve.serving import kernels
 from swerve.serving.arms import Arms, signed, written
 from swerve.serving.evidence import Evidence
+from swerve.serving.ledger import MISPLACED, NOBODY
 from swerve.serving.messages import grades_in, ids_of, key_text, newest_of
 from swerve.serving.outcomes import GONE
 from swerve.serving.packing import Packing
@@ -83,9 +84,9 @@ class Ranker:
         before = self.pools.copy(), self.seasons.copy(), self.issued
         if "feedback" in parts:  # the row has no owner yet: these calls return at once
             self.responses.compile(place)
-            shelf.calls.left(self.senses, shelf.table, place.index, kernels.NOBODY, 0.0, 0.0)
-            shelf.calls.shift(self.params, shelf.table, place.index, kernels.NOBODY, 0.0)
-            shelf.calls.vacate(self.params, shelf.table, place.index, kernels.NOBODY, 0)
+            shelf.calls.left(self.senses, shelf.table, place.index, NOBODY, 0.0, 0.0)
+            shelf.calls.shift(self.params, shelf.table, place.index, NOBODY, 0.0)
+            shelf.calls.vacate(self.params, shelf.table, place.index, NOBODY, 0)
         if "rank" in parts:
             self.arms.begin(place, 1, 0.0)
             self.rank([(place, Prepared(b"", "", ["0", "1"]))], 0.0)
@@ -307,7 +308,7 @@ class Ranker:
             place, session = asking[0], asking[1]
             filled, start, phase, explored, report, signal, evidence, seen = answer[:8]
             if filled < 0:
-                if filled == kernels.MISPLACED:
+                if filled == MISPLACED:
                     raise Misplaced(place)
                 out.append(None)
                 number += 1

@@ -14,8 +14,9 @@ import numpy as np
 
 from swerve.core.decisions import ARM_BITS, encode
 from swerve.core.examination import SLOTS
-from swerve.serving import kernels
+from swerve.serving import feedback_kernel
 from swerve.serving.arms import written
+from swerve.serving.ledger import NOBODY
 from swerve.serving.messages import Event, Refused
 from swerve.serving.outcomes import GONE, IGNORED, LEARNED, Outcome
 from swerve.serving.rows import Place
@@ -36,13 +37,13 @@ class Responses:
 
     def __init__(self, ranker: Ranker) -> None:
         self.ranker = ranker
-        self._ask = np.zeros(kernels.RESPONSE, np.int64)
+        self._ask = np.zeros(feedback_kernel.RESPONSE, np.int64)
 
     def compile(self, place: Place) -> None:
         """Compile (or load) the call, by feedback to a row that has no owner."""
         ranker, shelf = self.ranker, place.shelf
-        self._ask[: kernels.PAGE_SO_FAR] = 0
-        self._ask[[kernels.F_ROW, kernels.F_OWNER]] = place.index, kernels.NOBODY
+        self._ask[: feedback_kernel.PAGE_SO_FAR] = 0
+        self._ask[[feedback_kernel.F_ROW, feedback_kernel.F_OWNER]] = place.index, NOBODY
         shelf.calls.respond(ranker.params, ranker.senses, shelf.table, ranker.pools, self._ask, 0.0, 0.0)
 
     def _call(self, place: Place, shown: float, now: float) -> int:
@@ -119,14 +120,14 @@ class Responses:
             was, seen, counted, clicks = shows, allowed, 0, 0
         ask = self._ask
         first = (fresh != 0 or outside) and before.heard == 0 and not before.outside
-        ask[: kernels.PAGE_SO_FAR] = (
+        ask[: feedback_kernel.PAGE_SO_FAR] = (
             place.index, place.owner, ticket.start, ticket.phase, number, evidence or allowed != 0, seen, counted, clicks | allowed,
             first, len(was), len(shows),
         )  # fmt: skip
-        ask[kernels.PAGE_SO_FAR : kernels.PAGE_SO_FAR + len(was)] = was
-        ask[kernels.PAGE_NOW : kernels.PAGE_NOW + len(shows)] = shows
+        ask[feedback_kernel.PAGE_SO_FAR : feedback_kernel.PAGE_SO_FAR + len(was)] = was
+        ask[feedback_kernel.PAGE_NOW : feedback_kernel.PAGE_NOW + len(shows)] = shows
         outcome = self._call(place, ticket.at, now)
-        learnt_seen, learnt = int(ask[kernels.SEEN_SO_FAR]), int(ask[kernels.AFTER])
+        learnt_seen, learnt = int(ask[feedback_kernel.SEEN_SO_FAR]), int(ask[feedback_kernel.AFTER])
         if ignored:
             self._count_ignored(place, final, ignored)
             outcome = outcome if allowed else IGNORED
@@ -157,11 +158,24 @@ class Responses:
         if self.ranker.held:  # the page has not been counted
             was, seen = [-1] * len(page), int(final[0] >= 0)
         ask = self._ask
-        ask[: kernels.PAGE_SO_FAR] = place.index, place.owner, start, phase, number, evidence, seen, 0, 0, 0, len(was), len(final)
-        ask[kernels.PAGE_SO_FAR : kernels.PAGE_SO_FAR + len(was)] = was
-        ask[kernels.PAGE_NOW : kernels.PAGE_NOW + len(final)] = final
+        ask[: feedback_kernel.PAGE_SO_FAR] = (
+            place.index,
+            place.owner,
+            start,
+            phase,
+            number,
+            evidence,
+            seen,
+            0,
+            0,
+            0,
+            len(was),
+            len(final),
+        )
+        ask[feedback_kernel.PAGE_SO_FAR : feedback_kernel.PAGE_SO_FAR + len(was)] = was
+        ask[feedback_kernel.PAGE_NOW : feedback_kernel.PAGE_NOW + len(final)] = final
         outcome = self._call(place, now, now)
-        return outcome, int(ask[kernels.SEEN_SO_FAR]) if outcome == LEARNED else 0
+        return outcome, int(ask[feedback_kernel.SEEN_SO_FAR]) if outcome == LEARNED else 0
 
     def _shown(self, place: Place, ticket: Ticket, shown: Sequence[str]) -> tuple[int, ...]:
         """Return the codes of the results that were really shown; raises `Refused` for those that were not on offer."""

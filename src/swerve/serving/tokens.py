@@ -19,7 +19,7 @@ from hmac import compare_digest
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from swerve.core.decisions import START_BITS
+from swerve.core.decisions import START_BITS, STARTS
 from swerve.core.errors import SwerveError
 from swerve.core.examination import SLOTS
 from swerve.store.protocol import Life
@@ -41,7 +41,6 @@ _PAGES = tuple(struct.Struct(f"<{slots}H{slots}I") for slots in range(SLOTS + 1)
 LENGTHS = tuple((_HEAD.size + page.size + TAG) * 4 // 3 for page in _PAGES)
 ONE_SLOT, TEN_SLOTS = LENGTHS[1], LENGTHS[10]
 _PHASES = (1 << 64 - START_BITS) - 1
-_STARTS = (1 << START_BITS) - 1
 _NUMBERS = (1 << NUMBER_BITS) - 1
 _WORDS = (1 << 64) - 1
 _TO_URL = bytes.maketrans(b"+/", b"-_")
@@ -116,7 +115,7 @@ class Tokens:
         lengths: list[int] = []
         for key, start, phase, number, session, evidence, seen, offer, page in decisions:
             slots = len(page) // 2
-            word = start & _STARTS | (phase & _PHASES) << START_BITS
+            word = start & STARTS | (phase & _PHASES) << START_BITS
             payload = pack(
                 VERSION, evidence, slots, seen, key, word, at, store, mark, number & _NUMBERS, session, offer & _WORDS
             ) + _PAGES[slots].pack(*page)
@@ -150,7 +149,7 @@ class Tokens:
             raise Forged(f"the decision token has version {version}; this service reads version {VERSION}")
         page = _PAGES[slots].unpack_from(payload, _HEAD.size)
         return Ticket(
-            key, word & _STARTS, word >> START_BITS, at, store, life, number, session, bool(evidence), seen, offer, page[:slots],
+            key, word & STARTS, word >> START_BITS, at, store, life, number, session, bool(evidence), seen, offer, page[:slots],
             page[slots:],
         )  # fmt: skip
 
