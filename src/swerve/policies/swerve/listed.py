@@ -59,6 +59,7 @@ from swerve.policies.swerve.examination import (
 from swerve.policies.swerve.placing import draw_move, move_up, page_value, sort_page
 from swerve.policies.swerve.policy import Swerve, settle_play
 from swerve.policies.swerve.posterior import ChangeTest, plays_in, rescale
+from swerve.policies.swerve.trust import Trust
 
 QUANTUM = 4096.0  # the prior's clicks are a multiple of 1/4096: adding a click and taking it back leaves the same bits
 MOST_PRIOR = 255  # plays of a prior, which a byte holds
@@ -71,6 +72,9 @@ STUDIED = -1  # the last page is held by another policy: it is not counted in th
 
 #: On a page the results that did not change are seen too: a smaller share of them is expected to have changed.
 PAGE_TEST = ChangeTest(other_change_probability=0.3)
+#: Two or three true alarms of a query do not prove that its next one is true: with the weight that suits one slot (0.1), one false
+#: alarm in five on noisy pages was called true.
+PAGE_TRUST = Trust(query_prior_events=10.0)
 
 
 @wrapping
@@ -100,7 +104,7 @@ class Listed(Spec):
     a budget for exploration: Wu et al., Conservative bandits (ICML 2016).
     """
 
-    bandit: Spec = Swerve(test=PAGE_TEST)
+    bandit: Spec = Swerve(test=PAGE_TEST, trust=PAGE_TRUST)
     prior_plays: Annotated[int, Range(0, MOST_PRIOR)] = 60
     order_results: Positive = 40.0
     trust_results: Positive = 10.0
