@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 
 from swerve.core.errors import SwerveError
 from swerve.core.examination import SLOTS, grades_of
+from swerve.serving.holdout import Arm
 from swerve.serving.ruling import Ruled
 from swerve.serving.shapes import explained
 
@@ -77,6 +78,9 @@ class RankRequest(Struct, forbid_unknown_fields=True, gc=False):
     locale: Locale = None
     filter: Filter = None
     segment: Segment = None
+    unit: Annotated[
+        str | None, Meta(description="What an experiment assigns to an arm, such as a user: any id. Default: the session.")
+    ] = None
 
 
 class Asked(Struct, forbid_unknown_fields=True, gc=False):
@@ -90,6 +94,7 @@ class Asked(Struct, forbid_unknown_fields=True, gc=False):
     locale: str | None = None
     filter: str | None = None
     segment: str | None = None
+    unit: str | None = None
 
     def read(self) -> Candidates:
         """Decode the candidates; raises `Refused`."""
@@ -181,6 +186,12 @@ class RankResponse(Struct, omit_defaults=True, gc=False):
         None
     )
     shadow: Annotated[bool, Meta(description="The policy only watches: the order is the given one. Left out otherwise.")] = False
+    arm: Annotated[
+        Arm | None, Meta(description="The arm of the experiment; `control` has the given order. Left out where none runs.")
+    ] = None
+    guarded: Annotated[
+        str | None, Meta(description="Why the guard of the experiment shows the given order for this query; left out otherwise.")
+    ] = None
 
 
 #: Outcome of feedback.
@@ -262,6 +273,7 @@ class QueryState(Struct):
     signals: dict[str, float | None]
     arms: list[ArmState]
     alarms: list[Alarm]
+    guarded: Annotated[str | None, Meta(description="Why the guard of an experiment shows its given order; null if not.")] = None
 
 
 class QuerySummary(Struct):

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from swerve.serving.holdout import ARMS, Arm
 from swerve.serving.messages import Candidates, Event
 from swerve.serving.ranker import Ranker
 from swerve.serving.requests import Decided, Prepared
@@ -43,6 +44,8 @@ class Ranked(msgspec.Struct, tag="rank", omit_defaults=True):
     as_given: bool = False
     ruling: Ruling | None = None
     propensities: list[float] | None = None  # of the slots, for evaluation; null where the policy was not asked for them
+    arm: Arm | None = None  # of an experiment
+    control: bool = False  # whether an experiment, or its guard, has shown the given order
 
 
 class Answered(msgspec.Struct, tag="feedback", omit_defaults=True):
@@ -84,6 +87,7 @@ class Recorder:
             Ranked(
                 now, decided.signed.number, page, request.text, request.read(), request.signals, request.session, request.slots,
                 request.as_given, request.ruling, decided.chances if self._estimated and not request.as_given else None,
+                ARMS[request.arm], request.control,
             )
         )  # fmt: skip
 
