@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from swerve.core.errors import SwerveError
-from swerve.core.examination import SLOTS, grades_of
-from swerve.serving.holdout import Arm
+from swerve.core.examination import SLOTS
+from swerve.serving.holdout import ArmName, GuardedWhy, UnitName
 from swerve.serving.ruling import Ruled
 from swerve.serving.shapes import explained
 
@@ -78,9 +78,7 @@ class RankRequest(Struct, forbid_unknown_fields=True, gc=False):
     locale: Locale = None
     filter: Filter = None
     segment: Segment = None
-    unit: Annotated[
-        str | None, Meta(description="What an experiment assigns to an arm, such as a user: any id. Default: the session.")
-    ] = None
+    unit: UnitName = None
 
 
 class Asked(Struct, forbid_unknown_fields=True, gc=False):
@@ -186,12 +184,8 @@ class RankResponse(Struct, omit_defaults=True, gc=False):
         None
     )
     shadow: Annotated[bool, Meta(description="The policy only watches: the order is the given one. Left out otherwise.")] = False
-    arm: Annotated[
-        Arm | None, Meta(description="The arm of the experiment; `control` has the given order. Left out where none runs.")
-    ] = None
-    guarded: Annotated[
-        str | None, Meta(description="Why the guard of the experiment shows the given order for this query; left out otherwise.")
-    ] = None
+    arm: ArmName = None
+    guarded: GuardedWhy = None
 
 
 #: Outcome of feedback.
@@ -273,7 +267,7 @@ class QueryState(Struct):
     signals: dict[str, float | None]
     arms: list[ArmState]
     alarms: list[Alarm]
-    guarded: Annotated[str | None, Meta(description="Why the guard of an experiment shows its given order; null if not.")] = None
+    guarded: GuardedWhy = None
 
 
 class QuerySummary(Struct):
@@ -336,13 +330,6 @@ def newest_of(candidates: Candidates) -> float:
             seconds = at.timestamp() if isinstance(at, datetime) else at
             latest = max(latest, seconds)
     return latest if latest > -math.inf else math.nan
-
-
-def grades_in(candidates: Sequence[str | Candidate]) -> bytes:
-    """Return what the candidates' scores say, see `grades_of`; nothing unless every candidate has one."""
-    if any(type(candidate) is str for candidate in candidates):
-        return b""
-    return grades_of([candidate.score for candidate in candidates])  # type: ignore[union-attr]
 
 
 #: Encodes an answer, or a list of answers, as JSON.

@@ -23,10 +23,10 @@ from swerve.serving import kernels
 from swerve.serving.arms import Arms, signed, written
 from swerve.serving.evidence import Evidence
 from swerve.serving.ledger import MISPLACED, NOBODY
-from swerve.serving.messages import grades_in, ids_of, key_text, newest_of
+from swerve.serving.messages import ids_of, key_text, newest_of
 from swerve.serving.outcomes import GONE
 from swerve.serving.packing import Packing
-from swerve.serving.requests import Asking, Decided, Misplaced, Prepared
+from swerve.serving.requests import Asking, Decided, Misplaced, Prepared, grades_in
 from swerve.serving.responses import NAMES, Responses
 from swerve.serving.rows import Place, Rows, Shelf, owner_of
 from swerve.serving.ruled import show

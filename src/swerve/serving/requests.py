@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from swerve.core.examination import SLOTS
+from swerve.core.examination import SLOTS, grades_of
 from swerve.serving.holdout import Unit
-from swerve.serving.messages import Candidates, ids_of, read_candidates
+from swerve.serving.messages import Candidate, Candidates, ids_of, read_candidates
 from swerve.serving.rows import Place
 from swerve.serving.ruling import Ruling
 from swerve.serving.tokens import Signed
@@ -90,3 +90,10 @@ class Decided(msgspec.Struct, gc=False):
 #: the row that the session came from (if it lies in the same table; negative for none), that row's owner and the time, the arms on
 #: which the session has spent its evidence, with the phase of that, the slots to fill, and what is shown, see `kernels.AS_GIVEN`.
 Asking = tuple[Place, int, float, Sequence[float], int, int, float, int, int, int, int]
+
+
+def grades_in(candidates: Sequence[str | Candidate]) -> bytes:
+    """Return what the candidates' scores say, see `grades_of`; nothing unless every candidate has one."""
+    if any(type(candidate) is str for candidate in candidates):
+        return b""
+    return grades_of([candidate.score for candidate in candidates])  # type: ignore[union-attr]
