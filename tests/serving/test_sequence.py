@@ -33,6 +33,6 @@ def test_how_long_until_it_is_decided():
     more = more_until(20.0, 100.0, 0.025)
     assert more is not None
     assert log_wealth(20.0 * (1 + more), 100.0 * (1 + more)) >= -np.log(0.025)
-    assert log_wealth(20.0 * (1 + 0.99 * more), 100.0 * (1 + 0.99 * more)) < -np.log(0.025)
+    assert log_wealth(20.0 * (1 + 0.97 * more), 100.0 * (1 + 0.97 * more)) < -np.log(0.025)
     assert more_until(-20.0, 100.0, 0.025) == more
     assert more_until(0.001, 100.0, 0.025) is None

@@ -14,6 +14,7 @@ import msgspec
 
 from swerve.service.config.sections import Config
 from swerve.service.metrics import Metrics
+from swerve.service.turns import Turns
 from swerve.serving.control import Change, Trial
 from swerve.serving.experiment import ExperimentRequest, KeptExperiment, Report, check_experiment
 from swerve.serving.holdout import ARMS, CONTROL, TREATED, Holdout, code
@@ -115,7 +116,7 @@ class Experiments:
             self._take(after)
             self._unsaved = False
         log.info("experiment", extra={"experiment": name, "treated": None if after is None else after.treated})
-        return self.report(0)
+        return self.report()
 
     # ------------------------------------------------------------------ requests
     def assign(self, asked: Asked, prepared: Prepared) -> None:
@@ -210,8 +211,21 @@ class Experiments:
         line = None if self.lift is None else self.lift.on_guard(key, self.clock())
         return None if line is None else line.why
 
-    def report(self, limit: int) -> Report:
-        """Return what runs, what was counted and what it says, with as many segments and queries as `limit`."""
+    async def reported(self, limit: int) -> Report:
+        """Return the report with as many segments and queries as `limit`, made in turns."""
+        report, turns = self.report(), Turns()
+        if self.lift is None:
+            return report
+        counted = self.lift.counted
+        report.segments, report.queries = [], []
+        for found, lines in ((report.segments, counted.segments), (report.queries, counted.queries)):
+            for line in self.lift.lines(lines, limit):
+                found.append(line)
+                await turns()
+        return report
+
+    def report(self) -> Report:
+        """Return what runs, what was counted and what it says over all."""
         trial, lift = self.trial, self.lift
         if trial is None or lift is None:
             return Report(running=False)
@@ -232,7 +246,5 @@ class Experiments:
             counted.by_query,
             arms,
             outcomes,
-            lift.lines(counted.segments, limit),
-            lift.lines(counted.queries, limit),
-            lift.guards(),
+            guarded=lift.guards(),
         )

@@ -19,17 +19,18 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct, field
 
-from swerve.core.examination import SLOTS
 from swerve.serving.experiment import Arms, ArmTotals, Effect, Guarded, Line, Outcomes, Verdict
 from swerve.serving.holdout import TREATED, Unit
 from swerve.serving.sequence import bound, log_wealth, more_until
 
 #: The probability that an effect is ever called although there is none: each line has its own.
 ERROR = 0.05
+#: Clicks of a search that count at most: an outcome must be bounded, and the closer the bound, the narrower the interval.
+MOST_CLICKS = 3
 #: Visits that wait to be judged at most; a unit that comes while there is no room is not compared. Searches of one visit at most.
 MOST_OPEN, MOST_SEARCHES = 100_000, 50
 #: Segments, and queries with the most traffic, that have a line of their own.
@@ -231,7 +232,7 @@ class Lift:
         for tally, outcome in (
             (counted.reward, sum(search.reward for search in searches) / count),
             (counted.clicked, sum(search.clicks > 0 for search in searches) / count),
-            (counted.clicks, sum(min(search.clicks, SLOTS) for search in searches) / (count * SLOTS)),
+            (counted.clicks, sum(min(search.clicks, MOST_CLICKS) for search in searches) / (count * MOST_CLICKS)),
         ):
             tally.add(outcome, visit.treated, visit.share)
         back = []
@@ -307,16 +308,16 @@ class Lift:
                 setattr(abandonment, plain, 1.0 + value)
         if abandonment.difference is not None:
             abandonment.relative = abandonment.difference / abandonment.control if abandonment.control else None
-        return Outcomes(counted.reward.effect(), counted.clicks.effect(SLOTS), abandonment)
+        return Outcomes(counted.reward.effect(), counted.clicks.effect(MOST_CLICKS), abandonment)
 
     def arms(self) -> Arms:
         """Return the totals of both arms."""
         return Arms(self.counted.treated, self.counted.control)
 
-    def lines(self, lines: dict[str, Tracked], limit: int) -> list[Line]:
-        """Return the lines with the most visits."""
-        busiest = sorted(lines.items(), key=lambda item: -item[1].tally.visits)[:limit]
-        return [Line(name, line.tally.effect()) for name, line in busiest]
+    def lines(self, lines: dict[str, Tracked], limit: int) -> Iterator[Line]:
+        """Yield the lines with the most visits."""
+        for name, line in sorted(lines.items(), key=lambda item: -item[1].tally.visits)[:limit]:
+            yield Line(name, line.tally.effect())
 
     def guards(self) -> list[Guarded]:
         """Return the queries that are shown in their given order, the latest first."""

@@ -26,8 +26,8 @@ COSTS: Numbers = -np.log1p(-STAKES) - STAKES
 LOG_WEIGHT = -math.log(len(STAKES))
 #: Steps of Newton's method for the bound: it converges from above, because the logarithm of the wealth is convex.
 NEWTON = 30
-#: The most that `more_until` looks ahead, as a multiple of what was seen.
-AHEAD = 10_000.0
+#: The most that `more_until` looks ahead, as a multiple of what was seen, and its relative error at most.
+AHEAD, PRECISION = 10_000.0, 0.01
 
 
 def log_wealth(total: Numbers | float, squares: Numbers | float) -> Numbers:
@@ -67,8 +67,8 @@ def more_until(total: float, squares: float, error: float) -> float | None:
 
     >>> more_until(60.0, 100.0, 0.025), more_until(0.0, 100.0, 0.025)
     (0.0, None)
-    >>> round(more_until(20.0, 100.0, 0.025), 2)
-    2.43
+    >>> round(more_until(20.0, 100.0, 0.025), 1)
+    2.4
     """
     total, target = abs(total), -math.log(error)
 
@@ -82,7 +82,7 @@ def more_until(total: float, squares: float, error: float) -> float | None:
         low, high = high, 2.0 * high
         if high > AHEAD:
             return None
-    for _ in range(30):
+    while high - low > PRECISION * high:
         middle = (low + high) / 2
         low, high = (low, middle) if decided(middle) else (middle, high)
     return high - 1.0

@@ -108,7 +108,7 @@ class Handlers:
 
     async def experiments(self, scope: Scope, body: bytes) -> Answer:
         limit = read_experiments(parameters(scope["query_string"])).limit
-        return 200, encode(self.service.experiments.report(limit)), JSON
+        return 200, encode(await self.service.experiments.reported(limit)), JSON
 
     async def set_experiment(self, scope: Scope, body: bytes) -> Answer:
         return 200, encode(await self.service.experiments.set(read_experiment(body), scope["caller"])), JSON
