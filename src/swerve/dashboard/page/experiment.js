@@ -37,20 +37,20 @@ export function drawExperiment(state, query, watch) {
   const waiting = open ? ` ${count(open)} visits wait to be judged.` : "";
   write(byId("experiment-note"), `${count(outcomes.reward.visits)} visits compared; ${SURE}.${waiting}`);
   const tiles = [
-    { title: "Reward per search", effect: outcomes.reward, figure: rate, change: (value) => `${points(value)} points` },
-    { title: "Clicks per search", effect: outcomes.clicks, figure: (value) => places(value, 2), change: decimals },
-    { title: "Abandonment", effect: outcomes.abandonment, figure: rate, change: (value) => `${points(value)} points` },
+    { title: "Reward per search", effect: outcomes.reward, figure: rate, change: points, unit: " points" },
+    { title: "Clicks per search", effect: outcomes.clicks, figure: (value) => places(value, 2), change: decimals, unit: "" },
+    { title: "Abandonment", effect: outcomes.abandonment, figure: rate, change: points, unit: " points" },
   ];
   keyed(
     byId("experiment-tiles"),
     tiles,
     ({ title }) => title,
     ({ title }) => make("div", "tile", "", make("dt", "", title), make("dd", "value"), make("dd", "note soft small")),
-    (node, { effect, figure, change }) => {
+    (node, { effect, figure, change, unit }) => {
       const value = node.querySelector(".value");
       write(value, figure(effect.treated));
       value.dataset.kind = { helps: "good", hurts: "bad" }[effect.verdict] ?? "";
-      const range = effect.low === null ? "" : `; ${change(effect.difference)}, from ${change(effect.low)} to ${change(effect.high)}`;
+      const range = effect.low === null ? "" : `; ${change(effect.difference)}${unit}, from ${change(effect.low)} to ${change(effect.high)}`;
       write(node.querySelector(".note"), `treated, against ${figure(effect.control)}${range}`);
     },
   );
