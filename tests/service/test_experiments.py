@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import random
+import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
-from service.running import Http, running, until
+from service.running import SRC, Http, running, until
 
 from swerve.service.config.settings import settings_in
 from swerve.service.secrets import new_key, read_file
@@ -261,6 +267,43 @@ def test_a_ramp_is_refused_while_the_store_is_away(tmp_path):
         assert len(ada.call("GET", "/v1/audit").json["changes"]) == 1
 
 
+def test_a_restored_store_brings_its_own_experiment(tmp_path):
+    """While the service runs: share, counts and audit are those of the backup, without a restart."""
+
+    def swerve(*args: str) -> None:
+        env = {**os.environ, "PYTHONPATH": SRC}
+        command = [sys.executable, "-m", "swerve", *args]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=60)
+        assert done.returncode == 0, done.stderr
+
+    with running(tmp_path, CONFIG) as service:
+        ada, shop = service.client(OPERATOR.text), service.client(SHOP.text)
+        put(ada, treated=0.25)
+        for number in range(10):
+            shop.rank("storm", OFFER, session=f"s{number}")
+        until(lambda: report(ada)["outcomes"]["reward"]["visits"] == 10)
+        time.sleep(0.6)
+        swerve("backup", str(service.database), str(tmp_path / "copy.db"))
+        put(ada, treated=0.75, name="summer")
+        swerve("restore", "--live", str(tmp_path / "copy.db"), str(service.database))
+        shop.rank("storm", OFFER)  # the next write notices the other file
+        until(lambda: report(ada).get("treated") == 0.25)
+        assert report(ada)["name"] == "spring" and report(ada)["outcomes"]["reward"]["visits"] == 10
+        assert len(ada.call("GET", "/v1/audit").json["changes"]) == 1
+
+
+def test_a_damaged_record_of_the_experiment_is_told_and_the_configuration_holds(tmp_path):
+    with running(tmp_path, CONFIG) as service:
+        put(service.client(OPERATOR.text), treated=0.25)
+        service.client(SHOP.text).rank("storm", OFFER, session="s")
+        assert service.stop() == 0
+        with contextlib.closing(sqlite3.connect(service.database)) as file, file:
+            assert file.execute("UPDATE groups SET record = x'00' WHERE name = 'experiment'").rowcount == 1
+        service.start()
+        assert report(service.client(OPERATOR.text))["treated"] == 0.5
+        assert "the experiment must be set again" in service.stderr()
+
+
 def test_a_recording_with_an_experiment_replays_to_the_same_rankings(tmp_path):
     record = tmp_path / "record.jsonl"
     with running(tmp_path / "s", {**CONFIG, "log": {"record": str(record)}}) as service:
@@ -276,6 +319,12 @@ def test_a_recording_with_an_experiment_replays_to_the_same_rankings(tmp_path):
         secrets = read_file(Path(f"{service.database}.secrets"))
     text = record.read_text()
     assert text.count('"arm":"control"') == arms.count("control") > 5 and text.count('"arm":"treated"') == arms.count("treated")
+    lines = [json.loads(line) for line in text.splitlines()]
+    for line in lines:
+        if line["type"] == "rank":  # a held-out page is no choice of the policy: it must not pass for one in an evaluation
+            assert ("propensities" in line) == (line["arm"] == "treated") and line.get("control", False) == (
+                line["arm"] == "control"
+            )
     replayed = Replay(record, secrets.query_key, lambda tables: settings_in("recording", tables)).run()
     assert (replayed.requests, replayed.same, replayed.feedback) == (60, 60, 60)
 

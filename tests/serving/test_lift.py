@@ -338,3 +338,32 @@ def test_queries_that_are_not_worse_hardly_ever_go_back():
             tallies.add((draw.random(1000) < 0.4).astype(float), treated, 0.9)
             back |= log_wealth(-tallies.total, tallies.squares) >= -math.log(error)
     assert back.sum() <= 10
+
+
+def winner(tally: Tally) -> bool:
+    """Return whether a tally calls a winner now."""
+    near = tally.total * tally.total >= 2.0 * tally.squares * DECIDED
+    return near and bool(log_wealth(abs(tally.total), tally.squares) >= DECIDED)
+
+
+@pytest.mark.slow
+def test_a_thousand_a_a_tests_of_sessions_with_dependent_searches_through_the_real_thing():
+    """Sessions have one to eight searches, all clicked or none, and half of them come back. Compared search by search, the same
+    experiments call many winners."""
+    winners = by_search = 0
+    for seed in range(1000):
+        traffic, searches = Traffic(made(), seed=seed), Tally()
+        known, called, wrongly = list[Unit](), False, False
+        for _ in range(400):
+            unit = traffic.draw.choice(known) if known and traffic.draw.random() < 0.5 else traffic.unit()
+            known.append(unit)
+            clicks = int(unit.name % 5 < 2)  # people have their habits
+            for _ in range(traffic.draw.randrange(1, 9)):
+                arm = traffic.search(unit, clicks)
+                searches.add(float(clicks), arm == TREATED, 0.5)
+            traffic.wait(20.0)
+            called |= winner(traffic.lift.counted.reward)
+            wrongly |= winner(searches)
+        winners += called
+        by_search += wrongly
+    assert winners <= 50 and by_search > 200

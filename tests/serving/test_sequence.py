@@ -14,6 +14,12 @@ def test_the_inequality_that_makes_wealth_a_supermartingale():
     assert np.all(np.exp(STAKES * z - COSTS * z * z) <= 1.0 + STAKES * z + 1e-12)
 
 
+def test_no_stake_wins_more_than_half_of_the_squared_total_over_the_squares():
+    """`Lift` spares itself the sum over stakes below that."""
+    total, squares = np.meshgrid(np.geomspace(0.01, 1e4, 60), np.geomspace(0.01, 1e6, 60))
+    assert np.all(log_wealth(total, squares) <= total * total / (2.0 * squares) + 1e-9)
+
+
 @pytest.mark.parametrize("error", [0.025, 0.001])
 def test_the_bound_is_where_the_wealth_reaches_it(error):
     squares = np.geomspace(0.01, 1e7, 50)

@@ -271,7 +271,9 @@ class Lift:
         tally = line.tally
         if self.guard <= 0.0 or tally.total >= 0.0:
             return False
-        if log_wealth(-tally.total, tally.squares) < -math.log(line.error(self.guard)):
+        target = -math.log(line.error(self.guard))
+        # no stake can win more than total² / 2 squares: this spares nearly all visits the sum over stakes
+        if tally.total * tally.total < 2.0 * tally.squares * target or log_wealth(-tally.total, tally.squares) < target:
             return False
         effect = tally.effect(error=2.0 * line.error(self.guard))
         line.guarded, line.until = now, now + self.patience
