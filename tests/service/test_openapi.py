@@ -45,8 +45,8 @@ def validator(found: dict, schema: dict) -> jsonschema_rs.Validator:
     return jsonschema_rs.Draft202012Validator({**schema, "components": found["components"]}, validate_formats=True)
 
 
-def body_of(found: dict, path: str) -> jsonschema_rs.Validator:
-    return validator(found, found["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"])
+def body_of(found: dict, path: str, method: str = "post") -> jsonschema_rs.Validator:
+    return validator(found, found["paths"][path][method]["requestBody"]["content"]["application/json"]["schema"])
 
 
 @pytest.mark.parametrize("config", [None, "small", Config(server=Server(docs=False))])
@@ -69,6 +69,7 @@ def test_every_route_is_there():
     assert {path for _, path in listed} == {
         "/v1/rank", "/v1/rank/batch", "/v1/feedback", "/v1/feedback/batch", "/v1/observe", "/v1/queries",
         "/v1/queries/{query}", "/v1/queries/{query}/shift", "/v1/rules", "/v1/rules/{id}", "/v1/audit", "/v1/shadow", "/v1/live",
+        "/v1/experiments",
         "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs",
     }  # fmt: skip
     assert len({route.name for route in LISTED}) == len(LISTED)
@@ -104,7 +105,7 @@ def test_the_examples_are_what_they_are_examples_of(tmp_path):
         asked, answered = EXAMPLES.get(route.name, (None, None))
         operation = found["paths"][route.path][route.method]
         if asked is not None:
-            body_of(found, route.path).validate(asked)
+            body_of(found, route.path, route.method).validate(asked)
         if answered is not None:
             validator(found, operation["responses"]["200"]["content"]["application/json"]["schema"]).validate(answered)
         assert (asked is not None) == ("requestBody" in operation)

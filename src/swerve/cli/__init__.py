@@ -10,7 +10,7 @@ import click
 
 #: Command → the line that `swerve --help` shows. The module of this package with the command's name holds it.
 COMMANDS = {
-    "audit": "list what operators did on a running service: rules and shifts",
+    "audit": "list what operators did on a running service: rules, shifts and ramps",
     "backup": "copy the store and check the copy, while the service runs",
     "bench": "measure speed and size: the kernels beside plain C and other libraries",
     "bounds": "compute the paper's bounds for a problem, and measure BWC on it",
@@ -18,6 +18,7 @@ COMMANDS = {
     "config": "check the service's configuration, or show it with its defaults",
     "demo": "see it swerve: the service, a search engine, simulated users and a page",
     "evaluate": "read search logs: which queries shift, and what another ranking would bring",
+    "experiment": "show the experiment of a running service, ramp it or end it",
     "keys": "make an API key for the service, or a new key for its tokens",
     "learn": "build a store from logs, so that a service begins warm",
     "list": "list policies, building blocks and environments with their parameters",

@@ -11,7 +11,7 @@ from swerve.cli.common import console, figures, json_option, write_json
 from swerve.cli.rules import as_json, client_of, key_option, place, url_option, when, words
 
 if TYPE_CHECKING:
-    from swerve.serving.control import Change
+    from swerve.serving.control import Change, Trial
 
 
 @click.command("audit")
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @key_option
 @json_option
 def command(limit: int, url: str, key: str | None, json_to: str | None) -> None:
-    """List what operators did, the latest first: rules that were set or removed, and shifts; who, when, and what was before.
+    """List what operators did, the latest first: rules set or removed, shifts, ramps of experiments; who, when, what was before.
 
     The service keeps the last 1,000 changes.
     """
@@ -41,10 +41,17 @@ def command(limit: int, url: str, key: str | None, json_to: str | None) -> None:
     console.print(table)
 
 
+def trial_words(trial: Trial | None) -> str:
+    """Return an experiment in words."""
+    return "no experiment" if trial is None else f"experiment {trial.name}, {100 * trial.treated:g} % treated"
+
+
 def told(change: Change) -> tuple[str, str]:
     """Return a change, and what was before it, in words."""
     if change.what == "shift":
         return f"shift of {change.query}, phase {change.phase_after}", f"phase {change.phase_before}"
+    if change.what == "ramp":
+        return f"ramp: {trial_words(change.trial_after)}", trial_words(change.trial_before)
     rule = change.after or change.before
     assert rule is not None, "a rule was set or removed"
     before = "–" if change.before is None else words(change.before)

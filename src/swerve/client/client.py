@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import httpx
 
     from swerve.serving.control import Change, Rule
+    from swerve.serving.experiment import Report as Experiment
     from swerve.serving.messages import QueryState, QuerySummary
 
 __all__ = ["AsyncClient", "CandidateLike", "Client", "RankArguments", "Ranking", "ServiceAway", "SwerveClientError"]
@@ -79,10 +80,12 @@ class Client(_Base):
         locale: str | None = None,
         filter: str | None = None,
         segment: str | None = None,
+        unit: str | None = None,
     ) -> Ranking:
         """Return the order to show; the given order, degraded, if the service does not answer in time or refuses what a user typed
         or a search engine returned."""
         parts: RankArguments = {"query": query, "candidates": candidates, "signals": signals, "session": session, "slots": slots}
+        parts["unit"] = unit
         return self._run(self._exchange.rank({**parts, "locale": locale, "filter": filter, "segment": segment}))
 
     def rank_many(self, requests: Iterable[RankArguments]) -> list[Ranking]:
@@ -167,6 +170,14 @@ class Client(_Base):
         """Return what operators did, the latest first."""
         return self._run(self._exchange.audit(limit))
 
+    def experiment(self, limit: int = QUERIES_LISTED) -> Experiment:
+        """Return the experiment that runs, what it says and how sure that is, with the busiest segments and queries."""
+        return self._run(self._exchange.experiment(limit))
+
+    def ramp(self, treated: float | None = None, *, name: str | None = None, note: str | None = None) -> Experiment:
+        """Set the share of treated units; with another name begin a new experiment, with an empty one end it. Needs `operate`."""
+        return self._run(self._exchange.ramp({"treated": treated, "name": name, "note": note}))
+
     def health(self) -> bool:
         """Return whether the service can serve now."""
         return self._run(self._exchange.health())
@@ -226,10 +237,12 @@ class AsyncClient(_Base):
         locale: str | None = None,
         filter: str | None = None,
         segment: str | None = None,
+        unit: str | None = None,
     ) -> Ranking:
         """Return the order to show; the given order, degraded, if the service does not answer in time or refuses what a user typed
         or a search engine returned."""
         parts: RankArguments = {"query": query, "candidates": candidates, "signals": signals, "session": session, "slots": slots}
+        parts["unit"] = unit
         return await self._run(self._exchange.rank({**parts, "locale": locale, "filter": filter, "segment": segment}))
 
     async def rank_many(self, requests: Iterable[RankArguments]) -> list[Ranking]:
@@ -310,6 +323,14 @@ class AsyncClient(_Base):
     async def audit(self, limit: int = CHANGES_LISTED) -> list[Change]:
         """Return what operators did, the latest first."""
         return await self._run(self._exchange.audit(limit))
+
+    async def experiment(self, limit: int = QUERIES_LISTED) -> Experiment:
+        """Return the experiment that runs, what it says and how sure that is, with the busiest segments and queries."""
+        return await self._run(self._exchange.experiment(limit))
+
+    async def ramp(self, treated: float | None = None, *, name: str | None = None, note: str | None = None) -> Experiment:
+        """Set the share of treated units; with another name begin a new experiment, with an empty one end it. Needs `operate`."""
+        return await self._run(self._exchange.ramp({"treated": treated, "name": name, "note": note}))
 
     async def health(self) -> bool:
         """Return whether the service can serve now."""

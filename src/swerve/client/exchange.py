@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -28,12 +26,13 @@ from swerve.client.forms import (
     parameters_of,
     path_of,
 )
-from swerve.client.waiting import Breaker, Deadline
+from swerve.client.waiting import Breaker, Deadline, seconds_of
 from swerve.core.errors import shown
 from swerve.version import __version__
 
 if TYPE_CHECKING:
     from swerve.serving.control import Change, Rule
+    from swerve.serving.experiment import Report as Experiment
     from swerve.serving.messages import Error, QueryState, QuerySummary
     from swerve.serving.ruling import Kind
 
@@ -102,7 +101,7 @@ class Exchange:
         except ImportError as missing:
             message = f"the client needs {missing.name}, which is not installed; install the extra: pip install 'swerve[client]'"
             raise ImportError(message, name=missing.name) from None
-        from swerve.serving import control, messages
+        from swerve.serving import control, experiment, messages
 
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -115,6 +114,7 @@ class Exchange:
         if retries < 0 or breaker_failures < 1:
             raise SwerveClientError("retries must be ≥ 0 and breaker_failures ≥ 1")
         self.httpx, self._json, self._messages, self._control = httpx, msgspec.json, messages, control
+        self._experiment = experiment
         self._raws = list[msgspec.Raw]
         self._timeout, self._feedback_timeout, self._retries = timeout, feedback_timeout, retries
         self._breaker = Breaker(breaker_failures, breaker_seconds)
@@ -243,6 +243,13 @@ class Exchange:
     def audit(self, limit: int) -> Steps[list[Change]]:
         return (yield from self._once("GET", f"/v1/audit?limit={int(limit)}", self._control.ChangeList)).changes
 
+    def experiment(self, limit: int) -> Steps[Experiment]:
+        return (yield from self._once("GET", f"/v1/experiments?limit={int(limit)}", self._experiment.Report))
+
+    def ramp(self, trial: Mapping[str, Any]) -> Steps[Experiment]:
+        body = self._encoded({name: value for name, value in trial.items() if value is not None})
+        return (yield from self._once("PUT", "/v1/experiments", self._experiment.Report, body))
+
     def health(self) -> Steps[bool]:
         reply = yield Send("GET", "/readyz", None, self._feedback_timeout)
         return isinstance(reply, Reply) and reply.status == OK
@@ -274,7 +281,7 @@ class Exchange:
                 return answer
             reason = answer.reason
             if attempt < self._retries:
-                asked = _seconds(reply.retry_after) if isinstance(reply, Reply) else 0.0
+                asked = seconds_of(reply.retry_after) if isinstance(reply, Reply) else 0.0
                 wait = max(
                     FIRST_WAIT * 2**attempt * self._random.uniform(*WAIT_JITTER), asked * self._random.uniform(*ASKED_JITTER)
                 )
@@ -321,7 +328,7 @@ class Exchange:
         }
         if signals := arguments.get("signals"):
             body["signals"] = {name: finite(name, value) for name, value in signals.items()}
-        for name in ("session", "slots", "locale", "filter", "segment"):
+        for name in ("session", "slots", "locale", "filter", "segment", "unit"):
             if (value := arguments.get(name)) is not None:
                 body[name] = value
         return ids, body
@@ -373,8 +380,10 @@ class Exchange:
         if sorted([*said.ranking, *blocked]) != sorted(ids):
             raise ValueError("the ranking has other candidates than were given")
         reason = "the service could not use its state in time" if said.degraded else None
-        ruled = said.ruled or ()
-        return Ranking(said.decision, said.ranking, said.propensities, said.explored, said.phase, said.degraded, reason, ruled)
+        return Ranking(
+            said.decision, said.ranking, said.propensities, said.explored, said.phase, said.degraded, reason, said.ruled or (),
+            said.arm, said.guarded,
+        )  # fmt: skip
 
     def _counted(self, body: bytes) -> bool:
         return self._json.decode(body, type=self._messages.FeedbackResponse).status != "expired"
@@ -382,15 +391,3 @@ class Exchange:
 
 def _given(ids: list[str], reason: str) -> Ranking:
     return Ranking(None, ids, degraded=True, reason=reason)
-
-
-def _seconds(header: str | None) -> float:
-    """Return the seconds of a Retry-After header, a number or a date; 0 if it is neither."""
-    try:
-        return max(float(header or 0), 0.0)
-    except ValueError:
-        pass
-    try:
-        return max((parsedate_to_datetime(header or "") - datetime.now(UTC)).total_seconds(), 0.0)
-    except (ValueError, TypeError):  # a date without a time zone cannot be subtracted
-        return 0.0

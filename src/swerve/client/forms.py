@@ -27,6 +27,7 @@ class RankArguments(TypedDict, total=False):
     locale: str | None
     filter: str | None
     segment: str | None
+    unit: str | None
 
 
 class RuleArguments(TypedDict, total=False):
@@ -54,6 +55,7 @@ class Ranking:
 
     `propensities` are the estimated probabilities of the filled slots, `explored` the first position, from 1, whose result the
     policy would mostly not put there, `ruled` what rules of an operator have done: blocked results are not in the ranking.
+    `arm` is that of an experiment, `treated` or `control`, and `guarded` says why its guard shows the given order for this query.
     """
 
     decision: str | None
@@ -64,6 +66,8 @@ class Ranking:
     degraded: bool = False
     reason: str | None = None
     ruled: Sequence[Ruled] = ()
+    arm: str | None = None
+    guarded: str | None = None
 
 
 class SwerveClientError(SwerveError):

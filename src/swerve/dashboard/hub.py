@@ -19,7 +19,6 @@ from swerve.dashboard.rings import Ring, wire
 from swerve.dashboard.sample import Sampler
 from swerve.service.availability import Unavailable
 from swerve.service.runtime import Service
-from swerve.serving.explain import state_of
 from swerve.serving.messages import QueryState, Refused, encode
 from swerve.serving.requests import Prepared
 from swerve.version import __version__
@@ -36,7 +35,7 @@ RETRY_FIELD = b"retry: 1000\n\n"  # milliseconds after which a browser reconnect
 EPOCH_BYTES = 6  # random: no two starts of a service share them
 TIME_DECIMALS = 3  # of a time in seconds: milliseconds
 #: Fields that the history contains only for the newest message of a kind.
-HEAVY = {"sample": ("top", "shifted"), "demo": ("events", "best", "adapt", "slots", "head", "tail", "young")}
+HEAVY = {"sample": ("top", "shifted", "experiment"), "demo": ("events", "best", "adapt", "slots", "head", "tail", "young")}
 EVENT_ID = re.compile(r"([0-9a-f]{1,32})-([0-9]{1,18})")
 
 
@@ -294,7 +293,7 @@ class Hub:
 
     def _state(self, key: bytes) -> QueryState | None:
         place = self.service.ranker.rows.get(key)
-        return None if place is None else state_of(place, self.service.names)
+        return None if place is None else self.service.inspection.state_of(place)
 
     def _send(self, watch: Watch, state: QueryState | None) -> None:
         tally = self._tallies[watch.key]

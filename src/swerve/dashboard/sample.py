@@ -66,6 +66,7 @@ class Sampler:
                 "commit_ms": round(spent / commits * MILLI, TIME_DECIMALS) if commits else None,
                 "errors": now["errors"],
             },
+            "experiment": service.experiments.report() if service.experiments.trial is not None else None,
             "top": self.top,
             "shifted": self.shifted,
         }

@@ -14,6 +14,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from swerve.service.availability import Availability, Unavailable
 from swerve.service.batches import commit, row_of
@@ -43,6 +44,20 @@ ROOM_WAIT = 0.005
 PATIENCE = 0.25
 #: Seconds for the last writes when the caller names none; the default of `server.drain_seconds`.
 STOP_SECONDS = 10.0
+
+
+class Counts(Protocol):
+    """Records that are written with those that all queries share."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether they have changed since they were last written."""
+
+    def record(self) -> dict[str, bytes]:
+        """Return the records."""
+
+    def failed(self) -> None:
+        """The records could not be written: they have changed still."""
 
 
 class Committer:
@@ -81,6 +96,7 @@ class Committer:
         self._task: asyncio.Task[None] | None = None
         self._shared_at = 0.0
         self.audit: Callable[[], dict[str, bytes]] = dict  # the record of what operators did
+        self.counts: Counts | None = None  # the records of an experiment
         self._tidy = Tidy(store, ranker, self._writer, metrics, clock, window=window, idle=idle)
 
     def start(self) -> None:
@@ -236,11 +252,14 @@ class Committer:
 
     def _shared(self) -> dict[str, bytes]:
         """Return the records that all queries share when they are due, else none."""
-        now = self.clock()
-        if not self.ranker.learnt or not (self._stopping or now - self._shared_at >= self.flush):
+        now, counts = self.clock(), self.counts
+        counted = counts is not None and counts.changed
+        if not (self.ranker.learnt or counted) or not (self._stopping or now - self._shared_at >= self.flush):
             return {}
-        self.ranker.learnt, self._shared_at = False, now
-        return self.ranker.shared(now)
+        self._shared_at = now
+        records = self.ranker.shared(now) if self.ranker.learnt else {}
+        self.ranker.learnt = False
+        return records | counts.record() if counts is not None and counted else records
 
     def _commit(self, rows: list[Row], used: list[tuple[int, int, bytes]], shared: dict[str, bytes]) -> frozenset[bytes]:
         """Commit and measure the store, in the writer's thread; return the keys of rows on damaged pages."""
@@ -257,6 +276,8 @@ class Committer:
         self._next.join(group)
         self._flying = Group()
         self.ranker.learnt = True
+        if self.counts is not None:
+            self.counts.failed()
         self.metrics.store_errors(error.kind).value += 1
         if self.availability.away is None:
             log.warning("the store cannot be written (%s): %s", error.kind, error)

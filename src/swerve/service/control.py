@@ -121,17 +121,21 @@ class Control:
         key = None if rule.query is None else self.ranker.key_from(rule.query, rule.parts)
         return rule.kind, rule.result, key
 
-    async def _put(self, kept: Kept, change: Change) -> None:
-        """Write rules and audit together, then put the rules into force. Raises `Unavailable`, and nothing has changed then."""
+    async def write(self, records: dict[str, bytes], change: Change) -> None:
+        """Write records and the audit together. Raises `Unavailable`, and nothing has changed then."""
         self.availability.require()
         life = self.ranker.life
         self.changes.append(change)
         try:
-            await self.committer.put({RULES: encode(kept), **self.committer.audit()}, life)
+            await self.committer.put({**records, **self.committer.audit()}, life)
         except BaseException:
             if change in self.changes:
                 self.changes.remove(change)
             raise
+
+    async def _put(self, kept: Kept, change: Change) -> None:
+        """Write rules and audit together, then put the rules into force."""
+        await self.write({RULES: encode(kept)}, change)
         self._take(kept)
         log.info("rule", extra={"what": change.what, "rule": (change.after or change.before or Rule(0, "off", 0.0)).id})
 

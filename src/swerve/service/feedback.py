@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from swerve.service.availability import Availability, Unavailable
 from swerve.service.committer import Committer
 from swerve.service.config.sections import Limits
+from swerve.service.experiments import Experiments
 from swerve.service.groups import Written, durable
 from swerve.service.loader import Loader, Wish
 from swerve.service.metrics import Metrics
@@ -55,10 +56,11 @@ class Feedback:
         limits: Limits,
         window: float,
         recorder: Recorder | None,
+        experiments: Experiments,
     ) -> None:
         self.ranker, self.loader, self.committer, self.tokens = ranker, loader, committer, tokens
         self.availability, self.metrics, self.clock, self.limits = availability, metrics, clock, limits
-        self.window, self.recorder = window, recorder
+        self.window, self.recorder, self.experiments = window, recorder, experiments
         self.watched: Mapping[bytes, Watcher] = {}  # by the query's key
 
     # ------------------------------------------------------------------ entry points
@@ -221,6 +223,8 @@ class Feedback:
                 self.metrics.clicks[slot].value += 1
                 if seen is not None:
                     seen.clicked(slot)
+        if ticket.arm:
+            self.experiments.heard(ticket, number, before, outcome)
         if self.recorder is not None:
             self.recorder.answered(number, events, shown, now)
         return status, self.committer.durable(place, number, encode(outcome))

@@ -39,10 +39,12 @@ class Inspection:
         names: tuple[str, ...],
         recorder: Recorder | None,
         shifted: Callable[[str, Mapping[str, str], int, int, str | None], None],
+        guarded: Callable[[bytes], str | None],
     ) -> None:
         self.ranker, self.loader, self.committer, self.availability = ranker, loader, committer, availability
         self.clock, self.layouts, self.names, self.recorder = clock, layouts, names, recorder
         self.noted = shifted  # is told of every shift, and by whom
+        self.guarded = guarded  # returns why a query is shown in its given order
 
     async def with_row(self, text: str, parts: Mapping[str, str], use: Callable[[Place], T]) -> T:
         """Call `use` with the row of a known query and return its result.
@@ -62,7 +64,13 @@ class Inspection:
 
     async def explain(self, text: str, parts: Mapping[str, str]) -> QueryState:
         """Return the state of a query."""
-        return await self.with_row(text, parts, lambda place: state_of(place, self.names))
+        return await self.with_row(text, parts, self.state_of)
+
+    def state_of(self, place: Place) -> QueryState:
+        """Return the state of a query in memory."""
+        state = state_of(place, self.names)
+        state.guarded = self.guarded(place.key)
+        return state
 
     async def shift(self, text: str, parts: Mapping[str, str], by: str | None = None) -> ShiftResponse:
         """Start a query over because an operator says that its intent has shifted. Returns once that is durable."""

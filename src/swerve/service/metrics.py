@@ -140,6 +140,15 @@ class Metrics:
         self.shadow = count(
             "shadow_total", "Rankings in shadow mode: what the policy would have done to the given order.", "outcome"
         )
+        self.arm_searches = count("experiment_searches_total", "Searches of the experiment, by arm.", "arm")
+        self.arm_clicked = count("experiment_clicked_total", "Searches of the experiment with a click, by arm.", "arm")
+        self.arm_clicks = count(
+            "experiment_clicks_total", "Clicks of the experiment, by arm and position; `below`: not in a slot.", "arm", "position"
+        )
+        self.arm_reward = count("experiment_reward_total", "Reward of the experiment's searches, by arm.", "arm")
+        self.treated = level("experiment_treated", "Share of units that get the policy's order; 1 without an experiment.")()
+        self.guarded = level("guarded", "Queries that the guard of the experiment shows in their given order.")()
+        self.guards = count("guards_total", "Times that a query went back to its given order.")()
         self.rules = level("rules", "Rules of operators in force.")()
         self.alarms = count("alarms_total", "Alarms that began a new phase.", "signal")
         self.restarts = count("restarts_total", "Times that a policy started over, or dropped records that no longer hold.")()

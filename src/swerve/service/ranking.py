@@ -14,11 +14,12 @@ from swerve.core.contract import ALARM, RESTARTED
 from swerve.core.examination import SLOTS
 from swerve.service.availability import Availability
 from swerve.service.config.sections import Limits
+from swerve.service.experiments import Experiments
 from swerve.service.loader import Loader, Wish
 from swerve.service.metrics import Metrics
 from swerve.service.shadow import Shadow
 from swerve.service.turns import Turns
-from swerve.serving.checks import check_candidates, check_parts, check_query, check_session, check_signals
+from swerve.serving.checks import check_candidates, check_parts, check_query, check_session, check_signals, check_unit
 from swerve.serving.messages import Asked, ObserveRequest, RankResponse, Refused, key_text
 from swerve.serving.ranker import Ranker
 from swerve.serving.recording import Recorder
@@ -60,9 +61,10 @@ class Ranking:
         deadline: float,
         names: Sequence[str],
         recorder: Recorder | None,
+        experiments: Experiments,
     ) -> None:
         self.ranker, self.loader, self.tokens, self.availability = ranker, loader, tokens, availability
-        self.metrics, self.clock, self.limits, self.deadline = metrics, clock, limits, deadline
+        self.metrics, self.clock, self.limits, self.deadline, self.experiments = metrics, clock, limits, deadline, experiments
         self.names, self.recorder = names, recorder
         self.numbers = frozenset(ranker.settings.numbers)
         self.watched: Mapping[bytes, Watcher] = {}  # by the query's key
@@ -92,6 +94,10 @@ class Ranking:
         prepared = Prepared(key, text, candidates, asked.candidates, asked.signals, session, asked.slots or self.slots)
         if self.rules is not None:
             prepared = self.rules.apply(prepared, self.clock())
+        if asked.unit is not None:
+            check_unit(asked.unit, self.limits)
+        if self.experiments.trial is not None:
+            self.experiments.assign(asked, prepared)
         return place, prepared
 
     def prepare_shown(self, request: ObserveRequest) -> Prepared:
@@ -279,6 +285,8 @@ class Ranking:
         if self.shadow is not None:
             answer.shadow = True
             self.shadow.note(decided)
+        if prepared.arm:
+            self.experiments.answered(prepared, decided, answer)
         if decided.ruling is not None:
             answer.ruled = self._marks(decided.ruling, decided.ranking)
         return answer

@@ -21,6 +21,7 @@ from swerve.service.committer import Committer
 from swerve.service.config.load import Config, as_table, signal_names
 from swerve.service.config.settings import settings_of
 from swerve.service.control import AUDIT, RULES, Control
+from swerve.service.experiments import EXPERIMENT, Experiments
 from swerve.service.feedback import Feedback
 from swerve.service.inspection import Inspection
 from swerve.service.loader import Found, Loader, Wish
@@ -45,6 +46,10 @@ GARBAGE_TICKS = 120
 #: Objects that a collection of the youngest generation looks at, and how many such collections make one of the next generation. A
 #: collection holds the event loop, and this many objects take about a millisecond. `GARBAGE_TICKS` alone collects the oldest one.
 GC_THRESHOLDS = 2000, 3, 100_000
+
+
+#: What is lost with a damaged record that operators have set.
+OPERATED = {RULES: "rules must be set again", AUDIT: "rules must be set again", EXPERIMENT: "the experiment must be set again"}
 
 
 class Service:
@@ -84,6 +89,7 @@ class Service:
             idle=self._idle,
             moved=self._moved,
         )
+        self.experiments = self.committer.counts = Experiments(self.ranker, self.metrics, self.clock.now, config, kept)
         self.loader = Loader(store, self.metrics, self._adopt, self.committer.suspect)
         self.ranking = Ranking(
             self.ranker,
@@ -96,6 +102,7 @@ class Service:
             deadline=config.server.deadline_ms / 1000.0,
             names=self.names,
             recorder=self.recorder,
+            experiments=self.experiments,
         )
         self.feedback = Feedback(
             self.ranker,
@@ -108,6 +115,7 @@ class Service:
             limits=config.limits,
             window=config.feedback.window_seconds,
             recorder=self.recorder,
+            experiments=self.experiments,
         )
         self.observing = Observing(
             self.ranker,
@@ -139,7 +147,9 @@ class Service:
             names=self.names,
             recorder=self.recorder,
             shifted=self.control.shifted,
+            guarded=self.experiments.why,
         )
+        self.experiments.write = self.control.write
         self._warming = Warming(config, self.ranker)
         self._ticking: asyncio.Task[None] | None = None
         self.metrics.cache_rows.ask = lambda: len(self.ranker.rows)
@@ -223,6 +233,8 @@ class Service:
             gc.freeze()
             ticks += 1
             self.clock.check()
+            while self.experiments.judge():
+                await asyncio.sleep(0)
             try:
                 self.metrics.stored_rows.value = await self.loader.ask(self.store.count)
             except StoreError as error:
@@ -243,6 +255,7 @@ class Service:
             self.ranker.share(kept)
             self.ranker.forget_sessions()
             self.control.load(kept)
+            self.experiments.load(kept)
 
         return take_up
 
@@ -284,7 +297,7 @@ def shared_of(store: Store) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for (name, _), record in store.groups().items():
         if isinstance(record, Damaged):
-            what = "rules must be set again" if name in (RULES, AUDIT) else "it is learnt again"
+            what = OPERATED.get(name, "it is learnt again")
             log.error("a record that all queries share is damaged (%s): %s", what, record)
         else:
             found[name] = record

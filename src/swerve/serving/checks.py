@@ -83,6 +83,11 @@ def check_session(session: str, limits: Limits) -> None:
     _text("session", session, limits.session_chars)
 
 
+def check_unit(unit: str, limits: Limits) -> None:
+    """Refuse the unit of an experiment that is too long, empty or not text."""
+    _text("unit", unit, limits.session_chars)
+
+
 def check_signals(given: Collection[str], known: Collection[str]) -> None:
     """Refuse numbers whose names are not configured."""
     for name in given:

@@ -82,12 +82,23 @@ class RuleList(Struct):
     rules: list[Rule]
 
 
+class Trial(Struct, omit_defaults=True):
+    """An experiment: its name, the share of treated units, since when it runs, and who set the share, and why."""
+
+    name: str
+    treated: float
+    since: float
+    salt: str = ""  # of the hash that assigns units; empty: the name
+    by: str | None = None
+    note: str | None = None
+
+
 class Change(Struct, omit_defaults=True):
     """Something that an operator did: who, when, what, and what was before. `before` and `after` are null where there was no rule,
-    or is none now. A shift has the phase before and after it."""
+    or is none now. A shift has the phase before and after it, a ramp the experiment."""
 
     at: float
-    what: Literal["set", "remove", "shift"]
+    what: Literal["set", "remove", "shift", "ramp"]
     by: str | None = None
     before: Rule | None = None
     after: Rule | None = None
@@ -97,6 +108,8 @@ class Change(Struct, omit_defaults=True):
     segment: str | None = None
     phase_before: int | None = None
     phase_after: int | None = None
+    trial_before: Trial | None = None
+    trial_after: Trial | None = None
 
 
 class ChangeList(Struct):

@@ -12,7 +12,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from swerve.core.errors import SwerveError
-from swerve.core.examination import SLOTS, grades_of
+from swerve.core.examination import SLOTS
+from swerve.serving.holdout import ArmName, GuardedWhy, UnitName
 from swerve.serving.ruling import Ruled
 from swerve.serving.shapes import explained
 
@@ -77,6 +78,7 @@ class RankRequest(Struct, forbid_unknown_fields=True, gc=False):
     locale: Locale = None
     filter: Filter = None
     segment: Segment = None
+    unit: UnitName = None
 
 
 class Asked(Struct, forbid_unknown_fields=True, gc=False):
@@ -90,6 +92,7 @@ class Asked(Struct, forbid_unknown_fields=True, gc=False):
     locale: str | None = None
     filter: str | None = None
     segment: str | None = None
+    unit: str | None = None
 
     def read(self) -> Candidates:
         """Decode the candidates; raises `Refused`."""
@@ -181,6 +184,8 @@ class RankResponse(Struct, omit_defaults=True, gc=False):
         None
     )
     shadow: Annotated[bool, Meta(description="The policy only watches: the order is the given one. Left out otherwise.")] = False
+    arm: ArmName = None
+    guarded: GuardedWhy = None
 
 
 #: Outcome of feedback.
@@ -262,6 +267,7 @@ class QueryState(Struct):
     signals: dict[str, float | None]
     arms: list[ArmState]
     alarms: list[Alarm]
+    guarded: GuardedWhy = None
 
 
 class QuerySummary(Struct):
@@ -324,13 +330,6 @@ def newest_of(candidates: Candidates) -> float:
             seconds = at.timestamp() if isinstance(at, datetime) else at
             latest = max(latest, seconds)
     return latest if latest > -math.inf else math.nan
-
-
-def grades_in(candidates: Sequence[str | Candidate]) -> bytes:
-    """Return what the candidates' scores say, see `grades_of`; nothing unless every candidate has one."""
-    if any(type(candidate) is str for candidate in candidates):
-        return b""
-    return grades_of([candidate.score for candidate in candidates])  # type: ignore[union-attr]
 
 
 #: Encodes an answer, or a list of answers, as JSON.

@@ -23,10 +23,10 @@ from swerve.serving import kernels
 from swerve.serving.arms import Arms, signed, written
 from swerve.serving.evidence import Evidence
 from swerve.serving.ledger import MISPLACED, NOBODY
-from swerve.serving.messages import grades_in, ids_of, key_text, newest_of
+from swerve.serving.messages import ids_of, key_text, newest_of
 from swerve.serving.outcomes import GONE
 from swerve.serving.packing import Packing
-from swerve.serving.requests import Asking, Decided, Misplaced, Prepared
+from swerve.serving.requests import Asking, Decided, Misplaced, Prepared, grades_in
 from swerve.serving.responses import NAMES, Responses
 from swerve.serving.rows import Place, Rows, Shelf, owner_of
 from swerve.serving.ruled import show
@@ -251,6 +251,8 @@ class Ranker:
         if found is None or request.as_given or found[0].ruling != ruling:
             return None
         decided, raw = found
+        if decided.control != request.control or decided.signed.arm != request.arm:  # the experiment has gone on
+            return None
         if decided.phase != place.shelf.numbers[place.index, place.shelf.at["phase"]]:
             return None
         if (raw is None or raw != request.raw) and set(decided.ranking) != set(request.results()):
@@ -276,7 +278,7 @@ class Ranker:
         signals = request.signals
         given = self.packing.numbers_in(signals)
         session = request.session
-        way = self._way | request.as_given
+        way = self._way | request.as_given | request.control
         if request.ruling is not None and self.held:
             way |= kernels.HELD
         if session is None:
@@ -324,8 +326,8 @@ class Ranker:
             page = (*answer[8 : 8 + filled], *[short & NAMES for short in shown])
             if evidence and session and limited:
                 self.evidence.shown(session, place.key, phase, shown)
-            token = Signed(place.key, start, phase, number, session, evidence != 0, seen, place.mask, page)
-            decided = Decided(ranking, token, list(chance[:filled]), explored, phase, report, signal, now)
+            token = Signed(place.key, start, phase, number, session, evidence != 0, seen, place.mask, page, request.arm)
+            decided = Decided(ranking, token, list(chance[:filled]), explored, phase, report, signal, now, control=request.control)
             if session and steady and not request.as_given:
                 self.steady.keep(session, place.key, decided, place.raw)
             out.append(decided)
@@ -365,9 +367,11 @@ class Ranker:
         if page.evidence and session and self.evidence.limit > 0 and free:
             self.evidence.shown(session, place.key, phase, free)
         codes = (*page.codes, *[name & NAMES for name in page.names])
-        token = Signed(place.key, start, phase, number, session, page.evidence, page.seen, page.offer, codes)
+        token = Signed(place.key, start, phase, number, session, page.evidence, page.seen, page.offer, codes, request.arm)
         explored = next((slot for slot, share in enumerate(page.chances) if share < 0.5), -1)
-        decided = Decided(page.ranking, token, page.chances, explored, phase, report, signal, now, ruling=request.ruling)
+        decided = Decided(
+            page.ranking, token, page.chances, explored, phase, report, signal, now, False, request.ruling, request.control
+        )
         if session and self.settings.steady > 0.0:
             self.steady.keep(session, place.key, decided, None)
         return decided

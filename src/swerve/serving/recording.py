@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from swerve.serving.holdout import ARMS, Arm
 from swerve.serving.messages import Candidates, Event
 from swerve.serving.ranker import Ranker
 from swerve.serving.requests import Decided, Prepared
@@ -42,7 +43,9 @@ class Ranked(msgspec.Struct, tag="rank", omit_defaults=True):
     slots: int
     as_given: bool = False
     ruling: Ruling | None = None
-    propensities: list[float] | None = None  # of the slots, for evaluation; null where the policy was not asked for them
+    propensities: list[float] | None = None  # of the slots, for evaluation; null where the page is not the policy's choice
+    arm: Arm | None = None  # of an experiment
+    control: bool = False  # whether an experiment, or its guard, has shown the given order
 
 
 class Answered(msgspec.Struct, tag="feedback", omit_defaults=True):
@@ -80,10 +83,12 @@ class Recorder:
     def ranked(self, request: Prepared, decided: Decided, now: float) -> None:
         """Record a decided request."""
         page = decided.ranking[: len(decided.chances)]
+        chosen = self._estimated and not (request.as_given or request.control)
         self._write(
             Ranked(
                 now, decided.signed.number, page, request.text, request.read(), request.signals, request.session, request.slots,
-                request.as_given, request.ruling, decided.chances if self._estimated and not request.as_given else None,
+                request.as_given, request.ruling, decided.chances if chosen else None,
+                ARMS[request.arm], request.control,
             )
         )  # fmt: skip
 

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from swerve.core.errors import SwerveError
+from swerve.serving.holdout import ARMS
 from swerve.serving.outcomes import Outcome
 from swerve.serving.ranker import KEY, Ranker
 from swerve.serving.recording import Answered, Head, Line, Ranked, Shifted
@@ -104,7 +105,7 @@ class Replay:
         if place is None:
             raise SwerveError(f"{self.path}:{number}: more queries than store.cache_mb of the recording's configuration holds")
         prepared = Prepared(key, line.query, line.candidates, None, line.signals, line.session, line.slots, line.as_given)
-        prepared.ruling = line.ruling
+        prepared.ruling, prepared.control, prepared.arm = line.ruling, line.control, ARMS.index(line.arm)
         decided = ranker.rank([(place, prepared)], line.now)[0]
         self.counts.requests += 1
         if decided is not None and decided.ranking[: len(decided.chances)] == line.page:
@@ -142,7 +143,7 @@ class Opened(msgspec.Struct):
 
 def ticket_of(decided: Decided, life: Life) -> Ticket:
     """Return the content of the token of a decision."""
-    key, start, phase, number, session, evidence, seen, offer, page = decided.signed
+    key, start, phase, number, session, evidence, seen, offer, page, arm = decided.signed
     offer &= (1 << 64) - 1
     mark = (1 << NUMBER_BITS) - 1
     slots = len(page) // 2
@@ -160,4 +161,5 @@ def ticket_of(decided: Decided, life: Life) -> Ticket:
         offer,
         page[:slots],
         page[slots:],
+        arm,
     )

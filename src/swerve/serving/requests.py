@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from swerve.core.examination import SLOTS
-from swerve.serving.messages import Candidates, ids_of, read_candidates
+from swerve.core.examination import SLOTS, grades_of
+from swerve.serving.holdout import Unit
+from swerve.serving.messages import Candidate, Candidates, ids_of, read_candidates
 from swerve.serving.rows import Place
 from swerve.serving.ruling import Ruling
 from swerve.serving.tokens import Signed
@@ -36,6 +37,10 @@ class Prepared(msgspec.Struct, gc=False):
     slots: int = SLOTS
     as_given: bool = False  # whether the given order is shown as it is
     ruling: Ruling | None = None  # the operator's rules for this request; pinned and blocked results are not among the candidates
+    control: bool = False  # whether an experiment, or its guard, shows the given order
+    arm: int = 0  # of the experiment, see `swerve.serving.holdout`
+    unit: Unit | None = None  # of the experiment; None: the arm is that of the query
+    stage: int = 0  # of the experiment: each ramp begins one
 
     def read(self) -> Candidates:
         """Return the candidates, decoding them if needed: a row that has left memory no longer remembers them."""
@@ -77,6 +82,7 @@ class Decided(msgspec.Struct, gc=False):
     at: float  # when it was made
     again: bool = False  # whether the session had been shown it before, so that nothing was decided now
     ruling: Ruling | None = None  # the operator's rules that were applied to it
+    control: bool = False  # whether an experiment, or its guard, has shown the given order
     choice: list[Any] | None = None  # in shadow mode: the results that the policy would have put into the slots
 
 
@@ -84,3 +90,10 @@ class Decided(msgspec.Struct, gc=False):
 #: the row that the session came from (if it lies in the same table; negative for none), that row's owner and the time, the arms on
 #: which the session has spent its evidence, with the phase of that, the slots to fill, and what is shown, see `kernels.AS_GIVEN`.
 Asking = tuple[Place, int, float, Sequence[float], int, int, float, int, int, int, int]
+
+
+def grades_in(candidates: Sequence[str | Candidate]) -> bytes:
+    """Return what the candidates' scores say, see `grades_of`; nothing unless every candidate has one."""
+    if any(type(candidate) is str for candidate in candidates):
+        return b""
+    return grades_of([candidate.score for candidate in candidates])  # type: ignore[union-attr]

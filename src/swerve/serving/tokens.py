@@ -1,10 +1,10 @@
 """Decision tokens: signed, and complete for feedback, so that the service keeps no table of open decisions.
 
-A token has a version, flags, the query's key, the policy's start and the query's phase, the time, the store and its life, the
-decision's number in that life, a keyed hash of the session, the candidates on offer, the slots that count as seen, for each slot
-the arm, its generation and a keyed hash of the candidate, and a keyed BLAKE2b tag over all of them, as URL-safe base64: 132
-characters for one slot, 204 for ten. It is signed, not encrypted: it contains no text, and its content is of no use without the
-service.
+A token has a version, flags (whether its page is evidence, and the arm of an experiment), the query's key, the policy's start and
+the query's phase, the time, the store and its life, the decision's number in that life, a keyed hash of the session, the candidates
+on offer, the slots that count as seen, for each slot the arm, its generation and a keyed hash of the candidate, and a keyed BLAKE2b
+tag over all of them, as URL-safe base64: 132 characters for one slot, 204 for ten. It is signed, not encrypted: it has no text, and
+its content is of no use without the service.
 
 Store and life are random numbers, so that no two decisions have the same token, whatever was restored, copied or deleted.
 """
@@ -67,6 +67,7 @@ class Ticket(NamedTuple):
     offer: int  # the arms on offer, as a mask
     codes: tuple[int, ...]  # by slot: the arm and its generation, see `swerve.core.decisions`
     names: tuple[int, ...]  # by slot: keyed hash of the candidate
+    arm: int = 0  # of an experiment, see `swerve.serving.holdout`
 
 
 class Signed(NamedTuple):
@@ -81,6 +82,7 @@ class Signed(NamedTuple):
     seen: int
     offer: int
     page: tuple[int, ...]
+    arm: int = 0
 
 
 class Tokens:
@@ -113,11 +115,11 @@ class Tokens:
         pack, copy, (store, mark, _) = _HEAD.pack, self._states[0].copy, self.life
         raw: list[bytes] = []
         lengths: list[int] = []
-        for key, start, phase, number, session, evidence, seen, offer, page in decisions:
+        for key, start, phase, number, session, evidence, seen, offer, page, arm in decisions:
             slots = len(page) // 2
             word = start & STARTS | (phase & _PHASES) << START_BITS
             payload = pack(
-                VERSION, evidence, slots, seen, key, word, at, store, mark, number & _NUMBERS, session, offer & _WORDS
+                VERSION, evidence | arm << 1, slots, seen, key, word, at, store, mark, number & _NUMBERS, session, offer & _WORDS
             ) + _PAGES[slots].pack(*page)
             state = copy()
             state.update(payload)
@@ -144,13 +146,13 @@ class Tokens:
         payload, tag = raw[:-TAG], raw[-TAG:]
         if not any(compare_digest(tag, self._tag(state, payload)) for state in self._states):
             raise Forged("the decision token was not issued by this service, or was changed on the way")
-        version, evidence, slots, seen, key, word, at, store, life, number, session, offer = _HEAD.unpack_from(payload)
+        version, flags, slots, seen, key, word, at, store, life, number, session, offer = _HEAD.unpack_from(payload)
         if version != VERSION:
             raise Forged(f"the decision token has version {version}; this service reads version {VERSION}")
         page = _PAGES[slots].unpack_from(payload, _HEAD.size)
         return Ticket(
-            key, word & STARTS, word >> START_BITS, at, store, life, number, session, bool(evidence), seen, offer, page[:slots],
-            page[slots:],
+            key, word & STARTS, word >> START_BITS, at, store, life, number, session, bool(flags & 1), seen, offer, page[:slots],
+            page[slots:], flags >> 1,
         )  # fmt: skip
 
     @staticmethod

@@ -4,6 +4,7 @@ import { Charts } from "./charts.js";
 import { Colours, repaint } from "./colours.js";
 import { Demo } from "./demo.js";
 import { byId, show, words, write } from "./dom.js";
+import { drawExperiment } from "./experiment.js";
 import { addressed, drawHealth, drawQueries, drawTimeline } from "./lists.js";
 import { Ranking, drawSignals } from "./ranking.js";
 import { State } from "./state.js";
@@ -125,6 +126,7 @@ function draw() {
   drawSignals(state);
   drawTimeline(state, query);
   drawQueries(state, query, watch);
+  drawExperiment(state, query, watch);
   drawHealth(state);
   charts.draw(query);
   banner();

@@ -12,6 +12,8 @@ DAY = 86_400  # seconds
 #: Forms of names, hosts and origins, and the words that errors and docs use for them.
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z"
 NAMED = "a name of up to 64 letters, digits, '_', '.' or '-'"
+OPTIONAL = r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,63})?\Z"
+OPTED = "empty, or a name of up to 64 letters, digits, '_', '.' or '-'"
 HOST = r"^(\*|[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})|\[?[0-9A-Fa-f:.]{2,45}\]?)\Z"
 HOSTED = "a name or an address without a port, or '*' for any"
 ORIGIN = r"^https?://([A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?\Z"
@@ -178,6 +180,42 @@ class Feedback(Section, frozen=True):
     ] = 60.0
 
 
+class Experiment(Section, frozen=True):
+    """An experiment: a share of the traffic gets the policy's order, the rest the given one. `PUT /v1/experiments` and `swerve
+    experiment ramp` change it without a restart; a later change of `name`, `treated` or `salt` in the file goes before that."""
+
+    name: Annotated[
+        str, about("The name of the experiment; empty: none runs. Another name begins a new one.", pattern=OPTIONAL, allowed=OPTED)
+    ] = ""
+    treated: Annotated[
+        float, within(0, 1, "Share of units that get the policy's order. A unit that is treated stays so when the share rises.")
+    ] = 1.0
+    salt: Annotated[
+        str, about("Goes into the hash that assigns units; empty: the name. The same salt assigns as an earlier experiment did.")
+    ] = ""
+    visit_seconds: Annotated[
+        float,
+        within(
+            0,
+            7 * DAY,
+            "Seconds of a visit: what a unit searches from its first search on. It is judged as many seconds later.",
+            open_low=True,
+        ),
+    ] = 600.0
+    guard: Annotated[
+        float,
+        within(
+            0,
+            0.5,
+            "Probability that a query whose order by the policy is not worse ever goes back to its given order by mistake; 0: no "
+            "query goes back by itself.",
+        ),
+    ] = 0.01
+    guard_hours: Annotated[
+        float, within(0, 8760, "Hours after which a query that went back tries the policy's order again.", open_low=True)
+    ] = 24.0
+
+
 class Limits(Section, frozen=True):
     """Bounds on the size of a request, the time it takes to arrive, and the number of connections and new queries."""
 
@@ -195,7 +233,7 @@ class Limits(Section, frozen=True):
     ] = 64
     query_chars: Annotated[int, within(1, 65_536, "Characters of a query.")] = 512
     id_chars: Annotated[int, within(1, 65_536, "Characters of a candidate's id.")] = 256
-    session_chars: Annotated[int, within(1, 65_536, "Characters of a session's id.")] = 256
+    session_chars: Annotated[int, within(1, 65_536, "Characters of a session's id, and of a unit's.")] = 256
     batch: Annotated[int, within(1, 100_000, "Entries of one batch.")] = 1000
     head_seconds: Annotated[
         float, within(0, 3600, "Seconds in which the line and the headers of a request must arrive.", open_low=True)
@@ -264,6 +302,7 @@ class Config(Section, frozen=True):
     policy: Policy = Policy()
     signals: Signals = Signals()
     feedback: Feedback = Feedback()
+    experiment: Experiment = Experiment()
     limits: Limits = Limits()
     security: Security = Security()
     log: Log = Log()

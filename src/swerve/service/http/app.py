@@ -45,7 +45,7 @@ class Endpoint:
 
     def __init__(self, service: Service, keys: ApiKeys, route: openapi.Route, handler: Handler, seconds: Histogram | None) -> None:
         self.service, self.keys, self.route, self.handler, self.seconds = service, keys, route, handler, seconds
-        self.reads = route.method == "post"
+        self.reads = route.method in ("post", "put")
         self.takes = {kind.encode() for kind in route.takes}
         limits = service.config.limits
         self.limit = limits.body_bytes if route.many else min(limits.body_bytes, one_limit(limits))
@@ -181,7 +181,7 @@ class App(Starlette):
             endpoint = Endpoint(service, keys, route, getattr(handlers, route.name), metrics.seconds(route.name))
             path = route.path.replace("{query}", "{query:text}")
             routes.append(Route(path, endpoint, methods=[route.method.upper()], name=route.name))
-            if endpoint.reads:
+            if route.method == "post":
                 self.busy[path] = endpoint
         # A query may contain slashes, so longer paths are matched first.
         routes.sort(key=lambda route: -len(route.path))

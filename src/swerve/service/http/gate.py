@@ -31,7 +31,7 @@ LINKABLE = frozenset(route.path for route in openapi.ROUTES if route.page)
 Headers = Iterable[tuple[bytes, bytes]]
 #: Headers of a preflight's answer, and the answer headers that a page of a listed origin may read.
 ALLOWED = (
-    (b"access-control-allow-methods", b"GET, HEAD, POST, DELETE"),
+    (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, DELETE"),
     (b"access-control-allow-headers", b"authorization, content-type, last-event-id, x-request-id"),
     (b"access-control-max-age", b"600"),
 )

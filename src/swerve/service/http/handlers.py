@@ -12,6 +12,8 @@ from swerve.service.http.bodies import encode_list, feedbacks_in, ranks_in
 from swerve.service.http.limits import parameters
 from swerve.service.http.schemas import (
     read_audit,
+    read_experiment,
+    read_experiments,
     read_feedback,
     read_list,
     read_number,
@@ -103,6 +105,13 @@ class Handlers:
     async def shadow(self, scope: Scope, body: bytes) -> Answer:
         limit, shadow = read_audit(parameters(scope["query_string"])).limit, self.service.ranking.shadow
         return 200, encode(ShadowReport("serve", None, 0, 0, 0, []) if shadow is None else shadow.report(limit)), JSON
+
+    async def experiments(self, scope: Scope, body: bytes) -> Answer:
+        limit = read_experiments(parameters(scope["query_string"])).limit
+        return 200, encode(await self.service.experiments.reported(limit)), JSON
+
+    async def set_experiment(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(await self.service.experiments.set(read_experiment(body), scope["caller"])), JSON
 
     async def audit(self, scope: Scope, body: bytes) -> Answer:
         return 200, encode(self.service.control.audit(read_audit(parameters(scope["query_string"])).limit)), JSON

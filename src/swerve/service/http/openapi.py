@@ -14,7 +14,7 @@ import msgspec
 
 from swerve.service.config.load import Config
 from swerve.service.http.schemas import MOST_DIGITS
-from swerve.serving import control, messages
+from swerve.serving import control, experiment, messages
 from swerve.serving.checks import MOST_EVENTS
 from swerve.serving.tokens import LENGTHS
 from swerve.version import __version__
@@ -43,7 +43,7 @@ class Route(NamedTuple):
     service; pages of other origins may neither call nor link to the path; and the OpenAPI document lists it.
     """
 
-    method: Literal["get", "post", "delete"]
+    method: Literal["get", "post", "put", "delete"]
     path: str
     name: str
     summary: str
@@ -111,6 +111,14 @@ ROUTES = (
         None, control.Rule, (*_READ, 404),
     ),
     Route(
+        "get", "/v1/experiments", "experiments", "Report the experiment: its arms, what it says and how sure that is", "read",
+        experiment.ExperimentList, experiment.Report, _READ,
+    ),
+    Route(
+        "put", "/v1/experiments", "set_experiment", "Begin, ramp or end the experiment; in force with the next request", "operate",
+        experiment.ExperimentRequest, experiment.Report, (*_BODY, 503),
+    ),
+    Route(
         "get", "/v1/audit", "audit", "List what operators did, the latest first", "operate",
         control.AuditRequest, control.ChangeList, _READ,
     ),
@@ -125,7 +133,7 @@ ROUTES = (
 )  # fmt: skip
 
 #: Requests that are parameters of a path, and have no body.
-LISTING = (messages.ListRequest, control.AuditRequest)
+LISTING = (messages.ListRequest, control.AuditRequest, experiment.ExperimentList)
 #: The routes that the document lists.
 LISTED = tuple(route for route in ROUTES if route.listed)
 
@@ -159,6 +167,10 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "set_rule": (
         {"kind": "pin", "result": "storm-warning", "position": 1, "query": "hurricane", "until": "2030-01-01T00:00:00Z"},
         {"id": 1, "kind": "pin", "at": 1794832659.4, "result": "storm-warning", "position": 1, "query": "hurricane"},
+    ),
+    "set_experiment": (
+        {"name": "spring", "treated": 0.05, "note": "first look"},
+        {"running": True, "name": "spring", "treated": 0.05, "since": 1794832659.4, "note": "first look", "verdict": "undecided"},
     ),
     "healthz": (None, {"status": "ok"}),
     "readyz": (None, {"status": "ok"}),
@@ -236,6 +248,10 @@ def _narrow(components: Json, config: Config) -> None:
         {"required": ["query"], "properties": {"query": {"type": "string"}}},
         {"properties": {part: {"type": "null"} for part in ("query", "locale", "filter", "segment")}},
     ]
+    rank["unit"]["anyOf"][0] |= {**text, "maxLength": limits.session_chars}
+    trial = components["ExperimentRequest"]
+    trial["properties"]["name"]["anyOf"][0] |= {"pattern": f"^({experiment.NAME.pattern})?$"}
+    trial["properties"]["note"]["anyOf"][0] |= {"maxLength": control.MOST_NOTE}
     feedback["decision"] |= {"minLength": LENGTHS[0], "maxLength": LENGTHS[-1], "pattern": "^[A-Za-z0-9_-]*$"}
     feedback["shown"]["anyOf"][0] |= {**listed, "items": {"type": "string", **name}}
 
@@ -306,7 +322,7 @@ def _ref(kind: type[msgspec.Struct]) -> Json:
 
 
 def _tag(route: Route) -> str:
-    if route.path.startswith(("/v1/rules", "/v1/audit")):
+    if route.path.startswith(("/v1/rules", "/v1/audit", "/v1/experiments")):
         return "control"
     if route.path.startswith(("/v1/queries", "/v1/live", "/v1/shadow")):
         return "state"

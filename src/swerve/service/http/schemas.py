@@ -15,6 +15,7 @@ import msgspec
 from swerve.core.errors import shown
 from swerve.serving.checks import Limits
 from swerve.serving.control import AuditRequest, RuleRequest
+from swerve.serving.experiment import ExperimentList, ExperimentRequest
 from swerve.serving.messages import (
     Asked,
     FeedbackRequest,
@@ -36,12 +37,15 @@ MANY_FEEDBACKS = msgspec.json.Decoder(list[FeedbackRequest])
 _shift = msgspec.json.Decoder(ShiftRequest)
 _observe = msgspec.json.Decoder(ObserveRequest)
 _rule = msgspec.json.Decoder(RuleRequest)
+_experiment = msgspec.json.Decoder(ExperimentRequest)
 RAWS = msgspec.json.Decoder(list[msgspec.Raw])
 
 #: Bytes of a character at most: two escapes such as `\\ud83c\\udf00`. And bytes for field names, dates, numbers and white space.
 CHARACTER_BYTES, OTHER_BYTES = 12, 65_536
 #: Texts of up to `query_chars` characters in a request: query, locale, filter, segment.
 QUERY_PARTS = 4
+#: Texts of up to `session_chars` characters: session, unit.
+SESSIONS = 2
 #: Digits of the id of a rule.
 MOST_DIGITS = 15
 
@@ -82,6 +86,16 @@ def read_audit(parameters: Mapping[str, str]) -> AuditRequest:
     return _converted(parameters, AuditRequest)
 
 
+def read_experiment(body: bytes) -> ExperimentRequest:
+    """Decode the body of `PUT /v1/experiments`."""
+    return decode(_experiment, body)
+
+
+def read_experiments(parameters: Mapping[str, str]) -> ExperimentList:
+    """Decode the parameters of `GET /v1/experiments`."""
+    return _converted(parameters, ExperimentList)
+
+
 def read_number(text: str) -> int:
     """Decode the id of a rule in a path."""
     if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
@@ -112,7 +126,7 @@ def one_limit(limits: Limits) -> int:
 
     Larger bodies are refused unread: decoding them would hold the event loop for milliseconds.
     """
-    texts = QUERY_PARTS * limits.query_chars + limits.session_chars + limits.candidates * limits.id_chars
+    texts = QUERY_PARTS * limits.query_chars + SESSIONS * limits.session_chars + limits.candidates * limits.id_chars
     return OTHER_BYTES + CHARACTER_BYTES * texts
 
 

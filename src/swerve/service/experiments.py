@@ -1,0 +1,250 @@
+"""The experiment that runs: units get their arms, searches and clicks are counted by arm, and an operator ramps the share.
+
+What runs is a record of the store, written with the audit before a ramp is answered. The counts are another one, written with the
+records that all queries share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+
+from swerve.service.config.sections import Config
+from swerve.service.metrics import Metrics
+from swerve.service.turns import Turns
+from swerve.serving.control import Change, Trial
+from swerve.serving.experiment import ExperimentRequest, KeptExperiment, Report, check_experiment
+from swerve.serving.holdout import ARMS, CONTROL, TREATED, Holdout, code
+from swerve.serving.lift import Counted, Lift, names_of
+from swerve.serving.messages import SEPARATOR, Asked, RankResponse, Refused, encode
+from swerve.serving.outcomes import Outcome
+from swerve.serving.ranker import Ranker
+from swerve.serving.requests import Decided, Prepared
+from swerve.serving.tokens import Ticket
+
+log = logging.getLogger("swerve.service")
+
+#: The records of the store that hold the experiment and its counts.
+EXPERIMENT, COUNTS = "experiment", "lift"
+#: Visits that a search judges on its way, so that they do not pile up; and those that are judged without a pause.
+ON_THE_WAY, TOGETHER = 2, 32
+HOUR = 3600.0
+
+
+class Experiments:
+    """The experiment of a service, if one runs."""
+
+    def __init__(
+        self, ranker: Ranker, metrics: Metrics, clock: Callable[[], float], config: Config, kept: Mapping[str, bytes]
+    ) -> None:
+        self.ranker, self.metrics, self.clock, self.config = ranker, metrics, clock, config.experiment
+        self.write: Callable[[dict[str, bytes], Change], Awaitable[None]] | None = None  # the audit's
+        self.trial: Trial | None = None
+        self.lift: Lift | None = None
+        self.stage = 0
+        self._unsaved = False  # whether the store does not have what runs
+        self._one_at_a_time = asyncio.Lock()
+        self.load(kept)
+        metrics.treated.ask = lambda: 1.0 if self.trial is None else self.trial.treated
+        metrics.guarded.ask = lambda: 0.0 if self.lift is None else float(len(self.lift.guarded))
+
+    # ------------------------------------------------------------------ what runs
+    @property
+    def configured(self) -> tuple[str, float, str]:
+        """What the configuration says."""
+        return self.config.name, self.config.treated, self.config.salt
+
+    def load(self, kept: Mapping[str, bytes]) -> None:
+        """Take up the records of a store; what the configuration says goes before them where it has changed since."""
+        name, treated, salt = self.configured
+        self.trial = self.lift = None
+        known = msgspec.json.decode(kept[EXPERIMENT], type=KeptExperiment) if EXPERIMENT in kept else None
+        before = None if known is None else known.running
+        if known is not None and known.configured == self.configured:
+            trial = before
+        elif not name:
+            trial = None
+        elif before is not None and (before.name, before.salt) == (name, salt):
+            trial = Trial(name, treated, before.since, salt)
+        else:
+            trial = Trial(name, treated, self.clock(), salt)
+        counted = None
+        if trial is not None and COUNTS in kept:
+            try:
+                counted = msgspec.json.decode(kept[COUNTS], type=Counted)
+            except msgspec.DecodeError as error:
+                log.error("the counts of the experiment are of another form and start over: %s", error)
+        self._take(trial, counted)
+        self._unsaved = (known is not None or trial is not None) and known != KeptExperiment(self.configured, trial)
+
+    def _take(self, trial: Trial | None, counted: Counted | None = None) -> None:
+        """Let an experiment run; its counts go on if they are its own."""
+        before, self.trial = self.trial, trial
+        self.stage += 1
+        if trial is None:
+            self.lift = None
+            return
+        self._holdout = Holdout(self.ranker.query_key, trial.salt or trial.name)
+        if self.lift is not None and before is not None and before.since == trial.since:
+            self.lift.forget_open()
+            return
+        if counted is None or counted.since != trial.since:
+            counted = Counted(trial.since)
+        self.lift = Lift(counted, visit=self.config.visit_seconds, guard=self.config.guard, patience=self.config.guard_hours * HOUR)
+        self.lift.changed = True
+
+    async def set(self, request: ExperimentRequest, by: str | None) -> Report:
+        """Ramp the experiment, begin another or end it; return the report once that is durable."""
+        check_experiment(request)
+        async with self._one_at_a_time:
+            before, now = self.trial, self.clock()
+            name = request.name if request.name is not None else before.name if before is not None else ""
+            after: Trial | None = None
+            if name and before is not None and before.name == name:
+                treated = before.treated if request.treated is None else request.treated
+                after = Trial(name, treated, before.since, before.salt, by, request.note)
+            elif name:
+                after = Trial(name, 1.0 if request.treated is None else request.treated, now, "", by, request.note)
+            elif request.name is None:
+                raise Refused(422, "unknown", "no experiment runs; a new one must have a name", "name")
+            kept = {EXPERIMENT: encode(KeptExperiment(self.configured, after))}
+            assert self.write is not None, "wired at the start"
+            await self.write(kept, Change(now, "ramp", by, trial_before=before, trial_after=after))
+            self._take(after)
+            self._unsaved = False
+        log.info("experiment", extra={"experiment": name, "treated": None if after is None else after.treated})
+        return self.report()
+
+    # ------------------------------------------------------------------ requests
+    def assign(self, asked: Asked, prepared: Prepared) -> None:
+        """Give a request its arm; held-out units, and queries on guard, are shown the given order."""
+        trial, lift = self.trial, self.lift
+        if trial is None or lift is None:
+            return
+        if asked.unit is not None:
+            unit = prepared.unit = self._holdout.unit("unit", asked.unit)
+        elif asked.session is not None:
+            unit = prepared.unit = self._holdout.unit("session", asked.session)
+        else:
+            unit = self._holdout.unit("query", prepared.key.hex())
+        prepared.arm, prepared.stage = code(unit, trial.treated), self.stage
+        prepared.control = prepared.arm == CONTROL or (
+            prepared.key in lift.guarded and lift.on_guard(prepared.key, self.clock()) is not None
+        )
+
+    def answered(self, prepared: Prepared, decided: Decided, answer: RankResponse) -> None:
+        """Name the arm in an answer, and count a decision that is new."""
+        lift, arm = self.lift, prepared.arm
+        answer.arm = ARMS[arm]
+        if lift is None or self.trial is None or prepared.stage != self.stage:
+            return  # a ramp came between
+        if prepared.control and arm == TREATED and (line := lift.guarded.get(prepared.key)) is not None:
+            answer.guarded = line.why
+        if decided.again:
+            return
+        self.metrics.arm_searches(str(answer.arm)).value += 1
+        names = names_of(prepared.key, prepared.text.split(SEPARATOR)[1:])
+        lift.searched(prepared.unit, arm, self.trial.treated, decided.signed.number, names, decided.at)
+        self.judge(ON_THE_WAY)
+
+    def heard(self, ticket: Ticket, number: int, before: Outcome, outcome: Outcome) -> None:
+        """Count feedback for its arm."""
+        arm = str(ARMS[ticket.arm])
+        fresh = outcome.heard & ~before.heard
+        for slot in range(fresh.bit_length()):
+            if fresh >> slot & 1:
+                self.metrics.arm_clicks(arm, str(slot + 1)).value += 1
+        if outcome.outside and not before.outside:
+            self.metrics.arm_clicks(arm, "below").value += 1
+        was, now = (one.heard.bit_count() + one.outside for one in (before, outcome))
+        if was == 0 and now:
+            self.metrics.arm_clicked(arm).value += 1
+        lift = self.lift
+        if lift is not None and self.trial is not None and ticket.at >= self.trial.since:
+            gained = lift.totals(ticket.arm).reward
+            lift.heard(ticket.arm, number, was, now)
+            self.metrics.arm_reward(arm).value += max(lift.totals(ticket.arm).reward - gained, 0.0)
+
+    def judge(self, most: int = TOGETHER) -> int:
+        """Judge visits that are due; return how many there were."""
+        lift = self.lift
+        if lift is None:
+            return 0
+        now = self.clock()
+        if lift.guarded:
+            lift.release(now)
+        done, back = lift.judge(now, most)
+        for name in back:
+            line = lift.counted.queries[name]
+            self.metrics.guards.value += 1
+            log.warning("a query goes back to its given order: %s", line.why, extra={"query": name, "until": line.until})
+        return done
+
+    # ------------------------------------------------------------------ records and reports
+    @property
+    def changed(self) -> bool:
+        """Whether the counts, or what runs, have changed since they were last written."""
+        return self._unsaved or (self.lift is not None and self.lift.changed)
+
+    def record(self) -> dict[str, bytes]:
+        """Return the counts, and what runs if the configuration has changed it, as records for the store."""
+        records: dict[str, bytes] = {}
+        if self._unsaved and not self._one_at_a_time.locked():  # else an operator's change is under way, and goes before
+            self._unsaved = False
+            records[EXPERIMENT] = encode(KeptExperiment(self.configured, self.trial))
+        if self.lift is not None:
+            self.lift.changed = False
+            records[COUNTS] = encode(self.lift.counted)
+        return records
+
+    def failed(self) -> None:
+        """Note that the records could not be written."""
+        self._unsaved = True
+        if self.lift is not None:
+            self.lift.changed = True
+
+    def why(self, key: bytes) -> str | None:
+        """Return why a query is shown in its given order; None if it is not."""
+        line = None if self.lift is None else self.lift.on_guard(key, self.clock())
+        return None if line is None else line.why
+
+    async def reported(self, limit: int) -> Report:
+        """Return the report with as many segments and queries as `limit`, made in turns."""
+        report, turns = self.report(), Turns()
+        if self.lift is None:
+            return report
+        counted = self.lift.counted
+        report.segments, report.queries = [], []
+        for found, lines in ((report.segments, counted.segments), (report.queries, counted.queries)):
+            for line in self.lift.lines(lines, limit):
+                found.append(line)
+                await turns()
+        return report
+
+    def report(self) -> Report:
+        """Return what runs, what was counted and what it says over all."""
+        trial, lift = self.trial, self.lift
+        if trial is None or lift is None:
+            return Report(running=False)
+        self.judge()
+        outcomes, arms, counted = lift.outcomes(), lift.arms(), lift.counted
+        visits, judged = counted.reward.visits, arms.treated.judged + arms.control.judged
+        more = outcomes.reward.more_visits
+        return Report(
+            True,
+            trial.name,
+            trial.treated,
+            trial.since,
+            trial.by,
+            trial.note,
+            outcomes.reward.verdict,
+            None if more is None else round(more * judged / max(visits, 1)),
+            lift.waiting(),
+            counted.by_query,
+            arms,
+            outcomes,
+            guarded=lift.guards(),
+        )

@@ -1,0 +1,138 @@
+"""Experiments as plain structures: what an operator sets, and what the service reports. The client shares them."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from swerve.core.errors import shown
+from swerve.serving.control import MOST_NOTE, Note, Trial
+from swerve.serving.messages import LISTED, MOST_LISTED, Refused
+
+#: The form of an experiment's name.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+Verdict = Literal["helps", "hurts", "undecided"]
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+class ExperimentRequest(Struct, forbid_unknown_fields=True):
+    """The experiment from now on. With another name a new one begins, with an empty name none runs."""
+
+    treated: Annotated[
+        Share | None, Meta(description="The share of units that get the policy's order; default: as it is, 1 for a new experiment.")
+    ] = None
+    name: Annotated[str | None, Meta(description="Default: the name of the experiment that runs.")] = None
+    note: Note = None
+
+
+class ExperimentList(Struct, forbid_unknown_fields=True):
+    """The parameters of `GET /v1/experiments`."""
+
+    limit: Annotated[int, Meta(ge=0, le=MOST_LISTED)] = LISTED
+
+
+class ArmTotals(Struct):
+    """What was counted in one arm. `searches` to `reward` count at once; `visits` to `abandoned` when a visit is judged."""
+
+    searches: int = 0
+    clicked: Annotated[int, Meta(description="Searches with a click.")] = 0
+    clicks: int = 0
+    reward: float = 0.0
+    visits: Annotated[int, Meta(description="Visits that were judged: a unit's searches, from its first on.")] = 0
+    judged: Annotated[int, Meta(description="Searches of those visits.")] = 0
+    abandoned: Annotated[int, Meta(description="Those of them without a click.")] = 0
+
+
+class Effect(Struct):
+    """The difference that the treatment makes to an outcome per search, with an interval that holds at all times together.
+
+    `difference` weighs all visits as the experiment could compare them, so that a ramp does not distort it; it need not equal the
+    difference of the two plain means.
+    """
+
+    verdict: Verdict
+    treated: Annotated[float | None, Meta(description="Plain mean of the arm.")]
+    control: float | None
+    difference: float | None
+    low: float | None
+    high: float | None
+    relative: Annotated[float | None, Meta(description="`difference` as a share of the control's mean.")]
+    visits: int
+    more_visits: Annotated[int | None, Meta(description="How many more decide it if the difference stays as it is; null: unknown.")]
+
+
+class Line(Struct):
+    """The effect on the reward for one segment or one query."""
+
+    name: Annotated[str, Meta(description="`locale=…`, `segment=…`, or `key:` and the key of a query.")]
+    effect: Effect
+
+
+class Guarded(Struct):
+    """A query that went back to its given order because the sequence says that the policy's order is worse."""
+
+    name: str
+    since: float
+    until: Annotated[float, Meta(description="When the policy is tried again, with a fresh look.")]
+    look: Annotated[int, Meta(description="Which look it was, from 1; each has less error to spend than the one before.")]
+    why: str
+
+
+class Outcomes(Struct):
+    """The effects on each outcome per search."""
+
+    reward: Effect
+    clicks: Effect
+    abandonment: Effect
+
+
+class Arms(Struct):
+    """The totals of both arms."""
+
+    treated: ArmTotals
+    control: ArmTotals
+
+
+class Report(Struct, omit_defaults=True):
+    """The experiment that runs, what was counted, and what it says. Without an experiment only `running` is there."""
+
+    running: bool
+    name: str | None = None
+    treated: float | None = None
+    since: float | None = None
+    by: str | None = None
+    note: str | None = None
+    verdict: Verdict | None = None
+    more_searches: Annotated[int | None, Meta(description="How many more searches decide it if the difference stays as it is.")] = (
+        None
+    )
+    open: Annotated[int | None, Meta(description="Visits that are not judged yet.")] = None
+    by_query: Annotated[
+        int | None, Meta(description="Searches without a unit and a session: in the totals, and in no comparison.")
+    ] = None
+    arms: Arms | None = None
+    outcomes: Outcomes | None = None
+    segments: list[Line] | None = None
+    queries: list[Line] | None = None
+    guarded: list[Guarded] | None = None
+
+
+class KeptExperiment(Struct):
+    """The record of the experiment in the store: what runs, and what the configuration said when it was set."""
+
+    configured: tuple[str, float, str]
+    running: Trial | None
+
+
+def check_experiment(request: ExperimentRequest) -> None:
+    """Refuse a name of another form, a note that is too long, and a request that asks for nothing."""
+    if request.treated is None and request.name is None:
+        raise Refused(422, "empty", "there is neither treated nor name; there must be one of them", "treated")
+    if request.name and not NAME.fullmatch(request.name):
+        message = f"name = {shown(request.name)} is not allowed; it must be up to 64 letters, digits, '_', '.' or '-'"
+        raise Refused(422, "invalid", message, "name")
+    if request.note is not None and len(request.note) > MOST_NOTE:
+        raise Refused(422, "too_long", f"note has {len(request.note)} characters; at most {MOST_NOTE} are allowed", "note")
