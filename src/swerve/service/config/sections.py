@@ -141,12 +141,32 @@ class Signals(Section, frozen=True):
     )  # hyper-parameters of `Senses`; the file has them as fields of [signals]
 
 
+class EventKind(Section, frozen=True):
+    """One table for each kind of user events besides `click`, or for `click` itself: what an event of the kind is worth."""
+
+    weight: Annotated[
+        float,
+        within(0, 1, "What an event is worth, as a share of a click: the events on a result add up, at most to 1.", open_low=True),
+    ] = 1.0
+    window_seconds: Annotated[
+        Annotated[float, within(0, 7 * DAY, open_low=True)] | None,
+        about("Seconds after its ranking in which an event of the kind counts; without it `feedback.window_seconds`."),
+    ] = None
+
+
 class Feedback(Section, frozen=True):
-    """Which clicks the policy learns from."""
+    """Which clicks and other user events the policy learns from."""
 
     window_seconds: Annotated[float, within(0, 7 * DAY, "Seconds after its ranking in which a click counts.", open_low=True)] = (
         1800.0
     )
+    events: Annotated[
+        dict[Annotated[str, about("", pattern=NAME, allowed=NAMED)], EventKind],
+        about(
+            "Kinds of user events besides `click`, each with its weight and its window.",
+            allowed="tables [feedback.events.KIND] with weight and window_seconds",
+        ),
+    ] = msgspec.field(default_factory=dict)
     evidence_per_session: Annotated[
         int,
         within(
