@@ -178,6 +178,7 @@ class RankResponse(Struct, omit_defaults=True, gc=False):
     ruled: Annotated[list[Ruled] | None, Meta(description="What rules of an operator have done to it; left out if none has.")] = (
         None
     )
+    swapped: Annotated[list[int] | None, Meta(description="Two positions whose results changed places at random, if any.")] = None
     shadow: Annotated[bool, Meta(description="The policy only watches: the order is the given one. Left out otherwise.")] = False
 
 

@@ -43,6 +43,7 @@ class Ranked(msgspec.Struct, tag="rank", omit_defaults=True):
     as_given: bool = False
     ruling: Ruling | None = None
     propensities: list[float] | None = None  # of the slots, for evaluation; null where the policy was not asked for them
+    swapped: list[int] | None = None  # two positions, from 1, whose results have changed places
 
 
 class Answered(msgspec.Struct, tag="feedback", omit_defaults=True):
@@ -84,6 +85,7 @@ class Recorder:
             Ranked(
                 now, decided.signed.number, page, request.text, request.read(), request.signals, request.session, request.slots,
                 request.as_given, request.ruling, decided.chances if self._estimated and not request.as_given else None,
+                decided.swapped,
             )
         )  # fmt: skip
 

@@ -37,6 +37,7 @@ class Settings(NamedTuple):
     weights: tuple[tuple[str, float], ...] = (
         ("click", 1.0),
     )  # the kinds of events and their weights, see `swerve.serving.rewards`
+    swaps: float = 0.0  # the share of pages on which two slots change places
     shadow: bool = False  # whether the given order is shown, and the policy's page only noted
 
 

@@ -198,6 +198,20 @@ class Feedback(Section, frozen=True):
     ] = 60.0
 
 
+class Evaluation(Section, frozen=True):
+    """What makes logs of the service fit for estimates of other rankings."""
+
+    swaps: Annotated[
+        float,
+        within(
+            0,
+            1,
+            "Share of pages on which two slots, drawn at random, change places: every result of a page then has a propensity in "
+            "every slot.",
+        ),
+    ] = 0.0
+
+
 class Limits(Section, frozen=True):
     """Bounds on the size of a request, the time it takes to arrive, and the number of connections and new queries."""
 
@@ -284,6 +298,7 @@ class Config(Section, frozen=True):
     policy: Policy = Policy()
     signals: Signals = Signals()
     feedback: Feedback = Feedback()
+    evaluation: Evaluation = Evaluation()
     limits: Limits = Limits()
     security: Security = Security()
     log: Log = Log()

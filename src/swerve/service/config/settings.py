@@ -30,6 +30,7 @@ def settings_of(config: Config) -> Settings:
         per_session=config.feedback.evidence_per_session,
         anonymous_share=config.feedback.anonymous_share,
         weights=tuple(weights_of(config).items()),
+        swaps=config.evaluation.swaps,
         shadow=config.policy.mode == "shadow",
     )
 
