@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 
@@ -160,3 +161,15 @@ def test_results_that_are_logged_one_by_one_have_no_forecast(tmp_path, monkeypat
     text = " ".join(invoke(path, "--target", "clicks").split())
     assert "Read as open-bandit: 901 lines; 900 lists of 1 queries" in text
     assert "no forecast: the log has results one by one" in text
+
+
+def test_standard_input_is_read_like_a_file_also_compressed(log):
+    found = json.loads(invoke(log, "--json"))
+    found["read"]["dropped"]["no query"]["where"] = "standard-input:63"
+    found["read"]["dropped"]["no results shown"]["where"] = "standard-input:61"
+    for content in (log.read_bytes(), gzip.compress(log.read_bytes())):
+        done = CliRunner().invoke(app, ["evaluate", "-", "--json"], input=content, catch_exceptions=False)
+        assert done.exit_code == 0
+        assert json.loads(done.output) == found
+    with pytest.raises(SwerveError, match="- is there twice"):
+        call("-", "-")

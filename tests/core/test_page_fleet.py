@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from swerve import Listed, PageFleet, SwerveError, Thompson
 from swerve.core.engine import consider
+from swerve.core.examination import SLOTS
 from swerve.core.pages import order, present, respond
 
 RATES = (0.1, 0.1, 0.6, 0.1, 0.1)
@@ -86,3 +88,30 @@ def test_what_is_refused(fleet):
     page = fleet.order(0, x=[0.1])
     with pytest.raises(SwerveError, match="clicks"):
         fleet.respond(0, page, [5])
+
+
+def test_many_pages_in_one_call_end_in_the_bytes_of_order_and_respond(uncompiled):
+    rng = np.random.default_rng(5)
+    one, many = (PageFleet(Listed(), queries=3, arms=6, features=1, seed=2) for _ in range(2))
+    asked, given, finals, times, pages = [], [], [], [], []
+    for number in range(60):
+        query, offered = int(rng.integers(3)), rng.permutation(6)[: rng.integers(1, 7)].tolist()
+        slots = int(rng.integers(1, 5))
+        page = one.order(query, offered, [math.nan], slots=slots, now=float(number))
+        pages.append(page.arms)
+        shown, clicks = rng.permutation(6)[: rng.integers(1, 5)].tolist(), []
+        if number % 4 == 0:
+            shown = list(page.arms)
+        if number % 5:
+            clicks = [slot for slot in range(len(shown)) if rng.random() < 0.3]
+            one.respond(query, page, clicks, shown=shown)
+        known = len(shown) if number % 5 else -1
+        asked.append([query, len(offered), min(slots, len(offered)), known, sum(1 << slot for slot in clicks)])
+        given.append(offered + [0] * (6 - len(offered)))
+        finals.append(shown + [0] * (SLOTS - len(shown)))
+        times.append(float(number))
+    for part in (slice(0, 1), slice(1, 60)):
+        found = many.replay(np.array(asked[part]), np.array(given[part]), np.array(finals[part]), np.array(times[part])).tolist()
+        assert [[arm for arm in page if arm >= 0] for page in found] == pages[part]
+    assert many.table.tobytes() == one.table.tobytes()
+    assert many.pools.tobytes() == one.pools.tobytes()

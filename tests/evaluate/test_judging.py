@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -12,7 +13,7 @@ from swerve.evaluate.history import examination
 from swerve.evaluate.judging import Least, judge
 from swerve.evaluate.lists import Shown
 from swerve.evaluate.rates import PRIOR, Rates
-from swerve.evaluate.targets import Clicks, Given, Policy, Uniform, target_of
+from swerve.evaluate.targets import Asked, Clicks, Given, Policy, Uniform, target_of
 
 ATTRACTIVE = {"a": 0.1, "b": 0.3, "c": 0.6}
 SEEN = [examination(k) for k in (1, 2, 3)]
@@ -91,10 +92,10 @@ def test_swerves_own_policy_learns_from_the_log_and_finds_the_best_order(uncompi
     assert found["swerve"].inside == pytest.approx(1.0, abs=0.25)
     best, given = value("cba"), value("abc")
     assert given < found["swerve"].estimates["dr"].value < best + 0.2
-    orders = ["".join(policy.order(entries[-1], list("abc"), {})) for _ in range(10)]
-    assert sum(order.startswith("c") for order in orders) >= 7
-    assert policy.arms_of("q", list("abcde")) is None
-    assert policy.order(entries[0], list("abcde"), {}) == list("abcde")
+    orders = policy.orders([Asked(msgspec.structs.replace(entries[-1], clicks=[]), list("abc"), {})] * 10)
+    assert sum(order[0] == "c" for order in orders) >= 7
+    assert policy.arms_of(policy.row_of("q"), list("abcde")) is None
+    assert policy.orders([Asked(entries[0], list("abcde"), {})]) == [list("abcde")]
 
 
 @pytest.mark.parametrize("known", ["shown", "choices"])
@@ -156,10 +157,10 @@ class Watched(Clicks):
     def __init__(self):
         self.values = []
 
-    def order(self, entry, offered, values):
-        order = super().order(entry, offered, values)
-        self.values.append(value(order))
-        return order
+    def orders(self, lists):
+        orders = super().orders(lists)
+        self.values += [value(order) for order in orders]
+        return orders
 
 
 def covered(logs, lists):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
+import random
 import tracemalloc
 
 import pytest
@@ -309,3 +311,32 @@ def test_progress_ends_at_the_size_of_all_files(tmp_path):
     assert len(list(read(paths, progress=seen.append))) == 3000
     assert seen == sorted(seen)
     assert seen[-1] == sum(path.stat().st_size for path in paths)
+
+
+def zstd(text: bytes) -> bytes:
+    pyarrow = pytest.importorskip("pyarrow")
+    return bytes(pyarrow.Codec("zstd").compress(text, asbytes=True))
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd])
+def test_a_compressed_log_is_read_as_it_is_without(tmp_path, pack):
+    plain = b'{"query": "q", "shown": ["a", "b"], "clicks": ["b"]}\nno\n' * 500
+    read_of = {}
+    for name, content in (("plain", plain), ("packed", pack(plain))):
+        path = tmp_path / name
+        path.write_bytes(content)
+        tally, done = Tally(), []
+        entries = list(read([path], tally=tally, progress=done.append))
+        read_of[name] = [entries, tally.lines, {why: drop.lines for why, drop in tally.dropped.items()}]
+        assert done[-1] == path.stat().st_size
+    assert read_of["plain"] == read_of["packed"]
+    assert read_of["packed"][1] == 1000
+
+
+def test_a_compressed_log_that_is_cut_off_says_where(tmp_path):
+    path = tmp_path / "log.gz"
+    lines = "\n".join(json.dumps({"query": f"q{random.random()}", "shown": ["a"]}) for _ in range(20_000))
+    path.write_bytes(gzip.compress(lines.encode())[:-20_000])
+    found = []
+    with pytest.raises(SwerveError, match=r"log\.gz:\d+: the file cannot be read any further"):
+        found.extend(read([path]))

@@ -202,6 +202,8 @@ EVENTS = [
     ({"kind": "click", "result": ""}, False),
     ({"kind": "click", "result": "a", "id": "e" * 6}, False),
     ({"kind": "click", "result": "a", "value": 2}, False),
+    ({"kind": "click", "result": "a", "value": 0.5}, True),
+    ({"kind": "click", "result": "a", "value": -0.5}, False),
     ({"kind": "click", "position": 0}, False),
     ({"kind": "click", "position": 1001}, False),
     ({"kind": "click", "position": 1.5}, False),

@@ -84,6 +84,7 @@ def test_what_is_just_allowed():
         ({"events": [{"kind": "click", "result": "\0"}]}, "not_text", "events[0].result"),
         ({"events": [{"kind": "click", "position": 1, "id": "x" * 6}]}, "too_long", "events[0].id"),
         ({"events": [{"kind": "click", "position": 1}] * (MOST_EVENTS + 1)}, "too_many", "events"),
+        ({"events": [{"kind": "click", "position": 1}, {"kind": "view", "position": 1}]}, "unknown_event", "events[1].kind"),
         ({"events": [], "shown": []}, "empty", "shown"),
         ({"events": [], "shown": ["a", "a"]}, "repeated", "shown"),
         ({"events": [], "shown": ["a", "x" * 6]}, "too_long", "shown[1]"),
@@ -107,11 +108,17 @@ def test_what_is_just_allowed_of_feedback():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"position": 0}, {"position": 1001}, {"result": "a", "value": 2}, {"result": "a", "kind": "view"}]
+    "wrong", [{"position": 0}, {"position": 1001}, {"result": "a", "value": 1.01}, {"result": "a", "value": -0.01}, {"kind": 3}]
 )
 def test_an_event_has_bounds(wrong):
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"kind": "click", **wrong}, Event)
+
+
+def test_an_unknown_kind_names_the_known_ones():
+    request = FeedbackRequest("d", [Event("card", "a")])
+    message = refused(check_feedback, request, LIMITS, {"cart", "click"}).message
+    assert "it knows cart, click" in message and "did you mean 'cart'?" in message
 
 
 def test_an_unknown_signal_names_the_known_ones():

@@ -29,6 +29,7 @@ from swerve.core.errors import SwerveError
 #: The bars of the service's benchmark. docs/bench.md explains each row.
 SERVICE_BARS = {
     "rank": Bar("≥", 0.7),
+    "rank-page": Bar("≥", 0.85),
     "rank-p99": Bar("≤", 2.0),
     "feedback": Bar("≥", 0.5),
     "rank-batch": Bar("≥", 10.0),
@@ -218,6 +219,12 @@ def speed(folder: Path, effort: Effort, progress: Progress) -> list[Row]:
             "rank", *((at, service_traffic.rank_turn, *once) for at in (bench.framed, bench.own, bench.bare))
         )
         single, bare = Duel(framed, own), Duel(plain, own)
+        whole = Duel(
+            *bench.rounds(
+                "one slot and ten",
+                *((bench.own, service_traffic.rank_turn, *once, None, slots) for slots in (1, service_traffic.CANDIDATES)),
+            )
+        )
         half = single.median(rate) / 2
         paced = Duel(
             *bench.rounds(
@@ -250,6 +257,7 @@ def speed(folder: Path, effort: Effort, progress: Progress) -> list[Row]:
         return [
             line("rank", single.median(rate), "requests/s", "echo", single.ratio(rate), said),
             line("rank-bare", single.median(rate), "requests/s", "bare echo", bare.ratio(rate)),
+            line("rank-page", whole.median(rate), "requests/s", "one slot", whole.ratio(rate), "ten slots"),
             line("rank-p99", paced.median(p99), "ms", "echo", paced.ratio(p99), f"{half:,.0f} requests/s; median {own50:.2f} ms"),
             line("feedback", feedback.median(rate), "requests/s", "echo", feedback.ratio(rate), f"{CONNECTIONS} connections"),
             line(

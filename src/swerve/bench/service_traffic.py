@@ -66,13 +66,14 @@ class Traffic:
         self.numbers = rng.integers(0, NUMBERS_BELOW, (queries, len(SIGNALS)))
         self.drawn = itertools.cycle(rng.choice(queries, QUERIES_DRAWN, p=weights / weights.sum()).tolist())
         self.sessions = itertools.count()
-        self.heads: dict[int, bytes] = {}
+        self.heads: dict[tuple[int, int | None], bytes] = {}
 
-    def entry(self, query: int, session: int) -> bytes:
-        """Return the JSON of one request."""
+    def entry(self, query: int, session: int, slots: int | None = None) -> bytes:
+        """Return the JSON of one request; without `slots`, the service fills as many as it is configured for."""
         ids = ",".join(f'"doc-{query:06d}-{position:02d}"' for position in range(self.candidates))
         numbers = ",".join(f'"{name}":{value}.0' for name, value in zip(SIGNALS, self.numbers[query], strict=True))
-        text = f'{{"query":"{text_of(query)}","candidates":[{ids}],"signals":{{{numbers}}},"session":"s{session:08x}"}}'
+        filled = "" if slots is None else f'"slots":{slots},'
+        text = f'{{"query":"{text_of(query)}","candidates":[{ids}],"signals":{{{numbers}}},{filled}"session":"s{session:08x}"}}'
         return text.encode()
 
     def session(self) -> int:
@@ -80,14 +81,14 @@ class Traffic:
         count = next(self.sessions) & SESSION_MASK
         return count - SESSION_GAP if count % RETURNING == RETURNING - 1 and count > SESSION_GAP else count
 
-    def requests(self) -> Iterator[bytes]:
+    def requests(self, slots: int | None = None) -> Iterator[bytes]:
         """Yield requests without end. Everything except the session is made once per query."""
         heads = self.heads
         while True:
             query = next(self.drawn)
-            head = heads.get(query)
+            head = heads.get((query, slots))
             if head is None:
-                head = heads[query] = post(RANK, self.entry(query, 0))[:-SESSION_TAIL]
+                head = heads[query, slots] = post(RANK, self.entry(query, 0, slots))[:-SESSION_TAIL]
             yield head + b'%08x"}' % self.session()
 
     def batches(self) -> Iterator[bytes]:
@@ -134,9 +135,9 @@ def fill(port: int, start: int, stop: int, batch: int = BATCH_ENTRIES) -> int:
     return again
 
 
-def rank_turn(port: int, connections: int, seconds: float, rate: float | None = None) -> Turn:
+def rank_turn(port: int, connections: int, seconds: float, rate: float | None = None, slots: int | None = None) -> Turn:
     """Run a turn of `rank`, one query per request."""
-    return drive(port, _traffic.requests(), connections, seconds, rate)
+    return drive(port, _traffic.requests(slots), connections, seconds, rate)
 
 
 def batch_turn(port: int, connections: int, seconds: float) -> Turn:

@@ -7,7 +7,9 @@ import importlib.util
 import json
 import math
 import os
+import shutil
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -265,3 +267,31 @@ def late_progress(after: float = PATIENCE) -> Iterator[Callable[[str, int, int],
         yield report
     finally:
         bars.stop()
+
+
+#: The argument of commands that read logs.
+logs_argument: Callable[[Any], Any] = click.argument(
+    "logs",
+    metavar="LOG…",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+)
+
+
+@contextlib.contextmanager
+def spooled(logs: tuple[Path, ...]) -> Iterator[tuple[Path, ...]]:
+    """Copy standard input (`-`) to a temporary file, because logs are read more than once; yield the paths to read."""
+    from swerve.evaluate.readers.source import SPOOLED
+
+    dashes = [log for log in logs if str(log) == "-"]
+    if not dashes:
+        yield logs
+        return
+    if len(dashes) > 1:
+        raise SwerveError("- is there twice; standard input can be read once")
+    with tempfile.TemporaryDirectory(prefix="swerve-") as folder:
+        copy = Path(folder) / SPOOLED
+        with copy.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
+        yield tuple(copy if str(log) == "-" else log for log in logs)

@@ -91,7 +91,7 @@ def as_toml(config: Config) -> str:
         elif value is None:
             lines.append(f"# {field.name} = (not set)")
         elif isinstance(value, dict) and value:  # inline, because a [table] would swallow the following fields
-            lines.append(f"{field.name} = {{ {', '.join(f'{toml_key(k)} = {toml(v)}' for k, v in value.items())} }}")
+            lines.append(f"{field.name} = {toml(value)}")
         else:
             lines.append(f"{field.name} = {toml(value)}")
     return "\n".join(lines[1:]) + "\n"
@@ -105,6 +105,8 @@ def toml(value: Any) -> str:
     """
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml, value))}]"
+    if isinstance(value, dict) and value:
+        return f"{{ {', '.join(f'{toml_key(name)} = {toml(each)}' for name, each in value.items() if each is not None)} }}"
     # TOML writes strings, numbers and booleans as JSON does, except for DEL
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from swerve.cli.common import errors, json_option, late_progress, need_plots, write_json
+from swerve.cli.common import errors, json_option, late_progress, logs_argument, need_plots, spooled, write_json
 from swerve.core.errors import SwerveError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("logs", metavar="LOG…", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@logs_argument
 @click.option(
     "--format", "form", help="Format of the logs: swerve, ubi, dsjson, open-bandit or plain.  [default: by the first lines]"
 )
@@ -54,7 +54,8 @@ def command(
     """Read search logs: what they hold, which queries shift, and what another ranking would have brought (docs/evaluate.md).
 
     Each LOG is a recording of Swerve, UBI 1.3.0 (queries and events), Vowpal Wabbit dsjson, Open Bandit CSV, or a plain log as JSON
-    lines, CSV or Parquet. Files are read as streams. Nothing is dropped silently: lines that cannot be read are counted by reason.
+    lines, CSV or Parquet. Text may be compressed with gzip or Zstandard; - is standard input. Files are read as streams. Nothing is
+    dropped silently: lines that cannot be read are counted by reason.
 
     Other rankings are estimated from the log's propensities, and only inside their support. A log without any gets no estimate; the
     forecast is a model, and says so.
@@ -75,6 +76,7 @@ def command(
     from swerve.evaluate.targets import check_names, target_of
 
     check_names(names)
+    logs = click.get_current_context().with_resource(spooled(logs))
     tally, histories, least = Tally(), Histories(), Least()
     form = form or common_format(logs)
     for entry in reading("reading", logs, form, columns, tally):

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import click
 
-from swerve.cli.common import console, json_option, late_progress, need_service, write_json
+from swerve.cli.common import console, json_option, late_progress, logs_argument, need_service, spooled, write_json
 from swerve.core.errors import SwerveError
 
 
 @click.command()
-@click.argument("logs", metavar="LOG…", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@logs_argument
 @click.option("--store", required=True, metavar="STORE", help="The new store: an address (sqlite:///PATH) or a file.")
 @click.option(
     "--config", "config_file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The service's configuration."
@@ -44,6 +44,7 @@ def command(
     """
     need_service("learning from logs")
     from swerve.evaluate.readers import common_format, read
+    from swerve.evaluate.readers.source import opened as opened_log
     from swerve.evaluate.tally import Tally
     from swerve.service import learning
     from swerve.service.config.load import load
@@ -53,6 +54,7 @@ def command(
     from swerve.store import open_store
     from swerve.store.urls import store_path, store_url
 
+    logs = click.get_current_context().with_resource(spooled(logs))
     config = load(config_file, {"store.url": store_url(store)})
     chosen = form or common_format(logs)
     if chosen == "swerve" and len(logs) > 1:
@@ -74,7 +76,7 @@ def command(
                 report("learning", done, total)
 
             if chosen == "swerve":
-                ranker, learnt, now = learning.learn_recording(logs[0], kept.query_key, progress)
+                ranker, learnt, now = learning.learn_recording(logs[0], kept.query_key, progress, opened_log)
             else:
                 ranker = Ranker(settings_of(config), kept.query_key)
                 learnt, now = learning.learn_lists(read(logs, chosen, columns, tally=tally, progress=progress), ranker)

@@ -54,6 +54,39 @@ def respond_one(params, table, i, pools, group, page, generations, seen, before,
     return respond(spec, row, pools[group], page, seen, before, final, after, number, shown, now)
 
 
+#: Columns of a page in `replay_many`: its query, the arms on offer, the slots to fill, the results that were shown (−1: that is not
+#: learnt), and their clicks as a mask.
+QUERY, OFFERED, ROOM, SHOWN, CLICKED = range(5)
+
+
+@Entry
+def replay_many(params, table, pools, groups, writer, x, asked, given, pages, finals, first, times):
+    """Fill a page for each line of `asked`, in order, and tell the policy what was shown in its place, as `order_one` and
+    `respond_one` do. Pages are written to `pages`, with −1 after their last slot."""
+    spec = params[0]
+    for k in range(len(asked)):
+        i, now, number = asked[k, QUERY], times[k], first + k
+        group = groups[i]
+        consider(spec, table[i], pools, group, writer, x, 0, now)
+        room = pages[k, : asked[k, ROOM]]
+        filled = max(order(spec, table[i], pools[group], given[k, : asked[k, OFFERED]], room, now), 0)
+        for slot in range(filled, pages.shape[1]):
+            pages[k, slot] = -1
+        if filled == 0:
+            continue
+        page = room[:filled]
+        seen = present(spec, table[i], pools[group], page, number, now)
+        if asked[k, SHOWN] < 0:
+            continue
+        final = finals[k, : asked[k, SHOWN]]
+        same = filled == len(final) and asked[k, CLICKED] == 0
+        for slot in range(min(filled, len(final))):
+            same &= page[slot] == final[slot]
+        if not same:
+            respond(spec, table[i], pools[group], page, seen, 0, final, asked[k, CLICKED], number, now, now)
+    return 0
+
+
 @dataclasses.dataclass(slots=True)
 class Page:
     """A page that was shown: the arms of its slots from the top, and everything that its clicks need.
@@ -146,6 +179,24 @@ class PageFleet(Fleet):
             page.generations = [int(self.table[i].generation[arm]) for arm in final]
         page.arms, page.clicks, page.seen = final, after, seen
         return True
+
+    def replay(
+        self, asked: NDArray[np.int64], given: NDArray[np.int64], finals: NDArray[np.int64], times: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
+        """Order many pages in one call, each followed by what was shown in its place; return the arms of the pages, then −1.
+
+        For tables of one log: `asked` has the columns named above, a line for each page, `given` and `finals` the arms in their
+        first entries. Contexts are silent. The caller vouches for the arms; the rows end in the bytes of `order` and `respond`.
+        """
+        pages = np.full((len(asked), SLOTS), -1, np.int64)
+        call = replay_many.bind(self.policy)
+        silent = np.full(self.features, np.nan)
+        call(
+            self.params, self.table, self.pools, self.groups, self.writer, silent, asked, given, pages, finals,
+            self.numbered + 1, times,
+        )  # fmt: skip
+        self.numbered += len(asked)
+        return pages
 
     def _given(self, given: Sequence[int] | None) -> NDArray[np.int64]:
         """Return the arms on offer, checked: at least one, none twice."""

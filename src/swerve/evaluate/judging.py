@@ -13,10 +13,10 @@ from swerve.evaluate.estimators import Estimation, Judgement
 from swerve.evaluate.history import CURVE
 from swerve.evaluate.lists import Shown
 from swerve.evaluate.rates import Rates
-from swerve.evaluate.targets import Target, offered_in
+from swerve.evaluate.targets import Asked, Target, offered_in
 
-#: Lists whose numbers wait to be added.
-BATCH = 2048
+#: Lists that are judged together: more of them leave the cache of the processor.
+BATCH = 256
 
 #: A number for each slot of a list.
 Row = list[float]
@@ -48,35 +48,46 @@ def judge(entries: Iterable[Shown], targets: Sequence[Target], least: NDArray[np
     """Return the judgement on each target. Positions below the tenth are left out."""
     rates = Rates()
     found = [Estimation(target.name, least) for target in targets]
-    logged: list[list[Row]] = [[], []]  # clicks and propensities of the lists that wait
-    rooms: list[list[list[Row]]] = [[[], [], []] for _ in targets]  # chances, expected and worth, for each target
+    waiting: list[Asked] = []
+    expected: list[Row] = []  # what the reward model expects of what was shown, for the lists that wait
     for entry in entries:
         if entry.propensities is not None and entry.top <= SLOTS:
             offered = offered_in(entry, rates)
-            worth = rates.attractive(entry.query, [*offered, *entry.shown])
-            expected, values = worth[len(offered) :], dict(zip(offered, worth, strict=False))
-            note_log(logged, entry)
-            for target, room in zip(targets, rooms, strict=True):
-                note_target(room, entry, target.order(entry, offered, values), offered, values, expected)
-            if len(logged[0]) == BATCH:
-                flush(found, logged, rooms)
-            for target in targets:
-                target.learn(entry)
+            values = dict(zip(offered, rates.attractive(entry.query, offered), strict=False))
+            waiting.append(Asked(entry, offered, values))
+            try:
+                expected.append([values[result] for result in entry.shown])
+            except KeyError:
+                expected.append(rates.attractive(entry.query, entry.shown))
+            if len(waiting) == BATCH:
+                flush(found, targets, waiting, expected)
         rates.learn(entry)
-    flush(found, logged, rooms)
+    flush(found, targets, waiting, expected)
     return [each.judge() for each in found]
 
 
-def flush(found: list[Estimation], logged: list[list[Row]], rooms: list[list[list[Row]]]) -> None:
-    """Add the numbers that wait, and forget them."""
-    if not logged[0]:
+def flush(found: list[Estimation], targets: Sequence[Target], waiting: list[Asked], expected: list[Row]) -> None:
+    """Judge the lists that wait, and forget them."""
+    if not waiting:
         return
-    clicks, propensities = (np.array(rows) for rows in logged)
-    for estimation, room in zip(found, rooms, strict=True):
-        chances, expected, worth = (np.array(rows) for rows in room)
-        estimation.add(clicks, propensities, chances, expected, worth)
-    for rows in (*logged, *(rows for room in rooms for rows in room)):
-        rows.clear()
+    clicks, propensities = logged([asked.entry for asked in waiting])
+    seen = [seen_of(asked.entry) for asked in waiting]
+    hoped = np.array(
+        [
+            padded(asked.entry.top - 1, [value * look for value, look in zip(row, looks, strict=False)])
+            for asked, row, looks in zip(waiting, expected, seen, strict=True)
+        ]
+    )
+    for estimation, target in zip(found, targets, strict=True):
+        chances: list[Row] = []
+        worth: list[Row] = []
+        for asked, order, looks in zip(waiting, target.orders(waiting), seen, strict=True):
+            chance, value = judged(asked, order, looks)
+            chances.append(chance)
+            worth.append(value)
+        estimation.add(clicks, propensities, np.array(chances), hoped, np.array(worth))
+    waiting.clear()
+    expected.clear()
 
 
 def padded(first: int, values: Row, fill: float = 0.0) -> Row:
@@ -89,34 +100,34 @@ def padded(first: int, values: Row, fill: float = 0.0) -> Row:
     return row + [fill] * (SLOTS - len(row))
 
 
-def note_log(logged: list[list[Row]], entry: Shown) -> None:
-    """Note the clicks and the propensities of a list."""
-    assert entry.propensities is not None
-    clicks = [0.0] * SLOTS
-    for position in entry.clicks:
-        if position <= SLOTS:
-            clicks[position - 1] = 1.0
-    logged[0].append(clicks)
-    logged[1].append(padded(entry.top - 1, entry.propensities, math.nan))
+def logged(entries: Sequence[Shown]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the clicks and the propensities of lists, a row each."""
+    clicks, propensities = np.zeros((len(entries), SLOTS)), []
+    for number, entry in enumerate(entries):
+        assert entry.propensities is not None, "lists without propensities are not judged"
+        for position in entry.clicks:
+            if position <= SLOTS:
+                clicks[number, position - 1] = 1.0
+        propensities.append(padded(entry.top - 1, entry.propensities, math.nan))
+    return clicks, np.array(propensities)
 
 
-def note_target(
-    room: list[list[Row]], entry: Shown, order: list[str] | None, offered: list[str], values: dict[str, float], expected: Row
-) -> None:
-    """Note a target's chances of what was shown, and what the reward model expects of that and of the target's own choice."""
-    first = entry.top - 1
-    last = min(first + len(entry.shown), SLOTS)
-    seen = CURVE[first:last]
+def seen_of(entry: Shown) -> Sequence[float]:
+    """Return how likely each position of a list is looked at, down to the tenth."""
+    return CURVE[entry.top - 1 : entry.top - 1 + len(entry.shown)]
+
+
+def judged(asked: Asked, order: list[str] | None, seen: Sequence[float]) -> tuple[Row, Row]:
+    """Return a target's chances of what was shown, and what the reward model expects of the target's own choice."""
+    entry, offered, values = asked
+    first, count = entry.top - 1, len(seen)
     if order is None:
         even = 1.0 / len(offered) if offered else 0.0
         mean = sum(values.values()) * even
-        chances = [even if result in values else 0.0 for result in entry.shown[: last - first]]
+        chances = [even if result in values else 0.0 for result in entry.shown[:count]]
         worth = [mean * look for look in seen]
     else:
-        wanted = order[first:last]
-        chances = [float(result == want) for result, want in zip(entry.shown, wanted, strict=False)]
-        chances += [0.0] * (last - first - len(chances))
+        wanted = order[first : first + count]
+        chances = [1.0 if result == want else 0.0 for result, want in zip(entry.shown, wanted, strict=False)]
         worth = [values.get(want, 0.0) * look for want, look in zip(wanted, seen, strict=False)]
-    room[0].append(padded(first, chances))
-    room[1].append(padded(first, [value * look for value, look in zip(expected, seen, strict=False)]))
-    room[2].append(padded(first, worth))
+    return padded(first, chances), padded(first, worth)

@@ -33,7 +33,7 @@ class Tally:
         self.randomised = 0  # lists with propensities
         self.apart = 0  # lists that do not begin at the top: results that are logged one by one
         self.first, self.last = math.inf, -math.inf
-        self.shown_at: dict[int, int] = {}
+        self.spans: dict[tuple[int, int], int] = {}  # lists by the positions of their first and last results
         self.clicked_at: dict[int, int] = {}
         self.dropped: dict[str, Dropped] = {}
         self._names: set[int] = set()
@@ -57,9 +57,8 @@ class Tally:
         self.apart += entry.top > 1
         if entry.time == entry.time:
             self.first, self.last = min(self.first, entry.time), max(self.last, entry.time)
-        for position in range(entry.top, entry.top + len(entry.shown)):
-            at = position if position < MOST_POSITIONS else MOST_POSITIONS
-            self.shown_at[at] = self.shown_at.get(at, 0) + 1
+        span = entry.top, entry.top + len(entry.shown) - 1
+        self.spans[span] = self.spans.get(span, 0) + 1
         for position in entry.clicks:
             at = position if position < MOST_POSITIONS else MOST_POSITIONS
             self.clicked_at[at] = self.clicked_at.get(at, 0) + 1
@@ -67,6 +66,16 @@ class Tally:
             self._names.add(hash(entry.query))
         elif hash(entry.query) not in self._names:
             self.names_full = True
+
+    def shown_at(self) -> dict[int, int]:
+        """Return how many results were shown at each position; all low positions are counted together at the last."""
+        out: dict[int, int] = {}
+        for (first, last), lists in self.spans.items():
+            for position in range(first, min(last, MOST_POSITIONS - 1) + 1):
+                out[position] = out.get(position, 0) + lists
+            if last >= MOST_POSITIONS:
+                out[MOST_POSITIONS] = out.get(MOST_POSITIONS, 0) + lists * (last - max(first, MOST_POSITIONS) + 1)
+        return dict(sorted(out.items()))
 
     @property
     def queries(self) -> int:
@@ -85,7 +94,7 @@ class Tally:
             "clicks": self.clicks,
             "first": None if self.first > self.last else self.first,
             "last": None if self.first > self.last else self.last,
-            "shown_by_position": {str(at): self.shown_at[at] for at in sorted(self.shown_at)},
+            "shown_by_position": {str(at): shown for at, shown in self.shown_at().items()},
             "clicks_by_position": {str(at): self.clicked_at[at] for at in sorted(self.clicked_at)},
             "dropped": {
                 reason: msgspec.to_builtins(found)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,52 +18,62 @@ MOST_ROWS, ARMS = 20_000, 32
 FEATURES = 1
 
 
+class Asked(NamedTuple):
+    """A list to judge: what was shown, what was on offer, and the attractiveness of that, as far as earlier lists tell."""
+
+    entry: Shown
+    offered: list[str]
+    values: dict[str, float]
+
+
 class Target(Protocol):
     """A ranking to judge."""
 
     name: str
 
-    def order(self, entry: Shown, offered: list[str], values: dict[str, float]) -> list[str] | None:
-        """Return the results to show, from position 1; None means that every result is as likely as any other everywhere.
-
-        `values` has the attractiveness of the results on offer, as far as earlier lists tell.
-        """
-
-    def learn(self, entry: Shown) -> None:
-        """Learn from a list of the log, after it was judged."""
+    def orders(self, lists: Sequence[Asked]) -> list[list[str] | None]:
+        """Return for each list the results to show, from position 1 down to the last that the log shows; None means that every
+        result is as likely as any other everywhere. The lists are in the order of the log: a target may learn from each, after it
+        has chosen its own."""
 
 
 class Given:
-    """The given order."""
+    """The given order, as far as the log has it."""
 
     name = "given"
 
-    def order(self, entry: Shown, offered: list[str], values: dict[str, float]) -> list[str] | None:
-        """Return the given order, as far as the log has it."""
-        return entry.given or []
-
-    def learn(self, entry: Shown) -> None:
-        """Nothing is learnt."""
+    def orders(self, lists: Sequence[Asked]) -> list[list[str] | None]:
+        """Return the given orders."""
+        return [asked.entry.given or [] for asked in lists]
 
 
-class Uniform(Given):
+class Uniform:
     """Any result, with the same probability."""
 
     name = "uniform"
 
-    def order(self, entry: Shown, offered: list[str], values: dict[str, float]) -> list[str] | None:
-        """Return None: no order."""
-        return None
+    def orders(self, lists: Sequence[Asked]) -> list[list[str] | None]:
+        """Return None for each: no order."""
+        return [None] * len(lists)
 
 
-class Clicks(Given):
+class Clicks:
     """The results with the most clicks per examination so far, first; ties in the offered order."""
 
     name = "clicks"
 
-    def order(self, entry: Shown, offered: list[str], values: dict[str, float]) -> list[str] | None:
+    def orders(self, lists: Sequence[Asked]) -> list[list[str] | None]:
         """Return the offered results by their rates."""
-        return sorted(offered, key=values.__getitem__, reverse=True)  # a stable sort: ties stay as offered
+        # a stable sort: ties stay as offered
+        return [sorted(offered, key=values.__getitem__, reverse=True) for _, offered, values in lists]
+
+
+class Row(NamedTuple):
+    """A query of the policy: its row, the arms of its results, and the results by arm."""
+
+    number: int
+    arms: dict[str, int]
+    names: list[str]
 
 
 class Policy:
@@ -77,47 +86,58 @@ class Policy:
         from swerve.policies import Listed
 
         self.fleet = PageFleet(Listed(), queries=rows, arms=arms, features=FEATURES, seed=seed)
-        self.rows: dict[str, tuple[int, dict[str, int]]] = {}
-        self._page: object = None
-        self._silent = np.full(FEATURES, math.nan)
+        self.rows: dict[str, Row] = {}
 
-    def arms_of(self, query: str, results: list[str]) -> tuple[int, list[int]] | None:
-        """Return the row of a query and the arms of results; None without room."""
-        known = self.rows.get(query)
-        if known is None:
-            if len(self.rows) == self.fleet.queries:
-                return None
-            known = self.rows[query] = (len(self.rows), {})
-        row, arms = known
+    def row_of(self, query: str) -> Row | None:
+        """Return the row of a query; None without room."""
+        row = self.rows.get(query)
+        if row is None and len(self.rows) < self.fleet.queries:
+            row = self.rows[query] = Row(len(self.rows), {}, [])
+        return row
+
+    def arms_of(self, row: Row, results: list[str]) -> list[int] | None:
+        """Return the arms of results; None without room."""
+        arms = row.arms
+        try:
+            return [arms[result] for result in results]
+        except KeyError:
+            pass
         for result in results:
             if result not in arms:
                 if len(arms) == self.fleet.arms:
                     return None
                 arms[result] = len(arms)
-        return row, [arms[result] for result in results]
+                row.names.append(result)
+        return [arms[result] for result in results]
 
-    def order(self, entry: Shown, offered: list[str], values: dict[str, float]) -> list[str] | None:
-        """Return one page that the policy draws; the rest is as offered."""
-        found = self.arms_of(entry.query, offered) if offered else None
-        if found is None:
-            return offered
-        row, arms = found
-        slots = min(SLOTS, max(len(entry.shown) + entry.top - 1, 1))
-        page = self.fleet.order(row, arms, self._silent, slots=slots, now=max(entry.time, 0.0) if entry.time == entry.time else 0.0)
-        self._page = (entry, row, page)
-        names = dict(zip(arms, offered, strict=True))
-        top = [names[arm] for arm in page.arms]
-        return [*top, *(result for result in offered if result not in top)]
-
-    def learn(self, entry: Shown) -> None:
-        """Tell the policy what was really shown instead of its page, and clicked."""
-        if not isinstance(self._page, tuple) or self._page[0] is not entry:
-            return
-        _, row, page = self._page
-        self._page = None
-        found = self.arms_of(entry.query, entry.shown)
-        if found is not None and entry.top == 1:
-            self.fleet.respond(row, page, [p - 1 for p in entry.clicks if p <= SLOTS], shown=found[1][:SLOTS])
+    def orders(self, lists: Sequence[Asked]) -> list[list[str] | None]:
+        """Return one page that the policy draws for each list; it learns from what was really shown, and clicked."""
+        out: list[list[str] | None] = []
+        asked, given, finals, times, rows = [], [], [], [], []
+        no_room, width = [0] * SLOTS, self.fleet.arms
+        for entry, offered, _ in lists:
+            row = self.row_of(entry.query) if offered else None
+            arms = None if row is None else self.arms_of(row, offered)
+            out.append(offered)
+            if row is None or arms is None:
+                continue
+            shown = self.arms_of(row, entry.shown) if entry.top == 1 else None
+            clicks = 0
+            for position in entry.clicks:
+                clicks |= 1 << position - 1
+            room = min(SLOTS, max(len(entry.shown) + entry.top - 1, 1), len(arms))
+            final = no_room if shown is None else shown[:SLOTS] if len(shown) >= SLOTS else shown + no_room[len(shown) :]
+            asked.append((row.number, len(arms), room, -1 if shown is None else min(len(shown), SLOTS), clicks & (1 << SLOTS) - 1))
+            given.append(arms + [0] * (width - len(arms)))
+            finals.append(final)
+            times.append(max(entry.time, 0.0) if entry.time == entry.time else 0.0)
+            rows.append((len(out) - 1, row.names))
+        if asked:
+            table = np.array(asked, np.int64)
+            pages = self.fleet.replay(table, np.array(given, np.int64), np.array(finals, np.int64), np.array(times)).tolist()
+            for (at, names), page, (_, _, room, _, _) in zip(rows, pages, asked, strict=True):
+                out[at] = [names[arm] for arm in page[:room]]
+        return out
 
 
 TARGETS: dict[str, Callable[[], Target]] = {"swerve": Policy, "clicks": Clicks, "given": Given, "uniform": Uniform}

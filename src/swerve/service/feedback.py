@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from swerve.service.availability import Availability, Unavailable
 from swerve.service.committer import Committer
 from swerve.service.config.sections import Limits
@@ -54,27 +56,30 @@ class Feedback:
         clock: Callable[[], float],
         *,
         limits: Limits,
-        window: float,
+        windows: Mapping[str, float],
         recorder: Recorder | None,
         experiments: Experiments,
     ) -> None:
         self.ranker, self.loader, self.committer, self.tokens = ranker, loader, committer, tokens
         self.availability, self.metrics, self.clock, self.limits = availability, metrics, clock, limits
-        self.window, self.recorder, self.experiments = window, recorder, experiments
+        self.window, self.recorder, self.experiments = max(windows.values()), recorder, experiments
+        self.kinds = ranker.responses.rewards.weights
+        #: The windows that end before the longest one. Where there is none, they cost one test.
+        self.shorter = {kind: window for kind, window in windows.items() if window < self.window}
         self.watched: Mapping[bytes, Watcher] = {}  # by the query's key
 
     # ------------------------------------------------------------------ entry points
     def at_once(self, request: FeedbackRequest) -> Counted | None:
         """Count feedback for a decision of this life whose row is in memory. For any other feedback do nothing and return None.
         Raises `Refused`."""
-        check_feedback(request, self.limits)
+        check_feedback(request, self.limits, self.kinds)
         try:
             ticket = self.tokens.read(request.decision)
         except Forged:
             return None
         now, life, place = self.clock(), self.ranker.life, self.ranker.rows.get(ticket.key)
         ours = ticket.life == life.mark and ticket.store == life.store
-        if place is None or not ours or now - ticket.at > self.window:
+        if place is None or not ours or now - ticket.at > self.window or (self.shorter and self._late(request, ticket, now)):
             return None
         try:
             self.availability.require()
@@ -85,10 +90,20 @@ class Feedback:
     async def one(self, request: FeedbackRequest) -> FeedbackResponse:
         """Count feedback and return its status once it is durable. Raises `Refused`, or `Unavailable` when the caller must send it
         again."""
-        check_feedback(request, self.limits)
+        check_feedback(request, self.limits, self.kinds)
         ticket, now = self._read(request.decision), self.clock()
         if now - ticket.at > self.window:
             return self.answer("expired")
+        if self.shorter and (late := self._late(request, ticket, now)):
+            kept = [event for event in request.events if event.kind not in late]
+            if not kept and request.shown is None:
+                return FeedbackResponse(self.answer("expired").status, late)
+            in_time = msgspec.structs.replace(request, events=kept)
+            return FeedbackResponse((await self._one(in_time, ticket, now)).status, late)
+        return await self._one(request, ticket, now)
+
+    async def _one(self, request: FeedbackRequest, ticket: Ticket, now: float) -> FeedbackResponse:
+        """Count feedback that came in time."""
         self.availability.require()
         life, number = self.ranker.life, await self._number(ticket)
         used = self.committer.used
@@ -152,6 +167,11 @@ class Feedback:
             return refused
         except Unavailable:
             return None
+
+    def _late(self, request: FeedbackRequest, ticket: Ticket, now: float) -> list[str]:
+        """Return the kinds of the request's events whose windows are over."""
+        age = now - ticket.at
+        return sorted({event.kind for event in request.events if age > self.shorter.get(event.kind, self.window)})
 
     # ------------------------------------------------------------------ tokens and numbers
     def _read(self, decision: str) -> Ticket:

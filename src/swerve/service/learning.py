@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import msgspec
 
@@ -51,9 +51,11 @@ class Learnt(msgspec.Struct):
     too_long: int = 0  # lists of which only the first results were learnt
 
 
-def learn_recording(path: Path, query_key: bytes, progress: Callable[[int], None]) -> tuple[Ranker, Learnt, float]:
-    """Replay a recording; return the ranker, what was learnt, and the time of its last line."""
-    replay = Replay(path, query_key, lambda tables: settings_in(str(path), tables))
+def learn_recording(
+    path: Path, query_key: bytes, progress: Callable[[int], None], opened: Callable[[Path], BinaryIO] = lambda path: path.open("rb")
+) -> tuple[Ranker, Learnt, float]:
+    """Replay a recording, which `opened` opens; return the ranker, what was learnt, and the time of its last line."""
+    replay = Replay(path, query_key, lambda tables: settings_in(str(path), tables), opened)
     counts = replay.run(progress)
     assert replay.ranker is not None, "a replay without a ranker raises"
     return replay.ranker, Learnt(counts.requests, counts.clicks, counts.queries), replay.last

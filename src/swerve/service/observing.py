@@ -45,7 +45,7 @@ class Observing:
     async def one(self, request: ObserveRequest) -> ObserveResponse:
         """Count a ranking and its events; return once they are durable. Raises `Refused`, or `Unavailable`."""
         prepared = self.ranking.prepare_shown(request)
-        check_events(request.events, self.ranking.limits)
+        check_events(request.events, self.ranking.limits, self.ranker.responses.rewards.weights)
         _check_results(request)
         self._check_time(request)
         self.availability.require()

@@ -282,6 +282,8 @@ class Ranking:
         chances = decided.chances if self._estimated else None
         explored = decided.explored + 1 if decided.explored >= 0 else None
         answer = RankResponse(token, decided.ranking, chances, explored, decided.phase, False)
+        if decided.swapped is not None:
+            answer.swapped = decided.swapped
         if self.shadow is not None:
             answer.shadow = True
             self.shadow.note(decided)

@@ -19,7 +19,7 @@ from swerve.service.availability import Availability
 from swerve.service.clock import Clock
 from swerve.service.committer import Committer
 from swerve.service.config.load import Config, as_table, signal_names
-from swerve.service.config.settings import settings_of
+from swerve.service.config.settings import settings_of, windows_of
 from swerve.service.control import AUDIT, RULES, Control
 from swerve.service.experiments import EXPERIMENT, Experiments
 from swerve.service.feedback import Feedback
@@ -77,6 +77,7 @@ class Service:
         self.recorder = Recorder(config.log.record, as_table(config), self.ranker) if config.log.record else None
         self.restored = restored
         self.availability = Availability()
+        windows = windows_of(config)
         self.committer = Committer(
             store,
             self.ranker,
@@ -85,7 +86,7 @@ class Service:
             self.metrics,
             self.clock.now,
             flush=config.store.flush_seconds,
-            window=config.feedback.window_seconds,
+            window=max(windows.values()),
             idle=self._idle,
             moved=self._moved,
         )
@@ -113,7 +114,7 @@ class Service:
             self.metrics,
             self.clock.now,
             limits=config.limits,
-            window=config.feedback.window_seconds,
+            windows=windows,
             recorder=self.recorder,
             experiments=self.experiments,
         )

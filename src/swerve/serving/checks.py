@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from swerve.core.errors import nearest, shown
@@ -10,6 +10,8 @@ from swerve.serving.messages import Candidates, Event, FeedbackRequest, Refused,
 
 #: Events of one request: more than a page has results, in several kinds.
 MOST_EVENTS = 256
+#: Weights of the kinds of events where nothing is configured.
+PLAIN: Mapping[str, float] = {"click": 1.0}
 
 
 class Limits(Protocol):
@@ -27,18 +29,20 @@ class Limits(Protocol):
     def batch(self) -> int: ...
 
 
-def check_feedback(request: FeedbackRequest, limits: Limits) -> None:
-    """Refuse events that name no result, or two, and ids that are too long, empty, repeated or not text."""
-    check_events(request.events, limits)
+def check_feedback(request: FeedbackRequest, limits: Limits, kinds: Collection[str] = PLAIN) -> None:
+    """Refuse events that name no result, or two, or an unknown kind, and ids that are too long, empty, repeated or not text."""
+    check_events(request.events, limits, kinds)
     if request.shown is not None:
         check_candidates(request.shown, limits, "shown")
 
 
-def check_events(events: Sequence[Event], limits: Limits) -> None:
-    """Refuse too many events, events that name no result, or two, and ids that are too long, empty or not text."""
+def check_events(events: Sequence[Event], limits: Limits, kinds: Collection[str] = PLAIN) -> None:
+    """Refuse too many events, unknown kinds, events that name no result, or two, and ids that are too long, empty or not text."""
     if len(events) > MOST_EVENTS:
         raise Refused(422, "too_many", f"events has {len(events)} entries; at most {MOST_EVENTS} are allowed", "events")
     for index, event in enumerate(events):
+        if event.kind not in kinds:
+            check_kind(event, index, kinds)
         if (event.result is None) == (event.position is None):
             found = "neither result nor position" if event.result is None else "both result and position"
             raise Refused(422, "invalid", f"events[{index}] has {found}; it must have one of them", f"events[{index}]")
@@ -46,6 +50,14 @@ def check_events(events: Sequence[Event], limits: Limits) -> None:
             _text(f"events[{index}].result", event.result, limits.id_chars)
         if event.id is not None:
             _text(f"events[{index}].id", event.id, limits.id_chars)
+
+
+def check_kind(event: Event, index: int, known: Collection[str]) -> None:
+    """Refuse an event of a kind that is not configured."""
+    if event.kind not in known:
+        kind, listed = f"events[{index}].kind", ", ".join(sorted(known))
+        message = f"{kind} is {shown(event.kind)}, which the service does not know; it knows {listed}{nearest(event.kind, known)}"
+        raise Refused(422, "unknown_event", message, kind)
 
 
 def check_id(field: str, text: str, limits: Limits) -> None:

@@ -16,8 +16,8 @@ from swerve.core.contract import ALARM, begin, blame, evict, restart, starts, te
 from swerve.core.decisions import STARTS, disown, encode, next_generation
 from swerve.core.engine import NOTHING_TO_SHOW, Entry, admissible, consider
 from swerve.core.examination import SLOTS
-from swerve.core.pages import CANNOT, grade, order, present, redraw
-from swerve.core.rng import at
+from swerve.core.pages import CANNOT, grade, mask_of, order, present, redraw
+from swerve.core.rng import at, unit
 from swerve.core.spec import Spec, record_dtype
 from swerve.core.tables import Table, bit, has, nested, row_dtype
 from swerve.core.verbs import kernel
@@ -39,6 +39,8 @@ from swerve.signals import begin_senses, reformulated, sense, senses_layout
 
 #: Separates the stream of the draws for propensities from the policy's own.
 APART = np.uint64(0x5357_4552_5645_2121)
+#: The stream of the swaps.
+SWAP_STREAM = np.uint64(0x5357_4150_5357_4150)
 
 
 def query_dtype(policy: Spec, arms: int, features: int, numbers: int) -> np.dtype[Any]:
@@ -68,8 +70,8 @@ ASKED = 13
     NUMBER,  # the decision's number
 ) = range(ASKED)
 #: Bits of `AS_GIVEN`. The given order is shown as it is, and the policy's page goes to `OTHER`. The page is not shown yet: nothing
-#: of it is counted, and `respond_one` tells what was shown.
-GIVEN, HELD = 1, 2
+#: of it is counted, and `respond_one` tells what was shown. The page gets no swap.
+GIVEN, HELD, UNSWAPPED = 1, 2, 4
 #: The columns of its answer, after those of the request.
 (
     FILLED,  # the slots that were filled; negative: the context cannot be used, there is nothing to show, or `MISPLACED`
@@ -82,9 +84,10 @@ GIVEN, HELD = 1, 2
     SEEN,  # the slots that count as seen, as a mask
     PAGE,  # from here on: the code of each slot's arm, see `swerve.core.decisions`
 ) = range(ASKED, ASKED + 9)
-ANSWERED = PAGE + SLOTS
-#: After them: room for another page.
-OTHER, ASKS = ANSWERED, ANSWERED + SLOTS
+SWAPPED = PAGE + SLOTS  # after the page: 0, or the positions of two slots that changed places, the second one times 16
+ANSWERED = SWAPPED + 1
+#: After them: room for another page, and the policy's page before a swap.
+OTHER, CHOSEN, ASKS = ANSWERED, ANSWERED + SLOTS, ANSWERED + 2 * SLOTS
 #: The columns of `facts`: when the newest candidate was published, when the session asked its previous query, from `CHANCES` on the
 #: propensity of each slot (an answer), from `FACTS` on the numbers that the caller sent.
 NEWEST, LEFT_AT, CHANCES = 0, 1, 2
@@ -94,17 +97,21 @@ FACTS = CHANCES + SLOTS
 GRADES_AT, ANSWERED_ORDER, ORDERS = 64, 128, 192
 #: Propensities are multiples of 1 / `CHANCE_STEPS`: with the most draws that a setting allows, their error is larger.
 CHANCE_STEPS = 10_000.0
+#: With swaps, propensities are exact down to the chance of one swap, which may be small: they are rounded much finer.
+FINE_STEPS = 1e9
 
 #: Indices into `fixed_of`: the policy's part of a record in words of eight bytes, the number of its random streams, the number of
-#: features, and `share` of `is_evidence`; from `HEAD` on the positions of the streams, then the signals' plan.
-SIZE, STREAMS, FEATURES, SHARE, HEAD = range(5)
+#: features, `share` of `is_evidence`, and the share of pages with a swap, in millionths; from `HEAD` on the positions of the
+#: streams, then the signals' plan.
+SIZE, STREAMS, FEATURES, SHARE, SWAPS, HEAD = range(6)
+MILLION = 1_000_000.0
 
 
-def fixed_of(record: np.dtype[Any], plan: tuple[int, ...], share: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the facts about a record, the signals and evidence that `rank_many` needs."""
+def fixed_of(record: np.dtype[Any], plan: tuple[int, ...], share: int, swaps: float = 0.0) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the facts about a record, the signals, evidence and swaps that `rank_many` needs."""
     size = dict(record.fields or {})["senses"][1] // 8  # the policy's part comes first
     streams = words_of(record)
-    return np.array([size, len(streams), len(plan), share, *streams, *plan], np.int64)
+    return np.array([size, len(streams), len(plan), share, round(swaps * MILLION), *streams, *plan], np.int64)
 
 
 def words_of(record: np.dtype[Any], name: str = "rng", base: int = 0) -> list[int]:
@@ -130,8 +137,11 @@ def fill(spec, row, pool, given, page, now):
 
 
 @kernel
-def draw_pages(spec, table, words, i, streams, size, pool, given, page, other, now, draws, wins):
-    """Count how often each slot gets the arm of `page` in `draws` further pages; return whether the policy drew at random.
+def draw_pages(spec, table, words, i, streams, size, pool, given, page, shown, other, now, draws, wins, found):
+    """Count how often each slot gets the arm of `shown` in `draws` further pages; return whether the policy drew at random.
+
+    `page` is what the policy has chosen, `shown` the same page unless two slots have changed places. `found`, if it has room, gets
+    how often the arm of each slot is anywhere on the page.
 
     The table ends with two scratch rows: `before` is the policy's state of row i just before its page was filled, `spare` is
     overwritten by each draw. A draw has a random stream of its own. It uses `redraw` if the policy has it, else `order` on a copy
@@ -147,6 +157,8 @@ def draw_pages(spec, table, words, i, streams, size, pool, given, page, other, n
         return False
     for slot in range(len(page)):
         wins[slot] = 0.0
+        if len(found) > 0:
+            found[slot] = 0.0
     for draw in range(draws):
         filled = CANNOT
         if len(streams) == 1:
@@ -158,9 +170,39 @@ def draw_pages(spec, table, words, i, streams, size, pool, given, page, other, n
                 words[spare, streams[k]] = at(words[spare, streams[k]], draw + 1)
             filled = fill(spec, table[spare].policy, pool, given, other, now)
         for slot in range(filled):
-            if other[slot] == page[slot]:
+            if other[slot] == shown[slot]:
                 wins[slot] += 1.0
+        if len(found) > 0:
+            among = mask_of(other[:filled])
+            for slot in range(len(shown)):
+                found[slot] += 1.0 if has(among, shown[slot]) else 0.0
     return True
+
+
+@kernel
+def swap_of(number, slots, share):
+    """Return the two slots that change places on the page of a decision, the higher one first; −1 twice for most pages.
+
+    `share` of all pages have a swap, each pair of slots with the same probability. The decision's number determines it.
+    """
+    if slots < 2 or unit(at(SWAP_STREAM, 2 * number)) >= share:
+        return -1, -1
+    pairs = slots * (slots - 1) // 2
+    pair = min(np.int64(unit(at(SWAP_STREAM, 2 * number + 1)) * pairs), pairs - 1)
+    first = 0
+    while pair >= slots - 1 - first:
+        pair -= slots - 1 - first
+        first += 1
+    return first, first + 1 + pair
+
+
+@kernel
+def with_swaps(chance, anywhere, slots, share):
+    """Return the probability of a result in its slot with swaps, from that of the policy and that of the result on its page.
+
+    A slot is one of the two with probability 2 / slots; then each other slot is as likely to be the other one.
+    """
+    return chance * (1.0 - 2.0 * share / slots) + (anywhere - chance) * 2.0 * share / (slots * (slots - 1))
 
 
 @kernel
@@ -207,6 +249,7 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, o
     size, count, d = fixed[SIZE], fixed[STREAMS], fixed[FEATURES]
     streams, plan = fixed[HEAD : HEAD + count], fixed[HEAD + count : HEAD + count + d]
     x = work[:d]
+    swaps, found = fixed[SWAPS] / MILLION, work[len(work) - SLOTS :]
     for k in range(len(asks)):
         i, offer, session = asks[k, ROW], asks[k, OFFER], asks[k, SESSION]
         row = table[i]
@@ -241,15 +284,34 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, o
             continue
         page = room[:filled]
         explored, random = -1, False
+        chosen = page
+        asks[k, SWAPPED] = 0
+        swapping = swaps if asks[k, AS_GIVEN] == 0 and filled > 1 else 0.0
+        if swapping > 0.0:
+            one, two = swap_of(asks[k, NUMBER], filled, swapping)
+            if one >= 0:
+                chosen = asks[k, CHOSEN : CHOSEN + filled]
+                for slot in range(filled):
+                    chosen[slot] = page[slot]
+                page[one], page[two] = chosen[two], chosen[one]
+                asks[k, SWAPPED] = one + 1 | (two + 1) << 4
         if asks[k, AS_GIVEN] & GIVEN:
             for slot in range(filled):
                 other[slot] = page[slot]
                 page[slot] = given[slot]
         elif draws > 0:
-            random = draw_pages(spec, table, words, i, streams, size, pools[0], given, page, other, now, draws, chances)
+            anywhere = found if swapping > 0.0 else found[:0]
+            random = draw_pages(
+                spec, table, words, i, streams, size, pools[0], given, chosen, page, other, now, draws, chances, anywhere
+            )
         for slot in range(filled):
-            share = (chances[slot] + 1.0) / (draws + 1.0) if random else 1.0
-            chances[slot] = np.floor(share * CHANCE_STEPS + 0.5) / CHANCE_STEPS
+            own = 1.0 if chosen[slot] == page[slot] else 0.0  # the policy's own page is one of the draws
+            share = (chances[slot] + own) / (draws + 1.0) if random else own
+            if swapping > 0.0:
+                share = with_swaps(share, (found[slot] + 1.0) / (draws + 1.0) if random else 1.0, filled, swapping)
+                chances[slot] = np.floor(share * FINE_STEPS + 0.5) / FINE_STEPS
+            else:
+                chances[slot] = np.floor(share * CHANCE_STEPS + 0.5) / CHANCE_STEPS
             if explored < 0 and chances[slot] < 0.5:
                 explored = slot
         signal, value = 0, 0.0

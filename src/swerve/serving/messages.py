@@ -102,16 +102,14 @@ class Asked(Struct, forbid_unknown_fields=True, gc=False):
 class Event(Struct, forbid_unknown_fields=True, gc=False):
     """Something that a user did on a ranking. It names a result, by its id or by its position."""
 
-    kind: Literal["click"]
+    kind: Annotated[str, Meta(description="`click`, or a kind that the configuration names (`feedback.events`).")]
     result: Annotated[str | None, Meta(description="The id of the result.")] = None
     position: Annotated[
         Position | None, Meta(description="Instead of `result`: its position, from 1, in `shown`, else in the ranking.")
     ] = None
-    id: Annotated[str | None, Meta(description="Any id of the event. A click on one result of a decision counts once anyway.")] = (
-        None
-    )
+    id: Annotated[str | None, Meta(description="Any id: it counts once. Without one a kind counts once for a result.")] = None
     at: Annotated[Seconds | Instant | None, Meta(description="When it happened; kept in recordings.")] = None
-    value: Annotated[float, Meta(ge=1, le=1, description="The weight of the event; only 1 so far.")] = 1.0
+    value: Annotated[float, Meta(ge=0, le=1, description="The share of its kind's weight that the event is worth.")] = 1.0
 
 
 class FeedbackRequest(Struct, forbid_unknown_fields=True, gc=False):
@@ -183,6 +181,7 @@ class RankResponse(Struct, omit_defaults=True, gc=False):
     ruled: Annotated[list[Ruled] | None, Meta(description="What rules of an operator have done to it; left out if none has.")] = (
         None
     )
+    swapped: Annotated[list[int] | None, Meta(description="Two positions whose results changed places at random, if any.")] = None
     shadow: Annotated[bool, Meta(description="The policy only watches: the order is the given one. Left out otherwise.")] = False
     arm: ArmName = None
     guarded: GuardedWhy = None
@@ -192,7 +191,7 @@ class RankResponse(Struct, omit_defaults=True, gc=False):
 Status = Literal["learned", "late", "ignored", "expired"]
 
 
-class FeedbackResponse(Struct, gc=False):
+class FeedbackResponse(Struct, omit_defaults=True, gc=False):
     """The outcome of feedback. A repeat gets the answer of the first one and counts once.
 
     `learned`; `late`: counted, not learned (the policy has started over or dropped its record of that time, or the candidate is no
@@ -202,6 +201,7 @@ class FeedbackResponse(Struct, gc=False):
     """
 
     status: Status
+    expired: Annotated[list[str] | None, Meta(description="Kinds of events that came after their windows, if any.")] = None
 
 
 class ObserveResponse(Struct, gc=False):

@@ -5,6 +5,7 @@ Nearly all numbers fit in 64 bits. The results that were really shown, where a c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from swerve.core.decisions import ARM_BITS, GENERATION_BITS
@@ -21,12 +22,25 @@ CODE_BITS = ARM_BITS + GENERATION_BITS + 1
 GONE = (1 << CODE_BITS) - 1
 STATUS_BITS, COUNT_BITS = 2, 4
 
+#: Units of a whole click: the worth of events is counted in them, see `swerve.serving.rewards`.
+UNITS = 1000
+#: Bits of the hash of an event's kind and id, and of units below a whole click.
+KEY_BITS, UNIT_BITS = 32, 10
+#: Marks of one decision: bounds what the store keeps of it.
+MOST_MARKS = 100
+MARKS_BITS = 7
+
+#: What is known of an event that is not worth a whole click: its slot, the hash of its kind and id, its units.
+Mark = tuple[int, int, int]
+
 
 class Outcome(NamedTuple):
     """The state of a decision after feedback; `status` 0: no feedback yet.
 
     Masks are of slots. `clicks` are those that the policy counts, `heard` all that were reported; `outside` says that a result
     below the slots was clicked. `final` has the codes of the results that were really shown, None if they are the decision's own.
+    `marks` has the events on slots that are worth less than a click in sum, sorted; a slot that was reported and has no marks is
+    worth a whole one.
     """
 
     status: int
@@ -35,16 +49,34 @@ class Outcome(NamedTuple):
     heard: int = 0
     outside: bool = False
     final: tuple[int, ...] | None = None
+    marks: tuple[Mark, ...] = ()
+
+    def reward(self) -> float:
+        """Return what the events on the slots are worth, at most 1 for each.
+
+        >>> Outcome(LEARNED, 7, heard=0b11, marks=((1, 99, 300), (2, 99, 250))).reward()
+        1.55
+        """
+        partial = 0
+        for slot, _, _ in self.marks:
+            partial |= 1 << slot
+        return (self.heard & ~partial).bit_count() + sum(units for _, _, units in self.marks) / UNITS
 
 
 def encode(outcome: Outcome) -> int:
     """Return the number of an outcome.
 
     >>> decode(encode(Outcome(LEARNED, 7, 2, 2, False, (5, GONE))))
-    Outcome(status=1, seen=7, clicks=2, heard=2, outside=False, final=(5, 32767))
+    Outcome(status=1, seen=7, clicks=2, heard=2, outside=False, final=(5, 32767), marks=())
     """
-    status, seen, clicks, heard, outside, final = outcome
+    status, seen, clicks, heard, outside, final, marks = outcome
     number = 0
+    if marks:
+        for slot, key, units in reversed(marks):
+            number = ((number << UNIT_BITS | units) << KEY_BITS | key) << COUNT_BITS | slot
+        number = number << MARKS_BITS | len(marks)
+        if final is None:
+            number <<= COUNT_BITS
     if final is not None:
         for code in reversed(final):
             number = number << CODE_BITS | code
@@ -66,5 +98,16 @@ def decode(number: int) -> Outcome:
     final = None
     if count:
         final = tuple(number >> CODE_BITS * slot & GONE for slot in range(count - 1))
+        number >>= CODE_BITS * (count - 1)
     seen, clicks, heard = masks
-    return Outcome(status, seen, clicks, heard, outside, final)
+    return Outcome(status, seen, clicks, heard, outside, final, tuple(_marks(number)) if number else ())
+
+
+def _marks(number: int) -> Iterator[Mark]:
+    """Yield the marks of a number."""
+    count, number = number & (1 << MARKS_BITS) - 1, number >> MARKS_BITS
+    for _ in range(count):
+        slot, number = number & (1 << COUNT_BITS) - 1, number >> COUNT_BITS
+        key, number = number & (1 << KEY_BITS) - 1, number >> KEY_BITS
+        yield slot, key, number & (1 << UNIT_BITS) - 1
+        number >>= UNIT_BITS

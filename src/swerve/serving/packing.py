@@ -41,7 +41,7 @@ class Packing:
 
     def __init__(self, ranker: Ranker) -> None:
         self.ranker, self._names = ranker, ranker.settings.numbers
-        self._work = np.zeros(max(ranker.features, 1))
+        self._work = np.zeros(max(ranker.features, 1) + SLOTS)  # a context, and a number for each slot
         self._fact = struct.Struct(f"={kernels.FACTS + len(self._names)}d")
         self._pick = picker(self._names)
         self._none = [math.nan] * len(self._names)

@@ -41,6 +41,8 @@ HEX = set("0123456789abcdef")
 KEY = "key:"
 #: The parts of the code for one capacity, which two processes can compile at the same time: `rank` alone takes three quarters.
 PARTS = ("rank", "feedback")
+#: The column of a swap in an answer, see `swerve.serving.kernels`.
+SWAPPED = kernels.SWAPPED - kernels.ASKED
 #: The life of a ranker without a store.
 NO_STORE = Life(store=0, mark=0, id=1)
 
@@ -69,7 +71,9 @@ class Ranker:
         self.shared_name = shared_name(settings, self.pools.dtype)
         self.learnt = False  # whether what all queries share has changed since it was last written
         share = round(1000 * settings.anonymous_share) if settings.per_session else -1
-        self.fixed = {shelf.arms: kernels.fixed_of(shelf.dtype, settings.plan, share) for shelf in self.rows.shelves}
+        self.fixed = {
+            shelf.arms: kernels.fixed_of(shelf.dtype, settings.plan, share, settings.swaps) for shelf in self.rows.shelves
+        }
         self.packing = Packing(self)
         self.responses = Responses(self)
         self.feedback = self.responses.apply
@@ -279,8 +283,8 @@ class Ranker:
         given = self.packing.numbers_in(signals)
         session = request.session
         way = self._way | request.as_given | request.control
-        if request.ruling is not None and self.held:
-            way |= kernels.HELD
+        if request.ruling is not None:
+            way |= kernels.HELD | kernels.UNSWAPPED if self.held else kernels.UNSWAPPED
         if session is None:
             return place, 0, published, given, -1, 0, 0.0, 0, 0, request.slots, way
         left, owner, when, heard, phase = -1, 0, 0.0, 0, 0
@@ -328,6 +332,8 @@ class Ranker:
                 self.evidence.shown(session, place.key, phase, shown)
             token = Signed(place.key, start, phase, number, session, evidence != 0, seen, place.mask, page, request.arm)
             decided = Decided(ranking, token, list(chance[:filled]), explored, phase, report, signal, now, control=request.control)
+            if answer[SWAPPED]:
+                decided.swapped = [answer[SWAPPED] & 15, answer[SWAPPED] >> 4]
             if session and steady and not request.as_given:
                 self.steady.keep(session, place.key, decided, place.raw)
             out.append(decided)

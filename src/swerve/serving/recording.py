@@ -44,6 +44,7 @@ class Ranked(msgspec.Struct, tag="rank", omit_defaults=True):
     as_given: bool = False
     ruling: Ruling | None = None
     propensities: list[float] | None = None  # of the slots, for evaluation; null where the page is not the policy's choice
+    swapped: list[int] | None = None  # two positions, from 1, whose results have changed places
     arm: Arm | None = None  # of an experiment
     control: bool = False  # whether an experiment, or its guard, has shown the given order
 
@@ -87,7 +88,7 @@ class Recorder:
         self._write(
             Ranked(
                 now, decided.signed.number, page, request.text, request.read(), request.signals, request.session, request.slots,
-                request.as_given, request.ruling, decided.chances if chosen else None,
+                request.as_given, request.ruling, decided.chances if chosen else None, decided.swapped,
                 ARMS[request.arm], request.control,
             )
         )  # fmt: skip

@@ -56,8 +56,14 @@ def lines_of(file: BinaryIO, name: str) -> Iterator[tuple[int, Line]]:
 class Replay:
     """Plays a recording through a ranker without rows; the recording must have begun with an empty store."""
 
-    def __init__(self, path: Path, query_key: bytes, settings_of: Callable[[dict[str, Any]], Settings]) -> None:
-        self.path, self.query_key, self.settings_of = path, query_key, settings_of
+    def __init__(
+        self,
+        path: Path,
+        query_key: bytes,
+        settings_of: Callable[[dict[str, Any]], Settings],
+        opened: Callable[[Path], BinaryIO] = lambda path: path.open("rb"),
+    ) -> None:
+        self.path, self.query_key, self.settings_of, self.opened = path, query_key, settings_of, opened
         self.ranker: Ranker | None = None
         self.counts = Replayed()
         self.last = 0.0  # the time of the last line
@@ -66,7 +72,7 @@ class Replay:
     def run(self, progress: Callable[[int], None] = lambda read: None) -> Replayed:
         """Play the recording; `progress` is called with the number of bytes read."""
         try:
-            file = self.path.open("rb")
+            file = self.opened(self.path)
         except OSError as error:
             raise SwerveError(f"the recording {self.path} cannot be read: {error.strerror or error}") from None
         with file:

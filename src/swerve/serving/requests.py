@@ -83,6 +83,7 @@ class Decided(msgspec.Struct, gc=False):
     again: bool = False  # whether the session had been shown it before, so that nothing was decided now
     ruling: Ruling | None = None  # the operator's rules that were applied to it
     control: bool = False  # whether an experiment, or its guard, has shown the given order
+    swapped: list[int] | None = None  # two positions, from 1, whose results have changed places
     choice: list[Any] | None = None  # in shadow mode: the results that the policy would have put into the slots
 
 

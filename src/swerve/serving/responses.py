@@ -18,7 +18,8 @@ from swerve.serving import feedback_kernel
 from swerve.serving.arms import written
 from swerve.serving.ledger import NOBODY
 from swerve.serving.messages import Event, Refused
-from swerve.serving.outcomes import GONE, IGNORED, LEARNED, Outcome
+from swerve.serving.outcomes import GONE, IGNORED, LEARNED, UNITS, Mark, Outcome
+from swerve.serving.rewards import Rewards, added, drawn, mark_of
 from swerve.serving.rows import Place
 from swerve.serving.tokens import NAME_BITS, Ticket
 
@@ -37,6 +38,7 @@ class Responses:
 
     def __init__(self, ranker: Ranker) -> None:
         self.ranker = ranker
+        self.rewards = Rewards(dict(ranker.settings.weights))
         self._ask = np.zeros(feedback_kernel.RESPONSE, np.int64)
 
     def compile(self, place: Place) -> None:
@@ -79,18 +81,29 @@ class Responses:
         page = ticket.codes if before.final is None else before.final
         final = page if shown is None else self._shown(place, ticket, shown)
         moved = final is not page
-        clicks, heard = before.clicks, before.heard
+        clicks, heard, marks = before.clicks, before.heard, before.marks
         if moved:  # clicks are on results: they move with them
-            clicks, heard = moved_to(final, page, clicks), moved_to(final, page, heard)
+            clicks, heard, marks = moved_to(final, page, clicks), moved_to(final, page, heard), marks_moved_to(final, page, marks)
         fresh, outside = 0, before.outside
+        partial: list[Mark] = []
         for index, event in enumerate(events):
-            slot = self._slot(place, ticket, final, event, index)
+            slot, units = self._slot(place, ticket, final, event, index), self.rewards.units_of(event, index)
+            if units == 0:
+                continue
             if slot < 0:
                 outside = True
-            else:
+            elif units >= UNITS:
                 fresh |= 1 << slot
+            else:
+                partial.append(mark_of(slot, event, units))
+        if partial or marks:
+            whole = heard
+            for slot, _, _ in marks:
+                whole &= ~(1 << slot)
+            marks, fresh = added(marks, partial, whole | fresh)
+            fresh |= drawn(marks, number, final)
         fresh &= ~heard
-        if before.status and not moved and not fresh and outside == before.outside:
+        if before.status and not moved and not fresh and outside == before.outside and marks == before.marks:
             return before  # a repeat
         self.ranker.mark(place, now)
         allowed, evidence = fresh, ticket.evidence
@@ -119,7 +132,7 @@ class Responses:
             shows = [code if allowed >> slot & 1 else -1 for slot, code in enumerate(shows)]
             was, seen, counted, clicks = shows, allowed, 0, 0
         ask = self._ask
-        first = (fresh != 0 or outside) and before.heard == 0 and not before.outside
+        first = (fresh != 0 or outside or marks != ()) and before.heard == 0 and not before.outside and not before.marks
         ask[: feedback_kernel.PAGE_SO_FAR] = (
             place.index, place.owner, ticket.start, ticket.phase, number, evidence or allowed != 0, seen, counted, clicks | allowed,
             first, len(was), len(shows),
@@ -131,11 +144,12 @@ class Responses:
         if ignored:
             self._count_ignored(place, final, ignored)
             outcome = outcome if allowed else IGNORED
-        elif (outside and not fresh and not moved) or all(code == GONE for code in ticket.codes):
+        elif (outside and not fresh and not moved and marks == before.marks) or all(code == GONE for code in ticket.codes):
             outcome = IGNORED  # the click is on nothing that the policy has chosen, or the page has nothing of it
         if not ticket.evidence:
             learnt_seen, learnt = before.seen, 0
-        return Outcome(outcome, learnt_seen, learnt, heard | fresh, outside, None if final is ticket.codes else tuple(final))
+        reported = None if final is ticket.codes else tuple(final)
+        return Outcome(outcome, learnt_seen, learnt, heard | fresh, outside, reported, marks)
 
     def instead(
         self,
@@ -265,3 +279,9 @@ def moved_to(final: Sequence[int], page: Sequence[int], clicks: int) -> int:
         if clicks >> slot & 1 and code in final and code != GONE:
             moved |= 1 << final.index(code)
     return moved
+
+
+def marks_moved_to(final: Sequence[int], page: Sequence[int], marks: Sequence[Mark]) -> tuple[Mark, ...]:
+    """Return the marks of a page as marks of the results that were really shown, as `moved_to` does for clicks."""
+    slots = {slot: final.index(code) for slot, code in enumerate(page) if code in final and code != GONE}
+    return tuple(sorted((slots[slot], key, units) for slot, key, units in marks if slot in slots))

@@ -34,6 +34,10 @@ class Settings(NamedTuple):
     keep_text: bool = False  # whether the text of queries is kept
     per_session: int = 1  # units of evidence, see `swerve.serving.evidence`
     anonymous_share: float = 0.1  # units of requests without a session, as a share of the sessions' units
+    weights: tuple[tuple[str, float], ...] = (
+        ("click", 1.0),
+    )  # the kinds of events and their weights, see `swerve.serving.rewards`
+    swaps: float = 0.0  # the share of pages on which two slots change places
     shadow: bool = False  # whether the given order is shown, and the policy's page only noted
 
 

@@ -66,6 +66,21 @@ def items_of(value: Any) -> list[Any] | None:
     return [text] if text else []
 
 
+def texts_of(value: Any) -> list[str]:
+    """Return the ids in a list, see `items_of`; what cannot be an id is left out.
+
+    >>> texts_of(["a", "b"]), texts_of(["a ", 7, None]), texts_of(None)
+    (['a', 'b'], ['a', '7'], [])
+    """
+    if type(value) is list and value:
+        try:
+            if len("".join(value).split()) == 1 and "" not in value:  # nearly always: nothing to convert, nothing to strip
+                return value
+        except TypeError:
+            pass
+    return [name for each in items_of(value) or [] if (name := text_of(each)) is not None]
+
+
 def inside(record: Any, path: str) -> Any:
     """Return a value by a path with dots; a key that has the dots itself comes first.
 
@@ -84,6 +99,9 @@ def inside(record: Any, path: str) -> Any:
 
 def chances_of(values: Any, length: int) -> list[float] | None:
     """Return probabilities in (0, 1], one for each of `length` results, or None."""
+    if type(values) is list and len(values) == length and set(map(type, values)) == {float}:  # nearly always
+        total = sum(values)
+        return values if total == total and min(values) > 0.0 and max(values) <= 1.0 else None
     found = items_of(values)
     if found is None or len(found) != length:
         return None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from swerve.evaluate.lists import Shown
-from swerve.evaluate.readers.fields import chances_of, inside, items_of, number_of, numbers_in, text_of
+from swerve.evaluate.readers.fields import chances_of, inside, items_of, number_of, numbers_in, text_of, texts_of
 from swerve.evaluate.readers.source import Source
 from swerve.evaluate.readers.times import seconds
 
@@ -25,6 +26,10 @@ USUAL = {
 FIELDS = tuple(USUAL)
 
 
+#: Sets of columns whose usual names are remembered.
+MOST_SHAPES = 1000
+
+
 def read(sources: Sequence[Source], columns: dict[str, str]) -> Iterator[Shown]:
     """Yield the lists of plain logs."""
     for source in sources:
@@ -34,18 +39,29 @@ def read(sources: Sequence[Source], columns: dict[str, str]) -> Iterator[Shown]:
                 yield entry
 
 
-def value(line: dict[str, Any], field: str, columns: dict[str, str]) -> Any:
-    """Return the value of a field: from its mapped column, or else from the first usual one."""
-    if field in columns:
-        return inside(line, columns[field])
-    return next((line[name] for name in USUAL[field] if name in line), None)
+@functools.lru_cache(MOST_SHAPES)
+def usual_in(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return the fields that these columns have by a usual name. Lines of a log mostly have the same columns.
+
+    >>> usual_in(("ts", "q", "level"))
+    (('time', 'ts'), ('query', 'q'))
+    """
+    found = ((field, next((name for name in usual if name in names), None)) for field, usual in USUAL.items())
+    return tuple((field, name) for field, name in found if name is not None)
+
+
+def fields_in(line: dict[str, Any], columns: dict[str, str]) -> dict[str, Any]:
+    """Return the values of the fields: from their mapped columns, or else from the first usual ones."""
+    row = {field: line[name] for field, name in usual_in(tuple(line))}
+    for field, column in columns.items():
+        row[field] = inside(line, column)
+    return row
 
 
 def list_of(line: dict[str, Any], columns: dict[str, str], source: Source) -> Shown | None:
     """Return the list of a line, or None."""
-    query = text_of(value(line, "query", columns))
-    found = items_of(value(line, "shown", columns))
-    shown = [name for each in found or [] if (name := text_of(each)) is not None]
+    row = fields_in(line, columns).get
+    query, shown = text_of(row("query")), texts_of(row("shown"))
     if query is None:
         source.drop("no query")
         return None
@@ -55,39 +71,33 @@ def list_of(line: dict[str, Any], columns: dict[str, str], source: Source) -> Sh
     if len(set(shown)) < len(shown):
         source.drop("a result twice in one list")
         return None
-    clicks = clicks_of(line, columns, shown)
+    clicks = clicks_of(row("clicks"), row("positions"), shown)
     if clicks is None:
         source.drop("a click on a result or position that the list does not have")
         return None
-    wanted = value(line, "propensities", columns)
+    wanted = row("propensities")
     chances = None if wanted is None or wanted == "" else chances_of(wanted, len(shown))
     if chances is None and wanted not in (None, ""):
         source.drop("propensities that are not one number in (0, 1] for each result")
         return None
-    signals = numbers_in(value(line, "signals", columns)) or {}
-    for field, column in columns.items():
+    signals = numbers_in(row("signals")) or {}
+    for field in columns:
         if field.startswith("signal."):
-            number = number_of(inside(line, column))
+            number = number_of(row(field))
             if math.isfinite(number):
                 signals[field.removeprefix("signal.")] = number
-    offered = items_of(value(line, "given", columns)) or []
-    given = list(dict.fromkeys(name for each in offered if (name := text_of(each)) is not None))
-    return Shown(
-        seconds(value(line, "time", columns)), query, shown, clicks, chances, signals or None, 1, given or None, None, given or None
-    )
+    given = list(dict.fromkeys(texts_of(row("given"))))
+    return Shown(seconds(row("time")), query, shown, clicks, chances, signals or None, 1, given or None, None, given or None)
 
 
-def clicks_of(line: dict[str, Any], columns: dict[str, str], shown: list[str]) -> list[int] | None:
+def clicks_of(results: Any, positions: Any, shown: list[str]) -> list[int] | None:
     """Return the clicked positions, from ids or from positions; None if one is not on the list."""
     out = set()
-    for each in items_of(value(line, "clicks", columns)) or []:
-        name = text_of(each)
-        if name is None:
-            continue
+    for name in texts_of(results):
         if name not in shown:
             return None
         out.add(shown.index(name) + 1)
-    for each in items_of(value(line, "positions", columns)) or []:
+    for each in items_of(positions) or []:
         position = number_of(each)
         if position != position:
             continue

@@ -75,7 +75,10 @@ def feedback(line: dict[str, Any], entry: Shown | None, source: Source) -> None:
     events = line.get("events")
     for event in events if isinstance(events, list) else [None]:
         if not isinstance(event, dict) or event.get("kind") != "click":
-            source.drop("feedback with an event that is no click")
+            kind = text_of(event.get("kind")) if isinstance(event, dict) else None
+            source.drop(
+                f"feedback with an event that is no click: {kind[:40]}" if kind else "feedback with an event that is no click"
+            )
             continue
         position, result = number_of(event.get("position")), text_of(event.get("result"))
         at = entry.shown.index(result) + 1 if result in entry.shown else int(position) if position == position else 0

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import io
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import msgspec
 
@@ -25,28 +28,48 @@ NOT_AN_OBJECT = "JSON, but no object"
 
 _decode = msgspec.json.Decoder().decode
 
+#: First bytes of compressed files.
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+#: The name of the file to which standard input is copied.
+SPOOLED = "standard-input"
+
+
+def opened(path: Path) -> BinaryIO:
+    """Open a file to read its bytes, decompressed if it is compressed (gzip, Zstandard)."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(4)
+        if start.startswith(GZIP):
+            return cast(BinaryIO, gzip.open(path, "rb"))
+        if start == ZSTD:
+            try:
+                import pyarrow
+            except ImportError:
+                raise SwerveError(f"{path} is compressed with Zstandard, which needs the package pyarrow") from None
+            return cast(BinaryIO, io.BufferedReader(pyarrow.input_stream(str(path), compression="zstd"), 1 << 20))
+        return path.open("rb")
+    except OSError as error:
+        raise SwerveError(f"{path} cannot be read: {error.strerror or error}") from None
+
 
 class Source:
     """One file of a log: what reads it, and what counts its drops."""
 
     def __init__(self, path: Path, tally: Tally, progress: Progress = lambda read: None) -> None:
         self.path, self.tally, self.progress = path, tally, progress
+        self.name = path.name if path.name == SPOOLED else str(path)
         self.number = 0
         self.raw: object = b""
 
     def drop(self, reason: str, lines: int = 1) -> None:
         """Count the present line as dropped, or several that end with it."""
-        self.tally.drop(reason, f"{self.path}:{self.number - lines + 1}", self.raw, lines)
+        self.tally.drop(reason, f"{self.name}:{self.number - lines + 1}", self.raw, lines)
 
     def lines(self) -> Iterator[bytes]:
         """Yield the lines that are not blank. Too long a line is dropped without being held in memory."""
-        try:
-            file = self.path.open("rb")
-        except OSError as error:
-            raise SwerveError(f"{self.path} cannot be read: {error.strerror or error}") from None
-        with file:
-            done = 0
-            while line := file.readline(LONGEST):
+        with opened(self.path) as file:
+            done, size = 0, self.path.stat().st_size
+            while line := self._line(file):
                 self.number += 1
                 self.tally.lines += 1
                 done += len(line)
@@ -54,7 +77,7 @@ class Source:
                 if len(line) == LONGEST and not line.endswith(b"\n"):
                     self.raw = line[:1024]
                     self.drop(f"longer than {LONGEST:,} bytes")
-                    while (rest := file.readline(LONGEST)) and not rest.endswith(b"\n"):
+                    while (rest := self._line(file)) and not rest.endswith(b"\n"):
                         done += len(rest)
                     continue
                 if self.number == 1 and line.startswith(b"\xef\xbb\xbf"):
@@ -64,8 +87,15 @@ class Source:
                 else:
                     self.drop("blank")
                 if self.number % PROGRESS_EVERY == 0:
-                    self.progress(done)
-            self.progress(done)
+                    self.progress(min(done, size))  # compressed files have more to read than bytes
+            self.progress(size)
+
+    def _line(self, file: BinaryIO) -> bytes:
+        """Return the next line, or as much of it as may be held; raises if compressed data are damaged or cut off."""
+        try:
+            return file.readline(LONGEST)
+        except (OSError, EOFError, zlib.error) as error:
+            raise SwerveError(f"{self.path}:{self.number + 1}: the file cannot be read any further: {error}") from None
 
     def objects(self) -> Iterator[dict[str, Any]]:
         """Yield the JSON objects of a file with one in each line; a line with an array of objects has all of them."""
@@ -141,10 +171,10 @@ class Source:
 def form_of(path: Path) -> str:
     """Return `parquet`, `csv` or `json`, by the first bytes of a file."""
     try:
-        with path.open("rb") as file:
+        with opened(path) as file:
             start = file.read(4096)
-    except OSError as error:
-        raise SwerveError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise SwerveError(f"{path} cannot be read: {error}") from None
     if start.startswith(b"PAR1"):
         return "parquet"
     text = start.removeprefix(b"\xef\xbb\xbf").lstrip()

@@ -22,6 +22,7 @@ from swerve.service.config.sections import (
     SENSES,
     ApiKey,
     Config,
+    EventKind,
     Feedback,
     Limits,
     Log,
@@ -65,6 +66,7 @@ def all_fields() -> Iterator[Field]:
                 yield from senses_fields()
             else:
                 yield field
+    yield from described("feedback.events.KIND", EventKind)
     yield from described("security.api_keys", ApiKey)
 
 

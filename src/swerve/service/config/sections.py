@@ -143,12 +143,32 @@ class Signals(Section, frozen=True):
     )  # hyper-parameters of `Senses`; the file has them as fields of [signals]
 
 
+class EventKind(Section, frozen=True):
+    """One table for each kind of user events besides `click`, or for `click` itself: what an event of the kind is worth."""
+
+    weight: Annotated[
+        float,
+        within(0, 1, "What an event is worth, as a share of a click: the events on a result add up, at most to 1.", open_low=True),
+    ] = 1.0
+    window_seconds: Annotated[
+        Annotated[float, within(0, 7 * DAY, open_low=True)] | None,
+        about("Seconds after its ranking in which an event of the kind counts; without it `feedback.window_seconds`."),
+    ] = None
+
+
 class Feedback(Section, frozen=True):
-    """Which clicks the policy learns from."""
+    """Which clicks and other user events the policy learns from."""
 
     window_seconds: Annotated[float, within(0, 7 * DAY, "Seconds after its ranking in which a click counts.", open_low=True)] = (
         1800.0
     )
+    events: Annotated[
+        dict[Annotated[str, about("", pattern=NAME, allowed=NAMED)], EventKind],
+        about(
+            "Kinds of user events besides `click`, each with its weight and its window.",
+            allowed="tables [feedback.events.KIND] with weight and window_seconds",
+        ),
+    ] = msgspec.field(default_factory=dict)
     evidence_per_session: Annotated[
         int,
         within(
@@ -214,6 +234,19 @@ class Experiment(Section, frozen=True):
     guard_hours: Annotated[
         float, within(0, 8760, "Hours after which a query that went back tries the policy's order again.", open_low=True)
     ] = 24.0
+
+class Evaluation(Section, frozen=True):
+    """What makes logs of the service fit for estimates of other rankings."""
+
+    swaps: Annotated[
+        float,
+        within(
+            0,
+            1,
+            "Share of pages on which two slots, drawn at random, change places: every result of a page then has a propensity in "
+            "every slot.",
+        ),
+    ] = 0.0
 
 
 class Limits(Section, frozen=True):
@@ -303,6 +336,7 @@ class Config(Section, frozen=True):
     signals: Signals = Signals()
     feedback: Feedback = Feedback()
     experiment: Experiment = Experiment()
+    evaluation: Evaluation = Evaluation()
     limits: Limits = Limits()
     security: Security = Security()
     log: Log = Log()

@@ -7,6 +7,7 @@ from typing import Any
 from swerve.service.config.load import plan_of, policy_of, resolve, senses_of
 from swerve.service.config.sections import DAY, Config
 from swerve.service.config.toml import Document
+from swerve.serving.checks import PLAIN
 from swerve.serving.settings import Settings
 
 
@@ -28,8 +29,21 @@ def settings_of(config: Config) -> Settings:
         keep_text=config.store.store_queries,
         per_session=config.feedback.evidence_per_session,
         anonymous_share=config.feedback.anonymous_share,
+        weights=tuple(weights_of(config).items()),
+        swaps=config.evaluation.swaps,
         shadow=config.policy.mode == "shadow",
     )
+
+
+def weights_of(config: Config) -> dict[str, float]:
+    """Return the weight of each kind of events; `click` is always among them."""
+    return {**PLAIN, **{kind: one.weight for kind, one in config.feedback.events.items()}}
+
+
+def windows_of(config: Config) -> dict[str, float]:
+    """Return the window of each kind of events, in seconds."""
+    plain, events = config.feedback.window_seconds, config.feedback.events
+    return {kind: (events[kind].window_seconds if kind in events else None) or plain for kind in weights_of(config)}
 
 
 def settings_in(name: str, tables: dict[str, Any]) -> Settings:

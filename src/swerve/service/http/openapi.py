@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from swerve.service.config.load import Config
+from swerve.service.config.settings import weights_of
 from swerve.service.http.schemas import MOST_DIGITS
 from swerve.serving import control, experiment, messages
 from swerve.serving.checks import MOST_EVENTS
@@ -232,6 +233,7 @@ def _narrow(components: Json, config: Config) -> None:
     components["Candidate"]["properties"]["id"] |= name
     for field in ("result", "id"):
         event[field]["anyOf"][0] |= name
+    event["kind"]["enum"] = list(weights_of(config))
     components["Event"]["oneOf"] = [
         {"required": [field], "properties": {field: {"type": kind}}}
         for field, kind in (("result", "string"), ("position", "integer"))
