@@ -32,6 +32,7 @@ EXPERIMENT, COUNTS = "experiment", "lift"
 #: Visits that a search judges on its way, so that they do not pile up; and those that are judged without a pause.
 ON_THE_WAY, TOGETHER = 2, 32
 HOUR = 3600.0
+MOST_REWARD = 1.0  # of a search, whatever its events add up to
 
 
 class Experiments:
@@ -164,9 +165,9 @@ class Experiments:
             self.metrics.arm_clicked(arm).value += 1
         lift = self.lift
         if lift is not None and self.trial is not None and ticket.at >= self.trial.since:
-            gained = lift.totals(ticket.arm).reward
-            lift.heard(ticket.arm, number, was, now)
-            self.metrics.arm_reward(arm).value += max(lift.totals(ticket.arm).reward - gained, 0.0)
+            worth_before, worth = (min(one.reward() + one.outside, MOST_REWARD) for one in (before, outcome))
+            lift.heard(ticket.arm, number, was, now, worth_before, worth)
+            self.metrics.arm_reward(arm).value += max(worth - worth_before, 0.0)
 
     def judge(self, most: int = TOGETHER) -> int:
         """Judge visits that are due; return how many there were."""

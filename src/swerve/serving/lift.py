@@ -198,16 +198,16 @@ class Lift:
             search = self.open[number] = Search(number, names)
             visit.searches.append(search)
 
-    def heard(self, arm: int, number: int, clicks_before: int, clicks: int) -> None:
-        """Count feedback: the clicks on a decision so far, and before."""
+    def heard(self, arm: int, number: int, clicks_before: int, clicks: int, reward_before: float, reward: float) -> None:
+        """Count feedback: the clicks on a decision so far and before, and what its events are worth, at most 1."""
         self.changed = True
-        totals, gained = self.totals(arm), reward_of(clicks) - reward_of(clicks_before)
+        totals = self.totals(arm)
         totals.clicks += clicks - clicks_before
         totals.clicked += (clicks > 0) - (clicks_before > 0)
-        totals.reward += gained
+        totals.reward += reward - reward_before
         search = self.open.get(number)
         if search is not None:
-            search.clicks, search.reward = clicks, reward_of(clicks)
+            search.clicks, search.reward = clicks, reward
 
     def judge(self, now: float, most: int) -> tuple[int, list[str]]:
         """Judge at most so many visits that are due; return how many there were, and the queries that go back to their order."""
@@ -329,11 +329,6 @@ class Lift:
             if line.guarded
         ]
         return sorted(found, key=lambda one: -one.since)
-
-
-def reward_of(clicks: int) -> float:
-    """Return the reward of a search, at most 1. So far every event is a click of value 1."""
-    return 1.0 if clicks > 0 else 0.0
 
 
 def names_of(key: bytes, parts: Sequence[str]) -> tuple[str, ...]:

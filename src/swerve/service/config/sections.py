@@ -235,6 +235,7 @@ class Experiment(Section, frozen=True):
         float, within(0, 8760, "Hours after which a query that went back tries the policy's order again.", open_low=True)
     ] = 24.0
 
+
 class Evaluation(Section, frozen=True):
     """What makes logs of the service fit for estimates of other rankings."""
 
