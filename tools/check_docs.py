@@ -77,15 +77,17 @@ def configuration() -> str:
     """Return every field of the service's configuration, by section."""
     from swerve.cli.config import toml
     from swerve.service.config.load import all_fields
-    from swerve.service.config.sections import sections
+    from swerve.service.config.sections import Namespace, sections
 
     out: list[str] = []
     section = ""
     for field in all_fields():
         if field.section != section:
             section = field.section
-            title = f"[{section}]" if section in sections() else f"[[{section}]]"
-            about = inspect.getdoc(sections()[section]) if section in sections() else "One table for each key."
+            title = f"[[{section}]]" if section.endswith("api_keys") else f"[{section}]"
+            about = inspect.getdoc({**sections(), "namespaces.NAME": Namespace}.get(section)) or ""
+            if section.endswith("api_keys"):
+                about = "One table for each key."
             out.append(f"\n### `{title}`\n\n{about}\n\n| name | default | allowed | meaning |\n|---|---|---|---|")
         default = "–" if field.default is None else f"`{toml(field.default)}`"
         out.append(f"| `{field.name}` | {default} | {field.allowed} | {field.meaning} |")

@@ -92,8 +92,9 @@ def test_every_status_is_described():
         assert "200" in answers
         assert {int(status) for status in answers} >= set(route.troubles)
     assert set(found["paths"]["/v1/feedback"]["post"]["responses"]) == {
-        "200", "400", "401", "403", "413", "415", "421", "422", "503",
+        "200", "400", "401", "403", "413", "415", "421", "422", "429", "503",
     }  # fmt: skip
+    assert "Retry-After" in found["components"]["responses"]["429"]["headers"]
     assert "503" not in found["paths"]["/v1/rank"]["post"]["responses"]  # rank degrades instead
     assert "Retry-After" in found["components"]["responses"]["503"]["headers"]
 

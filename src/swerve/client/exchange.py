@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -25,10 +24,11 @@ from swerve.client.forms import (
     events_of,
     feedback_of,
     finite,
+    given,
     parameters_of,
     path_of,
 )
-from swerve.client.waiting import Breaker, Deadline
+from swerve.client.waiting import LEAST_TIMEOUT, Breaker, Deadline, seconds_of
 from swerve.core.errors import shown
 from swerve.version import __version__
 
@@ -47,9 +47,9 @@ WAIT_JITTER, ASKED_JITTER = (0.5, 1.0), (1.0, 1.25)
 KEEP_ALIVE_SECONDS = 4.0
 #: Connections of one client: more threads than this wait for each other.
 MOST_CONNECTIONS = 100
-OK, CLIENT_ERRORS = 200, (400, 500)
+OK, CLIENT_ERRORS, TOO_MANY = 200, (400, 500), 429
 #: 4xx answers that a retry can mend: a timeout of the request, and too many requests.
-TEMPORARY = (408, 429)
+TEMPORARY = (408, TOO_MANY)
 
 #: Refusals of `rank` that depend on what a user typed or a search engine returned: the given order is shown.
 UNRANKABLE = (422, 413)
@@ -95,6 +95,7 @@ class Exchange:
         retries: int,
         breaker_failures: int,
         breaker_seconds: float,
+        namespace: str | None = None,
     ) -> None:
         try:
             import httpx
@@ -116,6 +117,7 @@ class Exchange:
             raise SwerveClientError("retries must be ≥ 0 and breaker_failures ≥ 1")
         self.httpx, self._json, self._messages, self._control = httpx, msgspec.json, messages, control
         self._raws = list[msgspec.Raw]
+        self.namespace = namespace
         self._timeout, self._feedback_timeout, self._retries = timeout, feedback_timeout, retries
         self._breaker = Breaker(breaker_failures, breaker_seconds)
         self._random = random.Random()
@@ -138,18 +140,18 @@ class Exchange:
     def rank(self, arguments: RankArguments) -> Steps[Ranking]:
         ids, asked = self._asked(arguments)
         if not ids:
-            return _given(ids, "there are no candidates")
+            return given(ids, "there are no candidates")
         try:
             answer = yield from self._guarded("/v1/rank", asked, lambda body: self._ranking(body, ids))
         except SwerveClientError as refused:
             if refused.status not in UNRANKABLE:
                 raise
-            return _given(ids, str(refused))
-        return _given(ids, answer.reason) if isinstance(answer, Failure) else answer
+            return given(ids, str(refused))
+        return given(ids, answer.reason) if isinstance(answer, Failure) else answer
 
     def rank_many(self, requests: Iterable[RankArguments]) -> Steps[list[Ranking]]:
         pairs = [self._asked(arguments) for arguments in requests]
-        rankings = [_given(ids, "there are no candidates") for ids, _ in pairs]
+        rankings = [given(ids, "there are no candidates") for ids, _ in pairs]
         indices = [index for index, (ids, _) in enumerate(pairs) if ids]
         if not indices:
             return rankings
@@ -166,7 +168,7 @@ class Exchange:
                 raise
             answer = Failure(str(refused))
         for entry, index in enumerate(indices):
-            rankings[index] = _given(pairs[index][0], answer.reason) if isinstance(answer, Failure) else answer[entry]
+            rankings[index] = given(pairs[index][0], answer.reason) if isinstance(answer, Failure) else answer[entry]
         return rankings
 
     def feedback(self, decision: str | None, clicks: Clicks, shown: Sequence[str] | None = None) -> Steps[bool]:
@@ -198,7 +200,7 @@ class Exchange:
         return counted
 
     def observe(self, arguments: Mapping[str, Any], clicks: Clicks) -> Steps[str]:
-        body = {name: value for name, value in arguments.items() if value is not None}
+        body = {name: value for name, value in self._placed(arguments).items() if value is not None}
         body["events"] = events_of(clicks)
         if signals := body.get("signals"):
             body["signals"] = {name: finite(name, value) for name, value in signals.items()}
@@ -212,29 +214,31 @@ class Exchange:
             raise ServiceAway(f"the ranking may or may not have been counted: {answer.reason}")
         return answer
 
-    def state(self, query: str, parts: Mapping[str, str | None]) -> Steps[QueryState]:
-        return (yield from self._once("GET", path_of(query) + parameters_of(parts), self._messages.QueryState))
+    def state(self, query: str, parts: Mapping[str, Any]) -> Steps[QueryState]:
+        return (yield from self._once("GET", path_of(query) + parameters_of(self._placed(parts)), self._messages.QueryState))
 
-    def queries(self, order: str, limit: int) -> Steps[list[QuerySummary]]:
+    def queries(self, order: str, limit: int, namespace: str | None) -> Steps[list[QuerySummary]]:
         path = f"/v1/queries?order={quote(order)}&limit={int(limit)}"
+        if (namespace := namespace or self.namespace) is not None:
+            path += f"&namespace={quote(namespace)}"
         return (yield from self._once("GET", path, self._messages.QueryList)).queries
 
-    def shift(self, query: str, parts: Mapping[str, str | None]) -> Steps[int]:
-        path = path_of(query) + "/shift" + parameters_of(parts)
+    def shift(self, query: str, parts: Mapping[str, Any]) -> Steps[int]:
+        path = path_of(query) + "/shift" + parameters_of(self._placed(parts))
         return (yield from self._once("POST", path, self._messages.ShiftResponse, b"{}")).phase
 
     def rules(self) -> Steps[list[Rule]]:
         return (yield from self._once("GET", "/v1/rules", self._control.RuleList)).rules
 
     def set_rule(self, kind: Kind, where: RuleArguments, **fields: Any) -> Steps[Rule]:
-        body = {name: value for name, value in {**fields, **where}.items() if value is not None}
+        body = {name: value for name, value in self._placed({**fields, **where}).items() if value is not None}
         return (yield from self._once("POST", "/v1/rules", self._control.Rule, self._encoded({"kind": kind, **body})))
 
     def remove_rule(self, rule: int) -> Steps[Rule]:
         return (yield from self._once("DELETE", f"/v1/rules/{int(rule)}", self._control.Rule))
 
-    def on(self, query: str | None, parts: Mapping[str, str | None]) -> Steps[Rule | None]:
-        named = self._control.named(query, **parts)
+    def on(self, query: str | None, parts: Mapping[str, Any]) -> Steps[Rule | None]:
+        named = self._control.named(query, **self._placed(parts))
         for rule in (yield from self.rules()):
             if rule.kind == "off" and self._control.named(rule.query, **rule.parts) == named:
                 return (yield from self.remove_rule(rule.id))
@@ -254,11 +258,17 @@ class Exchange:
         content = self._encoded(body)
         if not self._breaker.closed():
             return Failure("the service failed several times in a row and is not asked for a moment")
+        ends = time.monotonic() + self._timeout
         reply = yield Send("POST", path, content, self._timeout)
+        if isinstance(reply, Reply) and reply.status == TOO_MANY:
+            asked = seconds_of(reply.retry_after)
+            if 0.0 < asked < ends - time.monotonic():  # once more, if the timeout leaves the time for it
+                yield asked
+                reply = yield Send("POST", path, content, max(ends - time.monotonic(), LEAST_TIMEOUT))
         good = True  # a refusal shows that the service works
         try:
             answer = self._answer(reply, read)
-            good = not isinstance(answer, Failure)
+            good = not isinstance(answer, Failure) or (isinstance(reply, Reply) and reply.status == TOO_MANY)
             return answer
         finally:
             self._breaker.record(good)
@@ -274,7 +284,7 @@ class Exchange:
                 return answer
             reason = answer.reason
             if attempt < self._retries:
-                asked = _seconds(reply.retry_after) if isinstance(reply, Reply) else 0.0
+                asked = seconds_of(reply.retry_after) if isinstance(reply, Reply) else 0.0
                 wait = max(
                     FIRST_WAIT * 2**attempt * self._random.uniform(*WAIT_JITTER), asked * self._random.uniform(*ASKED_JITTER)
                 )
@@ -292,6 +302,10 @@ class Exchange:
         return answer
 
     # requests and answers
+
+    def _placed(self, parts: Mapping[str, Any]) -> dict[str, Any]:
+        """Return arguments with the client's namespace where they name none."""
+        return {**parts, "namespace": parts.get("namespace") or self.namespace}
 
     def request(self, step: Send, deadline: Deadline) -> dict[str, Any]:
         """Return a step as the arguments of httpx's `stream`."""
@@ -324,6 +338,8 @@ class Exchange:
         for name in ("session", "slots", "locale", "filter", "segment"):
             if (value := arguments.get(name)) is not None:
                 body[name] = value
+        if (namespace := arguments.get("namespace") or self.namespace) is not None:
+            body["namespace"] = namespace
         return ids, body
 
     def _encoded(self, body: Any) -> bytes:
@@ -365,7 +381,7 @@ class Exchange:
     def _entry(self, body: bytes, ids: list[str]) -> Ranking:
         """Return one ranking of a batch; a refused entry keeps its order, with the reason."""
         problem = self._problem(body)
-        return self._ranking(body, ids) if problem is None else _given(ids, problem.message)
+        return self._ranking(body, ids) if problem is None else given(ids, problem.message)
 
     def _ranking(self, body: bytes, ids: list[str]) -> Ranking:
         said = self._json.decode(body, type=self._messages.RankResponse)
@@ -378,19 +394,3 @@ class Exchange:
 
     def _counted(self, body: bytes) -> bool:
         return self._json.decode(body, type=self._messages.FeedbackResponse).status != "expired"
-
-
-def _given(ids: list[str], reason: str) -> Ranking:
-    return Ranking(None, ids, degraded=True, reason=reason)
-
-
-def _seconds(header: str | None) -> float:
-    """Return the seconds of a Retry-After header, a number or a date; 0 if it is neither."""
-    try:
-        return max(float(header or 0), 0.0)
-    except ValueError:
-        pass
-    try:
-        return max((parsedate_to_datetime(header or "") - datetime.now(UTC)).total_seconds(), 0.0)
-    except (ValueError, TypeError):  # a date without a time zone cannot be subtracted
-        return 0.0

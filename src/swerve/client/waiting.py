@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 LEAST_TIMEOUT = 0.001  # seconds; a timeout of 0 means "do not wait at all" to a socket
@@ -50,3 +52,15 @@ class Deadline(dict[str, float]):
     def over(self) -> bool:
         """Whether the deadline has passed."""
         return time.monotonic() > self._end
+
+
+def seconds_of(header: str | None) -> float:
+    """Return the seconds of a Retry-After header, a number or a date; 0 if it is neither."""
+    try:
+        return max(float(header or 0), 0.0)
+    except ValueError:
+        pass
+    try:
+        return max((parsedate_to_datetime(header or "") - datetime.now(UTC)).total_seconds(), 0.0)
+    except (ValueError, TypeError):  # a date without a time zone cannot be subtracted
+        return 0.0

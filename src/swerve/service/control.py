@@ -13,6 +13,7 @@ from swerve.service.availability import Availability
 from swerve.service.committer import Committer
 from swerve.service.config.sections import Limits
 from swerve.service.metrics import Metrics
+from swerve.service.namespaces import Within, may, require
 from swerve.service.ranking import Ranking
 from swerve.serving.control import (
     MOST_CHANGES,
@@ -77,23 +78,25 @@ class Control:
         now = self.clock()
         return [rule for rule in self._rules.values() if rule.holds(now)]
 
-    def listed(self) -> RuleList:
-        """Return the rules in force, for the answer."""
-        return RuleList(self.rules())
+    def listed(self, within: Within = None) -> RuleList:
+        """Return the rules in force, for the answer; those of the caller's namespaces."""
+        return RuleList([rule for rule in self.rules() if may(within, rule.namespace)])
 
-    def audit(self, limit: int) -> ChangeList:
-        """Return what operators did, the latest first."""
-        return ChangeList([*reversed(self.changes)][:limit])
+    def audit(self, limit: int, within: Within = None) -> ChangeList:
+        """Return what operators did, the latest first; in the caller's namespaces."""
+        return ChangeList([change for change in reversed(self.changes) if may(within, change.where)][:limit])
 
     # ------------------------------------------------------------------ changes
-    async def set(self, request: RuleRequest, by: str | None) -> Rule:
+    async def set(self, request: RuleRequest, by: str | None, within: Within = None) -> Rule:
         """Set a rule and return it once it is durable. A rule of the same kind for the same query and result is replaced."""
+        require(within, request.namespace)
+        self.ranking.namespaces.known(request.namespace)
         until = check_rule(request, self.limits, self.clock())
         async with self._one_at_a_time:
             rules, now = self.rules(), self.clock()
             made = Rule(
                 0, request.kind, now, by, request.result, request.position, request.up, request.query, request.locale,
-                request.filter, request.segment, until, request.note,
+                request.filter, request.segment, until, request.note, request.namespace,
             )  # fmt: skip
             before = next((rule for rule in rules if self._place(rule) == self._place(made)), None)
             if before is None and len(rules) >= MOST_RULES:
@@ -104,11 +107,11 @@ class Control:
             await self._put(after, Change(now, "set", by, before, made))
         return made
 
-    async def remove(self, number: int, by: str | None) -> Rule:
+    async def remove(self, number: int, by: str | None, within: Within = None) -> Rule:
         """Remove a rule and return it once that is durable."""
         async with self._one_at_a_time:
             rules, now = self.rules(), self.clock()
-            before = next((rule for rule in rules if rule.id == number), None)
+            before = next((rule for rule in rules if rule.id == number and may(within, rule.namespace)), None)
             if before is None:
                 raise Refused(
                     404, "unknown_rule", f"there is no rule {number}: it was removed, it has expired, or it never was", "id"
@@ -116,10 +119,10 @@ class Control:
             await self._put(Kept(self._next, [rule for rule in rules if rule is not before]), Change(now, "remove", by, before))
         return before
 
-    def _place(self, rule: Rule) -> tuple[str, str | None, bytes | None]:
-        """Return what tells rules apart: kind, result and query."""
+    def _place(self, rule: Rule) -> tuple[str, str | None, bytes | None, str | None]:
+        """Return what tells rules apart: kind, result, query and namespace."""
         key = None if rule.query is None else self.ranker.key_from(rule.query, rule.parts)
-        return rule.kind, rule.result, key
+        return rule.kind, rule.result, key, rule.namespace
 
     async def _put(self, kept: Kept, change: Change) -> None:
         """Write rules and audit together, then put the rules into force. Raises `Unavailable`, and nothing has changed then."""
@@ -141,6 +144,7 @@ class Control:
         known = None if named is not None or not self.ranker.settings.keep_text else query
         key = KEY + self.ranker.key_from(query, parts).hex()
         change = Change(self.clock(), "shift", by, query=known or named or key, phase_before=before, phase_after=after)
+        change.namespace = parts.get("namespace")
         if known is not None:
             change.locale, change.filter, change.segment = (parts.get(part) for part in ("locale", "filter", "segment"))
         self.changes.append(change)

@@ -15,6 +15,7 @@ from swerve.service.config.sections import Limits
 from swerve.service.groups import Written, durable
 from swerve.service.loader import Loader, Wish
 from swerve.service.metrics import Metrics
+from swerve.service.namespaces import Within, may, require
 from swerve.service.turns import Turns
 from swerve.serving.checks import check_feedback
 from swerve.serving.messages import Event, FeedbackRequest, FeedbackResponse, Refused, Status
@@ -62,7 +63,7 @@ class Feedback:
         self.watched: Mapping[bytes, Watcher] = {}  # by the query's key
 
     # ------------------------------------------------------------------ entry points
-    def at_once(self, request: FeedbackRequest) -> Counted | None:
+    def at_once(self, request: FeedbackRequest, within: Within = None) -> Counted | None:
         """Count feedback for a decision of this life whose row is in memory. For any other feedback do nothing and return None.
         Raises `Refused`."""
         check_feedback(request, self.limits)
@@ -72,7 +73,7 @@ class Feedback:
             return None
         now, life, place = self.clock(), self.ranker.life, self.ranker.rows.get(ticket.key)
         ours = ticket.life == life.mark and ticket.store == life.store
-        if place is None or not ours or now - ticket.at > self.window:
+        if place is None or not ours or now - ticket.at > self.window or not may(within, place.namespace):
             return None
         try:
             self.availability.require()
@@ -80,9 +81,9 @@ class Feedback:
             return None
         return self._count(place, ticket, life.id << NUMBER_BITS | ticket.number, request, now)
 
-    async def one(self, request: FeedbackRequest) -> FeedbackResponse:
+    async def one(self, request: FeedbackRequest, within: Within = None) -> FeedbackResponse:
         """Count feedback and return its status once it is durable. Raises `Refused`, or `Unavailable` when the caller must send it
-        again."""
+        again. `within` are the namespaces that the caller may use."""
         check_feedback(request, self.limits)
         ticket, now = self._read(request.decision), self.clock()
         if now - ticket.at > self.window:
@@ -94,22 +95,26 @@ class Feedback:
             await self._earlier(number)
         place = self.ranker.rows.get(ticket.key)
         if place is not None:
+            require(within, place.namespace)
             return await self._when_durable(*self._count(place, ticket, number, request, now))
-        async with self.loader.held([Wish(ticket.key, begin=True)], WAIT) as (found,):
+        async with self.loader.held([Wish(ticket.key, begin=within is None)], WAIT) as (found,):
+            if found == "unknown":  # the token does not tell the namespace of a query without a row
+                return self.answer("expired")
             if isinstance(found, str) or self.ranker.life is not life:
                 raise Unavailable
             self.availability.require()
+            require(within, found.namespace)
             counted = self._count(found, ticket, number, request, now)
         return await self._when_durable(*counted)
 
-    async def many(self, entries: Sequence[FeedbackRequest | Refused], turns: Turns) -> list[Said]:
+    async def many(self, entries: Sequence[FeedbackRequest | Refused], turns: Turns, within: Within = None) -> list[Said]:
         """Count several entries and return their outcomes, in order, once they are durable."""
         out: list[Said] = []
         for start in range(0, len(entries), SLICE):
-            out += await self._slice(entries[start : start + SLICE], turns)
+            out += await self._slice(entries[start : start + SLICE], turns, within)
         return out
 
-    async def _slice(self, entries: Sequence[FeedbackRequest | Refused], turns: Turns) -> list[Said]:
+    async def _slice(self, entries: Sequence[FeedbackRequest | Refused], turns: Turns, within: Within) -> list[Said]:
         """Count some entries. Most are counted at once and share the future of one group; only the others get a task each."""
         loop = asyncio.get_running_loop()
         waiting: list[Counted | asyncio.Task[Said] | Refused] = []
@@ -121,13 +126,13 @@ class Feedback:
                 if isinstance(entry, Refused):
                     raise entry
                 if entry.decision not in later:
-                    counted = self.at_once(entry)
+                    counted = self.at_once(entry, within)
             except Refused as refused:
                 waiting.append(refused)
                 continue
             if counted is None:
                 later.add(entry.decision)
-                waiting.append(loop.create_task(self._said(entry), name="swerve-feedback"))
+                waiting.append(loop.create_task(self._said(entry, within), name="swerve-feedback"))
             else:
                 waiting.append(counted)
         out: list[Said] = []
@@ -143,9 +148,9 @@ class Feedback:
                     out.append(None)
         return out
 
-    async def _said(self, entry: FeedbackRequest) -> Said:
+    async def _said(self, entry: FeedbackRequest, within: Within) -> Said:
         try:
-            return await self.one(entry)
+            return await self.one(entry, within)
         except Refused as refused:
             return refused
         except Unavailable:

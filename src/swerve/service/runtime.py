@@ -25,11 +25,14 @@ from swerve.service.feedback import Feedback
 from swerve.service.inspection import Inspection
 from swerve.service.loader import Found, Loader, Wish
 from swerve.service.metrics import Metrics
+from swerve.service.namespaces import Namespaces
 from swerve.service.observing import Observing
 from swerve.service.ranking import Ranking
 from swerve.service.secrets import Secrets
+from swerve.service.throttle import Throttle
 from swerve.service.warm import Warming
 from swerve.serving.migration import Layouts
+from swerve.serving.naming import namespace_in
 from swerve.serving.ranker import Ranker
 from swerve.serving.recording import Recorder
 from swerve.serving.rows import Place
@@ -69,6 +72,8 @@ class Service:
         self.tokens = Tokens(secrets.token_keys, self.ranker.life)
         self.layouts = Layouts(store, self.ranker)
         self.fresh = NewQueries(config.limits.new_queries_per_minute, self.clock.now())
+        self.namespaces = Namespaces(config, self.clock.now)
+        self.throttle = Throttle(config.security.api_keys, config.limits, self.clock.now)
         self.recorder = Recorder(config.log.record, as_table(config), self.ranker) if config.log.record else None
         self.restored = restored
         self.availability = Availability()
@@ -96,6 +101,7 @@ class Service:
             deadline=config.server.deadline_ms / 1000.0,
             names=self.names,
             recorder=self.recorder,
+            namespaces=self.namespaces,
         )
         self.feedback = Feedback(
             self.ranker,
@@ -271,12 +277,18 @@ class Service:
             return "unknown"
         elif not self.ranker.rows.shelf_for(wish.arms).ready:
             return "starting"
-        elif not self.fresh.allow(key, wish.session, now, several=wish.several):
+        elif not self._permitted(wish, now):
             return "limit"
         else:
             self.metrics.new_queries.value += 1
             place = self.ranker.fresh(key, wish.text, wish.arms, now)
         return place or "memory"
+
+    def _permitted(self, wish: Wish, now: float) -> bool:
+        """Take the permits for a new query; a flood of new queries in one namespace takes none of the others'."""
+        key, session, several = wish.key, wish.session, wish.several
+        of_namespace = self.namespaces.allow(namespace_in(wish.text), key, session, now, several=several)
+        return of_namespace and self.fresh.allow(key, session, now, several=several)
 
 
 def shared_of(store: Store) -> dict[str, bytes]:

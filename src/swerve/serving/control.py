@@ -42,6 +42,9 @@ class RuleRequest(Struct, forbid_unknown_fields=True):
     locale: Locale = None
     filter: Filter = None
     segment: Segment = None
+    namespace: Annotated[
+        str | None, Meta(description="The namespace of the query; without `query`, the rule is for all queries of the namespace.")
+    ] = None
     until: Annotated[Seconds | Instant | None, Meta(description="When it expires. Null: it holds until it is removed.")] = None
     note: Note = None
 
@@ -64,11 +67,12 @@ class Rule(Struct, omit_defaults=True):
     segment: str | None = None
     until: float | None = None
     note: str | None = None
+    namespace: str | None = None
 
     @property
     def parts(self) -> dict[str, str]:
         """The parts of the query's key that are given."""
-        found = {"locale": self.locale, "filter": self.filter, "segment": self.segment}
+        found = {"locale": self.locale, "filter": self.filter, "segment": self.segment, "namespace": self.namespace}
         return {name: part for name, part in found.items() if part is not None}
 
     def holds(self, now: float) -> bool:
@@ -97,6 +101,13 @@ class Change(Struct, omit_defaults=True):
     segment: str | None = None
     phase_before: int | None = None
     phase_after: int | None = None
+    namespace: str | None = None
+
+    @property
+    def where(self) -> str | None:
+        """The namespace that it concerns."""
+        rule = self.after or self.before
+        return self.namespace if rule is None else rule.namespace
 
 
 class ChangeList(Struct):
@@ -140,9 +151,9 @@ class Kept(Struct):
     rules: list[Rule]
 
 
-def named(query: str | None, locale: str | None = None, filter: str | None = None, segment: str | None = None) -> str | None:
-    """Return the text that identifies the query of a rule; None for all queries."""
-    return None if query is None else key_text(query, locale, filter, segment)
+def named(query: str | None, **parts: str | None) -> str | None:
+    """Return the text that identifies the query of a rule; for all queries, the one of the namespace, None without one."""
+    return parts.get("namespace") if query is None else key_text(query, **parts)
 
 
 #: The fields that each kind of rule must have; it may have no other of these.

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from swerve.core.errors import SwerveError
+from swerve.serving.naming import namespace_in
 from swerve.serving.outcomes import Outcome
 from swerve.serving.ranker import KEY, Ranker
 from swerve.serving.recording import Answered, Head, Line, Ranked, Shifted
@@ -104,7 +105,7 @@ class Replay:
         if place is None:
             raise SwerveError(f"{self.path}:{number}: more queries than store.cache_mb of the recording's configuration holds")
         prepared = Prepared(key, line.query, line.candidates, None, line.signals, line.session, line.slots, line.as_given)
-        prepared.ruling = line.ruling
+        prepared.ruling, prepared.namespace = line.ruling, namespace_in(line.query)
         decided = ranker.rank([(place, prepared)], line.now)[0]
         self.counts.requests += 1
         if decided is not None and decided.ranking[: len(decided.chances)] == line.page:

@@ -36,6 +36,7 @@ class Prepared(msgspec.Struct, gc=False):
     slots: int = SLOTS
     as_given: bool = False  # whether the given order is shown as it is
     ruling: Ruling | None = None  # the operator's rules for this request; pinned and blocked results are not among the candidates
+    namespace: str | None = None
 
     def read(self) -> Candidates:
         """Return the candidates, decoding them if needed: a row that has left memory no longer remembers them."""

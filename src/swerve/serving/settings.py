@@ -14,6 +14,8 @@ from swerve.store.protocol import DAY
 
 #: Bytes of the hash in the name of the pooled record.
 NAME = 8
+#: In place of a name: any namespace that is not configured by its name.
+ANY = "*"
 
 
 class Settings(NamedTuple):
@@ -34,6 +36,7 @@ class Settings(NamedTuple):
     keep_text: bool = False  # whether the text of queries is kept
     per_session: int = 1  # units of evidence, see `swerve.serving.evidence`
     anonymous_share: float = 0.1  # units of requests without a session, as a share of the sessions' units
+    namespaces: tuple[str, ...] = ()  # whose queries share nothing with those of others; `ANY` stands for all other names
     shadow: bool = False  # whether the given order is shown, and the policy's page only noted
 
 

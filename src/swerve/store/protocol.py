@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -17,6 +17,7 @@ Order = Literal["traffic", "shifted"]
 
 DAY = 86_400.0  # seconds; a row stores the day on which its query was last asked
 EXPIRED_AT_ONCE = 1000  # rows or ids that one call of `expire` removes at most, so that commits get their turn
+MOST_SCANNED = 20_000  # rows that `scan` looks at where it must choose
 #: Rows that the message of a `Conflict` names.
 NAMED_IN_MESSAGE = 3
 
@@ -147,8 +148,11 @@ class Store(Protocol):
     def groups(self) -> dict[tuple[str, str], bytes | Damaged]:
         """Return every pooled record by (name, worker); `Damaged` for an unreadable one."""
 
-    def scan(self, order: Order, limit: int) -> list[Row]:
-        """Return the rows with the most traffic, or those that shifted last. Damaged rows are left out."""
+    def scan(self, order: Order, limit: int, wanted: Callable[[bytes], bool] | None = None) -> list[Row]:
+        """Return the rows with the most traffic, or those that shifted last. Damaged rows are left out.
+
+        `wanted` chooses rows by their names, among the first `MOST_SCANNED`.
+        """
 
     def expire(self, before_day: int, ids_below: int, limit: int = EXPIRED_AT_ONCE) -> tuple[int, int]:
         """Remove rows last seen before that day and used ids below that one, at most `limit` of each; return both counts."""

@@ -28,6 +28,7 @@ def settings_of(config: Config) -> Settings:
         keep_text=config.store.store_queries,
         per_session=config.feedback.evidence_per_session,
         anonymous_share=config.feedback.anonymous_share,
+        namespaces=tuple(config.namespaces),
         shadow=config.policy.mode == "shadow",
     )
 

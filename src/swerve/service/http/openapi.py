@@ -13,9 +13,11 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from swerve.service.config.load import Config
+from swerve.service.config.sections import NAME
 from swerve.service.http.schemas import MOST_DIGITS
 from swerve.serving import control, messages
 from swerve.serving.checks import MOST_EVENTS
+from swerve.serving.settings import ANY
 from swerve.serving.tokens import LENGTHS
 from swerve.version import __version__
 
@@ -26,12 +28,14 @@ _REF = "#/components/schemas/"
 TROUBLES = {
     400: "The body is not JSON; or the request has no `Host`, or two.",
     401: "No API key, or one that is not known.",
-    403: "The API key lacks the scope; the token is forged or foreign; or a page of another origin calls (`server.origins`).",
+    403: "The API key lacks the scope, or is bound to other namespaces; the token is forged or foreign; or a page of another "
+    "origin calls (`server.origins`).",
     404: "The query, or the rule, is not known.",
     413: "The body is larger than `limits.body_bytes`, or than one request can need under the other limits.",
     415: "The body is not declared as application/json.",
     421: "The name in `Host` is not one of the service (`server.hosts`).",
     422: "The body or a parameter has the wrong type, or exceeds a limit; `field` names it.",
+    429: "Too many requests of this API key, or for this namespace (`rate`). Try again after `Retry-After` seconds.",
     503: "The store cannot be used now, or the service is starting or stopping. Try again after `Retry-After` seconds.",
 }
 
@@ -63,11 +67,15 @@ class Route(NamedTuple):
     page: bool = False
     #: Whether the OpenAPI document lists it.
     listed: bool = True
+    #: Whether the answer concerns all namespaces, so that a key that is bound to some does not open it.
+    whole: bool = False
 
 
-_BODY = (400, 401, 403, 413, 415, 421, 422)
-_READ = (400, 401, 403, 421, 422, 503)
+_BODY = (400, 401, 403, 413, 415, 421, 422, 429)
+_READ = (400, 401, 403, 421, 422, 429, 503)
 _FREE = (400, 403, 421)
+#: The parts of a query's key besides its text.
+PARTS = ("locale", "filter", "segment", "namespace")
 #: All routes, in the order of the page.
 ROUTES = (
     Route("post", "/v1/rank", "rank", "Rank a query's candidates", "rank", messages.RankRequest, messages.RankResponse, _BODY),
@@ -98,9 +106,12 @@ ROUTES = (
     ),
     Route(
         "get", "/v1/shadow", "shadow", "Report what the policy would have done, in shadow mode", "read",
-        control.AuditRequest, control.ShadowReport, _READ,
+        control.AuditRequest, control.ShadowReport, _READ, whole=True,
     ),
-    Route("get", "/v1/live", "live", "Stream what happens, as server-sent events", "read", None, None, _READ, media=EVENTS),
+    Route(
+        "get", "/v1/live", "live", "Stream what happens, as server-sent events", "read", None, None, _READ, media=EVENTS,
+        whole=True,
+    ),
     Route("get", "/v1/rules", "rules", "List the rules of operators in force", "operate", None, control.RuleList, _READ),
     Route(
         "post", "/v1/rules", "set_rule", "Pin, block or boost a result, or switch the policy off; in force with the next request",
@@ -116,7 +127,10 @@ ROUTES = (
     ),
     Route("get", "/healthz", "healthz", "Is the process alive?", None, None, messages.Health, (400,), guarded=False),
     Route("get", "/readyz", "readyz", "Can it serve now?", None, None, messages.Health, (400,), guarded=False),
-    Route("get", "/metrics", "metrics", "Metrics for Prometheus", "read", None, None, (400, 401, 403, 421), media="text/plain"),
+    Route(
+        "get", "/metrics", "metrics", "Metrics for Prometheus", "read", None, None, (400, 401, 403, 421, 429), media="text/plain",
+        whole=True,
+    ),
     Route("get", "/openapi.json", "openapi", "This description", None, None, None, _FREE, page=True),
     Route("get", "/docs", "docs", "The page to read and try it", None, None, None, _FREE, media="text/html", page=True),
     # the dashboard's, which serves them
@@ -125,7 +139,7 @@ ROUTES = (
 )  # fmt: skip
 
 #: Requests that are parameters of a path, and have no body.
-LISTING = (messages.ListRequest, control.AuditRequest)
+LISTING: tuple[type[msgspec.Struct], ...] = (messages.ListRequest, control.AuditRequest)
 #: The routes that the document lists.
 LISTED = tuple(route for route in ROUTES if route.listed)
 
@@ -212,6 +226,7 @@ def _narrow(components: Json, config: Config) -> None:
         request["session"]["anyOf"][0] |= {**text, "maxLength": limits.session_chars}
         for part in ("locale", "filter", "segment"):
             request[part]["anyOf"][0] |= {**text, "maxLength": limits.query_chars}
+        request["namespace"] = _namespace(request["namespace"], config)
         numbers = request["signals"]["anyOf"][0]
         numbers["properties"] = {number: {"type": ["number", "null"]} for number in config.signals.numbers}
         numbers["additionalProperties"] = False
@@ -231,13 +246,23 @@ def _narrow(components: Json, config: Config) -> None:
     of_rule["note"]["anyOf"][0] |= {"maxLength": control.MOST_NOTE}
     for part in ("locale", "filter", "segment"):
         of_rule[part]["anyOf"][0] |= {**text, "maxLength": limits.query_chars}
+    of_rule["namespace"] = _namespace(of_rule["namespace"], config)
     rule["oneOf"] = [_kind_of_rule(kind, needs) for kind, needs in control.NEEDS.items()]
     rule["anyOf"] = [  # a rule for all queries has no parts of a query
         {"required": ["query"], "properties": {"query": {"type": "string"}}},
         {"properties": {part: {"type": "null"} for part in ("query", "locale", "filter", "segment")}},
-    ]
+    ]  # a namespace may stand without a query
     feedback["decision"] |= {"minLength": LENGTHS[0], "maxLength": LENGTHS[-1], "pattern": "^[A-Za-z0-9_-]*$"}
     feedback["shown"]["anyOf"][0] |= {**listed, "items": {"type": "string", **name}}
+
+
+def _namespace(schema: Json, config: Config) -> Json:
+    """Return the schema of a namespace: one that is configured, or none."""
+    about = {name: value for name, value in schema.items() if name != "anyOf"}
+    names = [name for name in config.namespaces if name != ANY]
+    if ANY in config.namespaces:
+        return {**about, "anyOf": [{"type": "string", "pattern": NAME.replace(r"\Z", "$")}, {"type": "null"}]}
+    return {**about, "anyOf": [{"enum": names}, {"type": "null"}]} if names else {**about, "type": "null"}
 
 
 def _kind_of_rule(kind: str, needs: tuple[str, ...]) -> Json:
@@ -263,7 +288,7 @@ def _operation(route: Route, config: Config, listing: Json) -> Json:
     if "{query}" in route.path:
         about = "The text of the query, percent-encoded (also its slashes); or `key:` and its key, as the list gives it."
         parameters.append({"name": "query", "in": "path", "required": True, "description": about, "schema": _query(config)})
-        for part in ("locale", "filter", "segment"):
+        for part in PARTS:
             about = f"The {part} that the query was asked with."
             parameters.append({"name": part, "in": "query", "description": about, "schema": {"type": "string", "minLength": 1}})
     if route.name == "live":
@@ -322,7 +347,7 @@ def _trouble(status: int) -> Json:
         "description": TROUBLES[status],
         "content": {JSON: {"schema": _ref(messages.Problem)}},
     }
-    if status == 503:
+    if status in (429, 503):
         answer["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 0}}}
     return answer
 

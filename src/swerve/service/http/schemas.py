@@ -40,7 +40,7 @@ RAWS = msgspec.json.Decoder(list[msgspec.Raw])
 
 #: Bytes of a character at most: two escapes such as `\\ud83c\\udf00`. And bytes for field names, dates, numbers and white space.
 CHARACTER_BYTES, OTHER_BYTES = 12, 65_536
-#: Texts of up to `query_chars` characters in a request: query, locale, filter, segment.
+#: Texts of up to `query_chars` characters in a request: query, locale, filter, segment; a namespace is short.
 QUERY_PARTS = 4
 #: Digits of the id of a rule.
 MOST_DIGITS = 15
