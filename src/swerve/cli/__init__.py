@@ -16,6 +16,7 @@ COMMANDS = {
     "bounds": "compute the paper's bounds for a problem, and measure BWC on it",
     "compare": "compare policies on the workloads, with paired differences",
     "config": "check the service's configuration, or show it with its defaults",
+    "delete": "delete a query or a result for good, from a running service or a store",
     "demo": "see it swerve: the service, a search engine, simulated users and a page",
     "evaluate": "read search logs: which queries shift, and what another ranking would bring",
     "keys": "make an API key for the service, or a new key for its tokens",

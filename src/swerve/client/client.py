@@ -30,7 +30,7 @@ from swerve.client.waiting import Deadline
 if TYPE_CHECKING:
     import httpx
 
-    from swerve.serving.control import Change, Rule
+    from swerve.serving.control import Change, DeleteResponse, Rule
     from swerve.serving.messages import QueryState, QuerySummary
 
 __all__ = ["AsyncClient", "CandidateLike", "Client", "RankArguments", "Ranking", "ServiceAway", "SwerveClientError"]
@@ -181,6 +181,10 @@ class Client(_Base):
         """Remove a rule by its id; return it."""
         return self._run(self._exchange.remove_rule(rule))
 
+    def delete(self, query: str | None = None, *, result: str | None = None, **parts: Unpack[PartArguments]) -> DeleteResponse:
+        """Delete for good: a query; a result in one query; or, without a query, a result in all. Durable on return."""
+        return self._run(self._exchange.delete(query, result, parts))
+
     def audit(self, limit: int = CHANGES_LISTED) -> list[Change]:
         """Return what operators did, the latest first."""
         return self._run(self._exchange.audit(limit))
@@ -326,6 +330,12 @@ class AsyncClient(_Base):
     async def remove_rule(self, rule: int) -> Rule:
         """Remove a rule by its id; return it."""
         return await self._run(self._exchange.remove_rule(rule))
+
+    async def delete(
+        self, query: str | None = None, *, result: str | None = None, **parts: Unpack[PartArguments]
+    ) -> DeleteResponse:
+        """Delete for good: a query; a result in one query; or, without a query, a result in all. Durable on return."""
+        return await self._run(self._exchange.delete(query, result, parts))
 
     async def audit(self, limit: int = CHANGES_LISTED) -> list[Change]:
         """Return what operators did, the latest first."""

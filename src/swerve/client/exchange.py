@@ -33,7 +33,7 @@ from swerve.core.errors import shown
 from swerve.version import __version__
 
 if TYPE_CHECKING:
-    from swerve.serving.control import Change, Rule
+    from swerve.serving.control import Change, DeleteResponse, Rule
     from swerve.serving.messages import Error, QueryState, QuerySummary
     from swerve.serving.ruling import Kind
 
@@ -243,6 +243,12 @@ class Exchange:
             if rule.kind == "off" and self._control.named(rule.query, **rule.parts) == named:
                 return (yield from self.remove_rule(rule.id))
         return None
+
+    def delete(self, query: str | None, result: str | None, parts: Mapping[str, Any]) -> Steps[DeleteResponse]:
+        body = {
+            name: value for name, value in {"query": query, "result": result, **self._placed(parts)}.items() if value is not None
+        }
+        return (yield from self._once("POST", "/v1/delete", self._control.DeleteResponse, self._encoded(body)))
 
     def audit(self, limit: int) -> Steps[list[Change]]:
         return (yield from self._once("GET", f"/v1/audit?limit={int(limit)}", self._control.ChangeList)).changes

@@ -55,8 +55,8 @@ class Control:
         self.clock, self.limits = clock, limits
         self.changes: deque[Change] = deque(maxlen=MOST_CHANGES)
         self._rules: dict[int, Rule] = {}
-        self._next = 1
-        self._one_at_a_time = asyncio.Lock()
+        self.next = 1
+        self.one_at_a_time = asyncio.Lock()
         self.load(kept)
         committer.audit = lambda: {AUDIT: encode(list(self.changes))}
         metrics.rules.ask = lambda: float(len(self.rules()))
@@ -70,7 +70,7 @@ class Control:
 
     def _take(self, kept: Kept) -> None:
         """Put rules into force."""
-        self._next, self._rules = kept.next, {rule.id: rule for rule in kept.rules}
+        self.next, self._rules = kept.next, {rule.id: rule for rule in kept.rules}
         self.ranking.rules = RuleBook(kept.rules, self.ranker.key_from) if kept.rules else None
 
     def rules(self) -> list[Rule]:
@@ -92,7 +92,7 @@ class Control:
         require(within, request.namespace)
         self.ranking.namespaces.known(request.namespace)
         until = check_rule(request, self.limits, self.clock())
-        async with self._one_at_a_time:
+        async with self.one_at_a_time:
             rules, now = self.rules(), self.clock()
             made = Rule(
                 0, request.kind, now, by, request.result, request.position, request.up, request.query, request.locale,
@@ -101,22 +101,22 @@ class Control:
             before = next((rule for rule in rules if self._place(rule) == self._place(made)), None)
             if before is None and len(rules) >= MOST_RULES:
                 raise Refused(422, "too_many", f"there are {len(rules)} rules; at most {MOST_RULES} are allowed: remove some")
-            made.id = self._next if before is None else before.id
+            made.id = self.next if before is None else before.id
             rules = sorted([rule for rule in rules if rule is not before] + [made], key=lambda rule: rule.id)
-            after = Kept(self._next + (before is None), rules)
+            after = Kept(self.next + (before is None), rules)
             await self._put(after, Change(now, "set", by, before, made))
         return made
 
     async def remove(self, number: int, by: str | None, within: Within = None) -> Rule:
         """Remove a rule and return it once that is durable."""
-        async with self._one_at_a_time:
+        async with self.one_at_a_time:
             rules, now = self.rules(), self.clock()
             before = next((rule for rule in rules if rule.id == number and may(within, rule.namespace)), None)
             if before is None:
                 raise Refused(
                     404, "unknown_rule", f"there is no rule {number}: it was removed, it has expired, or it never was", "id"
                 )
-            await self._put(Kept(self._next, [rule for rule in rules if rule is not before]), Change(now, "remove", by, before))
+            await self._put(Kept(self.next, [rule for rule in rules if rule is not before]), Change(now, "remove", by, before))
         return before
 
     def _place(self, rule: Rule) -> tuple[str, str | None, bytes | None, str | None]:

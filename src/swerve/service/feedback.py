@@ -18,6 +18,7 @@ from swerve.service.metrics import Metrics
 from swerve.service.namespaces import Within, may, require
 from swerve.service.turns import Turns
 from swerve.serving.checks import check_feedback
+from swerve.serving.erasing import Erased
 from swerve.serving.messages import Event, FeedbackRequest, FeedbackResponse, Refused, Status
 from swerve.serving.outcomes import STATUSES, Outcome, decode, encode
 from swerve.serving.ranker import Ranker
@@ -56,10 +57,11 @@ class Feedback:
         limits: Limits,
         window: float,
         recorder: Recorder | None,
+        erased: Erased,
     ) -> None:
         self.ranker, self.loader, self.committer, self.tokens = ranker, loader, committer, tokens
         self.availability, self.metrics, self.clock, self.limits = availability, metrics, clock, limits
-        self.window, self.recorder = window, recorder
+        self.window, self.recorder, self.erased = window, recorder, erased
         self.watched: Mapping[bytes, Watcher] = {}  # by the query's key
 
     # ------------------------------------------------------------------ entry points
@@ -75,6 +77,8 @@ class Feedback:
         ours = ticket.life == life.mark and ticket.store == life.store
         if place is None or not ours or now - ticket.at > self.window or not may(within, place.namespace):
             return None
+        if self.erased.gone and self.erased.query(ticket.key, ticket.at):
+            return None
         try:
             self.availability.require()
         except Unavailable:
@@ -86,7 +90,7 @@ class Feedback:
         again. `within` are the namespaces that the caller may use."""
         check_feedback(request, self.limits)
         ticket, now = self._read(request.decision), self.clock()
-        if now - ticket.at > self.window:
+        if now - ticket.at > self.window or self.erased.query(ticket.key, ticket.at):
             return self.answer("expired")
         self.availability.require()
         life, number = self.ranker.life, await self._number(ticket)
@@ -102,6 +106,8 @@ class Feedback:
                 return self.answer("expired")
             if isinstance(found, str) or self.ranker.life is not life:
                 raise Unavailable
+            if self.erased.query(ticket.key, ticket.at):  # while it was read
+                return self.answer("expired")
             self.availability.require()
             require(within, found.namespace)
             counted = self._count(found, ticket, number, request, now)
@@ -202,7 +208,12 @@ class Feedback:
         """Apply feedback to its decision, in the order in which requests arrive; raises `Refused`."""
         known = self.committer.used.get(number)
         before = decode(known) if known else Outcome(0, ticket.seen)
-        return self.apply(place, ticket, number, before, request.events, request.shown, now)
+        events = request.events
+        if self.erased.gone:
+            events = self.erased.left_of(place, ticket.at, events, self.ranker.rows.short)
+            if not events and request.events and request.shown is None:
+                return "ignored", None  # every click is on a result that was deleted
+        return self.apply(place, ticket, number, before, events, request.shown, now)
 
     def apply(
         self,

@@ -7,7 +7,7 @@ decided together and answered with signed tokens. If anything fails, the caller 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from swerve.core.contract import ALARM, RESTARTED
@@ -125,6 +125,12 @@ class Ranking:
                 self._keys.clear()
             self._keys[name] = found
         return found
+
+    def forget(self, keys: Collection[bytes]) -> None:
+        """Forget the names of queries, and what shadow mode has noted of them."""
+        self._keys = {name: found for name, found in self._keys.items() if found[0] not in keys}
+        if self.shadow is not None:
+            self.shadow.forget(keys)
 
     # ------------------------------------------------------------------ the ways in
     async def rank_one(self, asked: Asked) -> RankResponse:

@@ -21,6 +21,7 @@ from swerve.service.committer import Committer
 from swerve.service.config.load import Config, as_table, signal_names
 from swerve.service.config.settings import settings_of
 from swerve.service.control import AUDIT, RULES, Control
+from swerve.service.erasing import Erasing
 from swerve.service.feedback import Feedback
 from swerve.service.inspection import Inspection
 from swerve.service.loader import Found, Loader, Wish
@@ -31,6 +32,7 @@ from swerve.service.ranking import Ranking
 from swerve.service.secrets import Secrets
 from swerve.service.throttle import Throttle
 from swerve.service.warm import Warming
+from swerve.serving.erasing import Erased
 from swerve.serving.migration import Layouts
 from swerve.serving.naming import namespace_in
 from swerve.serving.ranker import Ranker
@@ -103,6 +105,8 @@ class Service:
             recorder=self.recorder,
             namespaces=self.namespaces,
         )
+        self.erased = Erased(config.feedback.window_seconds)
+        self.erased.load(kept, self.clock.now())
         self.feedback = Feedback(
             self.ranker,
             self.loader,
@@ -114,6 +118,7 @@ class Service:
             limits=config.limits,
             window=config.feedback.window_seconds,
             recorder=self.recorder,
+            erased=self.erased,
         )
         self.observing = Observing(
             self.ranker,
@@ -134,6 +139,18 @@ class Service:
             self.clock.now,
             limits=config.limits,
             kept=kept,
+        )
+        self.erasing = Erasing(
+            self.ranker,
+            self.ranking,
+            self.loader,
+            self.committer,
+            self.control,
+            self.availability,
+            self.clock.now,
+            limits=config.limits,
+            erased=self.erased,
+            layouts=lambda: self.layouts,
         )
         self.inspection = Inspection(
             self.ranker,
@@ -249,6 +266,7 @@ class Service:
             self.ranker.share(kept)
             self.ranker.forget_sessions()
             self.control.load(kept)
+            self.erased.load(kept, self.clock.now())
 
         return take_up
 
@@ -258,6 +276,8 @@ class Service:
         place = self.ranker.rows.get(key)
         if place is not None:
             return place
+        if self.committer.erasing:
+            return "store"
         now = self.clock.now()
         if isinstance(row, Row) and (misplaced := self.layouts.misplaced(row)) is not None:
             row = misplaced

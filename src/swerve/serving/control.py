@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from swerve.core.errors import shown
 from swerve.serving.checks import Limits, check_id, check_parts, check_query
-from swerve.serving.messages import Filter, Instant, Locale, Position, Refused, Seconds, Segment, key_text
+from swerve.serving.messages import Filter, Instant, Locale, Namespace, Position, Refused, Seconds, Segment, key_text
 from swerve.serving.ruling import Kind
 
 #: Rules that are kept at most, and changes that the audit keeps: the oldest are dropped.
@@ -88,10 +88,10 @@ class RuleList(Struct):
 
 class Change(Struct, omit_defaults=True):
     """Something that an operator did: who, when, what, and what was before. `before` and `after` are null where there was no rule,
-    or is none now. A shift has the phase before and after it."""
+    or is none now. A shift has the phase before and after it. A deletion names what it deleted by keyed hashes alone."""
 
     at: float
-    what: Literal["set", "remove", "shift"]
+    what: Literal["set", "remove", "shift", "delete"]
     by: str | None = None
     before: Rule | None = None
     after: Rule | None = None
@@ -102,6 +102,7 @@ class Change(Struct, omit_defaults=True):
     phase_before: int | None = None
     phase_after: int | None = None
     namespace: str | None = None
+    result: Annotated[str | None, Meta(description="Of a deletion: `hash:` and the keyed hash of the result's id.")] = None
 
     @property
     def where(self) -> str | None:
@@ -186,3 +187,45 @@ def check_rule(request: RuleRequest, limits: Limits, now: float) -> float | None
     if until is not None and until <= now:
         raise Refused(422, "in_the_past", f"until is {now - until:.0f} seconds ago; a rule must expire in the future", "until")
     return until
+
+
+class DeleteRequest(Struct, forbid_unknown_fields=True):
+    """What to delete for good: a query; a result in one query; or, without `query`, a result in all queries."""
+
+    query: Annotated[str | None, Meta(description="The text of the query, or `key:` and its key.")] = None
+    result: Annotated[str | None, Meta(description="The id of a result; null: everything about the query.")] = None
+    locale: Locale = None
+    filter: Filter = None
+    segment: Segment = None
+    namespace: Namespace = None
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """The parts of the query's key that are given."""
+        found = {"locale": self.locale, "filter": self.filter, "segment": self.segment, "namespace": self.namespace}
+        return {name: part for name, part in found.items() if part is not None}
+
+
+class DeleteResponse(Struct):
+    """What was deleted: queries, and queries that have lost the result. Both are 0 if there was nothing (any more)."""
+
+    queries: int
+    results: int
+
+
+def check_delete(request: DeleteRequest, limits: Limits) -> None:
+    """Refuse a request that names nothing, or something that cannot be."""
+    if request.query is None and request.result is None:
+        raise Refused(422, "invalid", "neither query nor result is given; name what to delete", "query")
+    parts = {"locale": request.locale, "filter": request.filter, "segment": request.segment}
+    if request.query is None:
+        for name, part in parts.items():
+            if part is not None:
+                raise Refused(422, "invalid", f"{name} is given without query; only a query has a {name}", name)
+    else:
+        check_query(request.query, limits)
+        check_parts(limits, **parts)
+    if request.namespace is not None:
+        check_parts(limits, namespace=request.namespace)
+    if request.result is not None:
+        check_id("result", request.result, limits)

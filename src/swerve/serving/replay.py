@@ -12,10 +12,11 @@ from typing import Any, BinaryIO
 import msgspec
 
 from swerve.core.errors import SwerveError
+from swerve.serving.erasing import Target, forget
 from swerve.serving.naming import namespace_in
 from swerve.serving.outcomes import Outcome
 from swerve.serving.ranker import KEY, Ranker
-from swerve.serving.recording import Answered, Head, Line, Ranked, Shifted
+from swerve.serving.recording import Answered, Erased, Head, Line, Ranked, Shifted
 from swerve.serving.requests import Decided, Prepared
 from swerve.serving.rows import Place
 from swerve.serving.settings import Settings
@@ -79,6 +80,9 @@ class Replay:
                     self._rank(self.ranker, line, number)
                 elif isinstance(line, Answered):
                     self._answer(self.ranker, line)
+                elif isinstance(line, Erased):
+                    key = None if line.query is None else bytes.fromhex(line.query)
+                    forget(self.ranker, Target(key, line.result, line.namespace), line.now)
                 else:
                     self._shift(self.ranker, line)
                 self.last = self.last if isinstance(line, Head) else line.now
@@ -120,8 +124,8 @@ class Replay:
 
     def _answer(self, ranker: Ranker, line: Answered) -> None:
         opened = self._open.get(line.number)
-        if opened is None:
-            return  # a decision from before the recording
+        if opened is None or opened.place.gone:
+            return  # a decision from before the recording, or of a query that was deleted
         before = opened.outcome
         opened.outcome = ranker.feedback(opened.place, opened.ticket, line.number, before, line.events, line.shown, line.now)
         self.counts.feedback += 1

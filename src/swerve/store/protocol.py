@@ -166,6 +166,21 @@ class Store(Protocol):
     def forget(self, keys: Sequence[bytes]) -> int:
         """Remove these rows; return how many were removed."""
 
+    def naming(self, needle: bytes, after: int = 0) -> tuple[list[bytes], int | None]:
+        """Return the keys of rows whose names contain these bytes, among the next rows after a row id, and the last id looked at;
+        None at the end."""
+
+    def erase(
+        self,
+        keys: Sequence[bytes],
+        changed: Sequence[bytes],
+        change: Callable[[Row], Row | None],
+        groups: Mapping[str, bytes],
+    ) -> tuple[int, dict[bytes, int]]:
+        """Remove the rows of `keys`, replace those of `changed` by what `change` makes of them (None: it stays), and write pooled
+        records, all in one transaction; on return nothing of the earlier content is left in the store's files. Return the count
+        of removed rows, and the versions of the changed ones."""
+
     def gather(self, limit: int) -> int:
         """Move at most `limit` rows into free row ids, so that pages become free; return how many were moved."""
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from swerve.core.errors import SwerveError, whole
-from swerve.store.opened import RANDOM_MASK, Opened
+from swerve.store.erasing import Erasing
+from swerve.store.opened import RANDOM_MASK
 from swerve.store.protocol import EXPIRED_AT_ONCE, MOST_SCANNED, Batch, Conflict, Damaged, Life, Order, Row, Size, StoreError
 from swerve.store.schema import PAGE_BYTES, WORTH, kind_of, translated
 from swerve.store.statements import COLUMNS, PER_STATEMENT, insert, outcomes, update, use
@@ -42,7 +43,7 @@ class _Mismatch(Exception):  # noqa: N818 - named after the finding; never leave
     """The batch does not fit the stored rows and ids."""
 
 
-class SQLiteStore(Opened):
+class SQLiteStore(Erasing):
     """A `Store` in one file."""
 
     # --- reading ---

@@ -12,6 +12,7 @@ from swerve.service.http.bodies import encode_list, feedbacks_in, ranks_in
 from swerve.service.http.limits import parameters
 from swerve.service.http.schemas import (
     read_audit,
+    read_delete,
     read_feedback,
     read_list,
     read_number,
@@ -118,6 +119,9 @@ class Handlers:
     async def audit(self, scope: Scope, body: bytes) -> Answer:
         limit = read_audit(parameters(scope["query_string"])).limit
         return 200, encode(self.service.control.audit(limit, scope["within"])), JSON
+
+    async def delete(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(await self.service.erasing.one(read_delete(body), scope["caller"], scope["within"])), JSON
 
     def _count(self, scope: Scope, entries: int) -> None:
         """Count the entries of a batch for the rate of its caller; raises `TooMany` for the batch as a whole."""

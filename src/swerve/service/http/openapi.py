@@ -31,6 +31,7 @@ TROUBLES = {
     403: "The API key lacks the scope, or is bound to other namespaces; the token is forged or foreign; or a page of another "
     "origin calls (`server.origins`).",
     404: "The query, or the rule, is not known.",
+    409: "Rules in force name what is to be deleted: remove them first.",
     413: "The body is larger than `limits.body_bytes`, or than one request can need under the other limits.",
     415: "The body is not declared as application/json.",
     421: "The name in `Host` is not one of the service (`server.hosts`).",
@@ -122,6 +123,10 @@ ROUTES = (
         None, control.Rule, (*_READ, 404),
     ),
     Route(
+        "post", "/v1/delete", "delete", "Delete a query, or a result, for good; answered when it is done", "operate",
+        control.DeleteRequest, control.DeleteResponse, (*_BODY, 404, 409, 503),
+    ),
+    Route(
         "get", "/v1/audit", "audit", "List what operators did, the latest first", "operate",
         control.AuditRequest, control.ChangeList, _READ,
     ),
@@ -174,6 +179,7 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
         {"kind": "pin", "result": "storm-warning", "position": 1, "query": "hurricane", "until": "2030-01-01T00:00:00Z"},
         {"id": 1, "kind": "pin", "at": 1794832659.4, "result": "storm-warning", "position": 1, "query": "hurricane"},
     ),
+    "delete": ({"query": "hurricane", "result": "team-page"}, {"queries": 0, "results": 1}),
     "healthz": (None, {"status": "ok"}),
     "readyz": (None, {"status": "ok"}),
 }
@@ -252,8 +258,23 @@ def _narrow(components: Json, config: Config) -> None:
         {"required": ["query"], "properties": {"query": {"type": "string"}}},
         {"properties": {part: {"type": "null"} for part in ("query", "locale", "filter", "segment")}},
     ]  # a namespace may stand without a query
+    _narrow_delete(components["DeleteRequest"], config, name, text)
     feedback["decision"] |= {"minLength": LENGTHS[0], "maxLength": LENGTHS[-1], "pattern": "^[A-Za-z0-9_-]*$"}
     feedback["shown"]["anyOf"][0] |= {**listed, "items": {"type": "string", **name}}
+
+
+def _narrow_delete(request: Json, config: Config, name: Json, text: Json) -> None:
+    """Add the limits of a deletion, which names a query or a result."""
+    of = request["properties"]
+    of["query"]["anyOf"][0] |= _query(config)
+    of["result"]["anyOf"][0] |= name
+    for part in ("locale", "filter", "segment", "namespace"):
+        of[part]["anyOf"][0] |= {**text, "maxLength": config.limits.query_chars}
+    nothing = {part: {"type": "null"} for part in ("query", "locale", "filter", "segment")}
+    request["anyOf"] = [
+        {"required": ["query"], "properties": {"query": {"type": "string"}}},
+        {"required": ["result"], "properties": {"result": {"type": "string"}, **nothing}},
+    ]
 
 
 def _namespace(schema: Json, config: Config) -> Json:
@@ -331,7 +352,7 @@ def _ref(kind: type[msgspec.Struct]) -> Json:
 
 
 def _tag(route: Route) -> str:
-    if route.path.startswith(("/v1/rules", "/v1/audit")):
+    if route.path.startswith(("/v1/rules", "/v1/audit", "/v1/delete", "/v1/export")):
         return "control"
     if route.path.startswith(("/v1/queries", "/v1/live", "/v1/shadow")):
         return "state"

@@ -14,7 +14,7 @@ import msgspec
 
 from swerve.core.errors import shown
 from swerve.serving.checks import Limits
-from swerve.serving.control import AuditRequest, RuleRequest
+from swerve.serving.control import AuditRequest, DeleteRequest, RuleRequest
 from swerve.serving.messages import (
     Asked,
     FeedbackRequest,
@@ -36,6 +36,7 @@ MANY_FEEDBACKS = msgspec.json.Decoder(list[FeedbackRequest])
 _shift = msgspec.json.Decoder(ShiftRequest)
 _observe = msgspec.json.Decoder(ObserveRequest)
 _rule = msgspec.json.Decoder(RuleRequest)
+_delete = msgspec.json.Decoder(DeleteRequest)
 RAWS = msgspec.json.Decoder(list[msgspec.Raw])
 
 #: Bytes of a character at most: two escapes such as `\\ud83c\\udf00`. And bytes for field names, dates, numbers and white space.
@@ -75,6 +76,11 @@ def read_shift(body: bytes) -> None:
 def read_rule(body: bytes) -> RuleRequest:
     """Decode the body of `POST /v1/rules`."""
     return decode(_rule, body)
+
+
+def read_delete(body: bytes) -> DeleteRequest:
+    """Decode the body of `POST /v1/delete`."""
+    return decode(_delete, body)
 
 
 def read_audit(parameters: Mapping[str, str]) -> AuditRequest:
