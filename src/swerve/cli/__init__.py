@@ -19,6 +19,7 @@ COMMANDS = {
     "delete": "delete a query or a result for good, from a running service or a store",
     "demo": "see it swerve: the service, a search engine, simulated users and a page",
     "evaluate": "read search logs: which queries shift, and what another ranking would bring",
+    "export": "write everything that a store has learnt as JSON lines or Parquet",
     "keys": "make an API key for the service, or a new key for its tokens",
     "learn": "build a store from logs, so that a service begins warm",
     "list": "list policies, building blocks and environments with their parameters",

@@ -16,7 +16,7 @@ from msgspec import Struct
 from swerve.serving.arms import written
 from swerve.serving.control import Change, Rule
 from swerve.serving.messages import Event
-from swerve.serving.migration import Layouts, for_pages, policy_in
+from swerve.serving.migration import GENERATION, Layouts, for_pages, policy_in
 from swerve.serving.ranker import KEY, Ranker
 from swerve.serving.rows import PACK, UNPACK, Hash, Place, Shelf, owner_of
 from swerve.store.layouts import convert, layout_of
@@ -181,8 +181,15 @@ class Eraser:
         return table.tobytes()
 
 
+#: The fields of the ledger that have a value for each arm.
+OF_ARMS = ("first", "offered", "plays", "clicks", "phase_plays", "phase_clicks")
+
+
 def zeroed(record: bytes, description: str, arm: int) -> bytes:
-    """Return a record of another policy, which starts over when it is next read, with zeros in all that it has of an arm."""
+    """Return a record of another policy, which starts over when it is next read, with zeros in all that it has of an arm.
+
+    In the policy's part, an array that merely is as long as there are arms loses a value too: nobody reads that part any more.
+    """
     layout = layout_of(description)[0]
     table = np.frombuffer(bytearray(record), layout)
     arms = table[0]["ledger"]["plays"].shape[0]
@@ -191,11 +198,12 @@ def zeroed(record: bytes, description: str, arm: int) -> bytes:
         if part.dtype.names is not None:
             for inner in part.dtype.names:
                 clear(part[inner], inner)
-        elif part.ndim >= 2 and part.shape[1] == arms and name != "generation":
+        elif part.ndim > 1 and part.shape[1] == arms and name != GENERATION:
             part[:, arm] = 0
 
-    for name in layout.names or ():
-        clear(table[name], name)
+    for name in OF_ARMS:
+        table["ledger"][name][:, arm] = 0
+    clear(table[next(name for name in layout.names or () if name.startswith("policy"))], "")
     return table.tobytes()
 
 
