@@ -261,3 +261,22 @@ def test_a_recording_with_deletions_replays_to_the_same_rankings(tmp_path):
         secrets = read_file(Path(f"{service.database}.secrets"))
     replayed = Replay(record, secrets.query_key, lambda tables: settings_in("recording", tables)).run()
     assert (replayed.requests, replayed.same) == (60, 60)
+
+
+def test_everything_is_streamed_as_json_lines(tmp_path):
+    with running(tmp_path, CONFIG) as service:
+        ada, shop = service.client(ADA.text), service.client(SHOP.text)
+        fill(shop, 250)
+        clicked(shop, namespace="toys")
+        shop.rank("other query 7", ["unwritten"])
+        answer = ada.call("GET", "/v1/export")
+        assert answer.status == 200 and answer.headers["content-type"] == "application/x-ndjson"
+        *lines, end = [json.loads(line) for line in answer.body.splitlines()]
+        kinds = [line["kind"] for line in lines]
+        assert end == {"kind": "end", "queries": 251, "candidates": kinds.count("candidate"), "shared": 4, "damaged": 0}
+        assert kinds.count("query") == 251 == len({line["key"] for line in lines if line["kind"] == "query"})
+        assert "unwritten" in [line.get("id") for line in lines]  # what memory knows better than the store
+        some = [json.loads(line) for line in ada.call("GET", "/v1/export?namespace=toys&brief=true").body.splitlines()]
+        assert [line["kind"] for line in some] == ["query", *["candidate"] * 3, "end"] and some[0]["state"] is None
+        assert shop.call("GET", "/v1/export").json["error"]["code"] == "scope"
+        assert ada.call("GET", "/v1/export?all=1").status == 422

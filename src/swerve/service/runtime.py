@@ -22,6 +22,7 @@ from swerve.service.config.load import Config, as_table, signal_names
 from swerve.service.config.settings import settings_of
 from swerve.service.control import AUDIT, RULES, Control
 from swerve.service.erasing import Erasing
+from swerve.service.exporting import Exporting
 from swerve.service.feedback import Feedback
 from swerve.service.inspection import Inspection
 from swerve.service.loader import Found, Loader, Wish
@@ -163,6 +164,7 @@ class Service:
             recorder=self.recorder,
             shifted=self.control.shifted,
         )
+        self.exporting = Exporting(self.ranker, self.loader, lambda: self.layouts, self.names)
         self._warming = Warming(config, self.ranker)
         self._ticking: asyncio.Task[None] | None = None
         self.metrics.cache_rows.ask = lambda: len(self.ranker.rows)

@@ -189,6 +189,13 @@ def check_rule(request: RuleRequest, limits: Limits, now: float) -> float | None
     return until
 
 
+class ExportRequest(Struct, forbid_unknown_fields=True):
+    """The parameters of `GET /v1/export`: one namespace only; without the policy's own numbers."""
+
+    namespace: str | None = None
+    brief: bool = False
+
+
 class DeleteRequest(Struct, forbid_unknown_fields=True):
     """What to delete for good: a query; a result in one query; or, without `query`, a result in all queries."""
 

@@ -15,6 +15,8 @@ from swerve.store.statements import COLUMNS, PER_STATEMENT, update
 
 #: Rows whose names one call of `naming` looks at, so that other readers get their turn.
 ROWS_LOOKED_AT = 2000
+#: Rows of one page, for the same reason.
+PAGE_ROWS = 100
 #: Seconds to wait for other readers of the file before its log can be emptied, and between two attempts.
 EMPTY_SECONDS, EMPTY_EVERY = 2.0, 0.02
 
@@ -29,6 +31,14 @@ class Erasing(Opened):
 
     def _checked(self, values: tuple[Any, ...]) -> Row | Damaged:
         raise NotImplementedError
+
+    def page(self, after: int = 0) -> tuple[list[Row | Damaged], int | None]:
+        """Return the next rows after a row id, damaged ones as such, and the last id; None at the end."""
+        with self._reading() as reader:
+            found = reader.execute(
+                f"SELECT id, {COLUMNS} FROM rows WHERE id > ? ORDER BY id LIMIT ?", (after, PAGE_ROWS)
+            ).fetchall()
+        return [self._checked(values[1:]) for values in found], found[-1][0] if found else None
 
     def naming(self, needle: bytes, after: int = 0) -> tuple[list[bytes], int | None]:
         """Return the keys of rows whose names contain these bytes, among the next rows after a row id, and the last id looked at;

@@ -166,6 +166,9 @@ class Store(Protocol):
     def forget(self, keys: Sequence[bytes]) -> int:
         """Remove these rows; return how many were removed."""
 
+    def page(self, after: int = 0) -> tuple[list[Row | Damaged], int | None]:
+        """Return the next rows after a row id, damaged ones as such, and the last id; None at the end."""
+
     def naming(self, needle: bytes, after: int = 0) -> tuple[list[bytes], int | None]:
         """Return the keys of rows whose names contain these bytes, among the next rows after a row id, and the last id looked at;
         None at the end."""

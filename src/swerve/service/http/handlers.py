@@ -13,6 +13,7 @@ from swerve.service.http.limits import parameters
 from swerve.service.http.schemas import (
     read_audit,
     read_delete,
+    read_export,
     read_feedback,
     read_list,
     read_number,
@@ -122,6 +123,18 @@ class Handlers:
 
     async def delete(self, scope: Scope, body: bytes) -> Answer:
         return 200, encode(await self.service.erasing.one(read_delete(body), scope["caller"], scope["within"])), JSON
+
+    async def export(self, scope: Scope, body: bytes) -> Answer:
+        asked = read_export(parameters(scope["query_string"]))
+        require(scope["within"], asked.namespace)
+        self.service.availability.require()
+
+        async def pieces(receive: Any, send: Any) -> None:
+            async for piece in self.service.exporting.pieces(asked.namespace, asked.brief):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+
+        return 200, pieces, openapi.LINES.encode()
 
     def _count(self, scope: Scope, entries: int) -> None:
         """Count the entries of a batch for the rate of its caller; raises `TooMany` for the batch as a whole."""

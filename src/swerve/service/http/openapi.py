@@ -21,7 +21,7 @@ from swerve.serving.settings import ANY
 from swerve.serving.tokens import LENGTHS
 from swerve.version import __version__
 
-JSON, EVENTS = "application/json", "text/event-stream"
+JSON, EVENTS, LINES = "application/json", "text/event-stream", "application/x-ndjson"
 Json = dict[str, Any]
 _REF = "#/components/schemas/"
 
@@ -127,6 +127,10 @@ ROUTES = (
         control.DeleteRequest, control.DeleteResponse, (*_BODY, 404, 409, 503),
     ),
     Route(
+        "get", "/v1/export", "export", "Stream everything learnt, as JSON lines", "operate", control.ExportRequest, None, _READ,
+        media=LINES,
+    ),
+    Route(
         "get", "/v1/audit", "audit", "List what operators did, the latest first", "operate",
         control.AuditRequest, control.ChangeList, _READ,
     ),
@@ -144,7 +148,7 @@ ROUTES = (
 )  # fmt: skip
 
 #: Requests that are parameters of a path, and have no body.
-LISTING: tuple[type[msgspec.Struct], ...] = (messages.ListRequest, control.AuditRequest)
+LISTING: tuple[type[msgspec.Struct], ...] = (messages.ListRequest, control.AuditRequest, control.ExportRequest)
 #: The routes that the document lists.
 LISTED = tuple(route for route in ROUTES if route.listed)
 

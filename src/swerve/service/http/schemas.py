@@ -14,7 +14,7 @@ import msgspec
 
 from swerve.core.errors import shown
 from swerve.serving.checks import Limits
-from swerve.serving.control import AuditRequest, DeleteRequest, RuleRequest
+from swerve.serving.control import AuditRequest, DeleteRequest, ExportRequest, RuleRequest
 from swerve.serving.messages import (
     Asked,
     FeedbackRequest,
@@ -76,6 +76,11 @@ def read_shift(body: bytes) -> None:
 def read_rule(body: bytes) -> RuleRequest:
     """Decode the body of `POST /v1/rules`."""
     return decode(_rule, body)
+
+
+def read_export(parameters: Mapping[str, str]) -> ExportRequest:
+    """Decode the parameters of `GET /v1/export`."""
+    return _converted(parameters, ExportRequest)
 
 
 def read_delete(body: bytes) -> DeleteRequest:
