@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -179,3 +180,9 @@ def test_delete_in_a_store_that_no_service_has(tmp_path):
         assert {arm["id"]: arm["clicks"] for arm in client.query("another").json["arms"]} == {"a": 0, "b": 0}
         assert client.feedback(late, result).json == {"status": "ignored"}
         assert [c["what"] for c in client.call("GET", "/v1/audit").json["changes"]] == ["delete", "delete"]
+
+
+def test_every_column_is_documented():
+    page = (Path(SRC).parent / "docs" / "operations.md").read_text(encoding="utf-8")
+    table = page.partition("## Export")[2].partition("## Delete for good")[0]
+    assert [name for name in COLUMNS if f"`{name}`" not in table] == []

@@ -10,8 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from service.running import Gone, Http, Running, running, until
 
+from swerve.cli import app
 from swerve.service.config.settings import settings_in
 from swerve.service.secrets import new_key, read_file
 from swerve.service.verify import MEANING
@@ -261,6 +263,8 @@ def test_a_recording_with_deletions_replays_to_the_same_rankings(tmp_path):
         secrets = read_file(Path(f"{service.database}.secrets"))
     replayed = Replay(record, secrets.query_key, lambda tables: settings_in("recording", tables)).run()
     assert (replayed.requests, replayed.same) == (60, 60)
+    read = json.loads(CliRunner().invoke(app, ["evaluate", str(record), "--json"], catch_exceptions=False).stdout)["read"]
+    assert (read["lists"], read["dropped"]) == (60, {})  # lines about deletions are no mistakes
 
 
 def test_everything_is_streamed_as_json_lines(tmp_path):
