@@ -229,7 +229,15 @@ def test_under_traffic_nothing_comes_back(tmp_path):
                 if answer.json["decision"]:
                     statuses.add(shop.feedback(answer.json["decision"], answer.json["ranking"][0]).status)
 
-        threads = [threading.Thread(target=ask) for _ in range(3)]
+        shifts: list[int] = []
+
+        def shift() -> None:
+            operator = service.client(ADA.text)
+            operator.rank("steady", OFFER)
+            while not stop.is_set():
+                shifts.append(operator.call("POST", "/v1/queries/steady/shift", {}).status)
+
+        threads = [threading.Thread(target=ask) for _ in range(3)] + [threading.Thread(target=shift)]
         for thread in threads:
             thread.start()
         try:
@@ -241,6 +249,8 @@ def test_under_traffic_nothing_comes_back(tmp_path):
                 thread.join()
         assert statuses <= {200, 503}
         delete(ada, query=SECRET)
+        audit = [change["what"] for change in ada.call("GET", "/v1/audit").json["changes"]]
+        assert audit.count("delete") == 31 and audit.count("shift") == len(shifts) < 900  # none is lost to the other
         time.sleep(0.5)
         assert ada.query(SECRET).status == 404 and traces(service, SECRET) == []
         wrong = [line for line in service.stderr().splitlines() if '"level":"error"' in line and "swerve.access" not in line]

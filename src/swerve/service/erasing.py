@@ -125,8 +125,11 @@ class Erasing:
         target = Target(key, result, request.namespace)
         async with self.control.one_at_a_time:
             refuse_ruled(target, ranker, self.control.rules())
-            stored = await self._stored(target, request.result)
-            return await self.committer.aside(lambda: self._erase(target, request.result, stored, by))
+            try:
+                stored = await self._stored(target, request.result)
+                return await self.committer.aside(lambda: self._erase(target, stored, by))
+            finally:
+                self.committer.named = None
 
     async def _check_place(self, key: bytes, namespace: str | None) -> None:
         place = self.ranker.rows.get(key)
@@ -160,10 +163,9 @@ class Erasing:
                 return found
             after = last
 
-    async def _erase(self, target: Target, result: str | None, stored: set[bytes], by: str | None) -> DeleteResponse:
+    async def _erase(self, target: Target, stored: set[bytes], by: str | None) -> DeleteResponse:
         """Delete, while no group is being written and no row is being taken up from the store."""
         ranker, committer, control = self.ranker, self.committer, self.control
-        self.committer.named = None
         now, at = self.clock(), self.clock()
         known = 0
         held: dict[bytes, tuple[Place, Row]] = {}
@@ -182,7 +184,10 @@ class Erasing:
                     row = row_of(place, committer.layouts)
                     held[key] = place, eraser.without(row, target.result) or row
         self.erased.note(target, at)
-        changes, groups = records_after(target, ranker, self.erased, Kept(control.next, control.rules()), control.changes, now, by)
+        rules = Kept(control.next, control.rules())
+
+        def after() -> tuple[list[Change], dict[str, bytes]]:
+            return records_after(target, ranker, self.erased, rules, control.changes, now, by)
 
         def changed(row: Row) -> Row | None:
             if row.key in held:
@@ -193,11 +198,11 @@ class Erasing:
 
         keys = [target.key] if target.result is None and target.key is not None else []
         try:
-            gone, versions = await committer.erase(keys, sorted(stored), changed, groups)
+            gone, versions = await committer.erase(keys, sorted(stored), changed, after()[1])
         except StoreError as error:
             committer.suspect(error, "written")
             if error.uncertain:  # it may be deleted: what is in memory must not bring it back
-                control.changes = deque(changes, MOST_CHANGES)
+                control.changes = deque(after()[0], MOST_CHANGES)
                 self._drop(target, now)
             else:
                 self.erased.without(target, at, now)
@@ -206,7 +211,7 @@ class Erasing:
             self.loader.deletions += 1
             for place, _ in held.values():
                 place.pinned -= 1
-        control.changes = deque(changes, MOST_CHANGES)
+        control.changes = deque(after()[0], MOST_CHANGES)  # with shifts that were reported meanwhile
         for key, (place, _) in held.items():
             place.version = versions.get(key, place.version)
         touched = self._drop(target, self.clock())

@@ -77,7 +77,7 @@ class Feedback:
         ours = ticket.life == life.mark and ticket.store == life.store
         if place is None or not ours or now - ticket.at > self.window or not may(within, place.namespace):
             return None
-        if self.erased.gone and self.erased.query(ticket.key, ticket.at):
+        if self.erased.query(ticket.key, ticket.at):
             return None
         try:
             self.availability.require()
@@ -209,7 +209,7 @@ class Feedback:
         known = self.committer.used.get(number)
         before = decode(known) if known else Outcome(0, ticket.seen)
         events = request.events
-        if self.erased.gone:
+        if self.erased.results:
             events = self.erased.left_of(place, ticket.at, events, self.ranker.rows.short)
             if not events and request.events and request.shown is None:
                 return "ignored", None  # every click is on a result that was deleted

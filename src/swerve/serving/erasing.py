@@ -66,6 +66,7 @@ class Erased:
         self.window = window
         self.gone: list[tuple[float, Target]] = []
         self._queries: dict[bytes, float] = {}
+        self.results: list[tuple[float, Target]] = []  # those of results
 
     def load(self, kept: Mapping[str, bytes], now: float) -> None:
         """Take up the record of a store."""
@@ -75,6 +76,7 @@ class Erased:
 
     def _set(self, gone: Iterable[tuple[float, Target]], now: float) -> None:
         self.gone = [(at, target) for at, target in gone if now - at <= self.window]
+        self.results = [(at, target) for at, target in self.gone if target.result is not None]
         self._queries = {target.key: at for at, target in self.gone if target.key is not None and target.result is None}
 
     def note(self, target: Target, now: float) -> None:
@@ -96,9 +98,7 @@ class Erased:
 
     def left_of(self, place: Place, at: float, events: list[Event], short: Hash) -> list[Event]:
         """Return the events on a decision without those that name a result which was deleted since."""
-        hidden = {
-            t.result for since, t in self.gone if t.result is not None and at <= since and t.concerns(place.key, place.namespace)
-        }
+        hidden = {t.result for since, t in self.results if at <= since and t.concerns(place.key, place.namespace)}
         if not hidden:
             return events
         return [event for event in events if event.result is None or short(event.result) not in hidden]
