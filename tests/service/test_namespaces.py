@@ -118,6 +118,10 @@ def test_a_bound_key_reaches_nothing_outside(boss, toys, served):
         ("POST", "/v1/queries/secret/shift?namespace=books", {}),
         ("POST", "/v1/rules", {"kind": "off"}),
         ("POST", "/v1/rules", {"kind": "off", "namespace": "books"}),
+        ("POST", "/v1/delete", {"query": "secret", "namespace": "books"}),
+        ("POST", "/v1/delete", {"result": "a"}),
+        ("GET", "/v1/export", None),
+        ("GET", "/v1/export?namespace=books", None),
         ("GET", "/metrics", None),
         ("GET", "/v1/shadow", None),
         ("GET", "/v1/live", None),
@@ -125,6 +129,10 @@ def test_a_bound_key_reaches_nothing_outside(boss, toys, served):
         answer = toys.call(method, path, body)
         assert (answer.status, answer.json["error"]["code"]) == (403, "namespace"), (method, path, answer.body)
     assert toys.call("GET", f"/v1/queries/key:{key}?namespace=toys").status == 404  # its key does not open it either
+    assert toys.call("POST", "/v1/delete", {"query": f"key:{key}", "namespace": "toys"}).status == 404
+    assert state(boss, "secret", namespace="books").status == 200
+    exported = [json.loads(line) for line in toys.call("GET", "/v1/export?namespace=toys").body.splitlines()]
+    assert {line["namespace"] for line in exported if line["kind"] != "end"} == {"toys"}
     batch = [{"query": "secret", "candidates": OFFER, "namespace": name} for name in ("toys", "books")]
     assert [one.get("error", {}).get("code") for one in toys.call("POST", "/v1/rank/batch", batch).json] == [None, "namespace"]
     entries = [{"decision": toys.rank("mine", OFFER, namespace="toys").json["decision"], "events": []},
