@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from swerve.client.forms import (
     Clicks,
@@ -200,7 +200,7 @@ class Exchange:
         return counted
 
     def observe(self, arguments: Mapping[str, Any], clicks: Clicks) -> Steps[str]:
-        body = {name: value for name, value in self._placed(arguments).items() if value is not None}
+        body = self._placed(arguments)
         body["events"] = events_of(clicks)
         if signals := body.get("signals"):
             body["signals"] = {name: finite(name, value) for name, value in signals.items()}
@@ -218,9 +218,7 @@ class Exchange:
         return (yield from self._once("GET", path_of(query) + parameters_of(self._placed(parts)), self._messages.QueryState))
 
     def queries(self, order: str, limit: int, namespace: str | None) -> Steps[list[QuerySummary]]:
-        path = f"/v1/queries?order={quote(order)}&limit={int(limit)}"
-        if (namespace := namespace or self.namespace) is not None:
-            path += f"&namespace={quote(namespace)}"
+        path = "/v1/queries" + parameters_of(self._placed({"order": order, "limit": int(limit), "namespace": namespace}))
         return (yield from self._once("GET", path, self._messages.QueryList)).queries
 
     def shift(self, query: str, parts: Mapping[str, Any]) -> Steps[int]:
@@ -231,7 +229,7 @@ class Exchange:
         return (yield from self._once("GET", "/v1/rules", self._control.RuleList)).rules
 
     def set_rule(self, kind: Kind, where: RuleArguments, **fields: Any) -> Steps[Rule]:
-        body = {name: value for name, value in self._placed({**fields, **where}).items() if value is not None}
+        body = self._placed({**fields, **where})
         return (yield from self._once("POST", "/v1/rules", self._control.Rule, self._encoded({"kind": kind, **body})))
 
     def remove_rule(self, rule: int) -> Steps[Rule]:
@@ -245,10 +243,8 @@ class Exchange:
         return None
 
     def delete(self, query: str | None, result: str | None, parts: Mapping[str, Any]) -> Steps[DeleteResponse]:
-        body = {
-            name: value for name, value in {"query": query, "result": result, **self._placed(parts)}.items() if value is not None
-        }
-        return (yield from self._once("POST", "/v1/delete", self._control.DeleteResponse, self._encoded(body)))
+        body = self._encoded(self._placed({"query": query, "result": result, **parts}))
+        return (yield from self._once("POST", "/v1/delete", self._control.DeleteResponse, body))
 
     def audit(self, limit: int) -> Steps[list[Change]]:
         return (yield from self._once("GET", f"/v1/audit?limit={int(limit)}", self._control.ChangeList)).changes
@@ -310,8 +306,9 @@ class Exchange:
     # requests and answers
 
     def _placed(self, parts: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments with the client's namespace where they name none."""
-        return {**parts, "namespace": parts.get("namespace") or self.namespace}
+        """Return the arguments that are given, with the client's namespace where they name none."""
+        given = {**parts, "namespace": parts.get("namespace") or self.namespace}
+        return {name: value for name, value in given.items() if value is not None}
 
     def request(self, step: Send, deadline: Deadline) -> dict[str, Any]:
         """Return a step as the arguments of httpx's `stream`."""
