@@ -77,7 +77,7 @@ def configuration() -> str:
     """Return every field of the service's configuration, by section."""
     from swerve.cli.config import toml
     from swerve.service.config.load import all_fields
-    from swerve.service.config.sections import ApiKey, EventKind, sections
+    from swerve.service.config.sections import ApiKey, EventKind, Namespace, sections
 
     out: list[str] = []
     section = ""
@@ -85,8 +85,8 @@ def configuration() -> str:
         if field.section != section:
             section = field.section
             title = f"[[{section}]]" if section == "security.api_keys" else f"[{section}]"
-            one = EventKind if section.startswith("feedback.events") else ApiKey
-            about = inspect.getdoc(sections()[section]) if section in sections() else inspect.getdoc(one)
+            one = EventKind if section.startswith("feedback.events") else Namespace if section == "namespaces.NAME" else ApiKey
+            about = inspect.getdoc(sections().get(section, one))
             out.append(f"\n### `{title}`\n\n{about}\n\n| name | default | allowed | meaning |\n|---|---|---|---|")
         default = "–" if field.default is None else f"`{toml(field.default)}`"
         out.append(f"| `{field.name}` | {default} | {field.allowed} | {field.meaning} |")

@@ -120,3 +120,11 @@ def test_show_refuses_what_cannot_be_used(write):
     done = CliRunner().invoke(app, ["config", "show", write("[server]\nport = -1\n")])
     assert done.exit_code != 0
     assert "server.port = -1" in str(done.exception)
+
+
+def test_show_has_the_namespaces(tmp_path):
+    text = '[namespaces.toys]\nrate = 5.0\nnumbers = ["news"]\n[namespaces."*"]\n[signals.numbers]\nnews = "count"\n'
+    (tmp_path / "one.toml").write_text(text)
+    shown = CliRunner().invoke(app, ["config", "show", str(tmp_path / "one.toml")], catch_exceptions=False).output
+    (tmp_path / "two.toml").write_text(shown)
+    assert load(tmp_path / "two.toml").namespaces == load(tmp_path / "one.toml").namespaces

@@ -107,3 +107,14 @@ def test_without_the_packages_of_the_service_one_line_says_what_is_missing():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert done.stderr.strip() == "swerve: `swerve keys` needs the package msgspec; install Swerve with its extra `service`"
+
+
+def test_a_key_with_a_rate_that_is_bound_to_namespaces(tmp_path):
+    options = ["keys", "new", "toys", "--namespace", "toys", "--namespace", "", "--rate", "2.5", "--burst", "9"]
+    printed = CliRunner().invoke(app, options, catch_exceptions=False).output
+    table = "\n".join(line.strip() for line in printed.partition("starts:")[2].splitlines())
+    (tmp_path / "swerve.toml").write_text(f"{table}\n[namespaces.toys]\n")
+    (entry,) = load(tmp_path / "swerve.toml").security.api_keys
+    assert (entry.namespaces, entry.rate, entry.burst) == (("toys", ""), 2.5, 9)
+    with pytest.raises(SwerveError, match="--namespace 'a b'"):
+        CliRunner().invoke(app, ["keys", "new", "toys", "--namespace", "a b"], catch_exceptions=False)

@@ -395,3 +395,42 @@ def test_a_missing_package_is_named_with_the_extra(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without_httpx)
     with pytest.raises(ImportError, match=r"needs httpx.*swerve\[client\]"):
         make()
+
+
+def limited(after: str) -> Reply:
+    return Reply(429, b'{"error": {"code": "rate", "message": "too many requests"}}', after)
+
+
+def test_above_its_rate_rank_waits_if_the_timeout_allows_it():
+    sent, waits, ranking = play(make(timeout=5.0).rank(ASKED), limited("2"), answered())
+    assert len(sent) == 2 and waits == [2.0] and not ranking.degraded
+    assert sent[1].content == sent[0].content and sent[1].timeout <= 5.0
+    sent, waits, ranking = play(make(timeout=5.0).rank(ASKED), limited("2"), limited("1"))  # once more, not for ever
+    assert len(sent) == 2 and ranking.degraded and ranking.ranking == ["a", "b"]
+
+
+@pytest.mark.parametrize("after", ["1", "5", "", "soon", "0", "-3"])
+def test_above_its_rate_rank_returns_the_given_order(after):
+    one = make(timeout=0.5, breaker_failures=1, breaker_seconds=60.0)
+    for _ in range(3):  # the service works, so the breaker stays closed
+        sent, waits, ranking = play(one.rank(ASKED), limited(after))
+        assert len(sent) == 1 and waits == [] and ranking.ranking == ["a", "b"]
+        assert ranking.degraded and ranking.reason == "HTTP 429: too many requests"
+    assert not play(one.rank(ASKED), answered())[2].degraded
+
+
+def test_feedback_above_its_rate_waits_as_long_as_the_service_asks():
+    sent, (wait,), counted = play(make().feedback("d", "a"), limited("3"), LEARNED)
+    assert len(sent) == 2 and counted and 3.0 <= wait <= 3.75
+
+
+def test_a_client_sends_its_namespace_unless_a_call_names_another():
+    one = make(namespace="toys")
+    assert json.loads(play(one.rank(ASKED), answered())[0][0].content)["namespace"] == "toys"
+    assert json.loads(play(one.rank({**ASKED, "namespace": "books"}), answered())[0][0].content)["namespace"] == "books"
+    assert play(one.queries("traffic", 5, None), AWAY)[0][0].path.endswith("&namespace=toys")
+    assert play(one.state("storm", {}), AWAY)[0][0].path == "/v1/queries/storm?namespace=toys"
+    assert json.loads(play(one.delete("storm", None, {"locale": "de"}), AWAY)[0][0].content) == {
+        "query": "storm", "locale": "de", "namespace": "toys",
+    }  # fmt: skip
+    assert "namespace" not in json.loads(play(make().rank(ASKED), answered())[0][0].content)

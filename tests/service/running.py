@@ -244,8 +244,13 @@ def until(what: Callable[[], bool], patience: float = 10.0) -> float:
 def as_toml(tables: dict[str, dict[str, Any]]) -> str:
     """Return tables of plain values, lists and tables as TOML."""
     return "\n".join(
-        f"[{name}]\n" + "".join(f"{key} = {_value(value)}\n" for key, value in table.items()) for name, table in tables.items()
+        f"[{name}]\n" + "".join(f"{_key(key)} = {_value(value)}\n" for key, value in table.items())
+        for name, table in tables.items()
     )
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "a").isalnum() else json.dumps(name)
 
 
 def _value(value: Any) -> str:

@@ -13,11 +13,21 @@ from service.test_ranking import service_at
 
 from swerve.service.config.load import ApiKey, Config, Security, Server
 from swerve.service.http.openapi import EXAMPLES, LISTED, docs_page, docs_policy, document
-from swerve.service.http.schemas import read_feedback, read_observe, read_rank, read_rule
+from swerve.service.http.schemas import read_delete, read_feedback, read_observe, read_rank, read_rule
 from swerve.service.runtime import Service
 from swerve.serving import messages
 from swerve.serving.checks import MOST_EVENTS, check_events, check_feedback
-from swerve.serving.control import Change, ChangeList, Rule, RuleList, ShadowQuery, ShadowReport, check_rule
+from swerve.serving.control import (
+    Change,
+    ChangeList,
+    DeleteResponse,
+    Rule,
+    RuleList,
+    ShadowQuery,
+    ShadowReport,
+    check_delete,
+    check_rule,
+)
 from swerve.serving.ruling import Ruled
 
 LIMITS = {"candidates": 4, "query_chars": 10, "id_chars": 5, "session_chars": 6, "batch": 3}
@@ -70,6 +80,7 @@ def test_every_route_is_there():
         "/v1/rank", "/v1/rank/batch", "/v1/feedback", "/v1/feedback/batch", "/v1/observe", "/v1/queries",
         "/v1/queries/{query}", "/v1/queries/{query}/shift", "/v1/rules", "/v1/rules/{id}", "/v1/audit", "/v1/shadow", "/v1/live",
         "/v1/experiments",
+        "/v1/delete", "/v1/export",
         "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs",
     }  # fmt: skip
     assert len({route.name for route in LISTED}) == len(LISTED)
@@ -93,8 +104,9 @@ def test_every_status_is_described():
         assert "200" in answers
         assert {int(status) for status in answers} >= set(route.troubles)
     assert set(found["paths"]["/v1/feedback"]["post"]["responses"]) == {
-        "200", "400", "401", "403", "413", "415", "421", "422", "503",
+        "200", "400", "401", "403", "413", "415", "421", "422", "429", "503",
     }  # fmt: skip
+    assert "Retry-After" in found["components"]["responses"]["429"]["headers"]
     assert "503" not in found["paths"]["/v1/rank"]["post"]["responses"]  # rank degrades instead
     assert "Retry-After" in found["components"]["responses"]["503"]["headers"]
 
@@ -289,6 +301,31 @@ def test_rules_that_the_document_allows_are_those_that_are_taken(small, rule, ta
     assert body_of(document(small.config), "/v1/rules").is_valid(rule) is taken
 
 
+DELETIONS = [
+    ({"query": "q"}, True),
+    ({"query": "q", "result": "a", "locale": "de", "namespace": "toys"}, True),
+    ({"result": "a"}, True),
+    ({"result": "a", "namespace": "toys"}, True),
+    ({"result": "a", "query": None}, True),
+    ({"result": "a", "locale": "de"}, False),
+    ({"result": None}, False),
+    ({"result": "x" * 6}, False),
+    ({"query": "x" * 11}, False),
+    ({"query": " "}, False),
+    ({"query": "q", "segment": ""}, False),
+    ({"namespace": "toys"}, False),
+    ({"all": True}, False),
+    ({}, False),
+]
+
+
+@pytest.mark.parametrize(("deletion", "taken"), DELETIONS)
+def test_deletions_that_the_document_allows_are_those_that_are_taken(small, deletion, taken):
+    text = json.dumps(deletion).encode()
+    assert accepted(lambda: check_delete(read_delete(text), small.config.limits)) is taken
+    assert body_of(document(small.config), "/v1/delete").is_valid(deletion) is taken
+
+
 def test_feedback_and_batches(small):
     found = document(small.config)
     one, many = body_of(found, "/v1/feedback"), body_of(found, "/v1/feedback/batch")
@@ -319,6 +356,7 @@ def test_answers_are_as_described():
         Rule(1, "pin", 1e9, "ada", "a", 1, until=2e9),
         RuleList([Rule(1, "off", 1e9)]),
         ChangeList([Change(1e9, "set", "ada", None, Rule(1, "off", 1e9)), Change(1e9, "shift", query="q", phase_before=1)]),
+        DeleteResponse(1, 0),
         messages.FeedbackResponse("late"),
         messages.ObserveResponse("learned", TOKEN),
         messages.Problem(messages.Error("empty", "query is empty")),

@@ -22,7 +22,7 @@ INSTANT = (
     "a finite number from -62135596800 to 253402300799 (Unix seconds) or a date and time (RFC 3339, with an offset or Z), or null"
 )
 ENTRY = "a string or an object with the fields id, published_at, score"
-RANK = "query, candidates, slots, signals, session, locale, filter, segment, unit"
+RANK = "query, candidates, slots, signals, session, locale, filter, segment, unit, namespace"
 EVENT = "an object with the fields kind, result, position, id, at, value"
 CLICK = b'{"kind":"click","result":"a"}'
 
@@ -205,7 +205,7 @@ def test_another_shape_is_422_with_the_field_what_was_sent_and_what_is_allowed(c
         (read_ranks, body(query="x" * 40_000), None, "the body is an object; it must be a list"),
         (read_list, {"limit": "0"}, "limit", 'limit is "0"; it must be a whole number from 1 to 1000'),
         (read_list, {"order": "name"}, "order", 'order is "name"; it must be shifted or traffic'),
-        (read_list, {"page": "2"}, "page", "page is not a known field; the known ones are order, limit"),
+        (read_list, {"page": "2"}, "page", "page is not a known field; the known ones are order, limit, namespace"),
     ],
 )
 def test_what_is_missing_or_of_another_type(read, text, field, says):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @key_option
 @json_option
 def command(limit: int, url: str, key: str | None, json_to: str | None) -> None:
-    """List what operators did, the latest first: rules set or removed, shifts, ramps of experiments; who, when, what was before.
+    """List what operators did, the latest first: rules set or removed, shifts, ramps, deletions; who, when, and what was before.
 
     The service keeps the last 1,000 changes.
     """
@@ -52,6 +52,9 @@ def told(change: Change) -> tuple[str, str]:
         return f"shift of {change.query}, phase {change.phase_after}", f"phase {change.phase_before}"
     if change.what == "ramp":
         return f"ramp: {trial_words(change.trial_after)}", trial_words(change.trial_before)
+    if change.what == "delete":
+        where = change.query or ("all queries" if change.namespace is None else f"all queries of {change.namespace}")
+        return f"delete {where if change.result is None else f'{change.result} in {where}'}", "–"
     rule = change.after or change.before
     assert rule is not None, "a rule was set or removed"
     before = "–" if change.before is None else words(change.before)

@@ -67,7 +67,9 @@ def effective(config: Config) -> dict[str, Any]:
     out: dict[str, Any] = msgspec.to_builtins(config)
     del out["signals"]["tuning"]
     out["signals"] |= dataclasses.asdict(senses_of(config))
-    out["security"]["api_keys"] = [{"name": key.name, "scopes": list(key.scopes)} for key in config.security.api_keys]
+    out["security"]["api_keys"] = [
+        {name: value for name, value in msgspec.to_builtins(key).items() if name != "hash"} for key in config.security.api_keys
+    ]
     return out
 
 
@@ -94,6 +96,9 @@ def as_toml(config: Config) -> str:
             lines.append(f"{field.name} = {toml(value)}")
         else:
             lines.append(f"{field.name} = {toml(value)}")
+    for name, space in values["namespaces"].items():
+        lines += ["", f"[namespaces.{toml_key(name)}]"]
+        lines += [f"{key} = {toml(value)}" for key, value in space.items() if value is not None]
     return "\n".join(lines[1:]) + "\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import cast, get_args
@@ -14,7 +15,7 @@ from swerve.store.urls import named_store, store_url
 
 need_service("`swerve keys`")
 
-from swerve.service.config.sections import NAME, NAMED, SCOPES, Scope  # noqa: E402
+from swerve.service.config.sections import NAME, NAMED, OPEN_NAME, SCOPES, Scope  # noqa: E402
 from swerve.service.secrets import beside, new_key, rotate  # noqa: E402
 
 #: How the name of a file of secrets ends; `beside` appends this to the name of the store.
@@ -44,18 +45,29 @@ def read_scopes(ctx: click.Context, _: click.Parameter, text: str) -> tuple[Scop
 @click.option(
     "--scopes", default=",".join(SCOPES), show_default=True, callback=read_scopes, help="What the key allows, separated by commas."
 )
+@click.option("--namespace", "namespaces", multiple=True, help="Bind the key to this namespace; may be given several times.")
+@click.option("--rate", type=click.FloatRange(0, 1_000_000), default=0.0, help="Requests a second.  [default: limits.rate]")
+@click.option("--burst", type=click.IntRange(0, 1_000_000_000), default=0, help="Requests at once after a pause, with --rate.")
 @json_option
-def new(name: str, scopes: tuple[Scope, ...], json_to: str | None) -> None:
+def new(name: str, scopes: tuple[Scope, ...], namespaces: tuple[str, ...], rate: float, burst: int, json_to: str | None) -> None:
     """Make an API key for NAME and print it once; the configuration stores its hash."""
     if not re.search(NAME, name):
         raise SwerveError(f"NAME = {name!r} is not allowed; it must be {NAMED}")
+    for space in namespaces:
+        if not re.search(OPEN_NAME, space):
+            raise SwerveError(f"--namespace {space!r} is not allowed; it must be {NAMED}, or empty")
     key = new_key(name, scopes)
-    if write_json(json_to, {"key": key.text, "name": name, "hash": key.entry.hash, "scopes": list(scopes)}):
+    said = {"key": key.text, "name": name, "hash": key.entry.hash, "scopes": list(scopes)}
+    more = {"namespaces": list(dict.fromkeys(namespaces)), "rate": rate, "burst": burst}
+    more = {setting: value for setting, value in more.items() if value}
+    if write_json(json_to, {**said, **more}):
         return
     listed = ", ".join(f'"{scope}"' for scope in scopes)
     click.echo(f"The key, shown this once; callers send it as `Authorization: Bearer KEY`:\n\n    {key.text}\n")
     click.echo("Append this to the configuration file; the service reads it when it starts:\n")
     click.echo(f'    [[security.api_keys]]\n    name = "{name}"\n    hash = "{key.entry.hash}"\n    scopes = [{listed}]')
+    for setting, value in more.items():
+        click.echo(f"    {setting} = {json.dumps(value)}")
 
 
 @command.command("rotate")

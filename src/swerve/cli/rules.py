@@ -64,6 +64,7 @@ def where_options(command: F) -> F:
         click.option("--locale", help="The locale that the query is asked with."),
         click.option("--filter", help="The filter that the query is asked with."),
         click.option("--segment", help="The segment that the query is asked with."),
+        click.option("--namespace", help="The namespace; without --query, all its queries."),
     )
     for option in reversed(options):
         command = option(command)
@@ -199,7 +200,7 @@ def words(rule: Rule) -> str:
 def place(rule: Rule) -> str:
     """Return where a rule holds."""
     if rule.query is None:
-        return "all queries"
+        return "all queries" if rule.namespace is None else f"all queries of {rule.namespace}"
     parts = "".join(f" {name}={part}" for name, part in rule.parts.items())
     return f"{rule.query!r}{parts}"
 

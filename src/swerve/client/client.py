@@ -14,13 +14,23 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeVar, Unpack, cast
 
 from swerve.client.exchange import ADDRESS, Exchange, Failure, Reply, Send, Steps
-from swerve.client.forms import CandidateLike, Clicks, RankArguments, Ranking, Report, RuleArguments, ServiceAway, SwerveClientError
+from swerve.client.forms import (
+    CandidateLike,
+    Clicks,
+    PartArguments,
+    RankArguments,
+    Ranking,
+    Report,
+    RuleArguments,
+    ServiceAway,
+    SwerveClientError,
+)
 from swerve.client.waiting import Deadline
 
 if TYPE_CHECKING:
     import httpx
 
-    from swerve.serving.control import Change, Rule
+    from swerve.serving.control import Change, DeleteResponse, Rule
     from swerve.serving.experiment import Report as Experiment
     from swerve.serving.messages import QueryState, QuerySummary
 
@@ -41,6 +51,7 @@ class _Base(ABC):
     base_url, api_key: the address of the service, and a key of `swerve keys new` if the service requires one. timeout: seconds for
     a whole `rank`. feedback_timeout: seconds for one try of any other call. retries: further tries of feedback. breaker_failures:
     failed ranks in a row after which `rank` is degraded without a request. breaker_seconds: how long, until it tries again.
+    namespace: that of all calls which name none.
     """
 
     def __init__(
@@ -52,8 +63,11 @@ class _Base(ABC):
         retries: int = RETRIES,
         breaker_failures: int = BREAKER_FAILURES,
         breaker_seconds: float = BREAKER_SECONDS,
+        namespace: str | None = None,
     ) -> None:
-        self._exchange = Exchange(base_url, api_key, timeout, feedback_timeout, retries, breaker_failures, breaker_seconds)
+        self._exchange = Exchange(
+            base_url, api_key, timeout, feedback_timeout, retries, breaker_failures, breaker_seconds, namespace
+        )
         self._open()
 
     @abstractmethod
@@ -81,12 +95,13 @@ class Client(_Base):
         filter: str | None = None,
         segment: str | None = None,
         unit: str | None = None,
+        namespace: str | None = None,
     ) -> Ranking:
         """Return the order to show; the given order, degraded, if the service does not answer in time or refuses what a user typed
         or a search engine returned."""
         parts: RankArguments = {"query": query, "candidates": candidates, "signals": signals, "session": session, "slots": slots}
-        parts["unit"] = unit
-        return self._run(self._exchange.rank({**parts, "locale": locale, "filter": filter, "segment": segment}))
+        parts |= {"locale": locale, "filter": filter, "segment": segment, "unit": unit, "namespace": namespace}
+        return self._run(self._exchange.rank(parts))
 
     def rank_many(self, requests: Iterable[RankArguments]) -> list[Ranking]:
         """Return the orders of several queries, in one request. A refused entry keeps its order, with the reason."""
@@ -118,23 +133,26 @@ class Client(_Base):
         locale: str | None = None,
         filter: str | None = None,
         segment: str | None = None,
+        namespace: str | None = None,
     ) -> str:
         """Report a ranking that the service did not make, with its clicks; return a decision for later clicks."""
         arguments = {"query": query, "shown": list(shown), "at": at, "signals": signals, "session": session}
-        parts = {"locale": locale, "filter": filter, "segment": segment}
+        parts = {"locale": locale, "filter": filter, "segment": segment, "namespace": namespace}
         return self._run(self._exchange.observe({**arguments, **parts}, clicks))
 
-    def state(self, query: str, *, locale: str | None = None, filter: str | None = None, segment: str | None = None) -> QueryState:
+    def state(self, query: str, **parts: Unpack[PartArguments]) -> QueryState:
         """Return what the service has learnt about a query."""
-        return self._run(self._exchange.state(query, {"locale": locale, "filter": filter, "segment": segment}))
+        return self._run(self._exchange.state(query, parts))
 
-    def queries(self, order: Literal["traffic", "shifted"] = "traffic", limit: int = QUERIES_LISTED) -> list[QuerySummary]:
+    def queries(
+        self, order: Literal["traffic", "shifted"] = "traffic", limit: int = QUERIES_LISTED, *, namespace: str | None = None
+    ) -> list[QuerySummary]:
         """Return the queries with the most traffic, or those that shifted last."""
-        return self._run(self._exchange.queries(order, limit))
+        return self._run(self._exchange.queries(order, limit, namespace))
 
-    def shift(self, query: str, *, locale: str | None = None, filter: str | None = None, segment: str | None = None) -> int:
+    def shift(self, query: str, **parts: Unpack[PartArguments]) -> int:
         """Tell the service that a query's intent has shifted; return the phase that begins."""
-        return self._run(self._exchange.shift(query, {"locale": locale, "filter": filter, "segment": segment}))
+        return self._run(self._exchange.shift(query, parts))
 
     def rules(self) -> list[Rule]:
         """Return the rules of operators in force. All calls about rules need a key with the scope `operate`."""
@@ -156,15 +174,17 @@ class Client(_Base):
         """Switch the policy off: the given order is shown, without blocked results."""
         return self._run(self._exchange.set_rule("off", where))
 
-    def on(
-        self, query: str | None = None, *, locale: str | None = None, filter: str | None = None, segment: str | None = None
-    ) -> Rule | None:
+    def on(self, query: str | None = None, **parts: Unpack[PartArguments]) -> Rule | None:
         """Remove the rule that switches the policy off, for a query or for all; return it, None if there is none."""
-        return self._run(self._exchange.on(query, {"locale": locale, "filter": filter, "segment": segment}))
+        return self._run(self._exchange.on(query, parts))
 
     def remove_rule(self, rule: int) -> Rule:
         """Remove a rule by its id; return it."""
         return self._run(self._exchange.remove_rule(rule))
+
+    def delete(self, query: str | None = None, *, result: str | None = None, **parts: Unpack[PartArguments]) -> DeleteResponse:
+        """Delete for good: a query; a result in one query; or, without a query, a result in all. Durable on return."""
+        return self._run(self._exchange.delete(query, result, parts))
 
     def audit(self, limit: int = CHANGES_LISTED) -> list[Change]:
         """Return what operators did, the latest first."""
@@ -238,12 +258,13 @@ class AsyncClient(_Base):
         filter: str | None = None,
         segment: str | None = None,
         unit: str | None = None,
+        namespace: str | None = None,
     ) -> Ranking:
         """Return the order to show; the given order, degraded, if the service does not answer in time or refuses what a user typed
         or a search engine returned."""
         parts: RankArguments = {"query": query, "candidates": candidates, "signals": signals, "session": session, "slots": slots}
-        parts["unit"] = unit
-        return await self._run(self._exchange.rank({**parts, "locale": locale, "filter": filter, "segment": segment}))
+        parts |= {"locale": locale, "filter": filter, "segment": segment, "unit": unit, "namespace": namespace}
+        return await self._run(self._exchange.rank(parts))
 
     async def rank_many(self, requests: Iterable[RankArguments]) -> list[Ranking]:
         """Return the orders of several queries, in one request. A refused entry keeps its order, with the reason."""
@@ -270,25 +291,26 @@ class AsyncClient(_Base):
         locale: str | None = None,
         filter: str | None = None,
         segment: str | None = None,
+        namespace: str | None = None,
     ) -> str:
         """Report a ranking that the service did not make, with its clicks; return a decision for later clicks."""
         arguments = {"query": query, "shown": list(shown), "at": at, "signals": signals, "session": session}
-        parts = {"locale": locale, "filter": filter, "segment": segment}
+        parts = {"locale": locale, "filter": filter, "segment": segment, "namespace": namespace}
         return await self._run(self._exchange.observe({**arguments, **parts}, clicks))
 
-    async def state(
-        self, query: str, *, locale: str | None = None, filter: str | None = None, segment: str | None = None
-    ) -> QueryState:
+    async def state(self, query: str, **parts: Unpack[PartArguments]) -> QueryState:
         """Return what the service has learnt about a query."""
-        return await self._run(self._exchange.state(query, {"locale": locale, "filter": filter, "segment": segment}))
+        return await self._run(self._exchange.state(query, parts))
 
-    async def queries(self, order: Literal["traffic", "shifted"] = "traffic", limit: int = QUERIES_LISTED) -> list[QuerySummary]:
+    async def queries(
+        self, order: Literal["traffic", "shifted"] = "traffic", limit: int = QUERIES_LISTED, *, namespace: str | None = None
+    ) -> list[QuerySummary]:
         """Return the queries with the most traffic, or those that shifted last."""
-        return await self._run(self._exchange.queries(order, limit))
+        return await self._run(self._exchange.queries(order, limit, namespace))
 
-    async def shift(self, query: str, *, locale: str | None = None, filter: str | None = None, segment: str | None = None) -> int:
+    async def shift(self, query: str, **parts: Unpack[PartArguments]) -> int:
         """Tell the service that a query's intent has shifted; return the phase that begins."""
-        return await self._run(self._exchange.shift(query, {"locale": locale, "filter": filter, "segment": segment}))
+        return await self._run(self._exchange.shift(query, parts))
 
     async def rules(self) -> list[Rule]:
         """Return the rules of operators in force. All calls about rules need a key with the scope `operate`."""
@@ -310,15 +332,19 @@ class AsyncClient(_Base):
         """Switch the policy off: the given order is shown, without blocked results."""
         return await self._run(self._exchange.set_rule("off", where))
 
-    async def on(
-        self, query: str | None = None, *, locale: str | None = None, filter: str | None = None, segment: str | None = None
-    ) -> Rule | None:
+    async def on(self, query: str | None = None, **parts: Unpack[PartArguments]) -> Rule | None:
         """Remove the rule that switches the policy off, for a query or for all; return it, None if there is none."""
-        return await self._run(self._exchange.on(query, {"locale": locale, "filter": filter, "segment": segment}))
+        return await self._run(self._exchange.on(query, parts))
 
     async def remove_rule(self, rule: int) -> Rule:
         """Remove a rule by its id; return it."""
         return await self._run(self._exchange.remove_rule(rule))
+
+    async def delete(
+        self, query: str | None = None, *, result: str | None = None, **parts: Unpack[PartArguments]
+    ) -> DeleteResponse:
+        """Delete for good: a query; a result in one query; or, without a query, a result in all. Durable on return."""
+        return await self._run(self._exchange.delete(query, result, parts))
 
     async def audit(self, limit: int = CHANGES_LISTED) -> list[Change]:
         """Return what operators did, the latest first."""

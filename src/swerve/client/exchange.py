@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from swerve.client.forms import (
     Clicks,
@@ -23,15 +24,16 @@ from swerve.client.forms import (
     events_of,
     feedback_of,
     finite,
+    given,
     parameters_of,
     path_of,
 )
-from swerve.client.waiting import Breaker, Deadline, seconds_of
+from swerve.client.waiting import LEAST_TIMEOUT, Breaker, Deadline, seconds_of
 from swerve.core.errors import shown
 from swerve.version import __version__
 
 if TYPE_CHECKING:
-    from swerve.serving.control import Change, Rule
+    from swerve.serving.control import Change, DeleteResponse, Rule
     from swerve.serving.experiment import Report as Experiment
     from swerve.serving.messages import Error, QueryState, QuerySummary
     from swerve.serving.ruling import Kind
@@ -46,9 +48,9 @@ WAIT_JITTER, ASKED_JITTER = (0.5, 1.0), (1.0, 1.25)
 KEEP_ALIVE_SECONDS = 4.0
 #: Connections of one client: more threads than this wait for each other.
 MOST_CONNECTIONS = 100
-OK, CLIENT_ERRORS = 200, (400, 500)
+OK, CLIENT_ERRORS, TOO_MANY = 200, (400, 500), 429
 #: 4xx answers that a retry can mend: a timeout of the request, and too many requests.
-TEMPORARY = (408, 429)
+TEMPORARY = (408, TOO_MANY)
 
 #: Refusals of `rank` that depend on what a user typed or a search engine returned: the given order is shown.
 UNRANKABLE = (422, 413)
@@ -94,6 +96,7 @@ class Exchange:
         retries: int,
         breaker_failures: int,
         breaker_seconds: float,
+        namespace: str | None = None,
     ) -> None:
         try:
             import httpx
@@ -116,6 +119,7 @@ class Exchange:
         self.httpx, self._json, self._messages, self._control = httpx, msgspec.json, messages, control
         self._experiment = experiment
         self._raws = list[msgspec.Raw]
+        self.namespace = namespace
         self._timeout, self._feedback_timeout, self._retries = timeout, feedback_timeout, retries
         self._breaker = Breaker(breaker_failures, breaker_seconds)
         self._random = random.Random()
@@ -138,18 +142,18 @@ class Exchange:
     def rank(self, arguments: RankArguments) -> Steps[Ranking]:
         ids, asked = self._asked(arguments)
         if not ids:
-            return _given(ids, "there are no candidates")
+            return given(ids, "there are no candidates")
         try:
             answer = yield from self._guarded("/v1/rank", asked, lambda body: self._ranking(body, ids))
         except SwerveClientError as refused:
             if refused.status not in UNRANKABLE:
                 raise
-            return _given(ids, str(refused))
-        return _given(ids, answer.reason) if isinstance(answer, Failure) else answer
+            return given(ids, str(refused))
+        return given(ids, answer.reason) if isinstance(answer, Failure) else answer
 
     def rank_many(self, requests: Iterable[RankArguments]) -> Steps[list[Ranking]]:
         pairs = [self._asked(arguments) for arguments in requests]
-        rankings = [_given(ids, "there are no candidates") for ids, _ in pairs]
+        rankings = [given(ids, "there are no candidates") for ids, _ in pairs]
         indices = [index for index, (ids, _) in enumerate(pairs) if ids]
         if not indices:
             return rankings
@@ -166,7 +170,7 @@ class Exchange:
                 raise
             answer = Failure(str(refused))
         for entry, index in enumerate(indices):
-            rankings[index] = _given(pairs[index][0], answer.reason) if isinstance(answer, Failure) else answer[entry]
+            rankings[index] = given(pairs[index][0], answer.reason) if isinstance(answer, Failure) else answer[entry]
         return rankings
 
     def feedback(self, decision: str | None, clicks: Clicks, shown: Sequence[str] | None = None) -> Steps[bool]:
@@ -198,7 +202,7 @@ class Exchange:
         return counted
 
     def observe(self, arguments: Mapping[str, Any], clicks: Clicks) -> Steps[str]:
-        body = {name: value for name, value in arguments.items() if value is not None}
+        body = self._placed(arguments)
         body["events"] = events_of(clicks)
         if signals := body.get("signals"):
             body["signals"] = {name: finite(name, value) for name, value in signals.items()}
@@ -212,33 +216,37 @@ class Exchange:
             raise ServiceAway(f"the ranking may or may not have been counted: {answer.reason}")
         return answer
 
-    def state(self, query: str, parts: Mapping[str, str | None]) -> Steps[QueryState]:
-        return (yield from self._once("GET", path_of(query) + parameters_of(parts), self._messages.QueryState))
+    def state(self, query: str, parts: Mapping[str, Any]) -> Steps[QueryState]:
+        return (yield from self._once("GET", path_of(query) + parameters_of(self._placed(parts)), self._messages.QueryState))
 
-    def queries(self, order: str, limit: int) -> Steps[list[QuerySummary]]:
-        path = f"/v1/queries?order={quote(order)}&limit={int(limit)}"
+    def queries(self, order: str, limit: int, namespace: str | None) -> Steps[list[QuerySummary]]:
+        path = "/v1/queries" + parameters_of(self._placed({"order": order, "limit": int(limit), "namespace": namespace}))
         return (yield from self._once("GET", path, self._messages.QueryList)).queries
 
-    def shift(self, query: str, parts: Mapping[str, str | None]) -> Steps[int]:
-        path = path_of(query) + "/shift" + parameters_of(parts)
+    def shift(self, query: str, parts: Mapping[str, Any]) -> Steps[int]:
+        path = path_of(query) + "/shift" + parameters_of(self._placed(parts))
         return (yield from self._once("POST", path, self._messages.ShiftResponse, b"{}")).phase
 
     def rules(self) -> Steps[list[Rule]]:
         return (yield from self._once("GET", "/v1/rules", self._control.RuleList)).rules
 
     def set_rule(self, kind: Kind, where: RuleArguments, **fields: Any) -> Steps[Rule]:
-        body = {name: value for name, value in {**fields, **where}.items() if value is not None}
+        body = self._placed({**fields, **where})
         return (yield from self._once("POST", "/v1/rules", self._control.Rule, self._encoded({"kind": kind, **body})))
 
     def remove_rule(self, rule: int) -> Steps[Rule]:
         return (yield from self._once("DELETE", f"/v1/rules/{int(rule)}", self._control.Rule))
 
-    def on(self, query: str | None, parts: Mapping[str, str | None]) -> Steps[Rule | None]:
-        named = self._control.named(query, **parts)
+    def on(self, query: str | None, parts: Mapping[str, Any]) -> Steps[Rule | None]:
+        named = self._control.named(query, **self._placed(parts))
         for rule in (yield from self.rules()):
             if rule.kind == "off" and self._control.named(rule.query, **rule.parts) == named:
                 return (yield from self.remove_rule(rule.id))
         return None
+
+    def delete(self, query: str | None, result: str | None, parts: Mapping[str, Any]) -> Steps[DeleteResponse]:
+        body = self._encoded(self._placed({"query": query, "result": result, **parts}))
+        return (yield from self._once("POST", "/v1/delete", self._control.DeleteResponse, body))
 
     def audit(self, limit: int) -> Steps[list[Change]]:
         return (yield from self._once("GET", f"/v1/audit?limit={int(limit)}", self._control.ChangeList)).changes
@@ -261,11 +269,17 @@ class Exchange:
         content = self._encoded(body)
         if not self._breaker.closed():
             return Failure("the service failed several times in a row and is not asked for a moment")
+        ends = time.monotonic() + self._timeout
         reply = yield Send("POST", path, content, self._timeout)
+        if isinstance(reply, Reply) and reply.status == TOO_MANY:
+            asked = seconds_of(reply.retry_after)
+            if 0.0 < asked < ends - time.monotonic():  # once more, if the timeout leaves the time for it
+                yield asked
+                reply = yield Send("POST", path, content, max(ends - time.monotonic(), LEAST_TIMEOUT))
         good = True  # a refusal shows that the service works
         try:
             answer = self._answer(reply, read)
-            good = not isinstance(answer, Failure)
+            good = not isinstance(answer, Failure) or (isinstance(reply, Reply) and reply.status == TOO_MANY)
             return answer
         finally:
             self._breaker.record(good)
@@ -300,6 +314,11 @@ class Exchange:
 
     # requests and answers
 
+    def _placed(self, parts: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments that are given, with the client's namespace where they name none."""
+        given = {**parts, "namespace": parts.get("namespace") or self.namespace}
+        return {name: value for name, value in given.items() if value is not None}
+
     def request(self, step: Send, deadline: Deadline) -> dict[str, Any]:
         """Return a step as the arguments of httpx's `stream`."""
         headers = {"Content-Type": "application/json"} if step.content is not None else None
@@ -331,6 +350,8 @@ class Exchange:
         for name in ("session", "slots", "locale", "filter", "segment", "unit"):
             if (value := arguments.get(name)) is not None:
                 body[name] = value
+        if (namespace := arguments.get("namespace") or self.namespace) is not None:
+            body["namespace"] = namespace
         return ids, body
 
     def _encoded(self, body: Any) -> bytes:
@@ -372,7 +393,7 @@ class Exchange:
     def _entry(self, body: bytes, ids: list[str]) -> Ranking:
         """Return one ranking of a batch; a refused entry keeps its order, with the reason."""
         problem = self._problem(body)
-        return self._ranking(body, ids) if problem is None else _given(ids, problem.message)
+        return self._ranking(body, ids) if problem is None else given(ids, problem.message)
 
     def _ranking(self, body: bytes, ids: list[str]) -> Ranking:
         said = self._json.decode(body, type=self._messages.RankResponse)
@@ -387,7 +408,3 @@ class Exchange:
 
     def _counted(self, body: bytes) -> bool:
         return self._json.decode(body, type=self._messages.FeedbackResponse).status != "expired"
-
-
-def _given(ids: list[str], reason: str) -> Ranking:
-    return Ranking(None, ids, degraded=True, reason=reason)

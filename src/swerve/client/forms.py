@@ -28,6 +28,16 @@ class RankArguments(TypedDict, total=False):
     filter: str | None
     segment: str | None
     unit: str | None
+    namespace: str | None
+
+
+class PartArguments(TypedDict, total=False):
+    """The parts of a query's key besides its text."""
+
+    locale: str | None
+    filter: str | None
+    segment: str | None
+    namespace: str | None
 
 
 class RuleArguments(TypedDict, total=False):
@@ -37,6 +47,7 @@ class RuleArguments(TypedDict, total=False):
     locale: str | None
     filter: str | None
     segment: str | None
+    namespace: str | None
     until: float | str | None
     note: str | None
 
@@ -136,3 +147,8 @@ def finite(name: str, value: Any) -> float | None:
 def path_of(query: str) -> str:
     # dots are quoted too: a query of two dots would mean the parent folder
     return "/v1/queries/" + quote(query, safe="", errors="replace").replace(".", "%2E")
+
+
+def given(ids: list[str], reason: str) -> Ranking:
+    """Return the given order, degraded."""
+    return Ranking(None, ids, degraded=True, reason=reason)

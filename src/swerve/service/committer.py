@@ -13,8 +13,8 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from swerve.service.availability import Availability, Unavailable
 from swerve.service.batches import commit, row_of
@@ -60,6 +60,9 @@ class Counts(Protocol):
         """The records could not be written: they have changed still."""
 
 
+T = TypeVar("T")
+
+
 class Committer:
     """Owns the writing side of a store.
 
@@ -95,6 +98,10 @@ class Committer:
         self._replaced = False  # whether another file has replaced the store and memory still holds the old one's queries
         self._task: asyncio.Task[None] | None = None
         self._shared_at = 0.0
+        self._asides: list[tuple[Callable[[], Awaitable[Any]], asyncio.Future[Any]]] = []
+        self.erasing = False  # whether rows are being deleted: none may be taken up from the store
+        self.named: str | None = None  # a candidate that is about to be deleted; `naming` collects written rows that have it
+        self.naming: set[bytes] = set()
         self.audit: Callable[[], dict[str, bytes]] = dict  # the record of what operators did
         self.counts: Counts | None = None  # the records of an experiment
         self._tidy = Tidy(store, ranker, self._writer, metrics, clock, window=window, idle=idle)
@@ -110,6 +117,7 @@ class Committer:
         self._wake.set()
         if self._task is not None:
             await self._task
+        self._fail_asides()
         self._writer.stop()
         return not self.ranker.unwritten and not self._next.rows
 
@@ -149,6 +157,48 @@ class Committer:
         if self.ranker.life is not life:
             raise Unavailable
 
+    async def aside(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do something between two groups, while none is being written. Raises `Unavailable` if the store is away."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._asides.append((work, done))
+        self._wake.set()
+        return await done
+
+    async def _do_asides(self) -> None:
+        while self._asides:
+            work, done = self._asides.pop(0)
+            try:
+                made = await work()
+                if not done.cancelled():
+                    done.set_result(made)
+            except Exception as error:
+                if not done.cancelled():
+                    done.set_exception(error)
+
+    def _fail_asides(self) -> None:
+        for _, done in self._asides:
+            if not done.done():
+                done.set_exception(Unavailable())
+        self._asides = []
+
+    async def erase(
+        self, keys: Sequence[bytes], changed: Sequence[bytes], change: Callable[[Row], Row | None], groups: dict[str, bytes]
+    ) -> tuple[int, dict[bytes, int]]:
+        """Delete for good, see `Store.erase`; only `aside`. Rows that are read meanwhile are not taken up."""
+        self.erasing = True
+        try:
+            return await self._writer.ask(self.store.erase, keys, changed, change, groups)
+        except StoreError as error:
+            self.metrics.store_errors(error.kind).value += 1
+            raise
+        finally:
+            self.erasing = False
+
+    def lose(self, place: Place) -> None:
+        """Drop what is pending for a row that is deleted. Callers that wait for it are told to send it again."""
+        for number, before in self._next.lose(place).items():
+            self.used.put(number, before, self.clock())
+
     def suspect(self, error: StoreError, what: str = "read") -> None:
         """Mark the store as away after a failed call, so that it is probed before the next batch."""
         if self.availability.away is None:
@@ -168,17 +218,19 @@ class Committer:
 
     async def _step(self) -> bool:
         """Wait until a batch or housekeeping is due, and do it. Returns True when the committer has stopped."""
-        if not self._next.waiting and not self._stopping:
+        if not self._next.waiting and not self._stopping and not self._asides:
             self._wake.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._until_due())
         if self.availability.away is not None and not await self._recovered():
             self._next.fail()
+            self._fail_asides()
             if self._stopping and self.clock() > self._until:
                 log.error("the store is away (%s): %d rows stay unwritten", self.availability.away, len(self.ranker.unwritten))
                 return True
             await asyncio.sleep(self.patience)
             return False
+        await self._do_asides()
         wrote = await self._write()
         await self._tidy_up()
         return self._stopping and not self._next.waiting and not wrote
@@ -217,6 +269,8 @@ class Committer:
         if not places and not shared:
             return False
         rows = [row_of(place, self.layouts) for place in places.values()]
+        if self.named is not None:
+            self.naming |= {place.key for place in places.values() if self.named in place.arms}
         for place in places.values():
             place.pinned += 1
             place.dirty = False

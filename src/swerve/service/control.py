@@ -13,6 +13,7 @@ from swerve.service.availability import Availability
 from swerve.service.committer import Committer
 from swerve.service.config.sections import Limits
 from swerve.service.metrics import Metrics
+from swerve.service.namespaces import Within, may, require
 from swerve.service.ranking import Ranking
 from swerve.serving.control import (
     MOST_CHANGES,
@@ -54,8 +55,8 @@ class Control:
         self.clock, self.limits = clock, limits
         self.changes: deque[Change] = deque(maxlen=MOST_CHANGES)
         self._rules: dict[int, Rule] = {}
-        self._next = 1
-        self._one_at_a_time = asyncio.Lock()
+        self.next = 1
+        self.one_at_a_time = asyncio.Lock()
         self.load(kept)
         committer.audit = lambda: {AUDIT: encode(list(self.changes))}
         metrics.rules.ask = lambda: float(len(self.rules()))
@@ -69,7 +70,7 @@ class Control:
 
     def _take(self, kept: Kept) -> None:
         """Put rules into force."""
-        self._next, self._rules = kept.next, {rule.id: rule for rule in kept.rules}
+        self.next, self._rules = kept.next, {rule.id: rule for rule in kept.rules}
         self.ranking.rules = RuleBook(kept.rules, self.ranker.key_from) if kept.rules else None
 
     def rules(self) -> list[Rule]:
@@ -77,49 +78,51 @@ class Control:
         now = self.clock()
         return [rule for rule in self._rules.values() if rule.holds(now)]
 
-    def listed(self) -> RuleList:
-        """Return the rules in force, for the answer."""
-        return RuleList(self.rules())
+    def listed(self, within: Within = None) -> RuleList:
+        """Return the rules in force, for the answer; those of the caller's namespaces."""
+        return RuleList([rule for rule in self.rules() if may(within, rule.namespace)])
 
-    def audit(self, limit: int) -> ChangeList:
-        """Return what operators did, the latest first."""
-        return ChangeList([*reversed(self.changes)][:limit])
+    def audit(self, limit: int, within: Within = None) -> ChangeList:
+        """Return what operators did, the latest first; in the caller's namespaces."""
+        return ChangeList([change for change in reversed(self.changes) if may(within, change.where)][:limit])
 
     # ------------------------------------------------------------------ changes
-    async def set(self, request: RuleRequest, by: str | None) -> Rule:
+    async def set(self, request: RuleRequest, by: str | None, within: Within = None) -> Rule:
         """Set a rule and return it once it is durable. A rule of the same kind for the same query and result is replaced."""
+        require(within, request.namespace)
+        self.ranking.namespaces.known(request.namespace)
         until = check_rule(request, self.limits, self.clock())
-        async with self._one_at_a_time:
+        async with self.one_at_a_time:
             rules, now = self.rules(), self.clock()
             made = Rule(
                 0, request.kind, now, by, request.result, request.position, request.up, request.query, request.locale,
-                request.filter, request.segment, until, request.note,
+                request.filter, request.segment, until, request.note, request.namespace,
             )  # fmt: skip
             before = next((rule for rule in rules if self._place(rule) == self._place(made)), None)
             if before is None and len(rules) >= MOST_RULES:
                 raise Refused(422, "too_many", f"there are {len(rules)} rules; at most {MOST_RULES} are allowed: remove some")
-            made.id = self._next if before is None else before.id
+            made.id = self.next if before is None else before.id
             rules = sorted([rule for rule in rules if rule is not before] + [made], key=lambda rule: rule.id)
-            after = Kept(self._next + (before is None), rules)
+            after = Kept(self.next + (before is None), rules)
             await self._put(after, Change(now, "set", by, before, made))
         return made
 
-    async def remove(self, number: int, by: str | None) -> Rule:
+    async def remove(self, number: int, by: str | None, within: Within = None) -> Rule:
         """Remove a rule and return it once that is durable."""
-        async with self._one_at_a_time:
+        async with self.one_at_a_time:
             rules, now = self.rules(), self.clock()
-            before = next((rule for rule in rules if rule.id == number), None)
+            before = next((rule for rule in rules if rule.id == number and may(within, rule.namespace)), None)
             if before is None:
                 raise Refused(
                     404, "unknown_rule", f"there is no rule {number}: it was removed, it has expired, or it never was", "id"
                 )
-            await self._put(Kept(self._next, [rule for rule in rules if rule is not before]), Change(now, "remove", by, before))
+            await self._put(Kept(self.next, [rule for rule in rules if rule is not before]), Change(now, "remove", by, before))
         return before
 
-    def _place(self, rule: Rule) -> tuple[str, str | None, bytes | None]:
-        """Return what tells rules apart: kind, result and query."""
+    def _place(self, rule: Rule) -> tuple[str, str | None, bytes | None, str | None]:
+        """Return what tells rules apart: kind, result, query and namespace."""
         key = None if rule.query is None else self.ranker.key_from(rule.query, rule.parts)
-        return rule.kind, rule.result, key
+        return rule.kind, rule.result, key, rule.namespace
 
     async def write(self, records: dict[str, bytes], change: Change) -> None:
         """Write records and the audit together. Raises `Unavailable`, and nothing has changed then."""
@@ -145,6 +148,7 @@ class Control:
         known = None if named is not None or not self.ranker.settings.keep_text else query
         key = KEY + self.ranker.key_from(query, parts).hex()
         change = Change(self.clock(), "shift", by, query=known or named or key, phase_before=before, phase_after=after)
+        change.namespace = parts.get("namespace")
         if known is not None:
             change.locale, change.filter, change.segment = (parts.get(part) for part in ("locale", "filter", "segment"))
         self.changes.append(change)

@@ -19,7 +19,8 @@ from swerve.serving.control import Change, Trial
 from swerve.serving.experiment import ExperimentRequest, KeptExperiment, Report, check_experiment
 from swerve.serving.holdout import ARMS, CONTROL, TREATED, Holdout, code
 from swerve.serving.lift import Counted, Lift, names_of
-from swerve.serving.messages import SEPARATOR, Asked, RankResponse, Refused, encode
+from swerve.serving.messages import Asked, RankResponse, Refused, encode
+from swerve.serving.naming import SEPARATOR
 from swerve.serving.outcomes import Outcome
 from swerve.serving.ranker import Ranker
 from swerve.serving.requests import Decided, Prepared

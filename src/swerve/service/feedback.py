@@ -18,8 +18,10 @@ from swerve.service.experiments import Experiments
 from swerve.service.groups import Written, durable
 from swerve.service.loader import Loader, Wish
 from swerve.service.metrics import Metrics
+from swerve.service.namespaces import Within, may, require
 from swerve.service.turns import Turns
 from swerve.serving.checks import check_feedback
+from swerve.serving.erasing import Erased
 from swerve.serving.messages import Event, FeedbackRequest, FeedbackResponse, Refused, Status
 from swerve.serving.outcomes import STATUSES, Outcome, decode, encode
 from swerve.serving.ranker import Ranker
@@ -59,17 +61,18 @@ class Feedback:
         windows: Mapping[str, float],
         recorder: Recorder | None,
         experiments: Experiments,
+        erased: Erased,
     ) -> None:
         self.ranker, self.loader, self.committer, self.tokens = ranker, loader, committer, tokens
         self.availability, self.metrics, self.clock, self.limits = availability, metrics, clock, limits
-        self.window, self.recorder, self.experiments = max(windows.values()), recorder, experiments
+        self.window, self.recorder, self.experiments, self.erased = max(windows.values()), recorder, experiments, erased
         self.kinds = ranker.responses.rewards.weights
         #: The windows that end before the longest one. Where there is none, they cost one test.
         self.shorter = {kind: window for kind, window in windows.items() if window < self.window}
         self.watched: Mapping[bytes, Watcher] = {}  # by the query's key
 
     # ------------------------------------------------------------------ entry points
-    def at_once(self, request: FeedbackRequest) -> Counted | None:
+    def at_once(self, request: FeedbackRequest, within: Within = None) -> Counted | None:
         """Count feedback for a decision of this life whose row is in memory. For any other feedback do nothing and return None.
         Raises `Refused`."""
         check_feedback(request, self.limits, self.kinds)
@@ -81,28 +84,30 @@ class Feedback:
         ours = ticket.life == life.mark and ticket.store == life.store
         if place is None or not ours or now - ticket.at > self.window or (self.shorter and self._late(request, ticket, now)):
             return None
+        if not may(within, place.namespace) or self.erased.query(ticket.key, ticket.at):
+            return None
         try:
             self.availability.require()
         except Unavailable:
             return None
         return self._count(place, ticket, life.id << NUMBER_BITS | ticket.number, request, now)
 
-    async def one(self, request: FeedbackRequest) -> FeedbackResponse:
+    async def one(self, request: FeedbackRequest, within: Within = None) -> FeedbackResponse:
         """Count feedback and return its status once it is durable. Raises `Refused`, or `Unavailable` when the caller must send it
-        again."""
+        again. `within` are the namespaces that the caller may use."""
         check_feedback(request, self.limits, self.kinds)
         ticket, now = self._read(request.decision), self.clock()
-        if now - ticket.at > self.window:
+        if now - ticket.at > self.window or self.erased.query(ticket.key, ticket.at):
             return self.answer("expired")
         if self.shorter and (late := self._late(request, ticket, now)):
             kept = [event for event in request.events if event.kind not in late]
             if not kept and request.shown is None:
                 return FeedbackResponse(self.answer("expired").status, late)
             in_time = msgspec.structs.replace(request, events=kept)
-            return FeedbackResponse((await self._one(in_time, ticket, now)).status, late)
-        return await self._one(request, ticket, now)
+            return FeedbackResponse((await self._one(in_time, ticket, now, within)).status, late)
+        return await self._one(request, ticket, now, within)
 
-    async def _one(self, request: FeedbackRequest, ticket: Ticket, now: float) -> FeedbackResponse:
+    async def _one(self, request: FeedbackRequest, ticket: Ticket, now: float, within: Within) -> FeedbackResponse:
         """Count feedback that came in time."""
         self.availability.require()
         life, number = self.ranker.life, await self._number(ticket)
@@ -111,22 +116,28 @@ class Feedback:
             await self._earlier(number)
         place = self.ranker.rows.get(ticket.key)
         if place is not None:
+            require(within, place.namespace)
             return await self._when_durable(*self._count(place, ticket, number, request, now))
-        async with self.loader.held([Wish(ticket.key, begin=True)], WAIT) as (found,):
+        async with self.loader.held([Wish(ticket.key, begin=within is None)], WAIT) as (found,):
+            if found == "unknown":  # the token does not tell the namespace of a query without a row
+                return self.answer("expired")
             if isinstance(found, str) or self.ranker.life is not life:
                 raise Unavailable
+            if self.erased.query(ticket.key, ticket.at):  # while it was read
+                return self.answer("expired")
             self.availability.require()
+            require(within, found.namespace)
             counted = self._count(found, ticket, number, request, now)
         return await self._when_durable(*counted)
 
-    async def many(self, entries: Sequence[FeedbackRequest | Refused], turns: Turns) -> list[Said]:
+    async def many(self, entries: Sequence[FeedbackRequest | Refused], turns: Turns, within: Within = None) -> list[Said]:
         """Count several entries and return their outcomes, in order, once they are durable."""
         out: list[Said] = []
         for start in range(0, len(entries), SLICE):
-            out += await self._slice(entries[start : start + SLICE], turns)
+            out += await self._slice(entries[start : start + SLICE], turns, within)
         return out
 
-    async def _slice(self, entries: Sequence[FeedbackRequest | Refused], turns: Turns) -> list[Said]:
+    async def _slice(self, entries: Sequence[FeedbackRequest | Refused], turns: Turns, within: Within) -> list[Said]:
         """Count some entries. Most are counted at once and share the future of one group; only the others get a task each."""
         loop = asyncio.get_running_loop()
         waiting: list[Counted | asyncio.Task[Said] | Refused] = []
@@ -138,13 +149,13 @@ class Feedback:
                 if isinstance(entry, Refused):
                     raise entry
                 if entry.decision not in later:
-                    counted = self.at_once(entry)
+                    counted = self.at_once(entry, within)
             except Refused as refused:
                 waiting.append(refused)
                 continue
             if counted is None:
                 later.add(entry.decision)
-                waiting.append(loop.create_task(self._said(entry), name="swerve-feedback"))
+                waiting.append(loop.create_task(self._said(entry, within), name="swerve-feedback"))
             else:
                 waiting.append(counted)
         out: list[Said] = []
@@ -160,9 +171,9 @@ class Feedback:
                     out.append(None)
         return out
 
-    async def _said(self, entry: FeedbackRequest) -> Said:
+    async def _said(self, entry: FeedbackRequest, within: Within) -> Said:
         try:
-            return await self.one(entry)
+            return await self.one(entry, within)
         except Refused as refused:
             return refused
         except Unavailable:
@@ -219,7 +230,12 @@ class Feedback:
         """Apply feedback to its decision, in the order in which requests arrive; raises `Refused`."""
         known = self.committer.used.get(number)
         before = decode(known) if known else Outcome(0, ticket.seen)
-        return self.apply(place, ticket, number, before, request.events, request.shown, now)
+        events = request.events
+        if self.erased.results:
+            events = self.erased.left_of(place, ticket.at, events, self.ranker.rows.short)
+            if not events and request.events and request.shown is None:
+                return "ignored", None  # every click is on a result that was deleted
+        return self.apply(place, ticket, number, before, events, request.shown, now)
 
     def apply(
         self,

@@ -10,18 +10,28 @@ from swerve.service.committer import Committer
 from swerve.service.groups import Written, durable
 from swerve.service.loader import Loader, Wish
 from swerve.service.turns import Turns
-from swerve.serving.explain import state_of, summary_of, text_in
+from swerve.serving.explain import state_of, summary_of
 from swerve.serving.messages import QueryList, QueryState, Refused, ShiftResponse, key_text
 from swerve.serving.migration import Layouts
 from swerve.serving.ranker import KEY, Ranker
 from swerve.serving.recording import Recorder
-from swerve.serving.rows import Place
+from swerve.serving.rows import UNPACK, Place
 from swerve.store.protocol import Order, StoreError
 
 #: Seconds that an operator's request waits for a row; then it is answered 503.
 WAIT = 1.0
 
+#: The refusal of a query without a row.
+UNKNOWN = 404, "unknown_query", "this query is not known: it was never asked, or it has been removed"
+
 T = TypeVar("T")
+
+
+def _in(place: Place, namespace: str | None) -> Place:
+    """Return a row that was named by its key, unless it belongs to another namespace than the one asked for."""
+    if namespace is not None and place.namespace != namespace:
+        raise Refused(*UNKNOWN)
+    return place
 
 
 class Inspection:
@@ -52,15 +62,16 @@ class Inspection:
         `text` is the query's text, with `parts`, or `key:` and its key. The row stays in memory during the call.
         """
         key = self.ranker.key_from(text, parts)
+        namespace = parts.get("namespace")
         place = self.ranker.rows.get(key)
         if place is not None:
-            return use(place)
+            return use(_in(place, namespace))
         async with self.loader.held([Wish(key)], WAIT) as (found,):
             if found == "unknown":
-                raise Refused(404, "unknown_query", "this query is not known: it was never asked, or it has been removed")
+                raise Refused(*UNKNOWN)
             if isinstance(found, str):
                 raise Unavailable
-            return use(found)
+            return use(_in(found, namespace))
 
     async def explain(self, text: str, parts: Mapping[str, str]) -> QueryState:
         """Return the state of a query."""
@@ -94,17 +105,24 @@ class Inspection:
             self.recorder.shifted(text, now)
         return phase, self.committer.now(place)
 
-    async def queries(self, order: Order, limit: int) -> QueryList:
+    async def queries(self, order: Order, limit: int, namespace: str | None = None) -> QueryList:
         """List the queries with the most traffic, or those that shifted last: from the store, brought up to date from memory."""
+
+        def wanted(names: bytes) -> bool:
+            return UNPACK.decode(names).namespace == namespace
+
         try:
-            rows = await self.loader.ask(self.loader.store.scan, order, limit)
+            rows = await self.loader.ask(self.loader.store.scan, order, limit, None if namespace is None else wanted)
         except StoreError:
             raise Unavailable from None
         listed, turns = [], Turns()
         for row in rows:
             await turns()
             place = self.ranker.rows.get(row.key)
-            record, query = (self.layouts().view(row), text_in(row.names)) if place is None else (place.record, place.query)
-            listed.append(summary_of(row.key, record, query))
+            if place is None:
+                names = UNPACK.decode(row.names)
+                listed.append(summary_of(row.key, self.layouts().view(row), names.query, names.namespace))
+            else:
+                listed.append(summary_of(row.key, place.record, place.query, place.namespace))
         by = (lambda line: -(line.shifted or 0.0)) if order == "shifted" else (lambda line: -float(line.requests))
         return QueryList(order, sorted(listed, key=by))

@@ -72,6 +72,7 @@ class Loader:
         self._wanted: dict[bytes, Wanted] = {}
         self._queue: list[bytes] = []
         self._task: asyncio.Task[None] | None = None
+        self.deletions = 0  # rows that were read before the last one are read again
 
     @contextlib.asynccontextmanager
     async def held(self, wishes: Sequence[Wish], within: float) -> AsyncIterator[list[Place | str]]:
@@ -132,7 +133,10 @@ class Loader:
             keys, self._queue = self._queue[:MOST_ROWS], self._queue[MOST_ROWS:]
             rows: Sequence[Found] = ()
             try:
-                rows = await self.ask(self.store.load, keys)
+                deletions = -1
+                while deletions != self.deletions:
+                    deletions = self.deletions
+                    rows = await self.ask(self.store.load, keys)
             except StoreError as error:
                 if error.kind not in ("corrupt", "locked"):  # a damaged page concerns some rows only
                     self.suspect(error)

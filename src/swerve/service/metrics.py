@@ -137,6 +137,12 @@ class Metrics:
         self.feedback = count("feedback_total", "Feedback accepted.", "outcome")
         self.refused = count("feedback_refused_total", "Feedback refused.", "reason")
         self.ruled = count("ruled_total", "Rankings that a rule of an operator has changed, by the kind of rule.", "kind")
+        self.namespaces = count(
+            "namespace_rankings_total",
+            "Rankings decided for requests with a namespace, by the table that configures it.",
+            "namespace",
+        )
+        self.throttled = count("throttled_total", "Requests refused because of the rate of their caller.", "key")
         self.shadow = count(
             "shadow_total", "Rankings in shadow mode: what the policy would have done to the given order.", "outcome"
         )

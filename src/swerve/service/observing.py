@@ -48,6 +48,7 @@ class Observing:
         check_events(request.events, self.ranking.limits, self.ranker.responses.rewards.weights)
         _check_results(request)
         self._check_time(request)
+        self.ranking.namespaces.take(prepared.namespace)
         self.availability.require()
         wish = Wish(prepared.key, True, prepared.text, len(request.shown), name_of(prepared.session))
         async with self.loader.held([wish], WAIT) as (found,):

@@ -7,7 +7,7 @@ decided together and answered with signed tokens. If anything fails, the caller 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from swerve.core.contract import ALARM, RESTARTED
@@ -17,6 +17,7 @@ from swerve.service.config.sections import Limits
 from swerve.service.experiments import Experiments
 from swerve.service.loader import Loader, Wish
 from swerve.service.metrics import Metrics
+from swerve.service.namespaces import Namespaces
 from swerve.service.shadow import Shadow
 from swerve.service.turns import Turns
 from swerve.serving.checks import check_candidates, check_parts, check_query, check_session, check_signals, check_unit
@@ -38,7 +39,7 @@ TOGETHER = 64  # requests that are decided together; each candidate that may be 
 WAIT_SHARE = 0.75  # the share of the deadline that may be spent on waiting for rows
 
 #: A query: its text, or its text and parts.
-Name = str | tuple[str, str | None, str | None, str | None]
+Name = str | tuple[str, str | None, str | None, str | None, str | None]
 #: The index of a request's answer, and the request.
 Entry = tuple[int, Prepared]
 #: The row of a request, and the request.
@@ -62,10 +63,11 @@ class Ranking:
         names: Sequence[str],
         recorder: Recorder | None,
         experiments: Experiments,
+        namespaces: Namespaces,
     ) -> None:
         self.ranker, self.loader, self.tokens, self.availability = ranker, loader, tokens, availability
         self.metrics, self.clock, self.limits, self.deadline, self.experiments = metrics, clock, limits, deadline, experiments
-        self.names, self.recorder = names, recorder
+        self.names, self.recorder, self.namespaces = names, recorder, namespaces
         self.numbers = frozenset(ranker.settings.numbers)
         self.watched: Mapping[bytes, Watcher] = {}  # by the query's key
         self.slots = ranker.settings.slots
@@ -78,8 +80,9 @@ class Ranking:
     def prepare(self, asked: Asked) -> tuple[Place | None, Prepared]:
         """Read and check a request; return its row, if that is in memory, and the request. Raises `Refused`."""
         name: Name = asked.query
-        if asked.locale is not None or asked.filter is not None or asked.segment is not None:
-            name = asked.query, asked.locale, asked.filter, asked.segment
+        namespace = asked.namespace
+        if asked.locale is not None or asked.filter is not None or asked.segment is not None or namespace is not None:
+            name = asked.query, asked.locale, asked.filter, asked.segment, namespace
         key, text = self._keys.get(name) or self._key_of(name)
         place = self.ranker.rows.get(key)
         candidates = None
@@ -92,6 +95,9 @@ class Ranking:
         if asked.signals and not asked.signals.keys() <= self.numbers:
             check_signals(asked.signals, self.numbers)
         prepared = Prepared(key, text, candidates, asked.candidates, asked.signals, session, asked.slots or self.slots)
+        if namespace is not None:
+            self.namespaces.check(namespace, candidates, asked.signals)
+            prepared.namespace = namespace
         if self.rules is not None:
             prepared = self.rules.apply(prepared, self.clock())
         if asked.unit is not None:
@@ -102,20 +108,23 @@ class Ranking:
 
     def prepare_shown(self, request: ObserveRequest) -> Prepared:
         """Read and check a ranking that Swerve did not make. Raises `Refused`."""
-        key, text = self._key_of((request.query, request.locale, request.filter, request.segment))
+        key, text = self._key_of((request.query, request.locale, request.filter, request.segment, request.namespace))
         check_candidates(request.shown, self.limits, "shown")
         if request.session is not None:
             check_session(request.session, self.limits)
         if request.signals:
             check_signals(request.signals, self.numbers)
-        return Prepared(key, text, request.shown, None, request.signals, request.session, SLOTS, as_given=True)
+        self.namespaces.check(request.namespace, request.shown, request.signals)
+        shown, signals, session = request.shown, request.signals, request.session
+        return Prepared(key, text, shown, None, signals, session, SLOTS, as_given=True, namespace=request.namespace)
 
     def _key_of(self, name: Name) -> tuple[bytes, str]:
         """Return the key and the text of a query, and remember them."""
-        query, locale, filter_, segment = (name, None, None, None) if isinstance(name, str) else name
+        query, locale, filter_, segment, namespace = (name, None, None, None, None) if isinstance(name, str) else name
         check_query(query, self.limits)
         check_parts(self.limits, locale=locale, filter=filter_, segment=segment)
-        text = key_text(query, locale, filter_, segment)
+        self.namespaces.known(namespace)
+        text = key_text(query, locale, filter_, segment, namespace)
         found = self.ranker.key_of(text), text
         if len(text) <= LONGEST_KEYS:  # longer texts are rare, and would take the memory of many
             if len(self._keys) >= MOST_KEYS:
@@ -123,11 +132,19 @@ class Ranking:
             self._keys[name] = found
         return found
 
+    def forget(self, keys: Collection[bytes]) -> None:
+        """Forget the names of queries, and what shadow mode has noted of them."""
+        self._keys = {name: found for name, found in self._keys.items() if found[0] not in keys}
+        if self.shadow is not None:
+            self.shadow.forget(keys)
+
     # ------------------------------------------------------------------ the ways in
     async def rank_one(self, asked: Asked) -> RankResponse:
         """Return the order to show for one request. Raises `Refused`."""
         answers: list[Any] = [None]
-        await self._rank([(0, self.prepare(asked)[1])], answers, Turns())
+        prepared = self.prepare(asked)[1]
+        self.namespaces.take(prepared.namespace)
+        await self._rank([(0, prepared)], answers, Turns())
         answer: RankResponse = answers[0]
         return answer
 
@@ -142,7 +159,9 @@ class Ranking:
                     continue
                 await turns()
                 try:
-                    entries.append((at, self.prepare(one)[1]))
+                    prepared = self.prepare(one)[1]
+                    self.namespaces.take(prepared.namespace)
+                    entries.append((at, prepared))
                 except Refused as refused:
                     answers[at] = refused
             await self._rank(entries, answers, turns)
@@ -158,7 +177,7 @@ class Ranking:
         try:
             for one in asked:
                 place, prepared = self.prepare(one)
-                if place is None or prepared.ruling is not None:
+                if place is None or prepared.ruling is not None or (prepared.namespace is not None and self.namespaces.limited):
                     return None
                 if several and prepared.candidates is not None:  # decoding many would hold the event loop
                     return None
@@ -279,6 +298,8 @@ class Ranking:
             seen(decided.ranking, decided.explored, prepared)
         if decided.report & (ALARM | RESTARTED):
             self._tell(decided)
+        if prepared.namespace is not None:
+            self.metrics.namespaces(self.namespaces.label(prepared.namespace)).value += 1
         chances = decided.chances if self._estimated else None
         explored = decided.explored + 1 if decided.explored >= 0 else None
         answer = RankResponse(token, decided.ranking, chances, explored, decided.phase, False)

@@ -21,16 +21,22 @@ from swerve.service.committer import Committer
 from swerve.service.config.load import Config, as_table, signal_names
 from swerve.service.config.settings import settings_of, windows_of
 from swerve.service.control import AUDIT, RULES, Control
+from swerve.service.erasing import Erasing
 from swerve.service.experiments import EXPERIMENT, Experiments
+from swerve.service.exporting import Exporting
 from swerve.service.feedback import Feedback
 from swerve.service.inspection import Inspection
 from swerve.service.loader import Found, Loader, Wish
 from swerve.service.metrics import Metrics
+from swerve.service.namespaces import Namespaces
 from swerve.service.observing import Observing
 from swerve.service.ranking import Ranking
 from swerve.service.secrets import Secrets
+from swerve.service.throttle import Throttle
 from swerve.service.warm import Warming
+from swerve.serving.erasing import Erased
 from swerve.serving.migration import Layouts
+from swerve.serving.naming import namespace_in
 from swerve.serving.ranker import Ranker
 from swerve.serving.recording import Recorder
 from swerve.serving.rows import Place
@@ -74,6 +80,8 @@ class Service:
         self.tokens = Tokens(secrets.token_keys, self.ranker.life)
         self.layouts = Layouts(store, self.ranker)
         self.fresh = NewQueries(config.limits.new_queries_per_minute, self.clock.now())
+        self.namespaces = Namespaces(config, self.clock.now)
+        self.throttle = Throttle(config.security.api_keys, config.limits, self.clock.now)
         self.recorder = Recorder(config.log.record, as_table(config), self.ranker) if config.log.record else None
         self.restored = restored
         self.availability = Availability()
@@ -104,7 +112,10 @@ class Service:
             names=self.names,
             recorder=self.recorder,
             experiments=self.experiments,
+            namespaces=self.namespaces,
         )
+        self.erased = Erased(max(windows.values()))
+        self.erased.load(kept, self.clock.now())
         self.feedback = Feedback(
             self.ranker,
             self.loader,
@@ -117,6 +128,7 @@ class Service:
             windows=windows,
             recorder=self.recorder,
             experiments=self.experiments,
+            erased=self.erased,
         )
         self.observing = Observing(
             self.ranker,
@@ -138,6 +150,18 @@ class Service:
             limits=config.limits,
             kept=kept,
         )
+        self.erasing = Erasing(
+            self.ranker,
+            self.ranking,
+            self.loader,
+            self.committer,
+            self.control,
+            self.availability,
+            self.clock.now,
+            limits=config.limits,
+            erased=self.erased,
+            layouts=lambda: self.layouts,
+        )
         self.inspection = Inspection(
             self.ranker,
             self.loader,
@@ -151,6 +175,7 @@ class Service:
             guarded=self.experiments.why,
         )
         self.experiments.write = self.control.write
+        self.exporting = Exporting(self.ranker, self.loader, lambda: self.layouts, self.names)
         self._warming = Warming(config, self.ranker)
         self._ticking: asyncio.Task[None] | None = None
         self.metrics.cache_rows.ask = lambda: len(self.ranker.rows)
@@ -257,6 +282,7 @@ class Service:
             self.ranker.forget_sessions()
             self.control.load(kept)
             self.experiments.load(kept)
+            self.erased.load(kept, self.clock.now())
 
         return take_up
 
@@ -266,6 +292,8 @@ class Service:
         place = self.ranker.rows.get(key)
         if place is not None:
             return place
+        if self.committer.erasing:
+            return "store"
         now = self.clock.now()
         if isinstance(row, Row) and (misplaced := self.layouts.misplaced(row)) is not None:
             row = misplaced
@@ -285,12 +313,18 @@ class Service:
             return "unknown"
         elif not self.ranker.rows.shelf_for(wish.arms).ready:
             return "starting"
-        elif not self.fresh.allow(key, wish.session, now, several=wish.several):
+        elif not self._permitted(wish, now):
             return "limit"
         else:
             self.metrics.new_queries.value += 1
             place = self.ranker.fresh(key, wish.text, wish.arms, now)
         return place or "memory"
+
+    def _permitted(self, wish: Wish, now: float) -> bool:
+        """Take the permits for a new query; a flood of new queries in one namespace takes none of the others'."""
+        key, session, several = wish.key, wish.session, wish.several
+        of_namespace = self.namespaces.allow(namespace_in(wish.text), key, session, now, several=several)
+        return of_namespace and self.fresh.allow(key, session, now, several=several)
 
 
 def shared_of(store: Store) -> dict[str, bytes]:

@@ -232,6 +232,8 @@ class ApiKeys:
 
     def __init__(self, entries: Sequence[ApiKey]) -> None:
         self.entries = [(bytes.fromhex(entry.hash.removeprefix("sha256:")), entry) for entry in entries]
+        #: Name → the namespaces of a key that is bound to some; "" stands for requests without a namespace.
+        self.within = {entry.name: frozenset(entry.namespaces) for entry in entries if entry.namespaces}
         self.known: dict[bytes, ApiKey] = {}  # digest → entry of keys that were accepted before: at most one per entry
 
     def check(self, presented: str | None, scope: Scope) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from swerve.service.metrics import Metrics
 from swerve.serving.control import ShadowQuery, ShadowReport
 from swerve.serving.requests import Decided
@@ -37,6 +39,10 @@ class Shadow:
         line.differs += differs
         line.top_differs += top
         line.shown, line.choice = shown, choice
+
+    def forget(self, keys: Collection[bytes]) -> None:
+        """Forget what was counted for these queries one by one."""
+        self._queries = {key: line for key, line in self._queries.items() if key not in keys}
 
     def report(self, limit: int) -> ShadowReport:
         """Return the totals, and the queries that would have changed most often."""

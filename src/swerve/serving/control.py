@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from swerve.core.errors import shown
 from swerve.serving.checks import Limits, check_id, check_parts, check_query
-from swerve.serving.messages import Filter, Instant, Locale, Position, Refused, Seconds, Segment, key_text
+from swerve.serving.messages import Filter, Instant, Locale, Namespace, Position, Refused, Seconds, Segment, key_text
 from swerve.serving.ruling import Kind
 
 #: Rules that are kept at most, and changes that the audit keeps: the oldest are dropped.
@@ -42,6 +42,9 @@ class RuleRequest(Struct, forbid_unknown_fields=True):
     locale: Locale = None
     filter: Filter = None
     segment: Segment = None
+    namespace: Annotated[
+        str | None, Meta(description="The namespace of the query; without `query`, the rule is for all queries of the namespace.")
+    ] = None
     until: Annotated[Seconds | Instant | None, Meta(description="When it expires. Null: it holds until it is removed.")] = None
     note: Note = None
 
@@ -64,11 +67,12 @@ class Rule(Struct, omit_defaults=True):
     segment: str | None = None
     until: float | None = None
     note: str | None = None
+    namespace: str | None = None
 
     @property
     def parts(self) -> dict[str, str]:
         """The parts of the query's key that are given."""
-        found = {"locale": self.locale, "filter": self.filter, "segment": self.segment}
+        found = {"locale": self.locale, "filter": self.filter, "segment": self.segment, "namespace": self.namespace}
         return {name: part for name, part in found.items() if part is not None}
 
     def holds(self, now: float) -> bool:
@@ -95,10 +99,11 @@ class Trial(Struct, omit_defaults=True):
 
 class Change(Struct, omit_defaults=True):
     """Something that an operator did: who, when, what, and what was before. `before` and `after` are null where there was no rule,
-    or is none now. A shift has the phase before and after it, a ramp the experiment."""
+    or is none now. A shift has the phase before and after it, a ramp the experiment. A deletion has only keyed hashes of what it
+    deleted."""
 
     at: float
-    what: Literal["set", "remove", "shift", "ramp"]
+    what: Literal["set", "remove", "shift", "ramp", "delete"]
     by: str | None = None
     before: Rule | None = None
     after: Rule | None = None
@@ -110,6 +115,14 @@ class Change(Struct, omit_defaults=True):
     phase_after: int | None = None
     trial_before: Trial | None = None
     trial_after: Trial | None = None
+    namespace: str | None = None
+    result: Annotated[str | None, Meta(description="Of a deletion: `hash:` and the keyed hash of the result's id.")] = None
+
+    @property
+    def where(self) -> str | None:
+        """The namespace that it concerns."""
+        rule = self.after or self.before
+        return self.namespace if rule is None else rule.namespace
 
 
 class ChangeList(Struct):
@@ -153,9 +166,9 @@ class Kept(Struct):
     rules: list[Rule]
 
 
-def named(query: str | None, locale: str | None = None, filter: str | None = None, segment: str | None = None) -> str | None:
-    """Return the text that identifies the query of a rule; None for all queries."""
-    return None if query is None else key_text(query, locale, filter, segment)
+def named(query: str | None, **parts: str | None) -> str | None:
+    """Return the text that identifies the query of a rule; for all queries, the one of the namespace, None without one."""
+    return parts.get("namespace") if query is None else key_text(query, **parts)
 
 
 #: The fields that each kind of rule must have; it may have no other of these.
@@ -188,3 +201,52 @@ def check_rule(request: RuleRequest, limits: Limits, now: float) -> float | None
     if until is not None and until <= now:
         raise Refused(422, "in_the_past", f"until is {now - until:.0f} seconds ago; a rule must expire in the future", "until")
     return until
+
+
+class ExportRequest(Struct, forbid_unknown_fields=True):
+    """The parameters of `GET /v1/export`: one namespace only; without the policy's own numbers."""
+
+    namespace: str | None = None
+    brief: bool = False
+
+
+class DeleteRequest(Struct, forbid_unknown_fields=True):
+    """What to delete for good: a query; a result in one query; or, without `query`, a result in all queries."""
+
+    query: Annotated[str | None, Meta(description="The text of the query, or `key:` and its key.")] = None
+    result: Annotated[str | None, Meta(description="The id of a result; null: everything about the query.")] = None
+    locale: Locale = None
+    filter: Filter = None
+    segment: Segment = None
+    namespace: Namespace = None
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """The parts of the query's key that are given."""
+        found = {"locale": self.locale, "filter": self.filter, "segment": self.segment, "namespace": self.namespace}
+        return {name: part for name, part in found.items() if part is not None}
+
+
+class DeleteResponse(Struct):
+    """What was deleted: queries, and queries that have lost the result. Both are 0 if there was nothing (any more)."""
+
+    queries: int
+    results: int
+
+
+def check_delete(request: DeleteRequest, limits: Limits) -> None:
+    """Refuse a request that names nothing, or something that cannot be."""
+    if request.query is None and request.result is None:
+        raise Refused(422, "invalid", "neither query nor result is given; name what to delete", "query")
+    parts = {"locale": request.locale, "filter": request.filter, "segment": request.segment}
+    if request.query is None:
+        for name, part in parts.items():
+            if part is not None:
+                raise Refused(422, "invalid", f"{name} is given without query; only a query has a {name}", name)
+    else:
+        check_query(request.query, limits)
+        check_parts(limits, **parts)
+    if request.namespace is not None:
+        check_parts(limits, namespace=request.namespace)
+    if request.result is not None:
+        check_id("result", request.result, limits)

@@ -8,6 +8,8 @@ again.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 #: Pairs of a session and a query that are remembered at most; bounds the memory.
 MOST = 50_000
 
@@ -83,3 +85,9 @@ class Evidence:
             return False
         heard.clicks.append(result)
         return True
+
+    def forget(self, keys: Collection[bytes]) -> None:
+        """Forget what sessions have taught about these queries."""
+        self._young, self._old = (
+            {pair: heard for pair, heard in table.items() if pair[1] not in keys} for table in (self._young, self._old)
+        )

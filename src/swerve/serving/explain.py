@@ -7,7 +7,7 @@ from typing import Any
 
 from swerve.serving.ledger import CLICKS, CUT, LOG, NO_SHIFT, OPEN, OPERATOR, SHIFT
 from swerve.serving.messages import Alarm, ArmState, QueryState, QuerySummary, parts_of
-from swerve.serving.rows import UNPACK, Place
+from swerve.serving.rows import Place
 
 #: Decimals of signals in answers: single precision has no more.
 DECIMALS = 6
@@ -91,10 +91,11 @@ def state_of(place: Place, names: tuple[str, ...]) -> QueryState:
         signals={name: present(float(book.surprise[j])) for j, name in enumerate(names)},
         arms=arms_of(place, book),
         alarms=alarms_of(book, names),
+        namespace=place.namespace,
     )
 
 
-def summary_of(key: bytes, record: Any, text: str | None) -> QuerySummary:
+def summary_of(key: bytes, record: Any, text: str | None, namespace: str | None) -> QuerySummary:
     """Return the line of a query in the list."""
     book = record.ledger
     query, parts = parts_of(text)
@@ -107,9 +108,5 @@ def summary_of(key: bytes, record: Any, text: str | None) -> QuerySummary:
         seen=float(book.seen),
         shifted=float(book.shifted) or None,
         testing=under_test(book),
+        namespace=namespace,
     )
-
-
-def text_in(names: bytes) -> str | None:
-    """Return the text of a query and its parts in a row's packed names; None where it is not stored."""
-    return UNPACK.decode(names).query

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -14,6 +13,9 @@ from msgspec import Meta, Struct
 from swerve.core.errors import SwerveError
 from swerve.core.examination import SLOTS
 from swerve.serving.holdout import ArmName, GuardedWhy, UnitName
+from swerve.serving.naming import SEPARATOR
+from swerve.serving.naming import key_text as key_text
+from swerve.serving.naming import normalise as normalise
 from swerve.serving.ruling import Ruled
 from swerve.serving.shapes import explained
 
@@ -57,6 +59,10 @@ Locale = Annotated[
 ]
 Filter = Annotated[str | None, Meta(description="The filter that is set, in any form: another filter is another query.")]
 Segment = Annotated[str | None, Meta(description="The kind of user or application: another segment is another query.")]
+Namespace = Annotated[
+    str | None,
+    Meta(description="The index, locale or tenant, a name in `[namespaces]` of the configuration: its queries are its own."),
+]
 
 
 class RankRequest(Struct, forbid_unknown_fields=True, gc=False):
@@ -79,6 +85,7 @@ class RankRequest(Struct, forbid_unknown_fields=True, gc=False):
     filter: Filter = None
     segment: Segment = None
     unit: UnitName = None
+    namespace: Namespace = None
 
 
 class Asked(Struct, forbid_unknown_fields=True, gc=False):
@@ -93,6 +100,7 @@ class Asked(Struct, forbid_unknown_fields=True, gc=False):
     filter: str | None = None
     segment: str | None = None
     unit: str | None = None
+    namespace: str | None = None
 
     def read(self) -> Candidates:
         """Decode the candidates; raises `Refused`."""
@@ -135,6 +143,7 @@ class ObserveRequest(Struct, forbid_unknown_fields=True, gc=False):
     locale: Locale = None
     filter: Filter = None
     segment: Segment = None
+    namespace: Namespace = None
 
 
 class ShiftRequest(Struct, forbid_unknown_fields=True):
@@ -147,6 +156,7 @@ class Parts(Struct, forbid_unknown_fields=True, omit_defaults=True):
     locale: str | None = None
     filter: str | None = None
     segment: str | None = None
+    namespace: str | None = None
 
 
 class ListRequest(Struct, forbid_unknown_fields=True):
@@ -154,6 +164,7 @@ class ListRequest(Struct, forbid_unknown_fields=True):
 
     order: Literal["traffic", "shifted"] = "traffic"
     limit: Annotated[int, Meta(ge=1, le=MOST_LISTED)] = LISTED
+    namespace: str | None = None
 
 
 # answers -------------------------------------------------------------------------------------------------------------------------
@@ -268,6 +279,7 @@ class QueryState(Struct):
     arms: list[ArmState]
     alarms: list[Alarm]
     guarded: GuardedWhy = None
+    namespace: str | None = None
 
 
 class QuerySummary(Struct):
@@ -281,6 +293,7 @@ class QuerySummary(Struct):
     seen: float
     shifted: float | None
     testing: bool
+    namespace: str | None = None
 
 
 class QueryList(Struct):
@@ -336,43 +349,11 @@ def newest_of(candidates: Candidates) -> float:
 encode = msgspec.json.Encoder().encode
 
 
-def normalise(text: str) -> str:
-    """Return the normal form of a query: NFKC, case folded, single spaces.
-
-    >>> normalise("  Café\\tＮＯＩＲ ")
-    'café noir'
-    """
-    if text.isascii():
-        return " ".join(text.lower().split())  # equal for ASCII, and faster
-    # Folding can decompose (ΐ becomes three characters): composing again makes the normal form stable.
-    return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).split())
-
-
-#: Separates the parts of a query's key; no text contains it.
-SEPARATOR = "\0"
-
-
-def key_text(query: str, locale: str | None = None, filter: str | None = None, segment: str | None = None) -> str:
-    """Return the text that identifies a query: its normal form, and the parts that are given.
-
-    >>> key_text(" Boots ", locale="en_US"), key_text("boots")
-    ('boots\\x00locale=en-us', 'boots')
-    """
-    text = normalise(query)
-    if locale is not None:
-        text += f"{SEPARATOR}locale={locale.casefold().replace('_', '-')}"
-    if filter is not None:
-        text += f"{SEPARATOR}filter={filter}"
-    if segment is not None:
-        text += f"{SEPARATOR}segment={segment}"
-    return text
-
-
 def parts_of(text: str | None) -> tuple[str | None, Parts | None]:
     """Return the query and the parts in a text of `key_text`.
 
     >>> parts_of("boots\\0locale=en-us")
-    ('boots', Parts(locale='en-us', filter=None, segment=None))
+    ('boots', Parts(locale='en-us', filter=None, segment=None, namespace=None))
     """
     if text is None:
         return None, None

@@ -49,7 +49,7 @@ class Packing:
         self._order = memoryview(self._one[1]).cast("B")
 
     def decide(self, run: Sequence[Asking], now: float) -> tuple[list[Sequence[int]], list[Sequence[float]], list[bytes], int]:
-        """Decide requests whose rows lie in one table.
+        """Decide requests whose rows lie in one table, and share what they learn.
 
         Return the call's answers, the propensities of the slots, the arms in the order to show, and the first decision's number.
         """
@@ -90,8 +90,9 @@ class Packing:
             facts[:, kernels.NEWEST], facts[:, kernels.LEFT_AT] = newests, whens
             if self._names:
                 facts[:, kernels.FACTS :] = givens
+        common = run[0][0].common
         shelf.calls.rank(
-            ranker.params, ranker.senses, shelf.table, shelf.words, ranker.fixed[shelf.arms], ranker.pools, ranker.seasons,
+            ranker.params, ranker.senses, shelf.table, shelf.words, ranker.fixed[shelf.arms], common.pools, common.seasons,
             self._work, asks, orders, facts, now, ranker.settings.draws,
         )  # fmt: skip
         ranker.learnt = True

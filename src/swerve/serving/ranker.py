@@ -15,15 +15,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from swerve.core import engine, rng
+from swerve.core import rng
 from swerve.core.pages import present
 from swerve.core.spec import pack
-from swerve.core.tables import nested, pool_dtype
 from swerve.serving import kernels
 from swerve.serving.arms import Arms, signed, written
+from swerve.serving.common import Commons
 from swerve.serving.evidence import Evidence
 from swerve.serving.ledger import MISPLACED, NOBODY
-from swerve.serving.messages import ids_of, key_text, newest_of
+from swerve.serving.messages import ids_of, newest_of
+from swerve.serving.naming import key_text, namespace_in
 from swerve.serving.outcomes import GONE
 from swerve.serving.packing import Packing
 from swerve.serving.requests import Asking, Decided, Misplaced, Prepared, grades_in
@@ -31,9 +32,8 @@ from swerve.serving.responses import NAMES, Responses
 from swerve.serving.rows import Place, Rows, Shelf, owner_of
 from swerve.serving.ruled import show
 from swerve.serving.sessions import Sessions, Steady, name_of
-from swerve.serving.settings import Settings, shared_name
+from swerve.serving.settings import Settings
 from swerve.serving.tokens import Signed
-from swerve.signals import begin_season, season_layout
 from swerve.store.protocol import Life
 
 HEX = set("0123456789abcdef")
@@ -63,12 +63,9 @@ class Ranker:
         self.forget_sessions()
         self.params, self.senses = pack(settings.policy), pack(settings.senses)
         self.arms = Arms(self.rows, settings, self.params, self.senses)
-        self.pools = np.zeros(2, pool_dtype(settings.policy, self.features))
-        engine.begin_pools.plain(self.params, self.pools, self.features)
-        self.seasons = np.zeros(1, nested(season_layout()))
-        begin_season(self.senses[0], self.seasons[0], 0.0)
+        self.commons = Commons(settings, self.params, self.senses)
+        self.pools = self.commons.of(None).pools  # of queries without a namespace
         self.unwritten: deque[tuple[float, Place]] = deque()  # rows that changed, and since when
-        self.shared_name = shared_name(settings, self.pools.dtype)
         self.learnt = False  # whether what all queries share has changed since it was last written
         share = round(1000 * settings.anonymous_share) if settings.per_session else -1
         self.fixed = {
@@ -84,8 +81,10 @@ class Ranker:
     def compile(self, shelf: Shelf, parts: Collection[str] = PARTS) -> None:
         """Compile (or load) parts of the code for one capacity, by calls for a row that nobody sees."""
         place = Place(b"")
+        place.common = self.commons.of(None)
         shelf.take(place)
-        before = self.pools.copy(), self.seasons.copy(), self.issued
+        common = place.common
+        before = common.pools.copy(), common.seasons.copy(), self.issued
         if "feedback" in parts:  # the row has no owner yet: these calls return at once
             self.responses.compile(place)
             shelf.calls.left(self.senses, shelf.table, place.index, NOBODY, 0.0, 0.0)
@@ -94,7 +93,7 @@ class Ranker:
         if "rank" in parts:
             self.arms.begin(place, 1, 0.0)
             self.rank([(place, Prepared(b"", "", ["0", "1"]))], 0.0)
-        self.pools[:], self.seasons[:], self.issued = before
+        common.pools[:], common.seasons[:], self.issued = before
         self.unwritten.clear()
         self.learnt = False
         self.rows.extras -= place.extra
@@ -102,14 +101,12 @@ class Ranker:
 
     # ------------------------------------------------------------------ what all queries share
     def shared(self, now: float) -> dict[str, bytes]:
-        """Return what all queries share, and the time, as records for the store."""
-        return {self.shared_name: self.pools[:1].tobytes(), "season": self.seasons.tobytes(), "clock": struct.pack("<d", now)}
+        """Return what queries share, and the time, as records for the store."""
+        return {**self.commons.records(), "clock": struct.pack("<d", now)}
 
     def share(self, records: Mapping[str, bytes]) -> None:
-        """Set what all queries share from the records of an earlier start."""
-        for name, table in ((self.shared_name, self.pools[:1]), ("season", self.seasons)):
-            if len(records.get(name, b"")) == table.nbytes:
-                table[:] = np.frombuffer(records[name], table.dtype)
+        """Set what queries share from the records of an earlier start."""
+        self.commons.take(records)
 
     def forget_sessions(self) -> None:
         """Forget all sessions, as a start does."""
@@ -141,6 +138,7 @@ class Ranker:
         """Add a query that nobody has asked before and return its place; None when there is no room."""
         place = self.rows.add(key, arms)
         if place is not None:
+            self._join(place, namespace_in(text))
             self.arms.begin(place, self.word_of(text, key), now)
             if self.settings.keep_text:
                 place.query = text
@@ -161,11 +159,16 @@ class Ranker:
             place.shelf.words[place.index] = np.frombuffer(record, np.uint64)
             place.shelf.numbers[place.index, place.shelf.at["owner"]] = place.owner  # older records have none
             place.rename(names, self.rows.short)
+            self._join(place, place.namespace)
             if not self.settings.keep_text:
                 place.query = None
             self.rows.recount(place)
             place.version = version
         return place
+
+    def _join(self, place: Place, namespace: str | None) -> None:
+        """Set the namespace of a query."""
+        place.namespace, place.common = namespace, self.commons.of(namespace)
 
     def mark(self, place: Place, now: float) -> None:
         """Note that a row has changed and must be written."""
@@ -183,9 +186,9 @@ class Ranker:
         """Decide for each request, in order. None: the request has more new candidates than there is room for.
 
         A session that repeats its request is shown the same ranking. Consecutive requests share a compiled call. Another call
-        begins with a request whose row lies in another table, that brings a candidate that is new to its row, that has other
-        candidates than an earlier request of the call for the same query, whose session has asked the same query in the call, or
-        that follows a request which was not decided.
+        begins with a request whose row lies in another table or namespace, that brings a candidate that is new to its row, that has
+        other candidates than an earlier request of the call for the same query, whose session has asked the same query in the
+        call, or that follows a request which was not decided.
         """
         if len(requests) == 1:
             ((place, request),) = requests
@@ -226,7 +229,8 @@ class Ranker:
                 if place in rows or (run and any(candidate not in place.arms for candidate in request.ids())):
                     decide()
             session = request.session
-            if run and (place.shelf is not shelf or (session is not None and (session, place) in heard)):
+            alike = place.shelf is shelf and (not run or place.common is run[0][0].common)
+            if run and (not alike or (session is not None and (session, place) in heard)):
                 decide()  # the session's earlier evidence must be counted first
             if session is not None and (again := self._again(place, request, now)) is not None:
                 decide()
@@ -248,10 +252,9 @@ class Ranker:
 
     def _again(self, place: Place, request: Prepared, now: float) -> Decided | None:
         """Return the ranking that the session was shown a short time ago for the same candidates, or None."""
-        assert request.session is not None, "only a session can be recognised"
         ruling = request.ruling
         slots = request.slots if ruling is None else ruling.slots
-        found = self.steady.find(name_of(request.session), place.key, slots, now)
+        found = self.steady.find(person_of(request), place.key, slots, now)
         if found is None or request.as_given or found[0].ruling != ruling:
             return None
         decided, raw = found
@@ -268,6 +271,8 @@ class Ranker:
         if place.query is None and self.settings.keep_text:
             place.query = request.text
             self.rows.recount(place)
+        if place.namespace != request.namespace:  # feedback made the row, and knew its key alone
+            self._join(place, request.namespace)
         raw = request.raw
         if raw is None or place.raw != raw:  # most requests repeat the candidates of the one before
             candidates = request.read()
@@ -288,7 +293,7 @@ class Ranker:
         if session is None:
             return place, 0, published, given, -1, 0, 0.0, 0, 0, request.slots, way
         left, owner, when, heard, phase = -1, 0, 0.0, 0, 0
-        name = name_of(session)
+        name = person_of(request)
         before = self.sessions.moved(name, place.key, now)
         if before is not None and (row := self.rows.get(before[0])) is not None:
             if row.shelf is place.shelf:
@@ -388,3 +393,9 @@ class Ranker:
         phase = written(place, place.shelf.calls.shift(self.params, place.shelf.table, place.index, place.owner, now))
         self.mark(place, now)
         return phase
+
+
+def person_of(request: Prepared) -> int:
+    """Return the hash of a request's session, 0 for none. A session of one namespace is not that of another."""
+    session = request.session
+    return name_of(session if session is None or request.namespace is None else f"{request.namespace}\0{session}")

@@ -65,7 +65,16 @@ class Shifted(msgspec.Struct, tag="shift"):
     query: str
 
 
-Line = Head | Ranked | Answered | Shifted
+class Erased(msgspec.Struct, tag="delete", omit_defaults=True):
+    """A deletion by an operator: the key of the query, the hash of the result, the namespace."""
+
+    now: float
+    query: str | None = None
+    result: int | None = None
+    namespace: str | None = None
+
+
+Line = Head | Ranked | Answered | Shifted | Erased
 
 
 class Recorder:
@@ -100,6 +109,10 @@ class Recorder:
     def shifted(self, query: str, now: float) -> None:
         """Record an operator's shift."""
         self._write(Shifted(now, query))
+
+    def erased(self, query: bytes | None, result: int | None, namespace: str | None, now: float) -> None:
+        """Record a deletion."""
+        self._write(Erased(now, None if query is None else query.hex(), result, namespace))
 
     def close(self) -> None:
         """Write the rest and close the file."""

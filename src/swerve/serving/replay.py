@@ -12,10 +12,12 @@ from typing import Any, BinaryIO
 import msgspec
 
 from swerve.core.errors import SwerveError
+from swerve.serving.erasing import Target, forget
 from swerve.serving.holdout import ARMS
+from swerve.serving.naming import namespace_in
 from swerve.serving.outcomes import Outcome
 from swerve.serving.ranker import KEY, Ranker
-from swerve.serving.recording import Answered, Head, Line, Ranked, Shifted
+from swerve.serving.recording import Answered, Erased, Head, Line, Ranked, Shifted
 from swerve.serving.requests import Decided, Prepared
 from swerve.serving.rows import Place
 from swerve.serving.settings import Settings
@@ -85,6 +87,9 @@ class Replay:
                     self._rank(self.ranker, line, number)
                 elif isinstance(line, Answered):
                     self._answer(self.ranker, line)
+                elif isinstance(line, Erased):
+                    key = None if line.query is None else bytes.fromhex(line.query)
+                    forget(self.ranker, Target(key, line.result, line.namespace), line.now)
                 else:
                     self._shift(self.ranker, line)
                 self.last = self.last if isinstance(line, Head) else line.now
@@ -111,7 +116,8 @@ class Replay:
         if place is None:
             raise SwerveError(f"{self.path}:{number}: more queries than store.cache_mb of the recording's configuration holds")
         prepared = Prepared(key, line.query, line.candidates, None, line.signals, line.session, line.slots, line.as_given)
-        prepared.ruling, prepared.control, prepared.arm = line.ruling, line.control, ARMS.index(line.arm)
+        prepared.ruling, prepared.namespace = line.ruling, namespace_in(line.query)
+        prepared.control, prepared.arm = line.control, ARMS.index(line.arm)
         decided = ranker.rank([(place, prepared)], line.now)[0]
         self.counts.requests += 1
         if decided is not None and decided.ranking[: len(decided.chances)] == line.page:
@@ -126,8 +132,8 @@ class Replay:
 
     def _answer(self, ranker: Ranker, line: Answered) -> None:
         opened = self._open.get(line.number)
-        if opened is None:
-            return  # a decision from before the recording
+        if opened is None or opened.place.gone:
+            return  # a decision from before the recording, or of a query that was deleted
         before = opened.outcome
         opened.outcome = ranker.feedback(opened.place, opened.ticket, line.number, before, line.events, line.shown, line.now)
         self.counts.feedback += 1

@@ -49,8 +49,8 @@ class Responses:
         shelf.calls.respond(ranker.params, ranker.senses, shelf.table, ranker.pools, self._ask, 0.0, 0.0)
 
     def _call(self, place: Place, shown: float, now: float) -> int:
-        ranker, shelf = self.ranker, place.shelf
-        return written(place, shelf.calls.respond(ranker.params, ranker.senses, shelf.table, ranker.pools, self._ask, shown, now))
+        ranker, shelf, pools = self.ranker, place.shelf, place.common.pools
+        return written(place, shelf.calls.respond(ranker.params, ranker.senses, shelf.table, pools, self._ask, shown, now))
 
     def _foreign(self, place: Place, ticket: Ticket, arm: int) -> bool:
         """Return whether the candidate of an arm was surely not on offer: it had this arm, and the decision did not offer the arm.

@@ -47,10 +47,11 @@ LEAST_ROWS = 64
 
 
 class Names(msgspec.Struct, array_like=True):
-    """The names stored beside a record: the candidate of each arm, and the query's text where it is kept."""
+    """The names stored beside a record: the candidate of each arm, the query's text where it is kept, and its namespace."""
 
     ids: list[str | None]
     query: str | None = None
+    namespace: str | None = None
 
 
 PACK, UNPACK = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Names)
@@ -93,11 +94,21 @@ def owner_of(key: bytes) -> int:
     return int.from_bytes(key[:WORD], "little", signed=True)
 
 
+class Common:
+    """What the queries of a namespace share: what policies learn together, as a group and this writer's delta; and the season."""
+
+    __slots__ = ("pools", "seasons")
+
+    def __init__(self, pools: Table, seasons: Table) -> None:
+        self.pools, self.seasons = pools, seasons
+
+
 class Place:
     """One query in memory. When its row leaves memory `shelf` and `index` are deleted, so that further use fails."""
 
     __slots__ = (
         "arms",
+        "common",
         "dirty",
         "extra",
         "grades",
@@ -106,6 +117,7 @@ class Place:
         "key",
         "last",
         "mask",
+        "namespace",
         "order",
         "owner",
         "pinned",
@@ -119,6 +131,7 @@ class Place:
 
     shelf: Shelf  # table of its record; set by `Shelf.take`, deleted by `Shelf.give`
     index: int  # row of its record in that table
+    common: Common  # what it shares with other queries; set by the ranker
 
     def __init__(self, key: bytes) -> None:
         self.key = key
@@ -127,6 +140,7 @@ class Place:
         self.arms: dict[str, int] = {}  # candidate → arm
         self.shorts: list[int] = []  # by arm: keyed hash of the id
         self.query: str | None = None
+        self.namespace: str | None = None
         self.version = 0  # of the stored row
         self.dirty = False  # whether there are unwritten changes
         self.extra = 0  # bytes besides the record
@@ -156,12 +170,12 @@ class Place:
 
     def names(self) -> bytes:
         """Return the names as the store keeps them."""
-        return PACK.encode(Names(self.ids, self.query))
+        return PACK.encode(Names(self.ids, self.query, self.namespace))
 
     def rename(self, packed: bytes, short: Hash) -> None:
         """Set the names from the store's form."""
         names = UNPACK.decode(packed)
-        self.ids, self.query = names.ids, names.query
+        self.ids, self.query, self.namespace = names.ids, names.query, names.namespace
         self.shorts = [0 if candidate is None else short(candidate) for candidate in self.ids]
         self.arms = {candidate: arm for arm, candidate in enumerate(self.ids) if candidate is not None}
 

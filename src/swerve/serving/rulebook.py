@@ -35,7 +35,8 @@ class RuleBook:
         ids = ids_of(candidates)
         found: dict[Kind, dict[str | None, Rule]] = {"pin": {}, "block": {}, "boost": {}, "off": {}}
         for rule in (*self.everywhere, *(own or ())):
-            if rule.holds(now) and (rule.result is None or rule.result in ids):
+            elsewhere = rule.query is None and rule.namespace not in (None, prepared.namespace)
+            if rule.holds(now) and not elsewhere and (rule.result is None or rule.result in ids):
                 found[rule.kind][rule.result] = rule
         off, blocks = found["off"].get(None), found["block"]
         pins, boosts = ({}, {}) if off is not None else (found["pin"], found["boost"])
@@ -54,5 +55,6 @@ class RuleBook:
         left = ruling.arrange(ids_of(free))[: prepared.slots]
         fill = max(len(left) - sum(result in taken for result in left), 1)
         return Prepared(
-            prepared.key, prepared.text, free, None, prepared.signals, prepared.session, min(fill, prepared.slots), ruling=ruling
-        )
+            prepared.key, prepared.text, free, None, prepared.signals, prepared.session, min(fill, prepared.slots), ruling=ruling,
+            namespace=prepared.namespace,
+        )  # fmt: skip

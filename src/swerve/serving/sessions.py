@@ -6,6 +6,7 @@ Kept in memory only, bounded, under a hash: a restart loses a few reformulations
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -49,6 +50,12 @@ class Sessions:
             return None
         return before
 
+    def forget(self, keys: Collection[bytes]) -> None:
+        """Forget that sessions asked these queries."""
+        self._young, self._old = (
+            {name: last for name, last in table.items() if last[0] not in keys} for table in (self._young, self._old)
+        )
+
 
 class Steady:
     """The last ranking of each session for each query, for at least the last `most` / 2 of them and at most `most`.
@@ -77,3 +84,9 @@ class Steady:
         if len(self._young) >= self.half and (name, key) not in self._young:
             self._old, self._young = self._young, {}
         self._young[name, key] = decided, raw
+
+    def forget(self, keys: Collection[bytes]) -> None:
+        """Forget the rankings of these queries."""
+        self._young, self._old = (
+            {pair: kept for pair, kept in table.items() if pair[1] not in keys} for table in (self._young, self._old)
+        )

@@ -14,6 +14,8 @@ from swerve.store.protocol import DAY
 
 #: Bytes of the hash in the name of the pooled record.
 NAME = 8
+#: In place of a name: any namespace that is not configured by its name.
+ANY = "*"
 
 
 class Settings(NamedTuple):
@@ -38,6 +40,7 @@ class Settings(NamedTuple):
         ("click", 1.0),
     )  # the kinds of events and their weights, see `swerve.serving.rewards`
     swaps: float = 0.0  # the share of pages on which two slots change places
+    namespaces: tuple[str, ...] = ()  # whose queries share nothing with those of others; `ANY` stands for all other names
     shadow: bool = False  # whether the given order is shown, and the policy's page only noted
 
 

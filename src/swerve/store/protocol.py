@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -17,6 +17,7 @@ Order = Literal["traffic", "shifted"]
 
 DAY = 86_400.0  # seconds; a row stores the day on which its query was last asked
 EXPIRED_AT_ONCE = 1000  # rows or ids that one call of `expire` removes at most, so that commits get their turn
+MOST_SCANNED = 20_000  # rows that `scan` looks at where it must choose
 #: Rows that the message of a `Conflict` names.
 NAMED_IN_MESSAGE = 3
 
@@ -147,8 +148,11 @@ class Store(Protocol):
     def groups(self) -> dict[tuple[str, str], bytes | Damaged]:
         """Return every pooled record by (name, worker); `Damaged` for an unreadable one."""
 
-    def scan(self, order: Order, limit: int) -> list[Row]:
-        """Return the rows with the most traffic, or those that shifted last. Damaged rows are left out."""
+    def scan(self, order: Order, limit: int, wanted: Callable[[bytes], bool] | None = None) -> list[Row]:
+        """Return the rows with the most traffic, or those that shifted last. Damaged rows are left out.
+
+        `wanted` chooses rows by their names, among the first `MOST_SCANNED`.
+        """
 
     def expire(self, before_day: int, ids_below: int, limit: int = EXPIRED_AT_ONCE) -> tuple[int, int]:
         """Remove rows last seen before that day and used ids below that one, at most `limit` of each; return both counts."""
@@ -161,6 +165,24 @@ class Store(Protocol):
 
     def forget(self, keys: Sequence[bytes]) -> int:
         """Remove these rows; return how many were removed."""
+
+    def page(self, after: int = 0) -> tuple[list[Row | Damaged], int | None]:
+        """Return the next rows after a row id, damaged ones as such, and the last id; None at the end."""
+
+    def naming(self, needle: bytes, after: int = 0) -> tuple[list[bytes], int | None]:
+        """Return the keys of rows whose names contain these bytes, among the next rows after a row id, and the last id looked at;
+        None at the end."""
+
+    def erase(
+        self,
+        keys: Sequence[bytes],
+        changed: Sequence[bytes],
+        change: Callable[[Row], Row | None],
+        groups: Mapping[str, bytes],
+    ) -> tuple[int, dict[bytes, int]]:
+        """Remove the rows of `keys`, replace those of `changed` by what `change` makes of them (None: it stays), and write pooled
+        records, all in one transaction; on return nothing of the earlier content is left in the store's files. Return the count
+        of removed rows, and the versions of the changed ones."""
 
     def gather(self, limit: int) -> int:
         """Move at most `limit` rows into free row ids, so that pages become free; return how many were moved."""

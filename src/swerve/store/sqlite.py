@@ -6,14 +6,15 @@ import os
 import sqlite3
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from swerve.core.errors import SwerveError, whole
-from swerve.store.opened import RANDOM_MASK, Opened
-from swerve.store.protocol import EXPIRED_AT_ONCE, Batch, Conflict, Damaged, Life, Order, Row, Size, StoreError
+from swerve.store.erasing import Erasing
+from swerve.store.opened import RANDOM_MASK
+from swerve.store.protocol import EXPIRED_AT_ONCE, MOST_SCANNED, Batch, Conflict, Damaged, Life, Order, Row, Size, StoreError
 from swerve.store.schema import PAGE_BYTES, WORTH, kind_of, translated
 from swerve.store.statements import COLUMNS, PER_STATEMENT, insert, outcomes, update, use
 
@@ -42,7 +43,7 @@ class _Mismatch(Exception):  # noqa: N818 - named after the finding; never leave
     """The batch does not fit the stored rows and ids."""
 
 
-class SQLiteStore(Opened):
+class SQLiteStore(Erasing):
     """A `Store` in one file."""
 
     # --- reading ---
@@ -111,21 +112,24 @@ class SQLiteStore(Opened):
             found[name, worker] = record if good else Damaged(str(name).encode(), 0, words)
         return found
 
-    def scan(self, order: Order, limit: int) -> list[Row]:
-        """Return the first `limit` rows by traffic or by the time of their last shift; damaged rows are left out."""
+    def scan(self, order: Order, limit: int, wanted: Callable[[bytes], bool] | None = None) -> list[Row]:
+        """Return the first `limit` rows by traffic or by the time of their last shift; see `Store`."""
         if order not in ORDERS:
             raise SwerveError(f"order = {order!r} is not allowed; order must be one of {', '.join(ORDERS)}")
-        rows: list[tuple[Any, ...]] = []
+        rows: list[Row] = []
         with self._reading() as reader:
             # read the index first: it can be intact when a page of records is not
-            ids = reader.execute(f"SELECT id FROM rows {ORDERS[order]} LIMIT ?", (whole("limit", limit, 0),)).fetchall()
-            for row_id in ids:
+            most = whole("limit", limit, 0) if wanted is None else MOST_SCANNED
+            for row_id in reader.execute(f"SELECT id FROM rows {ORDERS[order]} LIMIT ?", (most,)).fetchall():
+                if len(rows) == limit:
+                    break
                 try:
-                    rows += reader.execute(f"SELECT {COLUMNS} FROM rows WHERE id = ?", row_id)
+                    found = map(self._checked, reader.execute(f"SELECT {COLUMNS} FROM rows WHERE id = ?", row_id))
+                    rows += [row for row in found if isinstance(row, Row) and (wanted is None or wanted(row.names))]
                 except sqlite3.DatabaseError as error:
                     if kind_of(error) != "corrupt":
                         raise
-        return [row for row in map(self._checked, rows) if isinstance(row, Row)]
+        return rows
 
     def layouts(self) -> dict[int, str]:
         """Return the descriptions of all record layouts by id."""

@@ -11,7 +11,9 @@ from swerve.evaluate.readers.opened import Opened, click
 from swerve.evaluate.readers.source import Source
 from swerve.evaluate.readers.times import seconds
 
-KINDS = ("swerve", "rank", "feedback", "shift")
+#: Lines of what operators did, which tell nothing about rankings.
+OF_OPERATORS = ("shift", "delete")
+KINDS = ("swerve", "rank", "feedback", *OF_OPERATORS)
 
 
 def read(sources: Sequence[Source], columns: dict[str, str]) -> Iterator[Shown]:
@@ -29,7 +31,7 @@ def read(sources: Sequence[Source], columns: dict[str, str]) -> Iterator[Shown]:
                 feedback(line, opened.get((life, text_of(line.get("number")))), source)
             elif kind == "swerve":
                 life = text_of(line.get("life"))
-            elif kind != "shift":
+            elif kind not in OF_OPERATORS:
                 source.drop("not a line of a recording")
     yield from opened.rest()
 

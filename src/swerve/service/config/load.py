@@ -15,7 +15,7 @@ from swerve.core.contract import reads_context, test_length
 from swerve.core.errors import SpecError, SwerveError, shown
 from swerve.core.spec import Spec, base_of, coerced, field_types, walk
 from swerve.policies import BWC, Listed, Patient, Swerve, policy
-from swerve.service.config.fields import Field, FieldsError, Reader, described
+from swerve.service.config.fields import Field, FieldsError, Reader, described, hints
 from swerve.service.config.sections import (
     KINDS,
     SCOPES,
@@ -26,6 +26,7 @@ from swerve.service.config.sections import (
     Feedback,
     Limits,
     Log,
+    Namespace,
     Policy,
     Security,
     Server,
@@ -38,7 +39,7 @@ from swerve.signals import COUNT, RAW, Senses
 from swerve.store import store_path
 
 __all__ = [
-    "ApiKey", "Config", "ConfigError", "Feedback", "Limits", "Log", "Policy", "Security", "Server", "Signals", "Store",
+    "ApiKey", "Config", "ConfigError", "Feedback", "Limits", "Log", "Namespace", "Policy", "Security", "Server", "Signals", "Store",
     "all_fields", "load", "plan_of", "policy_of", "resolve", "senses_of", "signal_names",
 ]  # fmt: skip
 
@@ -68,6 +69,7 @@ def all_fields() -> Iterator[Field]:
                 yield field
     yield from described("feedback.events.KIND", EventKind)
     yield from described("security.api_keys", ApiKey)
+    yield from described("namespaces.NAME", Namespace)
 
 
 def load(path: str | Path | None = None, overrides: Mapping[str, object] | None = None) -> Config:
@@ -114,8 +116,13 @@ def sectioned(table: dict[str, Any], reader: Reader) -> Config:
     """Read a table section by section. Wrong fields have their defaults; the mistakes are in the reader."""
     known = sections()
     parts: dict[str, Any] = {}
-    for name, part in reader.only(table, known, ()).items():
-        if name == "signals" and isinstance(part, dict):
+    for name, part in reader.only(table, [*known, "namespaces"], ()).items():
+        if name == "namespaces":
+            if isinstance(part, dict):
+                parts[name] = reader.value(hints(Config)[name], part, (name,))
+            else:
+                reader.refuse((name,), part, "a table [namespaces.NAME] for each namespace")
+        elif name == "signals" and isinstance(part, dict):
             parts[name] = signals(part, reader)
         else:
             parts[name] = reader.section(known[name], part, (name,))
@@ -179,6 +186,17 @@ def combined(config: Config, table: dict[str, Any], reader: Reader) -> Config:
             seen.add(what)
         if not key.scopes:
             reader.refuse((*where, "scopes"), [], f"at least one of {', '.join(SCOPES)}")
+        for at, name in enumerate(key.namespaces):
+            if name and not {name, "*"} & set(config.namespaces):
+                known = [*config.namespaces, "the empty text for requests without a namespace"]
+                reader.refuse((*where, "namespaces", at), name, f"one of {', '.join(known)}; add [namespaces.{name}]")
+
+    for name, space in config.namespaces.items():
+        for at, number in enumerate(space.numbers or ()):
+            if number not in config.signals.numbers:
+                known = list(config.signals.numbers)
+                listed_numbers = f"one of {', '.join(known)}" if known else "a name of [signals.numbers], which has none"
+                reader.refuse(("namespaces", name, "numbers", at), number, listed_numbers)
 
     try:
         if ("store", "url") not in bad:
@@ -275,4 +293,6 @@ def as_table(config: Config) -> dict[str, Any]:
     tables: dict[str, Any] = msgspec.to_builtins(config)
     tables["security"].pop("api_keys", None)
     tables["signals"] |= tables["signals"].pop("tuning")
+    spaces = tables["namespaces"].items()
+    tables["namespaces"] = {name: {key: value for key, value in space.items() if value is not None} for name, space in spaces}
     return {name: {key: value for key, value in table.items() if value is not None} for name, table in tables.items()}

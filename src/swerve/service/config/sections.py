@@ -11,6 +11,8 @@ from swerve.service.config.fields import Section, about, within
 DAY = 86_400  # seconds
 #: Forms of names, hosts and origins, and the words that errors and docs use for them.
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z"
+OPEN_NAME = r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,63})?\Z"
+SPACE_NAME = r"^(\*|[A-Za-z0-9][A-Za-z0-9_.-]{0,63})\Z"
 NAMED = "a name of up to 64 letters, digits, '_', '.' or '-'"
 OPTIONAL = r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,63})?\Z"
 OPTED = "empty, or a name of up to 64 letters, digits, '_', '.' or '-'"
@@ -25,6 +27,10 @@ KINDS: tuple[Kind, ...] = ("volume", "abandonment", "reformulation", "age", "new
 #: The signals that the policy sees by default; docs/signals.md says why not all.
 USED: tuple[Kind, ...] = ("volume", "abandonment", "reformulation")
 SCOPES: tuple[Scope, ...] = ("rank", "feedback", "read", "operate")
+
+
+RATE = "Requests a second on average, each entry of a batch counted; more are refused with 429 and `Retry-After`."
+BURST = "Requests that may come at once after a pause; 0: those of two seconds at `rate`."
 
 
 class Server(Section, frozen=True):
@@ -293,6 +299,27 @@ class Limits(Section, frozen=True):
             "all of them none.",
         ),
     ] = 60_000
+    rate: Annotated[
+        float,
+        within(0, 1_000_000, f"{RATE} For each API key without a rate of its own, and for all callers without a key. 0: no limit."),
+    ] = 0.0
+    burst: Annotated[int, within(0, 1_000_000_000, BURST)] = 0
+
+
+class Namespace(Section, frozen=True):
+    """One index, locale or tenant, by its name in requests; `"*"` stands for every name that has no table of its own."""
+
+    rate: Annotated[float, within(0, 1_000_000, f"{RATE} Feedback is not limited here. 0: no limit.")] = 0.0
+    burst: Annotated[int, within(0, 1_000_000_000, BURST)] = 0
+    new_queries_per_minute: Annotated[
+        int,
+        within(0, 1_000_000_000, "New queries that get a row in a minute, besides the bound of [limits]; 0: that bound alone."),
+    ] = 0
+    candidates: Annotated[int, within(0, 64, "Candidates of one `rank`; 0: as many as limits.candidates.")] = 0
+    numbers: Annotated[
+        tuple[Annotated[str, about("", pattern=NAME, allowed=NAMED)], ...] | None,
+        about("Numbers of [signals.numbers] that its requests may send. Default: all of them."),
+    ] = None
 
 
 class ApiKey(Section, frozen=True):
@@ -308,6 +335,15 @@ class ApiKey(Section, frozen=True):
         ),
     ]
     scopes: Annotated[tuple[Scope, ...], about("The routes that the key opens.")] = SCOPES
+    namespaces: Annotated[
+        tuple[Annotated[str, about("", pattern=OPEN_NAME, allowed=f"{NAMED}, or empty")], ...],
+        about(
+            'The namespaces that the key is bound to: it reaches nothing outside them. `""` stands for requests without a '
+            "namespace. Default: it is not bound.",
+        ),
+    ] = ()
+    rate: Annotated[float, within(0, 1_000_000, f"{RATE} 0: limits.rate.")] = 0.0
+    burst: Annotated[int, within(0, 1_000_000_000, BURST)] = 0
 
 
 class Security(Section, frozen=True):
@@ -341,11 +377,15 @@ class Config(Section, frozen=True):
     limits: Limits = Limits()
     security: Security = Security()
     log: Log = Log()
+    namespaces: Annotated[
+        dict[Annotated[str, about("", pattern=SPACE_NAME, allowed=f"{NAMED}, or '*'")], Namespace],
+        about("The namespaces by name.", allowed="a table [namespaces.NAME] for each namespace"),
+    ] = msgspec.field(default_factory=dict)
 
 
 def sections() -> dict[str, type[Section]]:
-    """Return the class of each table by its name."""
-    return {field.name: type(field.default) for field in msgspec.structs.fields(Config)}
+    """Return the class of each table by its name, without the tables of namespaces."""
+    return {field.name: type(field.default) for field in msgspec.structs.fields(Config) if field.default is not msgspec.NODEFAULT}
 
 
 #: Meanings of the fields of `Senses` in [signals]; docs/signals.md has the formulas.

@@ -31,6 +31,7 @@ def settings_of(config: Config) -> Settings:
         anonymous_share=config.feedback.anonymous_share,
         weights=tuple(weights_of(config).items()),
         swaps=config.evaluation.swaps,
+        namespaces=tuple(config.namespaces),
         shadow=config.policy.mode == "shadow",
     )
 

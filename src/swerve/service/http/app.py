@@ -25,8 +25,10 @@ from swerve.service.http.limits import ClientGone, read_body
 from swerve.service.http.porter import Porter
 from swerve.service.http.schemas import one_limit, read_feedback, read_rank, read_ranks
 from swerve.service.metrics import Histogram
+from swerve.service.namespaces import may, require_all
 from swerve.service.runtime import Service
 from swerve.service.secrets import ApiKeys, Denied
+from swerve.service.throttle import TooMany
 from swerve.serving.messages import Error, Problem, Refused, encode
 
 log = logging.getLogger("swerve.service")
@@ -55,11 +57,12 @@ class Endpoint:
         presented, kind, sent_id = needed(scope["headers"])
         identity = logs.new_id(sent_id)
         logs.request_id.set(identity)
-        caller = ""
+        caller, retry = "", RETRY_AFTER
         try:
             if self.route.scope is not None:
                 caller = self.keys.check(presented, self.route.scope)
-            scope["caller"] = caller or None
+                self._admit(caller)
+            scope["caller"], scope["within"] = caller or None, self.keys.within.get(caller)
             if self.reads:
                 if kind is None or kind.split(b";")[0].strip().lower() not in self.takes:
                     declared = " or ".join(self.route.takes)
@@ -72,6 +75,9 @@ class Endpoint:
             status, content, media = await self.handler(scope, body)
         except (Refused, Denied) as refused:
             status, content, media = problem(refused.status, refused.code, refused.message, getattr(refused, "field", None))
+            retry = b"%d" % refused.retry if isinstance(refused, TooMany) else retry
+            if status == 429:
+                self.service.metrics.throttled(caller).value += 1
         except Unavailable:
             status, content, media = problem(503, *UNAVAILABLE)
         except ClientGone:
@@ -84,8 +90,8 @@ class Endpoint:
             headers.append((b"content-length", b"%d" % len(content)))
         else:
             headers += ENDLESS
-        if status == 503:
-            headers.append((b"retry-after", RETRY_AFTER))
+        if status in (429, 503):
+            headers.append((b"retry-after", retry))
         elif status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
         if media.startswith(b"text/html"):
@@ -102,6 +108,15 @@ class Endpoint:
         if self.seconds is not None:
             self.seconds.observe(took)
         logs.access(self.route.name, scope["method"], status, took, caller)
+
+    def _admit(self, caller: str) -> None:
+        """Refuse a caller above its rate, and one whose key is bound to namespaces where the answer concerns all of them."""
+        throttle = self.service.throttle
+        if not self.route.many:  # the entries of a batch are counted when it is decoded
+            throttle.check(caller)
+            throttle.take(caller)
+        if self.route.whole:
+            require_all(self.keys.within.get(caller), f"{self.route.method.upper()} {self.route.path}")
 
 
 def needed(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str | None, bytes | None, str | None]:
@@ -217,16 +232,23 @@ class App(Starlette):
         service, route = self.service, SHORT_ROUTES[path]
         seconds = self.seconds[route]
         answer: Any = None
+        waiting: Any = None
         try:
             caller = self.keys.check(presented, "feedback" if route == "feedback" else "rank")
+            within, count = self.keys.within.get(caller), 1
+            if not service.throttle.allows(caller):
+                return None
             if route == "feedback":
-                waiting = service.feedback.at_once(read_feedback(body))
-            elif route == "rank":
-                answers = service.ranking.at_once([read_rank(body)])
-                answer = answers[0] if answers else None
+                waiting = service.feedback.at_once(read_feedback(body), within)
             else:
-                entries = read_ranks(body)
-                answer = service.ranking.at_once(entries) if len(entries) <= self.at_most else None
+                entries = [read_rank(body)] if route == "rank" else read_ranks(body)
+                count = len(entries)
+                if count > self.at_most or not service.throttle.allows(caller, count):
+                    return None
+                if within is not None and not all(may(within, entry.namespace) for entry in entries):
+                    return None
+                answers = service.ranking.at_once(entries)
+                answer = answers[0] if answers and route == "rank" else answers
         except (Refused, Denied):
             return None
         identity = logs.new_id(sent_id)
@@ -238,10 +260,11 @@ class App(Starlette):
             logs.access(route, "POST", status, took, caller)
             return status, content, identity
 
-        if route != "feedback":
-            return None if answer is None else reply(200, encode(answer))
-        if waiting is None:
+        if (waiting if route == "feedback" else answer) is None:
             return None
+        service.throttle.take(caller, count)
+        if route != "feedback":
+            return reply(200, encode(answer))
         response, written = waiting
         if written is None:  # a repeat whose first one is durable
             return reply(200, encode(service.feedback.answer(response)))

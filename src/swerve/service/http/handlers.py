@@ -12,8 +12,10 @@ from swerve.service.http.bodies import encode_list, feedbacks_in, ranks_in
 from swerve.service.http.limits import parameters
 from swerve.service.http.schemas import (
     read_audit,
+    read_delete,
     read_experiment,
     read_experiments,
+    read_export,
     read_feedback,
     read_list,
     read_number,
@@ -24,6 +26,7 @@ from swerve.service.http.schemas import (
     read_shift,
 )
 from swerve.service.metrics import CONTENT_TYPE
+from swerve.service.namespaces import checked, require
 from swerve.service.runtime import Service
 from swerve.service.turns import Turns
 from swerve.serving.checks import check_parts, check_query
@@ -59,31 +62,41 @@ class Handlers:
         self._description: bytes | None = None
 
     async def rank(self, scope: Scope, body: bytes) -> Answer:
-        return 200, encode(await self.service.ranking.rank_one(read_rank(body))), JSON
+        asked = read_rank(body)
+        require(scope["within"], asked.namespace)
+        return 200, encode(await self.service.ranking.rank_one(asked)), JSON
 
     async def rank_batch(self, scope: Scope, body: bytes) -> Answer:
         turns = Turns()
-        answers = await self.service.ranking.rank(await ranks_in(body, self.limits, turns), turns)
+        entries = await ranks_in(body, self.limits, turns)
+        self._count(scope, len(entries))
+        within = scope["within"]
+        answers = await self.service.ranking.rank([checked(entry, within) for entry in entries] if within else entries, turns)
         said = [refusal(answer) if isinstance(answer, Refused) else answer for answer in answers]
         return 200, await encode_list(said, turns), JSON
 
     async def feedback(self, scope: Scope, body: bytes) -> Answer:
-        return 200, encode(await self.service.feedback.one(read_feedback(body))), JSON
+        return 200, encode(await self.service.feedback.one(read_feedback(body), scope["within"])), JSON
 
     async def feedback_batch(self, scope: Scope, body: bytes) -> Answer:
         turns = Turns()
-        answers = await self.service.feedback.many(await feedbacks_in(body, self.limits, turns), turns)
+        entries = await feedbacks_in(body, self.limits, turns)
+        self._count(scope, len(entries))
+        answers = await self.service.feedback.many(entries, turns, scope["within"])
         if answers and all(answer is None for answer in answers):
             raise Unavailable
         said = [AWAY if one is None else refusal(one) if isinstance(one, Refused) else one for one in answers]
         return 200, await encode_list(said, turns), JSON
 
     async def observe(self, scope: Scope, body: bytes) -> Answer:
-        return 200, encode(await self.service.observing.one(read_observe(body))), JSON
+        request = read_observe(body)
+        require(scope["within"], request.namespace)
+        return 200, encode(await self.service.observing.one(request)), JSON
 
     async def queries(self, scope: Scope, body: bytes) -> Answer:
         asked = read_list(parameters(scope["query_string"]))
-        return 200, encode(await self.inspection.queries(asked.order, asked.limit)), JSON
+        require(scope["within"], asked.namespace)
+        return 200, encode(await self.inspection.queries(asked.order, asked.limit, asked.namespace)), JSON
 
     async def query(self, scope: Scope, body: bytes) -> Answer:
         return 200, encode(await self.inspection.explain(self._text(scope), self._parts(scope))), JSON
@@ -93,14 +106,14 @@ class Handlers:
         return 200, encode(await self.inspection.shift(self._text(scope), self._parts(scope), scope["caller"])), JSON
 
     async def rules(self, scope: Scope, body: bytes) -> Answer:
-        return 200, encode(self.service.control.listed()), JSON
+        return 200, encode(self.service.control.listed(scope["within"])), JSON
 
     async def set_rule(self, scope: Scope, body: bytes) -> Answer:
-        return 200, encode(await self.service.control.set(read_rule(body), scope["caller"])), JSON
+        return 200, encode(await self.service.control.set(read_rule(body), scope["caller"], scope["within"])), JSON
 
     async def remove_rule(self, scope: Scope, body: bytes) -> Answer:
         number = read_number(scope["path_params"]["id"])
-        return 200, encode(await self.service.control.remove(number, scope["caller"])), JSON
+        return 200, encode(await self.service.control.remove(number, scope["caller"], scope["within"])), JSON
 
     async def shadow(self, scope: Scope, body: bytes) -> Answer:
         limit, shadow = read_audit(parameters(scope["query_string"])).limit, self.service.ranking.shadow
@@ -114,7 +127,29 @@ class Handlers:
         return 200, encode(await self.service.experiments.set(read_experiment(body), scope["caller"])), JSON
 
     async def audit(self, scope: Scope, body: bytes) -> Answer:
-        return 200, encode(self.service.control.audit(read_audit(parameters(scope["query_string"])).limit)), JSON
+        limit = read_audit(parameters(scope["query_string"])).limit
+        return 200, encode(self.service.control.audit(limit, scope["within"])), JSON
+
+    async def delete(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(await self.service.erasing.one(read_delete(body), scope["caller"], scope["within"])), JSON
+
+    async def export(self, scope: Scope, body: bytes) -> Answer:
+        asked = read_export(parameters(scope["query_string"]))
+        require(scope["within"], asked.namespace)
+        self.service.availability.require()
+
+        async def pieces(receive: Any, send: Any) -> None:
+            async for piece in self.service.exporting.pieces(asked.namespace, asked.brief):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+
+        return 200, pieces, openapi.LINES.encode()
+
+    def _count(self, scope: Scope, entries: int) -> None:
+        """Count the entries of a batch for the rate of its caller; raises `TooMany` for the batch as a whole."""
+        caller = scope["caller"] or ""
+        self.service.throttle.check(caller, entries)
+        self.service.throttle.take(caller, entries)
 
     def _text(self, scope: Scope) -> str:
         text: str = scope["path_params"]["query"]
@@ -124,6 +159,8 @@ class Handlers:
     def _parts(self, scope: Scope) -> dict[str, str]:
         parts = read_parts(parameters(scope["query_string"]))
         check_parts(self.limits, **parts)
+        require(scope["within"], parts.get("namespace"))
+        self.service.namespaces.known(parts.get("namespace"))
         return parts
 
     async def healthz(self, scope: Scope, body: bytes) -> Answer:

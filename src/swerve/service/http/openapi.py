@@ -13,26 +13,31 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from swerve.service.config.load import Config
+from swerve.service.config.sections import NAME
 from swerve.service.config.settings import weights_of
 from swerve.service.http.schemas import MOST_DIGITS
 from swerve.serving import control, experiment, messages
 from swerve.serving.checks import MOST_EVENTS
+from swerve.serving.settings import ANY
 from swerve.serving.tokens import LENGTHS
 from swerve.version import __version__
 
-JSON, EVENTS = "application/json", "text/event-stream"
+JSON, EVENTS, LINES = "application/json", "text/event-stream", "application/x-ndjson"
 Json = dict[str, Any]
 _REF = "#/components/schemas/"
 
 TROUBLES = {
     400: "The body is not JSON; or the request has no `Host`, or two.",
     401: "No API key, or one that is not known.",
-    403: "The API key lacks the scope; the token is forged or foreign; or a page of another origin calls (`server.origins`).",
+    403: "The API key lacks the scope, or is bound to other namespaces; the token is forged or foreign; or a page of another "
+    "origin calls (`server.origins`).",
     404: "The query, or the rule, is not known.",
+    409: "Rules in force name what is to be deleted: remove them first.",
     413: "The body is larger than `limits.body_bytes`, or than one request can need under the other limits.",
     415: "The body is not declared as application/json.",
     421: "The name in `Host` is not one of the service (`server.hosts`).",
     422: "The body or a parameter has the wrong type, or exceeds a limit; `field` names it.",
+    429: "Too many requests of this API key, or for this namespace (`rate`). Try again after `Retry-After` seconds.",
     503: "The store cannot be used now, or the service is starting or stopping. Try again after `Retry-After` seconds.",
 }
 
@@ -64,11 +69,15 @@ class Route(NamedTuple):
     page: bool = False
     #: Whether the OpenAPI document lists it.
     listed: bool = True
+    #: Whether the answer concerns all namespaces, so that a key that is bound to some does not open it.
+    whole: bool = False
 
 
-_BODY = (400, 401, 403, 413, 415, 421, 422)
-_READ = (400, 401, 403, 421, 422, 503)
+_BODY = (400, 401, 403, 413, 415, 421, 422, 429)
+_READ = (400, 401, 403, 421, 422, 429, 503)
 _FREE = (400, 403, 421)
+#: The parts of a query's key besides its text.
+PARTS = ("locale", "filter", "segment", "namespace")
 #: All routes, in the order of the page.
 ROUTES = (
     Route("post", "/v1/rank", "rank", "Rank a query's candidates", "rank", messages.RankRequest, messages.RankResponse, _BODY),
@@ -99,9 +108,12 @@ ROUTES = (
     ),
     Route(
         "get", "/v1/shadow", "shadow", "Report what the policy would have done, in shadow mode", "read",
-        control.AuditRequest, control.ShadowReport, _READ,
+        control.AuditRequest, control.ShadowReport, _READ, whole=True,
     ),
-    Route("get", "/v1/live", "live", "Stream what happens, as server-sent events", "read", None, None, _READ, media=EVENTS),
+    Route(
+        "get", "/v1/live", "live", "Stream what happens, as server-sent events", "read", None, None, _READ, media=EVENTS,
+        whole=True,
+    ),
     Route("get", "/v1/rules", "rules", "List the rules of operators in force", "operate", None, control.RuleList, _READ),
     Route(
         "post", "/v1/rules", "set_rule", "Pin, block or boost a result, or switch the policy off; in force with the next request",
@@ -120,12 +132,23 @@ ROUTES = (
         experiment.ExperimentRequest, experiment.Report, (*_BODY, 503),
     ),
     Route(
+        "post", "/v1/delete", "delete", "Delete a query, or a result, for good; answered when it is done", "operate",
+        control.DeleteRequest, control.DeleteResponse, (*_BODY, 404, 409, 503),
+    ),
+    Route(
+        "get", "/v1/export", "export", "Stream everything learnt, as JSON lines", "operate", control.ExportRequest, None, _READ,
+        media=LINES,
+    ),
+    Route(
         "get", "/v1/audit", "audit", "List what operators did, the latest first", "operate",
         control.AuditRequest, control.ChangeList, _READ,
     ),
     Route("get", "/healthz", "healthz", "Is the process alive?", None, None, messages.Health, (400,), guarded=False),
     Route("get", "/readyz", "readyz", "Can it serve now?", None, None, messages.Health, (400,), guarded=False),
-    Route("get", "/metrics", "metrics", "Metrics for Prometheus", "read", None, None, (400, 401, 403, 421), media="text/plain"),
+    Route(
+        "get", "/metrics", "metrics", "Metrics for Prometheus", "read", None, None, (400, 401, 403, 421, 429), media="text/plain",
+        whole=True,
+    ),
     Route("get", "/openapi.json", "openapi", "This description", None, None, None, _FREE, page=True),
     Route("get", "/docs", "docs", "The page to read and try it", None, None, None, _FREE, media="text/html", page=True),
     # the dashboard's, which serves them
@@ -134,7 +157,12 @@ ROUTES = (
 )  # fmt: skip
 
 #: Requests that are parameters of a path, and have no body.
-LISTING = (messages.ListRequest, control.AuditRequest, experiment.ExperimentList)
+LISTING: tuple[type[msgspec.Struct], ...] = (
+    messages.ListRequest,
+    control.AuditRequest,
+    control.ExportRequest,
+    experiment.ExperimentList,
+)
 #: The routes that the document lists.
 LISTED = tuple(route for route in ROUTES if route.listed)
 
@@ -173,6 +201,7 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
         {"name": "spring", "treated": 0.05, "note": "first look"},
         {"running": True, "name": "spring", "treated": 0.05, "since": 1794832659.4, "note": "first look", "verdict": "undecided"},
     ),
+    "delete": ({"query": "hurricane", "result": "team-page"}, {"queries": 0, "results": 1}),
     "healthz": (None, {"status": "ok"}),
     "readyz": (None, {"status": "ok"}),
 }
@@ -225,6 +254,7 @@ def _narrow(components: Json, config: Config) -> None:
         request["session"]["anyOf"][0] |= {**text, "maxLength": limits.session_chars}
         for part in ("locale", "filter", "segment"):
             request[part]["anyOf"][0] |= {**text, "maxLength": limits.query_chars}
+        request["namespace"] = _namespace(request["namespace"], config)
         numbers = request["signals"]["anyOf"][0]
         numbers["properties"] = {number: {"type": ["number", "null"]} for number in config.signals.numbers}
         numbers["additionalProperties"] = False
@@ -245,17 +275,42 @@ def _narrow(components: Json, config: Config) -> None:
     of_rule["note"]["anyOf"][0] |= {"maxLength": control.MOST_NOTE}
     for part in ("locale", "filter", "segment"):
         of_rule[part]["anyOf"][0] |= {**text, "maxLength": limits.query_chars}
+    of_rule["namespace"] = _namespace(of_rule["namespace"], config)
     rule["oneOf"] = [_kind_of_rule(kind, needs) for kind, needs in control.NEEDS.items()]
     rule["anyOf"] = [  # a rule for all queries has no parts of a query
         {"required": ["query"], "properties": {"query": {"type": "string"}}},
         {"properties": {part: {"type": "null"} for part in ("query", "locale", "filter", "segment")}},
-    ]
+    ]  # a namespace may stand without a query
     rank["unit"]["anyOf"][0] |= {**text, "maxLength": limits.session_chars}
     trial = components["ExperimentRequest"]
     trial["properties"]["name"]["anyOf"][0] |= {"pattern": f"^({experiment.NAME.pattern})?$"}
     trial["properties"]["note"]["anyOf"][0] |= {"maxLength": control.MOST_NOTE}
+    _narrow_delete(components["DeleteRequest"], config, name, text)
     feedback["decision"] |= {"minLength": LENGTHS[0], "maxLength": LENGTHS[-1], "pattern": "^[A-Za-z0-9_-]*$"}
     feedback["shown"]["anyOf"][0] |= {**listed, "items": {"type": "string", **name}}
+
+
+def _narrow_delete(request: Json, config: Config, name: Json, text: Json) -> None:
+    """Add the limits of a deletion, which names a query or a result."""
+    of = request["properties"]
+    of["query"]["anyOf"][0] |= _query(config)
+    of["result"]["anyOf"][0] |= name
+    for part in ("locale", "filter", "segment", "namespace"):
+        of[part]["anyOf"][0] |= {**text, "maxLength": config.limits.query_chars}
+    nothing = {part: {"type": "null"} for part in ("query", "locale", "filter", "segment")}
+    request["anyOf"] = [
+        {"required": ["query"], "properties": {"query": {"type": "string"}}},
+        {"required": ["result"], "properties": {"result": {"type": "string"}, **nothing}},
+    ]
+
+
+def _namespace(schema: Json, config: Config) -> Json:
+    """Return the schema of a namespace: one that is configured, or none."""
+    about = {name: value for name, value in schema.items() if name != "anyOf"}
+    names = [name for name in config.namespaces if name != ANY]
+    if ANY in config.namespaces:
+        return {**about, "anyOf": [{"type": "string", "pattern": NAME.replace(r"\Z", "$")}, {"type": "null"}]}
+    return {**about, "anyOf": [{"enum": names}, {"type": "null"}]} if names else {**about, "type": "null"}
 
 
 def _kind_of_rule(kind: str, needs: tuple[str, ...]) -> Json:
@@ -281,7 +336,7 @@ def _operation(route: Route, config: Config, listing: Json) -> Json:
     if "{query}" in route.path:
         about = "The text of the query, percent-encoded (also its slashes); or `key:` and its key, as the list gives it."
         parameters.append({"name": "query", "in": "path", "required": True, "description": about, "schema": _query(config)})
-        for part in ("locale", "filter", "segment"):
+        for part in PARTS:
             about = f"The {part} that the query was asked with."
             parameters.append({"name": part, "in": "query", "description": about, "schema": {"type": "string", "minLength": 1}})
     if route.name == "live":
@@ -324,7 +379,7 @@ def _ref(kind: type[msgspec.Struct]) -> Json:
 
 
 def _tag(route: Route) -> str:
-    if route.path.startswith(("/v1/rules", "/v1/audit", "/v1/experiments")):
+    if route.path.startswith(("/v1/rules", "/v1/audit", "/v1/experiments", "/v1/delete", "/v1/export")):
         return "control"
     if route.path.startswith(("/v1/queries", "/v1/live", "/v1/shadow")):
         return "state"
@@ -340,7 +395,7 @@ def _trouble(status: int) -> Json:
         "description": TROUBLES[status],
         "content": {JSON: {"schema": _ref(messages.Problem)}},
     }
-    if status == 503:
+    if status in (429, 503):
         answer["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 0}}}
     return answer
 

@@ -14,7 +14,7 @@ import msgspec
 
 from swerve.core.errors import shown
 from swerve.serving.checks import Limits
-from swerve.serving.control import AuditRequest, RuleRequest
+from swerve.serving.control import AuditRequest, DeleteRequest, ExportRequest, RuleRequest
 from swerve.serving.experiment import ExperimentList, ExperimentRequest
 from swerve.serving.messages import (
     Asked,
@@ -38,11 +38,12 @@ _shift = msgspec.json.Decoder(ShiftRequest)
 _observe = msgspec.json.Decoder(ObserveRequest)
 _rule = msgspec.json.Decoder(RuleRequest)
 _experiment = msgspec.json.Decoder(ExperimentRequest)
+_delete = msgspec.json.Decoder(DeleteRequest)
 RAWS = msgspec.json.Decoder(list[msgspec.Raw])
 
 #: Bytes of a character at most: two escapes such as `\\ud83c\\udf00`. And bytes for field names, dates, numbers and white space.
 CHARACTER_BYTES, OTHER_BYTES = 12, 65_536
-#: Texts of up to `query_chars` characters in a request: query, locale, filter, segment.
+#: Texts of up to `query_chars` characters in a request: query, locale, filter, segment; a namespace is short.
 QUERY_PARTS = 4
 #: Texts of up to `session_chars` characters: session, unit.
 SESSIONS = 2
@@ -79,6 +80,16 @@ def read_shift(body: bytes) -> None:
 def read_rule(body: bytes) -> RuleRequest:
     """Decode the body of `POST /v1/rules`."""
     return decode(_rule, body)
+
+
+def read_export(parameters: Mapping[str, str]) -> ExportRequest:
+    """Decode the parameters of `GET /v1/export`."""
+    return _converted(parameters, ExportRequest)
+
+
+def read_delete(body: bytes) -> DeleteRequest:
+    """Decode the body of `POST /v1/delete`."""
+    return decode(_delete, body)
 
 
 def read_audit(parameters: Mapping[str, str]) -> AuditRequest:

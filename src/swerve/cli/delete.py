@@ -1,0 +1,89 @@
+"""`swerve delete`: deletes a query or a result for good, through a running service or in a store that none has open."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from swerve.cli.common import console, json_option, write_json
+from swerve.cli.rules import as_json, client_of, key_option, url_option, where_options
+from swerve.core.errors import SwerveError
+
+if TYPE_CHECKING:
+    from swerve.serving.control import DeleteResponse
+
+#: Bytes of memory for queries: a deletion in a file holds none.
+NO_ROWS = 1 << 20
+
+
+@click.command("delete")
+@click.option("--result", help="The id of a result: in the query, or in all queries.")
+@where_options
+@click.option("--store", help="A store that no service has open, an address or a file, instead of a running service.")
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="With --store: the service's configuration.",
+)
+@click.option("--secrets", type=click.Path(path_type=Path), help="With --store: its secrets.  [default: the file beside the store]")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@url_option
+@key_option
+@json_option
+def command(
+    result: str | None, query: str | None, store: str | None, file: Path | None, secrets: Path | None, yes: bool,
+    url: str, key: str | None, json_to: str | None, **parts: Any,
+) -> None:  # fmt: skip
+    """Delete for good: a query (--query), a result in a query (--query and --result), or a result in all queries (--result).
+
+    It is durable, and overwritten in the store's files, when the command returns. Recordings, backups and logs are not reached
+    (docs/operations.md).
+    """
+    if query is None and result is None:
+        raise SwerveError("neither --query nor --result is given; name what to delete")
+    what = "everything about the query" if result is None else "the result in this query" if query else "the result in all queries"
+    if not yes:
+        click.confirm(f"Delete {what} for good?", abort=True, err=True)
+    if store is None:
+        with client_of(url, key) as client:
+            done = client.delete(query, result=result, **parts)
+    else:
+        done = in_file(store, file, secrets, {"query": query, "result": result, **parts})
+    if write_json(json_to, as_json(done)):
+        return
+    if not done.queries and not done.results:
+        console.print("nothing of it was there")
+    else:
+        console.print("deleted: the query" if result is None else f"deleted: the result, in {done.results:,} queries")
+
+
+def in_file(store: str, file: Path | None, secrets: Path | None, request: dict[str, Any]) -> DeleteResponse:
+    """Delete in a store that no service has open."""
+    from swerve.cli.common import need_service
+
+    need_service("`swerve delete --store`")
+    from swerve.service.config.load import load
+    from swerve.service.config.settings import settings_of
+    from swerve.service.erasing import erase_stored
+    from swerve.service.secrets import beside, load_secrets
+    from swerve.serving.control import DeleteRequest, check_delete
+    from swerve.serving.ranker import Ranker
+    from swerve.store.urls import named_store, open_store, store_url
+
+    if not named_store(store).is_file():
+        raise SwerveError(f"there is no store {named_store(store)}; name the one that the service used")
+    config, asked = load(file), DeleteRequest(**request)
+    check_delete(asked, config.limits)
+    kept = load_secrets(secrets or beside(store_url(store)), make=False)
+    opened = open_store(store_url(store))
+    try:
+        if not opened.claim(kept.fingerprint()):
+            raise SwerveError("the queries of this store are stored under other secrets; name the right file with --secrets")
+        ranker = Ranker(settings_of(config)._replace(budget=NO_ROWS), kept.query_key)
+        return erase_stored(opened, ranker, asked, config.feedback.window_seconds, time.time())
+    finally:
+        opened.close()

@@ -1,0 +1,62 @@
+"""Everything learnt as a stream of JSON lines: from the store, brought up to date from memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+from swerve.service.availability import Unavailable
+from swerve.service.batches import row_of
+from swerve.service.loader import Loader
+from swerve.service.turns import Turns
+from swerve.serving.export import Policy, lines_of, policy_of, shared_lines
+from swerve.serving.messages import encode
+from swerve.serving.migration import Layouts
+from swerve.serving.ranker import Ranker
+from swerve.store.protocol import Row, StoreError
+
+#: Bytes that are collected before they are sent.
+PIECE = 65_536
+
+
+class Exporting:
+    """The exporting side of a service."""
+
+    def __init__(self, ranker: Ranker, loader: Loader, layouts: Callable[[], Layouts], names: tuple[str, ...]) -> None:
+        self.ranker, self.loader, self.layouts, self.names = ranker, loader, layouts, names
+        self._policy: Policy | None = None
+
+    async def pieces(self, namespace: str | None, brief: bool) -> AsyncIterator[bytes]:
+        """Yield the lines, several at a time. The last one, of the kind `end`, has their counts: without it the stream was cut."""
+        counts = {"query": 0, "candidate": 0, "shared": 0}
+        if self._policy is None:
+            self._policy = policy_of(self.ranker.settings)
+        out, turns = bytearray(), Turns()
+        if not brief:
+            for line in shared_lines(self.ranker.shared(0.0), self.ranker.settings):
+                if namespace is None or line["namespace"] == namespace:
+                    counts["shared"] += 1
+                    out += encode(line) + b"\n"
+        after: int | None = 0
+        damaged = 0
+        while after is not None:
+            try:
+                rows, after = await self.loader.ask(self.loader.store.page, after)
+            except StoreError:
+                raise Unavailable from None
+            for row in rows:
+                await turns()
+                if not isinstance(row, Row):
+                    damaged += 1
+                    continue
+                place = self.ranker.rows.get(row.key)
+                fresh = row if place is None else row_of(place, self.layouts().ids)
+                for line in lines_of(fresh, self.layouts().known, self.names, None if brief else self._policy):
+                    if namespace is not None and line["namespace"] != namespace:
+                        break
+                    counts[line["kind"]] += 1
+                    out += encode(line) + b"\n"
+                if len(out) > PIECE:
+                    yield bytes(out)
+                    out.clear()
+        end = {"kind": "end", "queries": counts["query"], "candidates": counts["candidate"], "shared": counts["shared"]}
+        yield bytes(out) + encode({**end, "damaged": damaged}) + b"\n"

@@ -1,0 +1,89 @@
+"""Rates of requests: a bucket of tokens for each API key and each namespace that has a limit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from swerve.service.config.sections import ApiKey, Limits
+from swerve.serving.messages import Refused
+
+#: Seconds at `rate` that a bucket holds where `burst` is 0.
+BURST_SECONDS = 2.0
+
+
+class TooMany(Refused):
+    """A request above the rate of its caller. `retry` is the number of seconds after which it would be taken."""
+
+    def __init__(self, message: str, retry: int) -> None:
+        super().__init__(429, "rate", message)
+        self.retry = retry
+
+
+class Bucket:
+    """Tokens that flow in at `rate` a second, up to `burst`; each request takes one, and a batch one for each entry.
+
+    A batch of more entries than `burst` is taken from a full bucket, which is then in debt: the average holds.
+
+    >>> bucket = Bucket(rate=2.0, burst=4, now=0.0)
+    >>> [bucket.wait(1, 0.0) or bucket.take(1, 0.0) for _ in range(5)]
+    [None, None, None, None, 1]
+    >>> bucket.wait(1, 0.5), bucket.wait(4, 0.5)
+    (0, 2)
+    """
+
+    __slots__ = ("burst", "left", "rate", "since")
+
+    def __init__(self, rate: float, burst: float, now: float) -> None:
+        self.rate, self.burst = rate, float(burst or max(math.ceil(BURST_SECONDS * rate), 1))
+        self.left, self.since = self.burst, now
+
+    def _fill(self, now: float) -> None:
+        if now > self.since:  # a clock that goes back adds and removes nothing
+            self.left = min(self.burst, self.left + (now - self.since) * self.rate)
+        self.since = now
+
+    def wait(self, count: int, now: float) -> int:
+        """Return the whole seconds until `count` requests would be taken; 0: now."""
+        self._fill(now)
+        missing = min(count, self.burst) - self.left
+        return 0 if missing <= 0.0 else max(math.ceil(missing / self.rate), 1)
+
+    def take(self, count: int, now: float) -> None:
+        """Take the tokens of `count` requests."""
+        self._fill(now)
+        self.left -= count
+
+
+class Throttle:
+    """The rates of callers, by the name of their API key; "" for callers without one."""
+
+    def __init__(self, keys: tuple[ApiKey, ...], limits: Limits, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        now = clock()
+        rates = {key.name: (key.rate, key.burst) if key.rate else (limits.rate, key.burst or limits.burst) for key in keys}
+        if not keys:
+            rates[""] = limits.rate, limits.burst
+        self._buckets = {name: Bucket(rate, burst, now) for name, (rate, burst) in rates.items() if rate}
+
+    def allows(self, caller: str, count: int = 1) -> bool:
+        """Return whether so many requests of a caller would be taken now."""
+        bucket = self._buckets.get(caller)
+        return bucket is None or not bucket.wait(count, self.clock())
+
+    def take(self, caller: str, count: int = 1) -> None:
+        """Count requests of a caller, whether they are allowed or not."""
+        bucket = self._buckets.get(caller)
+        if bucket is not None:
+            bucket.take(count, self.clock())
+
+    def check(self, caller: str, count: int = 1) -> None:
+        """Raise `TooMany` if so many requests of a caller are too many now; takes nothing."""
+        bucket = self._buckets.get(caller)
+        if bucket is not None and (retry := bucket.wait(count, self.clock())):
+            whose = f"the API key {caller!r}" if caller else "callers of this service together"
+            raise TooMany(
+                f"too many requests: {whose} may send {bucket.rate:g} a second and {bucket.burst:g} at once; "
+                f"try again after {retry} s",
+                retry,
+            )

@@ -1,0 +1,58 @@
+"""What queries share, for each namespace its own: what policies learn together, and the season."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from swerve.core import engine
+from swerve.core.tables import nested, pool_dtype
+from swerve.serving.rows import Common
+from swerve.serving.settings import ANY, Settings, shared_name
+from swerve.signals import begin_season, season_layout
+
+
+class Commons:
+    """What the queries of each namespace share. Namespaces that are not configured by name share with each other."""
+
+    def __init__(self, settings: Settings, params: Any, senses: Any) -> None:
+        self.settings, self.params, self.senses = settings, params, senses
+        self._dtype = pool_dtype(settings.policy, len(settings.plan))
+        self.name = shared_name(settings, self._dtype)
+        self._found: dict[str | None, Common] = {}
+
+    def of(self, namespace: str | None) -> Common:
+        """Return what the queries of a namespace share."""
+        if namespace is not None and namespace not in self.settings.namespaces:
+            namespace = ANY
+        found = self._found.get(namespace)
+        if found is None:
+            pools = np.zeros(2, self._dtype)
+            engine.begin_pools.plain(self.params, pools, len(self.settings.plan))
+            seasons = np.zeros(1, nested(season_layout()))
+            begin_season(self.senses[0], seasons[0], 0.0)
+            found = self._found[namespace] = Common(pools, seasons)
+        return found
+
+    def records(self) -> dict[str, bytes]:
+        """Return the records for the store."""
+        found: dict[str, bytes] = {}
+        for namespace, common in self._found.items():
+            policy, season = self.names(namespace)
+            found |= {policy: common.pools[:1].tobytes(), season: common.seasons.tobytes()}
+        return found
+
+    def take(self, records: Mapping[str, bytes]) -> None:
+        """Take up the records of an earlier start."""
+        for namespace in (None, *self.settings.namespaces):
+            common = self.of(namespace)
+            for name, table in zip(self.names(namespace), (common.pools[:1], common.seasons), strict=True):
+                if len(records.get(name, b"")) == table.nbytes:
+                    table[:] = np.frombuffer(records[name], table.dtype)
+
+    def names(self, namespace: str | None) -> tuple[str, str]:
+        """Return the names of the records of a namespace."""
+        of = "" if namespace is None else f" of {namespace}"
+        return f"{self.name}{of}", f"season{of}"
