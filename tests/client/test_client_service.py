@@ -18,7 +18,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "client.md"
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("service")) as started:
+    with running(tmp_path_factory.mktemp("service"), {"namespaces": {"toys": {}}}) as started:
         yield started
 
 
@@ -136,6 +136,40 @@ def test_a_reload_shows_the_same(url):
         assert sum(arm.clicks for arm in client.state("reload").arms) == 1
 
 
+def test_everything_learnt_is_exported_line_by_line(url):
+    with Client(url, timeout=5.0) as client:
+        client.feedback(client.rank("exported", ["a", "b"]).decision, "a")  # durable, and so written
+        client.feedback(client.rank("exported too", ["a", "b", "c"], namespace="toys").decision, "a")
+        *lines, end = client.export(brief=True)
+        kinds = [line["kind"] for line in lines]
+        assert end["kind"] == "end" and (end["queries"], end["candidates"]) == (kinds.count("query"), kinds.count("candidate"))
+        assert end["queries"] >= 2 and end["damaged"] == 0
+        toys = list(client.export(namespace="toys", brief=True))
+        assert [line["kind"] for line in toys] == ["query", "candidate", "candidate", "candidate", "end"]
+        assert any(line["kind"] == "shared" for line in client.export())
+
+    async def gathered():
+        async with AsyncClient(url, timeout=5.0, namespace="toys") as client:
+            return [line async for line in client.export(brief=True)]
+
+    assert asyncio.run(gathered()) == toys
+
+
+def test_a_page_says_what_was_swapped_and_whether_the_policy_only_watches(tmp_path):
+    changes = {"policy": {"mode": "shadow"}}
+    with running(tmp_path / "shadow", changes) as service, Client(f"http://127.0.0.1:{service.port}", timeout=5.0) as client:
+        answer = client.rank("storm", ["a", "b", "c"])
+        assert (answer.shadow, answer.ranking, answer.swapped) == (True, ["a", "b", "c"], None)
+        assert client.rank_many([{"query": "storm", "candidates": ["a", "b"]}])[0].shadow is True
+    changes = {"evaluation": {"swaps": 1.0}, "policy": {"slots": 3}}
+    with running(tmp_path / "swaps", changes) as service, Client(f"http://127.0.0.1:{service.port}", timeout=5.0) as client:
+        answers = [client.rank(f"storm {number}", ["a", "b", "c"]) for number in range(20)]
+        assert any(answer.swapped is not None for answer in answers)
+        for answer in answers:
+            assert answer.shadow is False
+            assert answer.swapped is None or (len(answer.swapped) == 2 and 1 <= min(answer.swapped) < max(answer.swapped) <= 3)
+
+
 def test_from_coroutines(url):
     async def main():
         async with AsyncClient(url, timeout=5.0) as client:
@@ -150,7 +184,7 @@ def test_from_coroutines(url):
 
 def test_the_examples_of_the_page_run(url):
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.S | re.M)
-    assert len(blocks) == 10
+    assert len(blocks) == 12
     # a busy machine must not make an example degraded: only the default timeout is changed
     source = "\n".join(blocks).replace('"http://127.0.0.1:8350"', f'"{url}", timeout=5.0')
     names: dict = {}

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeVar, Unpack, cast
 
 from swerve.client.exchange import ADDRESS, Exchange, Failure, Reply, Send, Steps
+from swerve.client.exporting import AsyncExports, Exports
 from swerve.client.forms import (
     CandidateLike,
     Clicks,
@@ -28,8 +29,6 @@ from swerve.client.forms import (
 from swerve.client.waiting import Deadline
 
 if TYPE_CHECKING:
-    import httpx
-
     from swerve.serving.control import Change, DeleteResponse, Rule
     from swerve.serving.experiment import Report as Experiment
     from swerve.serving.messages import QueryState, QuerySummary
@@ -75,10 +74,8 @@ class _Base(ABC):
         """Create the pool of connections."""
 
 
-class Client(_Base):
+class Client(Exports, _Base):
     """The service for threads. One instance serves all threads and keeps its connections; make one per process."""
-
-    _http: httpx.Client
 
     def _open(self) -> None:
         self._http = self._exchange.httpx.Client(**self._exchange.options)
@@ -238,10 +235,8 @@ class Client(_Base):
             return self._exchange.failure(step, trouble)
 
 
-class AsyncClient(_Base):
+class AsyncClient(AsyncExports, _Base):
     """The service for coroutines: the methods of `Client`, awaited. An instance belongs to one event loop."""
-
-    _http: httpx.AsyncClient
 
     def _open(self) -> None:
         self._http = self._exchange.httpx.AsyncClient(**self._exchange.options)

@@ -10,7 +10,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 from swerve.client.forms import (
@@ -258,6 +258,25 @@ class Exchange:
         body = self._encoded({name: value for name, value in trial.items() if value is not None})
         return (yield from self._once("PUT", "/v1/experiments", self._experiment.Report, body))
 
+    def export(self, namespace: str | None, brief: bool) -> dict[str, Any]:
+        """Return the request of an export as the arguments of httpx's `stream`: each wait is bounded, and not their sum."""
+        asked = self._placed({"namespace": namespace, "brief": "true" if brief else None})
+        bounds = dict.fromkeys(("connect", "read", "write", "pool"), self._feedback_timeout)
+        return {"method": "GET", "url": "/v1/export" + parameters_of(asked), "extensions": {"timeout": bounds}}
+
+    def line(self, text: bytes) -> dict[str, Any]:
+        """Return one line of an export."""
+        try:
+            line: dict[str, Any] = self._json.decode(text, type=dict[str, Any])
+        except (ValueError, RecursionError) as trouble:
+            raise ServiceAway(f"the answer is not one of the service's: {trouble}") from None
+        return line
+
+    def refused(self, status: int, body: bytes) -> NoReturn:
+        """Raise for an answer that is no export."""
+        failure = self._answer(Reply(status, body, None), lambda _: Failure("no lines"))
+        raise ServiceAway(failure.reason)
+
     def health(self) -> Steps[bool]:
         reply = yield Send("GET", "/readyz", None, self._feedback_timeout)
         return isinstance(reply, Reply) and reply.status == OK
@@ -403,7 +422,7 @@ class Exchange:
         reason = "the service could not use its state in time" if said.degraded else None
         return Ranking(
             said.decision, said.ranking, said.propensities, said.explored, said.phase, said.degraded, reason, said.ruled or (),
-            said.arm, said.guarded,
+            said.arm, said.guarded, None if said.swapped is None else tuple(said.swapped), said.shadow,
         )  # fmt: skip
 
     def _counted(self, body: bytes) -> bool:

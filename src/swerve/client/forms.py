@@ -67,6 +67,7 @@ class Ranking:
     `propensities` are the estimated probabilities of the filled slots, `explored` the first position, from 1, whose result the
     policy would mostly not put there, `ruled` what rules of an operator have done: blocked results are not in the ranking.
     `arm` is that of an experiment, `treated` or `control`, and `guarded` says why its guard shows the given order for this query.
+    `swapped` has the two positions, from 1, whose results changed places at random; `shadow` says that the policy only watches.
     """
 
     decision: str | None
@@ -79,6 +80,8 @@ class Ranking:
     ruled: Sequence[Ruled] = ()
     arm: str | None = None
     guarded: str | None = None
+    swapped: tuple[int, ...] | None = None
+    shadow: bool = False
 
 
 class SwerveClientError(SwerveError):
