@@ -250,7 +250,8 @@ def test_reports_can_be_sent(search: Search) -> None:
     world.step(world.began + 1.6 * DAY)
     report, summary = json.loads(json.dumps(world.report())), json.loads(json.dumps(world.summary()))
     assert list(report) == [
-        "scenario", "title", "now", "began", "ends", "day", "ended", "impressions", "regret", "ctr", "slots", "head", "tail",
+        "scenario", "title", "now", "began", "ends", "day", "ended", "impressions", "held_out", "regret", "ctr", "slots", "head",
+        "tail",
         "events", "intent", "best", "adapt", "young",
     ]  # fmt: skip
     assert report["day"] == "2 Jan 2020"

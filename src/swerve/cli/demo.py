@@ -76,6 +76,30 @@ def counted(count: int, what: str) -> str:
     return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
+def lift(experiment: dict[str, Any]) -> list[str]:
+    """Return what the experiment says, against the users who were held out.
+
+    >>> arms = {"treated": {"searches": 800}, "control": {"searches": 200}}
+    >>> reward = {"difference": 0.151, "low": 0.12, "high": 0.182, "relative": 0.4}
+    >>> found = {"running": True, "verdict": "helps", "arms": arms, "outcomes": {"reward": reward}}
+    >>> lift(found)
+    ['hold-out: 200 of 1,000 searches; clicked searches +15.1 points (+40 %), from +12.0 to +18.2, at any time with 95 %: it helps']
+    """
+    if not experiment["running"]:  # ended by a person
+        return []
+    arms, reward = experiment["arms"], experiment["outcomes"]["reward"]
+    held = arms["control"]["searches"]
+    said = f"hold-out: {held:,} of {held + arms['treated']['searches']:,} searches; "
+    if reward["difference"] is None:
+        return [said + "nothing to compare yet"]
+    low, high, difference = (100 * reward[name] for name in ("low", "high", "difference"))
+    share = "" if reward["relative"] is None else f" ({reward['relative']:+.0%})".replace("%", " %")
+    words = {"helps": "it helps", "hurts": "it hurts", "undecided": "not decided yet"}[experiment["verdict"]]
+    return [
+        f"{said}clicked searches {difference:+.1f} points{share}, from {low:+.1f} to {high:+.1f}, at any time with 95 %: {words}"
+    ]
+
+
 def summary(found: dict[str, Any]) -> RenderableType:
     """Return the summary of a finished simulation."""
     title = (
@@ -99,6 +123,11 @@ def summary(found: dict[str, Any]) -> RenderableType:
         took = event["impressions"]
         how = "not followed before the next, or the end" if took is None else f"followed after {took} impressions"
         parts.append(f"“{event['query']}” turns to {event['to']}: {how}")
+    parts += lift(found["experiment"])
+    if found["pinned"] is not None:
+        pin = found["pinned"]
+        where = f"“{pin['query']}” had {pin['result']} at {pin['position']}"
+        parts.append(f"an operator's pin: {pin['searches']:,} searches for {where}")
     parts.append(
         f"{counted(found['alarms'], 'new phase')}, {counted(found['false_alarms'], 'false alarm')} among them; "
         f"{counted(found['degraded'], 'degraded answer')}"

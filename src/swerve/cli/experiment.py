@@ -93,12 +93,12 @@ def tell(report: Report) -> None:
         ("clicks", report.outcomes.clicks),
         ("abandonment", report.outcomes.abandonment),
     )
-    lines = [(line.name, line.effect) for line in (*(report.segments or ()), *(report.queries or ()))]
+    lines = [(line.query or line.name, line.effect) for line in (*(report.segments or ()), *(report.queries or ()))]
     for name, effect in (*outcomes, *lines):
         table.add_row(escape(name), *cells(effect))
     console.print(table)
     for line in report.guarded or ():
-        text = f"{line.name} is back in its given order until {when(line.until)}: {line.why}"
+        text = f"{line.query or line.name} is back in its given order until {when(line.until)}: {line.why}"
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -18,6 +18,7 @@ from swerve.client.forms import ServiceAway
 from swerve.core.errors import SwerveError
 from swerve.demo import scenarios
 from swerve.demo.clock import PACE, Shared
+from swerve.demo.operator import Operator
 from swerve.demo.world import World
 
 REPORT_EVERY = 0.25  # seconds between reports: often enough for a page that moves
@@ -39,10 +40,10 @@ class Orders(NamedTuple):
 
 
 class Player:
-    """A world and its pace: simulated minutes per second, paused or not."""
+    """A world, its operator and its pace: simulated minutes per second, paused or not."""
 
-    def __init__(self, world: World, speed: float) -> None:
-        self.world, self.speed, self.paused = world, speed, False
+    def __init__(self, world: World, speed: float, operator: Operator) -> None:
+        self.world, self.speed, self.operator, self.paused = world, speed, operator, False
         self.problem: str | None = None  # why the last order failed
         self._marks: list[tuple[float, float]] = []  # real and simulated times of the last seconds
         self._due = time.perf_counter()
@@ -61,6 +62,7 @@ class Player:
             self._marks.clear()
             return STEP_SECONDS
         self._played += gone
+        self.operator.step()
         self.world.step(self.world.now + min(gone, STEP_SECONDS * CATCH_UP_STEPS) * self.speed * PACE)
         self._marks.append((time.perf_counter(), self.world.now))
         while self._marks[-1][0] - self._marks[0][0] > SPEED_SECONDS:
@@ -97,13 +99,15 @@ class Player:
     def report(self) -> dict[str, Any]:
         """Return the state, for the page."""
         state = {"speed": self.speed, "reached": round(self.reached(), 1), "paused": self.paused, "ended": self.world.ended}
-        return {**self.world.report(), **state, "problem": self.problem}
+        return {**self.world.report(), **state, "problem": self.problem, "pinned": self.operator.now()}
 
     def summary(self) -> dict[str, Any]:
         """Return the totals, and the seconds of real time that they took."""
         summary = self.world.summary()
         speed = round(summary["days"] * MINUTES_PER_DAY / max(self._played, LEAST_SECONDS), 1)
-        return {**summary, "seconds": round(self._played, 1), "speed": speed}
+        pin = self.operator.pinned
+        pinned = None if pin is None else {**pin, "searches": summary.pop("pinned")}
+        return {**summary, "seconds": round(self._played, 1), "speed": speed, "pinned": pinned}
 
 
 def main(orders: Orders, shared: Shared, pipe: Connection) -> None:
@@ -118,7 +122,7 @@ def main(orders: Orders, shared: Shared, pipe: Connection) -> None:
 
             world = World(scenario, seed=orders.seed, client=client, began=shared.value, advance=advance)
             if pipe.recv()["do"] == "begin":  # the service is ready
-                play(Player(world, orders.speed), pipe)
+                play(Player(world, orders.speed, Operator(world, client)), pipe)
     except SwerveError as error:
         with contextlib.suppress(OSError):
             pipe.send({"failed": str(error)})

@@ -44,6 +44,7 @@ def totals_of(tallies: Tallies) -> dict[str, Any]:
     """Return the totals that reports and the summary share."""
     return {
         "impressions": tallies.impressions,
+        "held_out": tallies.held,
         "regret": {name: round(line.regret, DECIMALS) for name, line in tallies.lines.items()},
         "ctr": rates(tallies.lines, tallies.impressions),
         "slots": {name: list(line.slots) for name, line in tallies.lines.items()},
@@ -79,4 +80,5 @@ def summary_of(tallies: Tallies) -> dict[str, Any]:
         "alarms_off_events": tallies.off_events,
         "false_alarms": tallies.false_alarms,
         "degraded": tallies.degraded,
+        "pinned": tallies.pinned,
     }

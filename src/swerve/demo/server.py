@@ -48,6 +48,8 @@ CACHE_MB = 64  # more than the demo's few queries need
 SERVICE_ARMS = 16  # results per query, with room for documents that are published later
 FEEDBACK_WINDOW = 86_400.0  # seconds for feedback: a person who clicks takes real seconds, which are simulated hours
 LONGEST_VALUE = 100  # characters of an order's value
+#: The experiment of the demo: enough users are held out for a verdict within a scenario, and most see Swerve's ranking.
+EXPERIMENT, TREATED = "demo", 0.8
 
 
 class Options(NamedTuple):
@@ -90,6 +92,7 @@ def config_of(options: Options, folder: Path, port: int) -> Config:
         "feedback": {"window_seconds": FEEDBACK_WINDOW},
         "signals": {"numbers": {"news": "count"}},
         "log": {"level": "warning"},
+        "experiment": {"name": EXPERIMENT, "treated": TREATED},
     }
     return resolve(Document("the demo", tables, {}))
 
@@ -265,7 +268,8 @@ class Demo:
                     assert self.hub is not None
                     self.hub.publish("demo", self.state or {})
                 elif "summary" in message:
-                    self.summary = message["summary"]
+                    assert self.service is not None
+                    self.summary = {**message["summary"], "experiment": msgspec.to_builtins(self.service.experiments.report())}
                     self._bye.set()
                 elif "failed" in message:
                     self.failed = message["failed"]

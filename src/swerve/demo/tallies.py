@@ -89,7 +89,9 @@ class Tallies:
     def __init__(self, names: list[str]) -> None:
         self.lines = {name: Line() for name in names}
         self.head, self.tail = Part(names), Part(names)
-        self.impressions = 0
+        self.impressions = 0  # without those that were held out
+        self.held = 0  # impressions that an experiment held out
+        self.pinned = 0  # impressions on which a rule has pinned a result
         self.degraded = 0
         self.alarms = 0  # phases that the service opened
         self.off_events = 0  # phases without a recent event
@@ -111,13 +113,23 @@ class Tallies:
         self.shifts.append(seen.last)
 
     def served(
-        self, query: str, now: float, phase: int | None, share: float, wanted: Mapping[str, float], tail: bool = False
+        self,
+        query: str,
+        now: float,
+        phase: int | None,
+        share: float,
+        wanted: Mapping[str, float],
+        tail: bool = False,
+        held: bool = False,
     ) -> None:
         """Count one answer of the live service: its phase (None if degraded), the first result's probability of a click ÷ the best
-        one's, the shares of the meanings, and whether the query is one of the tail."""
+        one's, the shares of the meanings, whether the query is one of the tail, and whether an experiment held it out."""
         seen = self._query(query)
-        self.impressions += 1
-        (self.tail if tail else self.head).impressions += 1
+        if held:
+            self.held += 1
+        else:
+            self.impressions += 1
+            (self.tail if tail else self.head).impressions += 1
         if seen.known is None:
             seen.known = wanted
         if phase is None:
@@ -126,6 +138,8 @@ class Tallies:
             if seen.phase is not None and phase > seen.phase:
                 self._opened(seen, phase - seen.phase, now, wanted)
             seen.phase = phase
+        if held:
+            return
         seen.impressions += 1
         shift = seen.last
         if shift is not None and shift.impressions is None:

@@ -83,6 +83,7 @@ class World:
     """Simulated users of one live service. `now` is simulated unix time; `advance` passes it to the service.
 
     client: the service. began: its time when the scenario begins. advance: called with the time before the service is asked.
+    compete: whether rivals rank for the same users; without them there are no reports.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class World:
         began: float,
         advance: Callable[[float], None] = lambda now: None,
         search: Search | None = None,
+        compete: bool = True,
     ) -> None:
         self.seed, self.client, self.now = seed, client, began
         self._publish, self._search = advance, search or Search()
@@ -101,8 +103,9 @@ class World:
         known = (*queries(), *(rare.text for rare in tail.rare()))
         self._numbers = {query: number for number, query in enumerate(known)}
         self._arms = Arms()
-        warm()
-        self._rivals = rivals(len(self._numbers), seed, began)
+        if compete:
+            warm()
+        self._rivals = rivals(len(self._numbers), seed, began) if compete else {}
         self._clock = -math.inf  # the latest time passed to `advance`
         self._best: dict[str, Document] = {}  # the best document of each query at the end of the generated impressions
         self._run = self._sessions = self._shifts = 0
@@ -263,15 +266,18 @@ class World:
                 again.append(one)
             scene, view = one.scene, one.scene.view
             share = view.chances[answer.ranking[0]] / view.chances[view.leader.id]
-            self.tallies.served(scene.query, one.at, answer.phase, share, view.shares, scene.rare)
-            self.tallies.count(LIVE, index, view.pages.best - view.pages.chance(answer.ranking), scene.rare)
-            self._compete(one)
+            held = answer.arm == "control"  # shown the engine's order: no ranking of Swerve, and compared with no rival
+            self.tallies.served(scene.query, one.at, answer.phase, share, view.shares, scene.rare, held)
+            self.tallies.pinned += any(mark.kind == "pin" for mark in answer.ruled)
+            if not held:
+                self.tallies.count(LIVE, index, view.pages.best - view.pages.chance(answer.ranking), scene.rare)
+            self._compete(one, held)
         self._advance(batch[-1].at + THINK_SECONDS)
         self.client.feedback_many(clicks + self._ask_again(again))
         return len(asked)
 
-    def _compete(self, one: Impression) -> None:
-        """Show the rivals' rankings to the same user."""
+    def _compete(self, one: Impression, held: bool) -> None:
+        """Show the rivals' rankings to the same user; they learn from held-out users too, who are not counted."""
         scene, who = one.scene, one.user
         ask = Ask(scene.number, scene.arms, scene.mask, one.at, float(one.news), scene.query in self._told)
         self._told.discard(scene.query)
@@ -279,7 +285,8 @@ class World:
             first = rival.choose(ask)
             index = clicked(who, scene.rankings[first])
             rival.learn(ask, index == 0, index >= 0, index < 0 and who.again)
-            self.tallies.count(name, index, scene.losses[first], scene.rare)
+            if not held:
+                self.tallies.count(name, index, scene.losses[first], scene.rare)
 
     def _ask_again(self, again: list[Impression]) -> list[tuple[str | None, str | None]]:
         """Let users without a click ask again with the meaning, in the same session; return their clicks."""

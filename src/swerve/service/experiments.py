@@ -18,7 +18,7 @@ from swerve.service.turns import Turns
 from swerve.serving.control import Change, Trial
 from swerve.serving.experiment import ExperimentRequest, KeptExperiment, Report, check_experiment
 from swerve.serving.holdout import ARMS, CONTROL, TREATED, Holdout, code
-from swerve.serving.lift import Counted, Lift, names_of
+from swerve.serving.lift import KEY, Counted, Lift, names_of
 from swerve.serving.messages import Asked, RankResponse, Refused, encode
 from swerve.serving.naming import SEPARATOR
 from swerve.serving.outcomes import Outcome
@@ -222,6 +222,7 @@ class Experiments:
         report.segments, report.queries = [], []
         for found, lines in ((report.segments, counted.segments), (report.queries, counted.queries)):
             for line in self.lift.lines(lines, limit):
+                line.query = self._text(line.name)
                 found.append(line)
                 await turns()
         return report
@@ -235,6 +236,9 @@ class Experiments:
         outcomes, arms, counted = lift.outcomes(), lift.arms(), lift.counted
         visits, judged = counted.reward.visits, arms.treated.judged + arms.control.judged
         more = outcomes.reward.more_visits
+        guarded = lift.guards()
+        for line in guarded:
+            line.query = self._text(line.name)
         return Report(
             True,
             trial.name,
@@ -248,5 +252,12 @@ class Experiments:
             counted.by_query,
             arms,
             outcomes,
-            guarded=lift.guards(),
+            guarded=guarded,
         )
+
+    def _text(self, name: str) -> str | None:
+        """Return the text of a query in memory by the name of its line; None where texts are not kept."""
+        if not name.startswith(KEY):
+            return None
+        place = self.ranker.rows.get(bytes.fromhex(name.removeprefix(KEY)))
+        return None if place is None or place.query is None else place.query.split(SEPARATOR)[0]

@@ -22,6 +22,7 @@ from swerve.service.namespaces import Within, may, require
 from swerve.service.turns import Turns
 from swerve.serving.checks import check_feedback
 from swerve.serving.erasing import Erased
+from swerve.serving.holdout import CONTROL
 from swerve.serving.messages import Event, FeedbackRequest, FeedbackResponse, Refused, Status
 from swerve.serving.outcomes import STATUSES, Outcome, decode, encode
 from swerve.serving.ranker import Ranker
@@ -257,7 +258,7 @@ class Feedback:
         for slot in range(len(self.metrics.clicks)):
             if (outcome.heard & ~before.heard) >> slot & 1:
                 self.metrics.clicks[slot].value += 1
-                if seen is not None:
+                if seen is not None and ticket.arm != CONTROL:  # a held-out page is no page of the policy
                     seen.clicked(slot)
         if ticket.arm:
             self.experiments.heard(ticket, number, before, outcome)

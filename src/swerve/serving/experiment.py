@@ -16,6 +16,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 Verdict = Literal["helps", "hurts", "undecided"]
 Share = Annotated[float, Meta(ge=0, le=1)]
+QueryText = Annotated[
+    str | None, Meta(description="The text of the query, where `store.store_queries` keeps it and it is in memory.")
+]
 
 
 class ExperimentRequest(Struct, forbid_unknown_fields=True):
@@ -69,6 +72,7 @@ class Line(Struct):
 
     name: Annotated[str, Meta(description="`locale=…`, `segment=…`, or `key:` and the key of a query.")]
     effect: Effect
+    query: QueryText = None
 
 
 class Guarded(Struct):
@@ -79,6 +83,7 @@ class Guarded(Struct):
     until: Annotated[float, Meta(description="When the policy is tried again, with a fresh look.")]
     look: Annotated[int, Meta(description="Which look it was, from 1; each has less error to spend than the one before.")]
     why: str
+    query: QueryText = None
 
 
 class Outcomes(Struct):

@@ -1,0 +1,71 @@
+"""The demo's operator: one pin for each scenario, with an expiry; and held-out users, who are counted apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from demo.inside import Inside
+from demo.test_world import small
+
+from swerve.core.errors import SwerveError
+from swerve.demo.operator import PIN_AFTER, PIN_POSITION, PIN_SECONDS, Operator
+from swerve.demo.search import Search
+from swerve.demo.world import World
+
+
+class Pins:
+    """Notes the pins."""
+
+    def __init__(self, broken: bool = False) -> None:
+        self.set: list[tuple[str, int, dict[str, Any]]] = []
+        self.broken = broken
+
+    def pin(self, result: str, position: int, **where: Any) -> Any:
+        if self.broken:
+            raise SwerveError("away")
+        self.set.append((result, position, where))
+
+
+@pytest.fixture(scope="module")
+def search() -> Search:
+    return Search()
+
+
+def begun(search: Search, client: Any = None) -> World:
+    inside = client or Inside(spec="ts", grace_seconds=0.0, propensity_draws=0)
+    scenario = small()
+    return World(scenario, client=inside, began=scenario.begins, advance=inside.advance, search=search, compete=False)
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_a_pin_is_set_once_in_each_scenario_and_ends(search: Search) -> None:
+    world, pins = begun(search), Pins()
+    operator = Operator(world, pins)
+    operator.step()
+    assert pins.set == [] and operator.now() is None
+    world.now = world.began + PIN_AFTER
+    operator.step()
+    operator.step()
+    ((result, position, where),) = pins.set
+    offer = world.intents.view("jaguar", PIN_AFTER).offer
+    assert (result, position) == (offer[-1].id, PIN_POSITION) and where["query"] == "jaguar"
+    assert where["until"] == world.now + PIN_SECONDS and where["note"]
+    assert operator.now() == operator.pinned != None  # noqa: E711 - the pin, and not none
+    world.now += PIN_SECONDS
+    assert operator.now() is None
+    world.switch(small(name="again"))
+    operator.step()
+    assert operator.pinned is None and len(pins.set) == 1
+    world.now = world.began + PIN_AFTER
+    operator.step()
+    assert len(pins.set) == 2
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_a_service_that_is_away_does_not_stop_the_simulation(search: Search) -> None:
+    world = begun(search)
+    operator = Operator(world, Pins(broken=True))
+    world.now = world.began + PIN_AFTER
+    operator.step()
+    assert operator.pinned is None and operator.now() is None
