@@ -19,6 +19,7 @@ from swerve.dashboard.rings import Ring, wire
 from swerve.dashboard.sample import Sampler
 from swerve.service.availability import Unavailable
 from swerve.service.runtime import Service
+from swerve.serving.holdout import CONTROL
 from swerve.serving.messages import QueryState, Refused, encode
 from swerve.serving.requests import Prepared
 from swerve.version import __version__
@@ -61,6 +62,8 @@ class Tally:
         self.explored: dict[str, int] = {}
 
     def __call__(self, ranking: list[str], explored: int = -1, prepared: Prepared | None = None) -> None:
+        if prepared is not None and prepared.arm == CONTROL and self.ranking:
+            return  # held out by an experiment: the page shows what the policy makes
         self.ranking, self.asked = ranking, prepared
         top = ranking[0]
         self.tops[top] = self.tops.get(top, 0) + 1
@@ -190,14 +193,19 @@ class Hub:
             del self._tallies[watch.key]
 
     # ------------------------------------------------------------------ reading
-    def join(self, text: str | None = None, last: str = "", transport: asyncio.Transport | None = None) -> Reader:
-        """Return a reader of all messages and of one query; it continues after the id `last` if the messages since are kept."""
+    def join(
+        self, text: str | None = None, last: str = "", transport: asyncio.Transport | None = None, operate: bool = False
+    ) -> Reader:
+        """Return a reader of all messages and of one query; it continues after the id `last` if the messages since are kept.
+
+        `operate` says whether the reader's key has that scope: the page then offers rules.
+        """
         watch = None if text is None else self._watched(text)
         if watch is not None and not watch.ring.newest:
             self._send(watch, self._state(watch.key))  # the first page need not wait for the next second
         missed = self._missed(watch, last)
         reader = Reader(watch, transport)
-        first = [RETRY_FIELD, wire("hello", encode(self._hello(text, missed is not None)))]
+        first = [RETRY_FIELD, wire("hello", encode({**self._hello(text, missed is not None), "operate": operate}))]
         reader.put(b"".join([*first, *missed]) if missed is not None else b"".join([*first, self._history(watch)]))
         self.readers.add(reader)
         if watch is not None:
@@ -303,11 +311,25 @@ class Hub:
             return
         now = round(self.service.clock.now(), TIME_DECIMALS)
         pages = {"tops": tally.tops, "places": tally.places, "slots": tally.slots, "explored": tally.explored}
-        data = {"query": watch.text, "now": now, "state": state, "ranking": tally.ranking, "given": tally.given(), **pages}
+        ranked = {"ranking": tally.ranking, "given": tally.given(), "ruled": self._ruled(watch.key, state, tally.ranking)}
+        data = {"query": watch.text, "now": now, "state": state, **ranked, **pages}
         arms = {arm.id: (arm.plays, arm.clicks) for arm in state.arms}
         message = self._keep(watch.ring, "query", data, {"now": now, **pages, "arms": arms, "phase": state.phase})
         for reader in watch.readers:
             reader.put(message)
+
+    def _ruled(self, key: bytes, state: QueryState, ranking: list[str]) -> list[dict[str, Any]]:
+        """Return the rules in force for a query and its results: one for each kind and result, as answers of `rank` tell them."""
+        book = self.service.ranking.rules
+        if book is None:
+            return []
+        now, results = self.service.clock.now(), {None, *ranking, *(arm.id for arm in state.arms)}
+        found = {
+            (rule.kind, rule.result): {"kind": rule.kind, "result": rule.result, "position": rule.position, "until": rule.until}
+            for rule in (*book.everywhere, *book.by_key.get(key, ()))
+            if rule.holds(now) and rule.result in results and (rule.query is not None or rule.namespace in (None, state.namespace))
+        }
+        return list(found.values())
 
     async def look(self) -> None:
         """Read lists of queries, and watched queries that are not in memory."""

@@ -6,8 +6,10 @@ import asyncio
 from typing import Any
 
 from swerve.dashboard.hub import Hub, Reader
+from swerve.service.http.app import needed
 from swerve.service.http.handlers import Answer, Scope
 from swerve.service.http.limits import parameters
+from swerve.service.secrets import ApiKeys, Denied
 from swerve.serving.checks import check_query
 from swerve.serving.messages import Refused
 
@@ -19,7 +21,15 @@ class Live:
     """The handler of the route: checks the request and returns an endless body."""
 
     def __init__(self, hub: Hub) -> None:
-        self.hub = hub
+        self.hub, self.keys = hub, ApiKeys(hub.service.config.security.api_keys)
+
+    def operates(self, scope: Scope) -> bool:
+        """Return whether the reader's key has the scope `operate` too."""
+        try:
+            self.keys.check(needed(scope["headers"])[0], "operate")
+        except Denied:
+            return False
+        return True
 
     async def __call__(self, scope: Scope, body: bytes) -> Answer:
         asked = parameters(scope["query_string"])
@@ -29,13 +39,13 @@ class Live:
         if text is not None:
             check_query(text, self.hub.service.config.limits)
         last = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"last-event-id"), "")
-        transport = scope["app"].transport_of(scope)
+        transport, operate = scope["app"].transport_of(scope), self.operates(scope)
         self.hub.admit(text)
         if text is not None and scope["method"] == "GET":
             await self.hub.seek(text)
 
         async def pieces(receive: Any, send: Any) -> None:
-            reader = self.hub.join(text, last, transport)
+            reader = self.hub.join(text, last, transport, operate)
             listening = asyncio.get_running_loop().create_task(listen(receive, reader), name="swerve-listen")
             try:
                 await pump(reader, send)

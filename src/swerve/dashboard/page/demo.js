@@ -1,28 +1,13 @@
 // The controls of a simulation: its time, its buttons, and a search whose clicks count.
 
-import { byId, count, keyed, make, show, words, write } from "./dom.js";
+import { ask } from "./ask.js";
+import { byId, clock, count, keyed, make, show, words, write } from "./dom.js";
 
 const SPEEDS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
 /** Milliseconds after a person moves the slider in which the server's reports of the speed are outdated. */
 const SETTLE = 2000;
 /** Milliseconds for which the answer to a button is shown. */
 const SAID = 20000;
-
-/** Send a request to the same origin; return the JSON of the answer, or throw a readable error. */
-export async function ask(path, body, key) {
-  const headers = body === undefined ? {} : { "Content-Type": "application/json" };
-  if (key) headers.Authorization = `Bearer ${key}`;
-  const options = body === undefined ? { headers } : { method: "POST", headers, body: JSON.stringify(body) };
-  let answer;
-  try {
-    answer = await fetch(path, options);
-  } catch {
-    throw new Error("The service cannot be reached.");
-  }
-  const said = await answer.json().catch(() => null);
-  if (!answer.ok) throw new Error(said?.error?.message ?? `The service answered ${answer.status}.`);
-  return said;
-}
 
 export class Demo {
   constructor(state, { query, watch, key }) {
@@ -72,6 +57,15 @@ export class Demo {
     this.watch(query);
   }
 
+  /** Say once that the operator of the simulation has pinned a result. */
+  pinned(pin) {
+    if (!pin || pin.at === this.pin) return;
+    this.pin = pin.at;
+    const title = this.state.hello.demo.titles[pin.result]?.title ?? pin.result;
+    const day = clock(this.state.dated(pin.until), true);
+    this.say(`An operator has pinned “${title}” to place ${pin.position} for “${pin.query}”, until ${day}.`);
+  }
+
   /** Show a line below the buttons, for a while. */
   say(text, kind = "good") {
     write(byId("demo-said"), text);
@@ -94,6 +88,7 @@ export class Demo {
     if (!demo) return this.expected(hello.demo);
     this.shifted(demo);
     if (demo.problem) this.say(demo.problem, "bad");
+    this.pinned(demo.pinned ?? null);
     const at = new Date(this.state.dated(demo.now) * 1000);
     write(byId("day"), demo.day);
     write(byId("hour"), at.toLocaleTimeString("en-GB", { timeZone: "UTC", hour: "2-digit", minute: "2-digit" }));

@@ -81,8 +81,8 @@ function drawGuarded(lines, query, watch) {
     byId("guarded"),
     lines.slice(0, 6),
     ({ name }) => name,
-    ({ name }) => {
-      const button = make("button", "name quiet hash", `${name.slice(4, 16)}…`);
+    ({ name, query: text }) => {
+      const button = text ? make("button", "name quiet", text) : make("button", "name quiet hash", `${name.slice(4, 16)}…`);
       button.type = "button";
       button.addEventListener("click", () => watch(name));
       return make("li", "", "", button, make("p", "why soft small"));

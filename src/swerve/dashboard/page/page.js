@@ -7,6 +7,7 @@ import { byId, show, words, write } from "./dom.js";
 import { drawExperiment } from "./experiment.js";
 import { addressed, drawHealth, drawQueries, drawTimeline } from "./lists.js";
 import { Ranking, drawSignals } from "./ranking.js";
+import { Rules } from "./rules.js";
 import { State } from "./state.js";
 import { Stream } from "./stream.js";
 import { drawVersus } from "./versus.js";
@@ -21,6 +22,7 @@ let stream = null;
 let link = { state: "connecting", more: {} };
 
 const demo = new Demo(state, { query: () => query, watch, key: () => key });
+const rules = new Rules(state, { query: () => query, key: () => key });
 
 function kept(name) {
   try {
@@ -123,6 +125,7 @@ function draw() {
   demo.draw();
   drawVersus(state);
   ranking.draw(query);
+  rules.draw();
   drawSignals(state);
   drawTimeline(state, query);
   drawQueries(state, query, watch);

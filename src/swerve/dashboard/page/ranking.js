@@ -38,6 +38,10 @@ export class Ranking {
     const given = state.current?.given ?? [];
     const arms = new Map((state.current?.state.arms ?? []).map((arm) => [arm.id, arm]));
     const best = state.demo?.best?.[query] ?? null;
+    const ruled = new Map();
+    // of rules for one result a block goes before a pin, and a pin before a boost
+    for (const kind of ["boost", "pin", "block", "off"])
+      for (const rule of state.current?.ruled ?? []) if (rule.kind === kind) ruled.set(rule.result, rule);
     const before = new Map([...this.list.children].map((node) => [node, node.getBoundingClientRect().top]));
     const items = order.slice(0, SHOWN).map((id, place) => ({
       id,
@@ -47,6 +51,7 @@ export class Ranking {
       arm: arms.get(id),
       best: id === best,
       rank: given.indexOf(id),
+      rule: ruled.get(id),
       clicks: clicks ? (slots[place] ?? 0) / clicks : null,
     }));
     const nodes = keyed(
@@ -59,6 +64,7 @@ export class Ranking {
     this.glide([...nodes.values()], before);
     this.note(query, order.length, answers, clicks);
     this.verdict(query, order[0], best);
+    this.ruled(ruled);
     this.follow(query, order[0]);
   }
 
@@ -66,7 +72,7 @@ export class Ranking {
     const known = this.state.hello?.demo?.titles[id];
     const node = make("li", known ? "result" : "result bare");
     const head = make("p", "title", "", make("span", "name", known?.title ?? id));
-    head.append(make("span", "badge best", "wanted most now"));
+    head.append(make("span", "badge best", "wanted most now"), make("span", "badge mark"));
     const [text, explored] = [make("p", "text"), make("span", "badge explored")];
     if (known) text.append(make("span", "badge", words(known.meaning)), explored, make("span", "words", known.text));
     else head.append(explored);
@@ -77,10 +83,13 @@ export class Ranking {
     return node;
   }
 
-  update(node, { id, place, share, explored, arm, best, rank, clicks }) {
+  update(node, { id, place, share, explored, arm, best, rank, rule, clicks }) {
     node.classList.toggle("first", place === 0);
     node.style.setProperty("--own", this.colours.result(id, this.state.hello?.demo?.titles[id]?.meaning));
     show(node.querySelector(".best"), best);
+    const marked = node.querySelector(".mark");
+    show(marked, Boolean(rule));
+    write(marked, rule ? { pin: `pinned to ${rule.position}`, boost: "boosted", block: "blocked" }[rule.kind] : "");
     const tried = node.querySelector(".explored");
     show(tried, explored >= EXPLORED);
     write(tried, `explored ${percent(explored)}`);
@@ -144,6 +153,15 @@ export class Ranking {
     show(pill, Boolean(state) && !this.state.missing);
     if (state) write(pill, state.testing ? `phase ${state.phase}: testing an alarm` : `phase ${state.phase}`);
     pill.classList.toggle("busy", Boolean(state?.testing));
+  }
+
+  /** Say what operators' rules do to the whole page. */
+  ruled(rules) {
+    const blocked = [...rules.values()].filter(({ kind }) => kind === "block").map(({ result }) => `“${this.title(result)}”`);
+    const off = rules.has(null) ? "An operator has switched the policy off here: people get the given order. " : "";
+    const text = off + (blocked.length ? `Blocked by an operator: ${blocked.join(", ")}.` : "");
+    show(byId("ruled"), text !== "");
+    write(byId("ruled"), text);
   }
 
   /** In a simulation, say whether the ranking follows the intent. */
