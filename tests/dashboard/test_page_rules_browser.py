@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from dashboard.pages import COLOURS, browser, contrast, expect, keep, opened  # noqa: F401 - fixtures
 
@@ -60,7 +62,9 @@ def test_an_operator_pins_a_result_and_takes_the_pin_away(client, enter, keep):
     assert (rule["kind"], rule["result"], rule["position"], rule["query"]) == ("pin", "d", 2, "storm")
     assert (rule["note"], rule["by"]) == ("landfall", "ada") and abs(rule["until"] - rule["at"] - 86_400) < 60
     expect(page.locator("#rules li")).to_have_count(1)
-    expect(page.locator("#rules li .soft")).to_contain_text("by ada · “landfall”")
+    expect(page.locator("#rules li .soft")).to_have_text(
+        re.compile(r"^for “storm” · until \d+ [A-Z][a-z]{2}, \d\d:\d\d · by ada · “landfall”$")
+    )
     assert client.rank("storm", OFFER).json["ranking"][1] == "d"
     expect(page.locator("#ranking li", has=page.locator(".mark:visible")).locator(".name")).to_have_text("d")
     expect(page.locator("#ranking .mark:visible")).to_have_text("pinned to 2")

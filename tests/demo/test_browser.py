@@ -114,6 +114,38 @@ def test_it_fits(demo, opened, keep, width, scheme):
     keep(page, f"demo-{width}-{scheme}")
 
 
+def test_hold_out_lift_and_a_pin_are_seen_live(tmp_path: Path, opened, keep):
+    """From the beginning of the scenario until the operator's pin has expired."""
+    with playing(tmp_path, "--speed", "400", "--seed", "3") as demo:
+        page = opened(demo.port, "#query=hurricane", width=1400)
+        expect(page.locator("#experiment-title")).to_have_text("Experiment “demo”")
+        expect(page.locator("#experiment-share")).to_contain_text("80 % treated")
+        expect(page.locator("#experiment-verdict")).to_contain_text("reward per search")
+        pin = demo.report()["pinned"]
+        while pin is None:
+            pin = demo.report()["pinned"]
+        demo.order("speed", 20)  # the pin holds for a simulated day: time to look at it
+        row = page.locator("#ranking li", has=page.locator(".mark:visible"))
+        expect(row.locator(".mark")).to_have_text("pinned to 2")
+        expect(row.locator(".name")).to_have_text(TITLES[pin["result"]])
+        expect(page.locator("#demo-said")).to_contain_text("An operator has pinned")
+        expect(page.locator("#rules li")).to_contain_text("an editor's choice")
+        place = page.locator("#ranking li").nth(1).locator(".name")
+        expect(place).to_have_text(TITLES[pin["result"]], timeout=30_000)
+        keep(page, "demo-pinned")
+        (rule,) = demo.http.call("GET", "/v1/rules").json["rules"]
+        assert (rule["result"], rule["position"], rule["query"]) == (pin["result"], 2, "hurricane")
+        demo.order("speed", 1000)
+        expect(page.locator("#ranking .mark:visible")).to_have_count(0)
+        expect(page.locator("#rules-empty")).to_be_visible()
+        assert demo.report()["pinned"] is None
+        expect(page.locator("#experiment-verdict")).to_contain_text("It helps", timeout=60_000)
+        keep(page, "demo-lift")
+        code, said = demo.end()
+    assert code == 0
+    assert "hold-out: " in said and "an operator's pin: " in said
+
+
 def test_what_a_person_did_is_in_the_store(tmp_path: Path, opened):
     """The click on the page survives a kill of the process."""
     store = f"sqlite:///{tmp_path}/kept.db"

@@ -30,7 +30,20 @@ def test_headless_ends_by_itself_with_a_summary(tmp_path: Path):
         assert sum(found["slots"][name]) == found["head"]["clicks"][name] + found["tail"]["clicks"][name]
     assert found["slots"]["swerve"][2] > 0  # clicks on slot 3
     assert found["tail"]["impressions"] > 100
-    words = ("famous queries", "young queries", "with the engine's order", "clicks by slot, fixed")
+    arms, reward = found["experiment"]["arms"], found["experiment"]["outcomes"]["reward"]
+    assert 0.7 < found["impressions"] / (found["impressions"] + found["held_out"]) < 0.9  # 80 % are treated
+    assert arms["control"]["searches"] >= found["held_out"] > 200  # who asks again is counted again
+    assert reward["low"] < reward["difference"] < reward["high"] and reward["visits"] > 1000
+    assert found["pinned"]["query"] == "hurricane" and found["pinned"]["searches"] > 50
+    words = (
+        "hold-out: ",
+        "points",
+        "an operator's pin: ",
+        "famous queries",
+        "young queries",
+        "with the engine's order",
+        "clicks by slot, fixed",
+    )
     for word in ("CTR gained", "clicks lost to the best", "new phase", "Swerve, live", *words):
         assert word in done.stdout
     assert done.stderr == ""

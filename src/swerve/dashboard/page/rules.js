@@ -7,7 +7,7 @@ import { ago, byId, clock, keyed, make, named, show, write } from "./dom.js";
 const LOOK = 2000;
 /** Lines of the audit that are shown. */
 const CHANGES = 8;
-const HOUR = 3600;
+const [HOUR, DAY] = [3600, 86400];
 /** What each kind of rule does, in a word, and its number, if it has one. */
 const KINDS = {
   pin: { done: "pinned", number: "Position" },
@@ -89,8 +89,10 @@ export class Rules {
     if (ids.includes(chosen)) select.value = chosen;
   }
 
+  /** A time to come: with its day, unless it is near. */
   time(at) {
-    return clock(this.state.dated(at), this.state.simulated, this.state.sample?.now ?? null);
+    const now = this.state.sample?.now ?? 0;
+    return clock(this.state.dated(at), this.state.simulated, Math.abs(at - now) < DAY / 2 ? now : null);
   }
 
   list() {
