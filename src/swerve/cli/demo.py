@@ -210,7 +210,7 @@ def command(
 
     Open the printed address. The users search a small corpus of ambiguous queries, and the scenario changes which results they
     want. The service is not told of the changes and must detect them. BWC, UCB1, an oracle and the search engine's own order rank
-    for the same users.
+    for the same users. A fifth of the users is held out, for an experiment that says whether it helps.
     """
     from swerve.demo import scenarios
     from swerve.demo.clock import PACE
