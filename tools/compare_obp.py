@@ -253,7 +253,7 @@ class Comparison:
 
 def fitted(data: Any) -> Array:
     """Return obp's own reward model: a logistic regression for each position."""
-    from obp.ope import RegressionModel
+    from obp.ope import RegressionModel  # type: ignore[import-not-found,unused-ignore]
     from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped,unused-ignore]
 
     base = LogisticRegression(max_iter=2000)
