@@ -34,9 +34,10 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def commands(page: Path, word: str) -> list[list[str]]:
-    """Return the command lines of a page that begin with a word."""
+    """Return the command lines of a page that begin with a word, without what their output is piped into."""
     lines = [line for block in blocks(page, "") for line in block.splitlines()]
-    return [shlex.split(line, comments=True) for line in lines if line.startswith(f"{word} ")]
+    split = [shlex.split(line, comments=True) for line in lines if line.startswith(f"{word} ")]
+    return [list(itertools.takewhile(lambda part: part != "|", parts)) for parts in split]
 
 
 def run(source: str, folder: Path) -> str:

@@ -126,6 +126,33 @@ def test_few_effective_lists_are_refused():
     assert "count like 20" in found.refused
 
 
+def test_replay_that_kept_no_click_is_left_out():
+    """The sample of a uniform log by 34 items: some 300 rounds are kept. Without a click among them the interval has no width."""
+    rng = np.random.default_rng(8)
+    P, W = np.full((10_000, 1), 1 / 34), np.full((10_000, 1), 1 / 34)
+    kept = np.random.default_rng(0).random(P.shape) < 1 / 34  # the draws of `Estimation` with seed 0
+    R = ((rng.random(P.shape) < 0.005) & ~kept).astype(float)
+    found = judged((R, P, W, 0 * R, 0 * R))
+    assert found.refused is None
+    assert set(found.estimates) == {"ips", "snips", "dr"}
+    R[np.flatnonzero(kept)[:1]] = 1.0
+    again = judged((R, P, W, 0 * R, 0 * R)).estimates["replay"]
+    assert again.value == pytest.approx(1 / kept.sum())
+    assert again.low < again.value < again.high
+
+
+def test_a_target_whose_results_got_no_click_is_refused():
+    """All clicks are on results that the target never shows: 0 clicks, with an interval of no width, would be no estimate."""
+    rng = np.random.default_rng(9)
+    shown = rng.integers(0, RESULTS, (3000, 1))
+    R, P, W = (shown == 0).astype(float), np.full((3000, 1), 1 / RESULTS), (shown == 1).astype(float)
+    found = judged((R, P, W, 0 * R, 0 * R))
+    assert found.estimates == {}
+    assert "no click" in found.refused
+    R[np.flatnonzero(W)[:1]] = 1.0
+    assert judged((R, P, W, 0 * R, 0 * R)).estimates["ips"].value > 0.0
+
+
 def test_propensities_that_do_not_fit_are_warned_of():
     R, P, W, Q, D = log_of(np.random.default_rng(5), 2000)
     assert judged((R, P, W, Q, D)).warning is None

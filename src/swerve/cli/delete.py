@@ -26,7 +26,7 @@ NO_ROWS = 1 << 20
 @click.option(
     "--config",
     "file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     help="With --store: the service's configuration.",
 )
 @click.option("--secrets", type=click.Path(path_type=Path), help="With --store: its secrets.  [default: the file beside the store]")
@@ -67,7 +67,7 @@ def in_file(store: str, file: Path | None, secrets: Path | None, request: dict[s
 
     need_service("`swerve delete --store`")
     from swerve.service.config.load import load
-    from swerve.service.config.settings import settings_of
+    from swerve.service.config.settings import settings_of, windows_of
     from swerve.service.erasing import erase_stored
     from swerve.service.secrets import beside, load_secrets
     from swerve.serving.control import DeleteRequest, check_delete
@@ -84,6 +84,6 @@ def in_file(store: str, file: Path | None, secrets: Path | None, request: dict[s
         if not opened.claim(kept.fingerprint()):
             raise SwerveError("the queries of this store are stored under other secrets; name the right file with --secrets")
         ranker = Ranker(settings_of(config)._replace(budget=NO_ROWS), kept.query_key)
-        return erase_stored(opened, ranker, asked, config.feedback.window_seconds, time.time())
+        return erase_stored(opened, ranker, asked, max(windows_of(config).values()), time.time())
     finally:
         opened.close()

@@ -33,12 +33,12 @@ REPORT_EVERY = 500
 @click.command("export")
 @click.argument("store")
 @click.option(
-    "--out", type=click.Path(dir_okay=False, path_type=Path), help="The new file.  [default: JSON lines to standard output]"
+    "--out", type=click.Path(path_type=Path), help="The new file.  [default: JSON lines to standard output]"
 )
 @click.option("--format", "kind", type=click.Choice(["jsonl", "parquet"]), help="[default: by the ending of --out, else jsonl]")
 @click.option("--namespace", help="Only queries of this namespace.")
 @click.option(
-    "--config", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    "--config", "file", type=click.Path(path_type=Path),
     help="The service's configuration: names of signals, and the meaning of the policy's own numbers.  [default: SWERVE_CONFIG]",
 )  # fmt: skip
 @click.option("--brief", is_flag=True, help="Leave out `state`, the policy's own numbers, and what queries share.")

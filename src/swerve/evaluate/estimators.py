@@ -17,7 +17,7 @@ its slots. With one slot these are the estimators for single results.
 
 Everything is kept as sums, so that a log may have any size. Intervals are normal, to first order (the delta method), from the
 covariance of the lists' sums. The mean of w estimates how much of the target's choice the log could have shown: where that, or the
-effective sample size, is too small, there is no estimate.
+effective sample size, is too small, or no click counts, there is no estimate.
 """
 
 from __future__ import annotations
@@ -123,6 +123,10 @@ class Weighted:
         slots = self.moments.means[2 * k : 3 * k].sum()
         return float(total * total / squares / slots) if squares > 0.0 and slots > 0.0 else 0.0
 
+    def clicked(self) -> bool:
+        """Return whether any click has a weight. Without one, the intervals would have no width."""
+        return bool(self.moments.sums[: self.slots].any())
+
     def inside(self) -> tuple[float, float]:
         """Return the mean weight of a slot, and its standard error."""
         _, weight, there, _ = self.parts()
@@ -201,6 +205,8 @@ class Estimation:
             out.refused = (
                 f"the lists count like {effective:.3g} that the target made itself; fewer than {FEWEST:g} carry no estimate"
             )
+        elif not self.weighted.clicked():
+            out.refused = "there is no click on what this target shows: without any, the interval of an estimate has no width"
         if out.refused is not None:
             return out
         if inside - NORMAL * error > 2.0 - INSIDE:
@@ -217,6 +223,6 @@ class Estimation:
             effective,
         )  # fmt: skip
         out.estimates = {"ips": self.weighted.plain(), "snips": self.weighted.normalised(), "dr": robust}
-        if self.accepted.effective() >= FEWEST:
+        if self.accepted.effective() >= FEWEST and self.accepted.clicked():
             out.estimates = {"replay": self.accepted.normalised(), **out.estimates}
         return out

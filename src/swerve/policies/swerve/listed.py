@@ -74,7 +74,7 @@ STUDIED = -1  # the last page is held by another policy: it is not counted in th
 PAGE_TEST = ChangeTest(other_change_probability=0.3)
 #: Two or three true alarms of a query do not prove that its next one is true: with the weight that suits one slot (0.1), one false
 #: alarm in five on noisy pages was called true.
-PAGE_TRUST = Trust(query_prior_events=10.0)
+PAGE_TRUST = Trust(query_prior_events=3.0)
 
 
 @wrapping
