@@ -30,7 +30,7 @@ QUOTED = [
         r"at most ([\d,]+) lists are played \(longer ones are shortened in proportion\), of a band ([\d,]+)",
         ["swerve.evaluate.forecast:MOST_LISTS", "swerve.evaluate.forecast:PLAYED"],
     ),
-    ("evaluate.md", r"or if the effective lists are fewer than (\d+)", ["swerve.evaluate.estimators:FEWEST"]),
+    ("evaluate.md", r"if the effective lists are fewer than (\d+)", ["swerve.evaluate.estimators:FEWEST"]),
     ("service.md", r"for the last ([\d,]+) pairs of a session and a query", ["swerve.serving.evidence:MOST"]),
     ("service.md", r"in memory, for the last ([\d,]+) sessions", ["swerve.serving.sessions:MOST"]),
     ("service.md", r"they may add, in each phase, (\d+) units", ["swerve.serving.ledger:ANONYMOUS"]),

@@ -83,6 +83,7 @@ def test_a_query_on_guard_is_listed_with_the_reason(served, opened, keep):
     page = opened(served.port)
     expect(page.locator("#guarded li")).to_have_count(1)
     expect(page.locator("#guarded .why")).to_contain_text("worse than its given order: reward 0.000")
+    expect(page.locator("#guarded button")).to_have_text("punished")  # its text is kept
     page.locator("#guarded button").click()
     expect(page.locator("#guarded button")).to_have_attribute("aria-pressed", "true")
     keep(page, "experiment-guarded")

@@ -110,6 +110,17 @@ def test_the_switch_blocks_and_boosts(client, enter):
     assert [rule["kind"] for rule in rules(client)] == ["off", "block", "boost"]
 
 
+def test_a_rule_for_no_query_is_not_taken_for_one_for_all(site, opened):
+    """A service that nobody has asked anything: there is no watched query."""
+    page = opened(site.port)
+    site.do(site.hub.tick)
+    expect(page.locator("#rules-part")).to_be_visible()  # without keys everybody may operate
+    page.select_option("#rule-kind", "off")
+    page.locator("#rule-form button").click()
+    expect(page.locator("#rules-said")).to_contain_text("No query is watched")
+    assert site.do(site.service.control.rules) == []
+
+
 def test_a_rule_of_another_operator_appears_and_one_that_is_gone_is_said_to_be(client, enter):
     page = enter(ADA)
     expect(page.locator("#rules-part")).to_be_visible()

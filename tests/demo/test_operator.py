@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,3 +70,34 @@ def test_a_service_that_is_away_does_not_stop_the_simulation(search: Search) -> 
     world.now = world.began + PIN_AFTER
     operator.step()
     assert operator.pinned is None and operator.now() is None
+
+
+class Divided(Inside):
+    """Holds every fifth user out, and says so, as an experiment of the service does."""
+
+    def rank_many(self, requests: Any) -> list[Any]:
+        asked = list(requests)
+        answers = super().rank_many(asked)
+        held = [int(str(one["session"]).rpartition("-")[2]) % 5 == 0 for one in asked]
+        return [
+            replace(answer, arm="control", ranking=list(one["candidates"])) if out else replace(answer, arm="treated")
+            for one, answer, out in zip(asked, answers, held, strict=True)
+        ]
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_users_who_are_held_out_are_counted_apart_for_all_policies(search: Search) -> None:
+    inside = Divided(spec="ts", grace_seconds=0.0, propensity_draws=0)
+    scenario = small()
+    world = World(scenario, client=inside, began=scenario.begins, advance=inside.advance, search=search)
+    played = world.step(world.began + 86_400.0)
+    summary = world.summary()
+    assert summary["impressions"] + summary["held_out"] == played
+    assert summary["held_out"] == played // 5 > 20
+    assert summary["head"]["impressions"] == summary["impressions"]
+    views = {query: world.intents.view(query, 0.0) for query in ("jaguar", "mercury")}
+    lost = {query: view.pages.best - view.pages.chance([one.id for one in view.offer]) for query, view in views.items()}
+    treated = [one["query"] for one in inside.asked if one["query"] in lost and int(str(one["session"]).rpartition("-")[2]) % 5]
+    assert len(treated) == summary["impressions"]
+    assert summary["regret"]["fixed"] == pytest.approx(sum(lost[query] for query in treated), abs=1e-3)  # of these users alone
+    assert 0 < summary["regret"]["swerve"] < played

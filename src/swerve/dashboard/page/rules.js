@@ -144,7 +144,10 @@ export class Rules {
 
   async set() {
     const kind = byId("rule-kind").value;
-    const query = byId("rule-where").value === "query" ? this.query() : null;
+    const here = byId("rule-where").value === "query";
+    const query = here ? this.query() : null;
+    // without a watched query a rule would hold for all
+    if (here && query === null) return this.say("No query is watched: choose one, or set the rule for all queries.", "bad");
     const body = { kind };
     if (kind !== "off") body.result = byId("rule-result").value;
     if (kind === "pin") body.position = Number(byId("rule-number").value);
