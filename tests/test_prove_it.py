@@ -18,6 +18,7 @@ from service.running import Running, until
 
 from swerve.cli import app
 from swerve.cli.common import console
+from swerve.client import Client
 from swerve.service.config.sections import Config
 
 pytest.importorskip("tantivy", reason="the demo's packages are not installed")
@@ -81,8 +82,35 @@ class Reader:
             found: dict[str, Any] = json.loads(self.run(["swerve", "experiment", "show", "--json"]))
             return found
 
-        until(lambda: look()["open"] == 0)
+        until(lambda: look()["open"] == 0, 60.0)
         return look()
+
+
+class Notes:
+    """A client that also notes what each visit was shown and clicked."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.searches: dict[str | None, tuple[str | None, str | None]] = {}  # by decision: session and arm
+        self.clicked: set[str | None] = set()
+
+    def rank_many(self, requests: Any) -> list[Any]:
+        answers = self.client.rank_many(requests)
+        for one, answer in zip(requests, answers, strict=True):
+            self.searches[answer.decision] = one["session"], answer.arm
+        return answers
+
+    def feedback_many(self, clicks: Any) -> list[bool]:
+        self.clicked |= {decision for decision, _ in clicks}
+        return self.client.feedback_many(clicks)
+
+    def mean(self, arm: str) -> float:
+        """The share of clicked searches of a visit, on average over the visits of an arm."""
+        visits: dict[str | None, list[bool]] = {}
+        for decision, (session, its) in self.searches.items():
+            if its == arm:
+                visits.setdefault(session, []).append(decision in self.clicked)
+        return sum(sum(one) / len(one) for one in visits.values()) / len(visits)
 
 
 @pytest.fixture
@@ -138,6 +166,7 @@ def test_the_page_is_true(reader: Reader) -> None:
 
     # 5. half: it helps, and the interval has what the users themselves say
     assert reader.go_on() == ["experiment spring: 50 % treated\n"]
+    notes = reader.names["world"].client = Notes(reader.names["client"])
     reader.go_on()
     half = reader.report()
     shown, ramped = reader.go_on()
@@ -145,9 +174,10 @@ def test_the_page_is_true(reader: Reader) -> None:
     reward, arms = half["outcomes"]["reward"], half["arms"]
     assert half["verdict"] == "helps" and 0.0 < reward["low"] < reward["difference"] < reward["high"] < 0.5
     later = {arm: {name: arms[arm][name] - five["arms"][arm][name] for name in ("searches", "clicked")} for arm in arms}
-    rates = {arm: one["clicked"] / one["searches"] for arm, one in later.items()}
-    assert reward["low"] < rates["treated"] - rates["control"] < reward["high"]
-    assert min(one["searches"] for one in later.values()) > 2000
+    assert later["treated"]["searches"] + later["control"]["searches"] == len(notes.searches) > 5000
+    assert later["treated"]["clicked"] + later["control"]["clicked"] == len(notes.clicked)
+    truth = notes.mean("treated") - notes.mean("control")
+    assert reward["low"] < truth < reward["high"] and abs(truth - reward["difference"]) < 0.02
     (everyone,) = reader.go_on()
     assert everyone == "experiment spring: 100 % treated\n"
     assert reader.names["client"].rank("hurricane", ["hurricane-irma", "hurricane-harvey"], session="any").arm == "treated"

@@ -16,6 +16,7 @@ from swerve.dashboard.hub import MOST_WAITING, MOST_WATCHED, Hub
 from swerve.dashboard.rings import KEPT_BRIEF, KEPT_WHOLE
 from swerve.service.config.load import Config, Policy, Store
 from swerve.service.http.server import open_service
+from swerve.serving.holdout import CONTROL, TREATED
 from swerve.serving.messages import Refused
 from swerve.serving.requests import Prepared
 
@@ -114,6 +115,20 @@ def test_places_explored_results_and_clicks_by_slot_are_tallied(hub):
     assert tally.given() == ["c", "a", "b"]
     tally.clear()
     assert (tally.places, tally.explored, sum(tally.slots), tally.ranking) == ({}, {}, 0, ["a", "c", "b"])
+
+
+def test_held_out_pages_are_not_those_of_the_policy(hub):
+    """A page of the control is told only until there is one of the policy."""
+    hub.join("hurricane")
+    key = hub.service.ranker.key_from("hurricane")
+    (tally,) = hub.service.ranking.watched.values()
+    treated, control = (Prepared(key, "hurricane", ["c", "a", "b"], arm=arm) for arm in (TREATED, CONTROL))
+    tally(["c", "a", "b"], -1, control)
+    assert tally.ranking == ["c", "a", "b"] and tally.tops == {"c": 1}
+    for _ in range(3):
+        tally(["c", "a", "b"], -1, control)
+        tally(["a", "b", "c"], 1, treated)
+    assert tally.ranking == ["a", "b", "c"] and tally.tops == {"c": 1, "a": 3} and tally.explored == {"b": 3}
 
 
 def test_ids_of_another_start_or_of_the_future_are_no_place_to_go_on_from(hub):
