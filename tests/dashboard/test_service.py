@@ -67,6 +67,45 @@ def test_each_ranking_of_a_watched_query_is_told_once(served):
     assert points[0]["arms"].keys() == arms.keys() and points[0]["phase"] == 1
 
 
+def test_held_out_pages_and_their_clicks_are_not_told(served):
+    """Half of the sessions are held out: the list and the clicks by slot are those of the policy's pages."""
+    client = served.client(ALL.text)
+    ask(client, "divided", 1)
+    arms = {"treated": 0, "control": 0}
+    with listen(served, "divided") as line:
+        ask(client, "divided", 1)  # told: a page outside of an experiment
+        assert client.call("PUT", "/v1/experiments", {"name": "half", "treated": 0.5}).status == 200
+        while min(arms.values()) < 10:
+            answer = client.rank("divided", CANDIDATES, session=f"s{sum(arms.values())}").json
+            arms[answer["arm"]] += 1
+            client.feedback(answer["decision"], answer["ranking"][0])
+        client.call("PUT", "/v1/experiments", {"name": ""})
+        ask(client, "divided", 1)
+        told = clicks = 0
+        enough = 2  # seconds beyond the last page, in which nothing more may come
+        while enough:
+            (event,) = line.until("query")
+            told += sum(event.data["tops"].values())
+            clicks += sum(event.data["slots"])
+            enough -= min(told, clicks) >= arms["treated"] + 2
+        assert told == clicks == arms["treated"] + 2
+
+
+def test_who_may_operate_is_told_so_and_rules_are_told_to_all(served):
+    client = served.client(ALL.text)
+    ask(client, "ruled", 1)
+    rule = client.call("POST", "/v1/rules", {"kind": "pin", "result": "c", "position": 1, "query": "ruled", "note": "why"}).json
+    client.call("POST", "/v1/rules", {"kind": "block", "result": "c", "query": "another query"})
+    for key, operate in ((ALL, True), (READ, False)):
+        with Listener(served.port, "ruled", key=key.text) as line:
+            assert line.until("hello")[0].data["operate"] is operate
+            ruled = line.until("query", 2)[-1].data["ruled"]
+            assert ruled == [{"kind": "pin", "result": "c", "position": 1, "until": None}]  # neither a note nor a name
+    client.call("DELETE", f"/v1/rules/{rule['id']}")
+    with listen(served, "ruled") as line:
+        assert line.until("query", 2)[-1].data["ruled"] == []
+
+
 def test_rankings_of_a_batch_are_told_too(served):
     """This also holds for a batch of rows in memory with the same candidates, which takes the short way."""
     client = served.client(ALL.text)
