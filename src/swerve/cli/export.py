@@ -32,9 +32,7 @@ REPORT_EVERY = 500
 
 @click.command("export")
 @click.argument("store")
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="The new file.  [default: JSON lines to standard output]"
-)
+@click.option("--out", type=click.Path(path_type=Path), help="The new file.  [default: JSON lines to standard output]")
 @click.option("--format", "kind", type=click.Choice(["jsonl", "parquet"]), help="[default: by the ending of --out, else jsonl]")
 @click.option("--namespace", help="Only queries of this namespace.")
 @click.option(
