@@ -18,7 +18,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from swerve.bench import service_traffic
+from swerve.bench import propensities, service_traffic
 from swerve.bench.load import DEGRADED, Connection, Turn
 from swerve.bench.pages import Pages
 from swerve.bench.rows import Bar, Row, row
@@ -51,7 +51,7 @@ LARGE_STORE_ARMS = 8  # candidates of the queries in the large store
 FILL_REPORTS, FILL_FEWEST = 100, 1000
 WRITING_SECONDS = 600.0  # for a million rows to be written
 RETRY_SECONDS = 0.01  # seconds between two tries of a request while the service starts
-MB, MILLI = 1e6, 1e3
+MB, MILLI, MICRO = 1e6, 1e3, 1e6
 
 Progress = Callable[[str], None]
 #: A server, a function of `swerve.bench.service_traffic`, and the function's arguments after the port.
@@ -139,7 +139,7 @@ def run_service(
         raise NotADirectoryError(f"--store {store} cannot be used: there is no such folder")
     with tempfile.TemporaryDirectory(prefix="swerve-bench-", dir=store) as made:
         folder = Path(made)
-        rows = speed(folder, chosen, progress)
+        rows = speed(folder, chosen, progress) + draw_rows(chosen, progress)
         if chosen.stored:
             (folder / "large").mkdir()
             rows += large(folder / "large", chosen, progress)
@@ -280,6 +280,17 @@ def speed(folder: Path, effort: Effort, progress: Progress) -> list[Row]:
 def line(name: str, value: float | None, unit: str, reference: str = "", ratio: float | None = None, note: str = "") -> Row:
     """Return a row, with its bar if it has one."""
     return row(name, value, unit, reference, ratio, note, SERVICE_BARS)
+
+
+def draw_rows(effort: Effort, progress: Progress) -> list[Row]:
+    """Measure what the estimates of propensities cost, in this process and without HTTP."""
+    measured = propensities.measure(
+        CONFIG, service_traffic.CANDIDATES, effort.rounds, lambda done: progress(f"propensities: round {done} of {effort.rounds}")
+    )
+    return [
+        line(name, pairs.value * MICRO, "µs", "no draws", pairs.ratio, "of a ranking, in process")
+        for name, pairs in measured.items()
+    ]
 
 
 # a large store --------------------------------------------------------------------------------------------------------------------
