@@ -64,6 +64,7 @@ def test_an_experiment_from_the_command_line(service, swerve):
 def test_mistakes_are_one_line(service, swerve):
     assert "'half' is no share" in swerve("experiment", "ramp", "half", code=2)
     assert "'120%' is no share" in swerve("experiment", "ramp", "120%", code=2)
+    assert "1 may mean 1% or 100%" in swerve("experiment", "ramp", "1", code=2)
     env = {"SWERVE_URL": f"http://127.0.0.1:{service.port}", "SWERVE_API_KEY": KEY.text}
     for args, words in ((("ramp", "0.5"), "no experiment runs"), (("ramp", "0.5", "--name", "a b"), "letters")):
         with pytest.raises(SwerveError, match=words):

@@ -238,6 +238,34 @@ def test_plain_logs_with_usual_and_with_mapped_columns(tmp_path):
     assert [(entry.time, entry.clicks, entry.signals) for entry in lists] == [(7.0, [3], {"rain": 0.5}), (8.0, [], None)]
 
 
+def test_a_mapped_column_that_no_line_has_is_refused(tmp_path):
+    log = write(tmp_path / "a.csv", "when,term,list,hit", "7,Q,a|b,2", "8,Q,a|b,")
+    with pytest.raises(
+        SwerveError, match=r"no line has the mapped column HIT \(for positions\); the first line has when, term, list, hit"
+    ):
+        taken(log, map=["time=when,query=term,shown=list,positions=HIT"])
+    nested = write(
+        tmp_path / "a.jsonl", {"q": "Q", "shown": ["a"], "user": {"hit": None}}, {"q": "Q", "shown": ["a"], "user": {"hit": "a"}}
+    )
+    assert [entry.clicks for entry in taken(nested, map=["clicks=user.hit"])[0]] == [[], [1]]
+
+
+def test_what_cannot_be_read_is_counted(tmp_path):
+    log = write(
+        tmp_path / "a.jsonl",
+        {"time": "yesterday", "query": "q", "shown": ["a"], "clicks": ["a"]},
+        {"time": -5, "query": "q", "shown": ["a"]},
+        {"time": "", "query": "q", "shown": ["a"], "positions": ["a"]},
+        {"time": "", "query": "q", "shown": ["a"], "positions": ["", 1]},
+    )
+    lists, tally = taken(log)
+    assert [entry.clicks for entry in lists] == [[1]]
+    assert {reason: found.lines for reason, found in tally.dropped.items()} == {
+        "a time that cannot be read": 2,
+        "a click on a result or position that the list does not have": 1,
+    }
+
+
 def test_parquet_is_read_like_json_lines(tmp_path):
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq

@@ -94,6 +94,27 @@ def test_a_query_is_gone_from_the_raw_files(tmp_path):
         assert verify(service.database, MEANING).ok
 
 
+def test_an_experiment_forgets_the_line_of_a_query(tmp_path):
+    config = {**CONFIG, "experiment": {"name": "spring", "treated": 0.5, "visit_seconds": 0.1}}
+    with running(tmp_path, config) as service:
+        ada, shop = service.client(ADA.text), service.client(SHOP.text)
+        for number in range(40):
+            clicked(shop, session=f"s{number}")
+
+        def lines() -> list[dict]:
+            shop.rank("other", ["a"])  # visits are judged by the way
+            return ada.call("GET", "/v1/experiments").json["queries"]
+
+        until(lines)
+        (line,) = lines()
+        key = line["name"].removeprefix("key:")
+        assert line["query"] == SECRET
+        until(lambda: traces(service, key) == [key])
+        delete(ada, query=SECRET)
+        assert lines() == [] and traces(service, key) == []
+        assert ada.call("GET", "/v1/experiments").json["arms"]["treated"]["searches"] > 0
+
+
 def test_a_result_is_gone_from_one_query_or_from_all(tmp_path):
     with running(tmp_path, CONFIG) as service:
         ada, shop = service.client(ADA.text), service.client(SHOP.text)

@@ -124,6 +124,8 @@ def test_a_bound_key_reaches_nothing_outside(boss, toys, served):
         ("GET", "/v1/export?namespace=books", None),
         ("GET", "/metrics", None),
         ("GET", "/v1/shadow", None),
+        ("GET", "/v1/experiments", None),
+        ("PUT", "/v1/experiments", {"name": "theirs", "treated": 0.0}),
         ("GET", "/v1/live", None),
     ):
         answer = toys.call(method, path, body)

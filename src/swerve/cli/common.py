@@ -48,6 +48,8 @@ SMALL = 10
 MB = 1e6  # bytes
 MILLION = 1e6
 LARGEST_PORT = 65535
+#: Of a log without any click.
+NO_CLICKS = "no click was read, so that every result counts as skipped; are clicks in another column (--map clicks=COLUMN)?"
 #: Characters per line, for measuring without wrapping: more than any cell has.
 UNWRAPPED = 10_000
 #: Seconds of work before a progress bar appears: shorter work needs none.

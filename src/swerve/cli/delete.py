@@ -59,6 +59,8 @@ def command(
         console.print("nothing of it was there")
     else:
         console.print("deleted: the query" if result is None else f"deleted: the result, in {done.results:,} queries")
+    if query is not None and not any(parts.values()):
+        console.print("(with a locale, filter, segment or namespace the text is another query, which this does not touch)")
 
 
 def in_file(store: str, file: Path | None, secrets: Path | None, request: dict[str, Any]) -> DeleteResponse:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from swerve.cli.common import console, figures
+from swerve.cli.common import NO_CLICKS, console, figures
 from swerve.evaluate.estimators import Judgement
 from swerve.evaluate.forecast import Forecast, Gain
 from swerve.evaluate.report_text import (
@@ -41,6 +41,8 @@ def print_read(form: str, read: dict[str, Any]) -> None:
         soft_wrap=True,
         highlight=False,
     )
+    if read["lists"] and not read["clicks"]:
+        console.print(f"[yellow]{NO_CLICKS}[/yellow]", soft_wrap=True, highlight=False)
     shown, clicked = read["shown_by_position"], read["clicks_by_position"]
     if shown:
         table = figures("by position", "position", "shown", "clicks", "click rate")

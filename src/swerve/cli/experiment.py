@@ -21,11 +21,15 @@ def read_share(ctx: click.Context, param: click.Parameter, text: str) -> float:
 
     >>> read_share(None, None, "5%"), read_share(None, None, "0.5")
     (0.05, 0.5)
+
+    A bare 1 is refused: it may be meant as 1 %.
     """
     try:
         share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
         share = -1.0
+    if text == "1":
+        raise click.BadParameter("1 may mean 1% or 100%; write one of these", ctx, param)
     if not 0 <= share <= 1:
         raise click.BadParameter(f"{text!r} is no share; it must be from 0 to 1, or from 0% to 100%", ctx, param)
     return share

@@ -6,7 +6,17 @@ from pathlib import Path
 
 import click
 
-from swerve.cli.common import console, json_option, late_progress, logs_argument, need_service, spooled, write_json
+from swerve.cli.common import (
+    NO_CLICKS,
+    console,
+    errors,
+    json_option,
+    late_progress,
+    logs_argument,
+    need_service,
+    spooled,
+    write_json,
+)
 from swerve.core.errors import SwerveError
 
 
@@ -87,6 +97,8 @@ def command(
     figures = {"format": chosen, "lists": learnt.lists, "clicks": learnt.clicks, "queries": learnt.queries, "dropped": dropped}
     if write_json(json_to, {**figures, "too_long": learnt.too_long, "store": str(database)}):
         return
+    if learnt.lists and not learnt.clicks:
+        errors.print(NO_CLICKS, style="yellow", highlight=False, markup=False, soft_wrap=True)
     said = f"learnt from {learnt.lists:,} lists of {learnt.queries:,} queries with {learnt.clicks:,} clicks\nstore: {database}"
     if dropped:
         said += f"\n{dropped:,} lines were dropped; `swerve evaluate` says why"

@@ -14,6 +14,7 @@ from swerve.service.batches import row_of
 from swerve.service.committer import Committer
 from swerve.service.config.sections import Limits
 from swerve.service.control import AUDIT, RULES, Control
+from swerve.service.experiments import COUNTS
 from swerve.service.loader import Loader
 from swerve.service.namespaces import Within, require
 from swerve.service.ranking import Ranking
@@ -27,6 +28,7 @@ from swerve.serving.erasing import (
     names_it,
     scrubbed,
 )
+from swerve.serving.lift import Counted, line_of
 from swerve.serving.messages import Refused, encode
 from swerve.serving.migration import Layouts, description
 from swerve.serving.ranker import Ranker
@@ -37,12 +39,26 @@ log = logging.getLogger("swerve.service")
 
 
 def records_after(
-    target: Target, ranker: Ranker, erased: Erased, rules: Kept, changes: Iterable[Change], now: float, by: str | None
+    target: Target,
+    ranker: Ranker,
+    erased: Erased,
+    rules: Kept,
+    changes: Iterable[Change],
+    counted: Counted | None,
+    now: float,
+    by: str | None,
 ) -> tuple[list[Change], dict[str, bytes]]:
-    """Return the audit after a deletion, and the records to write with it: deletions, rules in force, audit."""
+    """Return the audit after a deletion, and the records to write with it: deletions, rules in force, audit, experiment.
+
+    The totals of an experiment keep the searches of a deleted query; its own line is dropped.
+    """
     change = Change(now, "delete", by, query=target.query_name, namespace=target.namespace, result=target.result_name)
     after = [*scrubbed(changes, target, ranker.key_from, ranker.rows.short), change][-MOST_CHANGES:]
-    return after, {DELETED: erased.record(), RULES: encode(rules), AUDIT: encode(after)}
+    records = {DELETED: erased.record(), RULES: encode(rules), AUDIT: encode(after)}
+    if counted is not None and target.key is not None and target.result is None:
+        counted.queries.pop(line_of(target.key), None)
+        records[COUNTS] = encode(counted)
+    return after, records
 
 
 def refuse_ruled(target: Target, ranker: Ranker, rules: Iterable[Rule]) -> None:
@@ -81,7 +97,8 @@ def erase_stored(store: Store, ranker: Ranker, request: DeleteRequest, window: f
     erased.load(kept, now)
     erased.note(target, now)
     changes = msgspec.json.decode(kept[AUDIT], type=list[Change]) if AUDIT in kept else []
-    _, groups = records_after(target, ranker, erased, rules, changes, now, None)
+    counted = msgspec.json.decode(kept[COUNTS], type=Counted) if COUNTS in kept else None
+    _, groups = records_after(target, ranker, erased, rules, changes, counted, now, None)
     gone, versions = store.erase([key] if key is not None and result is None else [], sorted(stored), changed, groups)
     return DeleteResponse(gone, len(versions))
 
@@ -187,7 +204,10 @@ class Erasing:
         rules = Kept(control.next, control.rules())
 
         def after() -> tuple[list[Change], dict[str, bytes]]:
-            return records_after(target, ranker, self.erased, rules, control.changes, now, by)
+            lift = self.ranking.experiments.lift
+            return records_after(
+                target, ranker, self.erased, rules, control.changes, None if lift is None else lift.counted, now, by
+            )
 
         def changed(row: Row) -> Row | None:
             if row.key in held:
@@ -225,5 +245,7 @@ class Erasing:
     def _drop(self, target: Target, now: float) -> list[Place]:
         """Delete from memory."""
         touched = forget(self.ranker, target, now)
+        if (lift := self.ranking.experiments.lift) is not None and target.key is not None and target.result is None:
+            lift.forget(target.key)
         self.ranking.forget({place.key for place in touched} | ({target.key} if target.key is not None else set()))
         return touched

@@ -124,8 +124,8 @@ class Experiments:
     def assign(self, asked: Asked, prepared: Prepared) -> None:
         """Give a request its arm; held-out units, and queries on guard, are shown the given order."""
         trial, lift = self.trial, self.lift
-        if trial is None or lift is None:
-            return
+        if trial is None or lift is None or self.ranker.settings.shadow:
+            return  # in shadow mode all units see the given order: there is nothing to compare
         if asked.unit is not None:
             unit = prepared.unit = self._holdout.unit("unit", asked.unit)
         elif asked.session is not None:

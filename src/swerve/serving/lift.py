@@ -291,6 +291,15 @@ class Lift:
         self.changed = True
         return None
 
+    def forget(self, key: bytes) -> None:
+        """Drop the line of a query, and what open visits would add to it; the totals keep its searches."""
+        name = line_of(key)
+        for search in self.open.values():
+            if name in search.names:
+                search.names = tuple(other for other in search.names if other != name)
+        self.guarded.pop(key, None)
+        self.changed = self.counted.queries.pop(name, None) is not None or self.changed
+
     def release(self, now: float) -> None:
         """Let queries whose time is over try again."""
         for key in list(self.guarded):
@@ -331,10 +340,15 @@ class Lift:
         return sorted(found, key=lambda one: -one.since)
 
 
+def line_of(key: bytes) -> str:
+    """Return the name of a query's line."""
+    return KEY + key.hex()
+
+
 def names_of(key: bytes, parts: Sequence[str]) -> tuple[str, ...]:
     """Return the lines that a search counts in: its query, and the parts of the query's key (without the filter).
 
     >>> names_of(b"ab", ["locale=en-us", "filter=x", "segment=app"])
     ('key:6162', 'locale=en-us', 'segment=app')
     """
-    return (KEY + key.hex(), *[part for part in parts if not part.startswith("filter=")])
+    return (line_of(key), *[part for part in parts if not part.startswith("filter=")])

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from swerve.core.errors import SwerveError
 from swerve.evaluate.lists import Shown
 from swerve.evaluate.readers.fields import chances_of, inside, items_of, number_of, numbers_in, text_of, texts_of
 from swerve.evaluate.readers.source import Source
@@ -31,12 +32,20 @@ MOST_SHAPES = 1000
 
 
 def read(sources: Sequence[Source], columns: dict[str, str]) -> Iterator[Shown]:
-    """Yield the lists of plain logs."""
+    """Yield the lists of plain logs; raises if no line has a column that the mapping names."""
+    missing = dict(columns)
+    names: list[str] = []
     for source in sources:
         for line in source.records():
+            if missing:  # until each was there once
+                names = names or list(line)
+                missing = {field: name for field, name in missing.items() if name not in line and inside(line, name) is None}
             entry = list_of(line, columns, source)
             if entry is not None:
                 yield entry
+    if missing and names:
+        told = ", ".join(f"{name} (for {field})" for field, name in missing.items())
+        raise SwerveError(f"no line has the mapped column {told}; the first line has {', '.join(names)}")
 
 
 @functools.lru_cache(MOST_SHAPES)
@@ -75,6 +84,11 @@ def list_of(line: dict[str, Any], columns: dict[str, str], source: Source) -> Sh
     if clicks is None:
         source.drop("a click on a result or position that the list does not have")
         return None
+    when = row("time")
+    at = seconds(when)
+    if at != at and when not in (None, ""):
+        source.drop("a time that cannot be read")
+        return None
     wanted = row("propensities")
     chances = None if wanted is None or wanted == "" else chances_of(wanted, len(shown))
     if chances is None and wanted not in (None, ""):
@@ -87,7 +101,7 @@ def list_of(line: dict[str, Any], columns: dict[str, str], source: Source) -> Sh
             if math.isfinite(number):
                 signals[field.removeprefix("signal.")] = number
     given = list(dict.fromkeys(texts_of(row("given"))))
-    return Shown(seconds(row("time")), query, shown, clicks, chances, signals or None, 1, given or None, None, given or None)
+    return Shown(at, query, shown, clicks, chances, signals or None, 1, given or None, None, given or None)
 
 
 def clicks_of(results: Any, positions: Any, shown: list[str]) -> list[int] | None:
@@ -99,9 +113,9 @@ def clicks_of(results: Any, positions: Any, shown: list[str]) -> list[int] | Non
         out.add(shown.index(name) + 1)
     for each in items_of(positions) or []:
         position = number_of(each)
+        if each not in (None, "") and not 1 <= position <= len(shown):  # also what is no number
+            return None
         if position != position:
             continue
-        if not 1 <= position <= len(shown):
-            return None
         out.add(int(position))
     return sorted(out)

@@ -120,10 +120,12 @@ class Handlers:
         return 200, encode(ShadowReport("serve", None, 0, 0, 0, []) if shadow is None else shadow.report(limit)), JSON
 
     async def experiments(self, scope: Scope, body: bytes) -> Answer:
+        require(scope["within"], None)  # it compares all traffic, and names its queries
         limit = read_experiments(parameters(scope["query_string"])).limit
         return 200, encode(await self.service.experiments.reported(limit)), JSON
 
     async def set_experiment(self, scope: Scope, body: bytes) -> Answer:
+        require(scope["within"], None)
         return 200, encode(await self.service.experiments.set(read_experiment(body), scope["caller"])), JSON
 
     async def audit(self, scope: Scope, body: bytes) -> Answer:
