@@ -107,11 +107,10 @@ def test_an_experiment_forgets_the_line_of_a_query(tmp_path):
 
         until(lines)
         (line,) = lines()
-        key = line["name"].removeprefix("key:")
         assert line["query"] == SECRET
-        until(lambda: traces(service, key) == [key])
+        until(lambda: traces(service, line["name"]) == [line["name"]])
         delete(ada, query=SECRET)
-        assert lines() == [] and traces(service, key) == []
+        assert lines() == [] and traces(service, line["name"]) == []
         assert ada.call("GET", "/v1/experiments").json["arms"]["treated"]["searches"] > 0
 
 
