@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from swerve.cli.common import console, json_option, write_json
+from swerve.cli.common import console, errors, json_option, write_json
 from swerve.cli.rules import as_json, client_of, key_option, url_option, where_options
 from swerve.core.errors import SwerveError
 
@@ -60,7 +60,7 @@ def command(
     else:
         console.print("deleted: the query" if result is None else f"deleted: the result, in {done.results:,} queries")
     if query is not None and not any(parts.values()):
-        console.print("(with a locale, filter, segment or namespace the text is another query, which this does not touch)")
+        errors.print("with a locale, filter, segment or namespace the text is another query, which this does not touch")
 
 
 def in_file(store: str, file: Path | None, secrets: Path | None, request: dict[str, Any]) -> DeleteResponse:
