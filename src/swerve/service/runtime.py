@@ -16,6 +16,7 @@ from typing import Any
 
 from swerve.service.admission import NewQueries
 from swerve.service.availability import Availability
+from swerve.service.beacons import Beacons
 from swerve.service.clock import Clock
 from swerve.service.committer import Committer
 from swerve.service.config.load import Config, as_table, signal_names
@@ -32,7 +33,7 @@ from swerve.service.namespaces import Namespaces
 from swerve.service.observing import Observing
 from swerve.service.ranking import Ranking
 from swerve.service.secrets import Secrets
-from swerve.service.throttle import Throttle
+from swerve.service.throttle import Addresses, Throttle
 from swerve.service.warm import Warming
 from swerve.serving.erasing import Erased
 from swerve.serving.migration import Layouts
@@ -82,6 +83,8 @@ class Service:
         self.fresh = NewQueries(config.limits.new_queries_per_minute, self.clock.now())
         self.namespaces = Namespaces(config, self.clock.now)
         self.throttle = Throttle(config.security.api_keys, config.limits, self.clock.now)
+        limits = config.limits
+        self.addresses = Addresses(limits.beacon_rate, limits.beacon_burst, self.clock.now)
         self.recorder = Recorder(config.log.record, as_table(config), self.ranker) if config.log.record else None
         self.restored = restored
         self.availability = Availability()
@@ -130,6 +133,7 @@ class Service:
             experiments=self.experiments,
             erased=self.erased,
         )
+        self.beacons = Beacons(self.feedback, self.metrics)
         self.observing = Observing(
             self.ranker,
             self.loader,

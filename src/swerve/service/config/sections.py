@@ -201,6 +201,13 @@ class Feedback(Section, frozen=True):
             "decision; 0: each request is a new decision.",
         ),
     ] = 120.0
+    beacon: Annotated[
+        bool,
+        about(
+            "Take feedback at /v1/beacon, as `navigator.sendBeacon` sends it: the signed decision is the permission, and no API "
+            "key is needed. Pages need their origin in `server.origins`."
+        ),
+    ] = False
     reformulation_seconds: Annotated[
         float, within(0, DAY, "Seconds in which another query of the same session is a reformulation.", open_low=True)
     ] = 60.0
@@ -304,6 +311,22 @@ class Limits(Section, frozen=True):
         within(0, 1_000_000, f"{RATE} For each API key without a rate of its own, and for all callers without a key. 0: no limit."),
     ] = 0.0
     burst: Annotated[int, within(0, 1_000_000_000, BURST)] = 0
+    beacon_bytes: Annotated[
+        int, within(256, 65_536, "Bytes of a body that needs no API key; browsers send at most 65,536 in a beacon.")
+    ] = 16_384
+    beacon_rate: Annotated[
+        float,
+        within(
+            0,
+            1_000_000,
+            "Entries a second on average, from one address, at the routes that need no API key; more are refused with 429. A proxy "
+            "in front of the service is one address.",
+            open_low=True,
+        ),
+    ] = 20.0
+    beacon_burst: Annotated[
+        int, within(0, 1_000_000_000, "Entries that may come from one address at once; 0: those of two seconds at `beacon_rate`.")
+    ] = 200
 
 
 class Namespace(Section, frozen=True):

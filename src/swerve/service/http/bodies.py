@@ -43,6 +43,13 @@ async def feedbacks_in(body: bytes, limits: Limits, turns: Turns) -> list[Feedba
     return await _entries(body, MANY_FEEDBACKS, ONE_FEEDBACK, limits, turns)
 
 
+async def beacon_in(body: bytes, limits: Limits, turns: Turns) -> list[FeedbackRequest | Refused]:
+    """Return the feedback in the body of a beacon: one form, or a list of them."""
+    if body[:BYTES_PER_STEP].lstrip(WHITE).startswith(b"["):
+        return await feedbacks_in(body, limits, turns)
+    return [decode(ONE_FEEDBACK, body)]
+
+
 async def encode_list(answers: Sequence[Any], turns: Turns) -> bytes:
     """Return the answers as a JSON list."""
     parts = []

@@ -22,7 +22,7 @@ from swerve.serving.settings import ANY
 from swerve.serving.tokens import LENGTHS
 from swerve.version import __version__
 
-JSON, EVENTS, LINES = "application/json", "text/event-stream", "application/x-ndjson"
+JSON, EVENTS, LINES, PLAIN = "application/json", "text/event-stream", "application/x-ndjson", "text/plain"
 Json = dict[str, Any]
 _REF = "#/components/schemas/"
 
@@ -31,13 +31,14 @@ TROUBLES = {
     401: "No API key, or one that is not known.",
     403: "The API key lacks the scope, or is bound to other namespaces; the token is forged or foreign; or a page of another "
     "origin calls (`server.origins`).",
-    404: "The query, or the rule, is not known.",
+    404: "The query, or the rule, is not known; or the route is off.",
     409: "Rules in force name what is to be deleted: remove them first.",
     413: "The body is larger than `limits.body_bytes`, or than one request can need under the other limits.",
-    415: "The body is not declared as application/json.",
+    415: "The body is not declared as application/json (beacons: or text/plain).",
     421: "The name in `Host` is not one of the service (`server.hosts`).",
     422: "The body or a parameter has the wrong type, or exceeds a limit; `field` names it.",
-    429: "Too many requests of this API key, or for this namespace (`rate`). Try again after `Retry-After` seconds.",
+    429: "Too many requests of this API key, for this namespace, or from this address (`rate`). Try again after "
+    "`Retry-After` seconds.",
     503: "The store cannot be used now, or the service is starting or stopping. Try again after `Retry-After` seconds.",
 }
 
@@ -45,7 +46,7 @@ TROUBLES = {
 class Route(NamedTuple):
     """One operation: its path, scope, request, response and errors.
 
-    The last five columns are exceptions. By default a POST has a body that is declared as JSON; `Host` must be a name of the
+    The last columns are exceptions. By default a POST has a body that is declared as JSON; `Host` must be a name of the
     service; pages of other origins may neither call nor link to the path; and the OpenAPI document lists it.
     """
 
@@ -71,11 +72,17 @@ class Route(NamedTuple):
     listed: bool = True
     #: Whether the answer concerns all namespaces, so that a key that is bound to some does not open it.
     whole: bool = False
+    #: Whether it needs no API key because the body has its own permission; it is limited by the address of the caller instead.
+    by_address: bool = False
+    #: The status of a good answer; 204 has no body.
+    status: int = 200
 
 
 _BODY = (400, 401, 403, 413, 415, 421, 422, 429)
 _READ = (400, 401, 403, 421, 422, 429, 503)
 _FREE = (400, 403, 421)
+#: What a page may send without a preflight, which would die with the page.
+_BEACON = (400, 403, 404, 413, 415, 421, 422, 429, 503)
 #: The parts of a query's key besides its text.
 PARTS = ("locale", "filter", "segment", "namespace")
 #: All routes, in the order of the page.
@@ -92,6 +99,10 @@ ROUTES = (
     Route(
         "post", "/v1/feedback/batch", "feedback_batch", "Send feedback for several decisions", "feedback",
         messages.FeedbackRequest, messages.FeedbackResponse, (*_BODY, 503), True,
+    ),
+    Route(
+        "post", "/v1/beacon", "beacon", "Send feedback from a page that the user leaves; the signed decision is the permission",
+        None, messages.FeedbackRequest, None, _BEACON, takes=(PLAIN, JSON), by_address=True, status=204,
     ),
     Route(
         "post", "/v1/observe", "observe", "Teach a ranking that Swerve did not make; answered when it is durable", "feedback",
@@ -191,6 +202,7 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "rank_batch": ([_RANK], [_RANKED]),
     "feedback": (_CLICK, {"status": "learned"}),
     "feedback_batch": ([_CLICK], [{"status": "learned"}]),
+    "beacon": (_CLICK, None),
     "observe": (_OBSERVED, {"status": "learned", "decision": _DECISION}),
     "shift": ({}, {"phase": 3}),
     "set_rule": (
@@ -354,6 +366,8 @@ def _operation(route: Route, config: Config, listing: Json) -> Json:
         body = _ref(route.request)
         if route.many:
             body = {"type": "array", "items": body, "maxItems": config.limits.batch}
+        elif route.by_address:
+            body = {"anyOf": [body, {"type": "array", "items": body, "maxItems": config.limits.batch}]}
         taken = {kind: _content(body, asked) for kind in route.takes}
         operation["requestBody"] = {"required": not route.bodiless, "content": taken}
     if parameters:
@@ -361,7 +375,9 @@ def _operation(route: Route, config: Config, listing: Json) -> Json:
     schema = _ref(route.response) if route.response is not None else {"type": "object" if route.media == JSON else "string"}
     if route.many:
         schema = {"type": "array", "items": {"anyOf": [schema, _ref(messages.Problem)]}}
-    answers: Json = {"200": {"description": route.summary, "content": {route.media: _content(schema, answered)}}}
+    answers: Json = {str(route.status): {"description": route.summary}}
+    if route.status != 204:
+        answers[str(route.status)]["content"] = {route.media: _content(schema, answered)}
     if route.name == "readyz":
         answers["503"] = {"description": "The service cannot serve now.", "content": {JSON: {"schema": schema}}}
     for status in sorted(route.troubles):
