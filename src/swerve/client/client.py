@@ -198,6 +198,25 @@ class Client(_Base):
         """Set the share of treated units; with another name begin a new experiment, with an empty one end it. Needs `operate`."""
         return self._run(self._exchange.ramp({"treated": treated, "name": name, "note": note}))
 
+    def signal(
+        self,
+        name: str,
+        value: float | None,
+        query: str | None = None,
+        *,
+        at: float | str | None = None,
+        ttl_seconds: float | None = None,
+        **parts: Unpack[PartArguments],
+    ) -> str:
+        """Push a number for a query, or for all, that rankings use which do not carry it; return what became of it: `taken`,
+        `older` or `stale`. None takes back the number before. Needs a key with the scope `signals`."""
+        pushed = {"name": name, "value": value, "query": query, "at": at, "ttl_seconds": ttl_seconds, **parts}
+        return self._run(self._exchange.signal(pushed))
+
+    def signal_many(self, numbers: Iterable[Mapping[str, object]]) -> list[str]:
+        """Push several numbers in one request, each a mapping with the arguments of `signal`."""
+        return self._run(self._exchange.signal_many(numbers))
+
     def health(self) -> bool:
         """Return whether the service can serve now."""
         return self._run(self._exchange.health())
@@ -357,6 +376,25 @@ class AsyncClient(_Base):
     async def ramp(self, treated: float | None = None, *, name: str | None = None, note: str | None = None) -> Experiment:
         """Set the share of treated units; with another name begin a new experiment, with an empty one end it. Needs `operate`."""
         return await self._run(self._exchange.ramp({"treated": treated, "name": name, "note": note}))
+
+    async def signal(
+        self,
+        name: str,
+        value: float | None,
+        query: str | None = None,
+        *,
+        at: float | str | None = None,
+        ttl_seconds: float | None = None,
+        **parts: Unpack[PartArguments],
+    ) -> str:
+        """Push a number for a query, or for all, that rankings use which do not carry it; return what became of it: `taken`,
+        `older` or `stale`. None takes back the number before. Needs a key with the scope `signals`."""
+        pushed = {"name": name, "value": value, "query": query, "at": at, "ttl_seconds": ttl_seconds, **parts}
+        return await self._run(self._exchange.signal(pushed))
+
+    async def signal_many(self, numbers: Iterable[Mapping[str, object]]) -> list[str]:
+        """Push several numbers in one request, each a mapping with the arguments of `signal`."""
+        return await self._run(self._exchange.signal_many(numbers))
 
     async def health(self) -> bool:
         """Return whether the service can serve now."""

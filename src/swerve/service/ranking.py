@@ -21,6 +21,7 @@ from swerve.service.namespaces import Namespaces
 from swerve.service.shadow import Shadow
 from swerve.service.turns import Turns
 from swerve.serving.checks import check_candidates, check_parts, check_query, check_session, check_signals, check_unit
+from swerve.serving.feeds import Feeds
 from swerve.serving.messages import Asked, ObserveRequest, RankResponse, Refused, key_text
 from swerve.serving.ranker import Ranker
 from swerve.serving.recording import Recorder
@@ -69,6 +70,7 @@ class Ranking:
         self.metrics, self.clock, self.limits, self.deadline, self.experiments = metrics, clock, limits, deadline, experiments
         self.names, self.recorder, self.namespaces = names, recorder, namespaces
         self.numbers = frozenset(ranker.settings.numbers)
+        self.feeds = Feeds(ranker.settings.numbers, limits.fed_queries)
         self.watched: Mapping[bytes, Watcher] = {}  # by the query's key
         self.slots = ranker.settings.slots
         self.shadow = Shadow(metrics, clock()) if ranker.settings.shadow else None
@@ -98,6 +100,8 @@ class Ranking:
         if namespace is not None:
             self.namespaces.check(namespace, candidates, asked.signals)
             prepared.namespace = namespace
+        if self.feeds:
+            self._feed(prepared)
         if self.rules is not None:
             prepared = self.rules.apply(prepared, self.clock())
         if asked.unit is not None:
@@ -116,7 +120,20 @@ class Ranking:
             check_signals(request.signals, self.numbers)
         self.namespaces.check(request.namespace, request.shown, request.signals)
         shown, signals, session = request.shown, request.signals, request.session
-        return Prepared(key, text, shown, None, signals, session, SLOTS, as_given=True, namespace=request.namespace)
+        prepared = Prepared(key, text, shown, None, signals, session, SLOTS, as_given=True, namespace=request.namespace)
+        if self.feeds:
+            self._feed(prepared)
+        return prepared
+
+    def _feed(self, prepared: Prepared) -> None:
+        """Give a request the fresh pushed numbers that it does not carry itself."""
+        namespace = prepared.namespace
+        allowed = self.namespaces.numbers(namespace)
+        prepared.signals = self.feeds.fill(prepared.key, namespace, prepared.signals, self.clock(), allowed)
+
+    def key_of(self, query: str, locale: str | None, filter_: str | None, segment: str | None, namespace: str | None) -> bytes:
+        """Return the key of a query. Raises `Refused`."""
+        return self._key_of((query, locale, filter_, segment, namespace))[0]
 
     def _key_of(self, name: Name) -> tuple[bytes, str]:
         """Return the key and the text of a query, and remember them."""
@@ -133,7 +150,8 @@ class Ranking:
         return found
 
     def forget(self, keys: Collection[bytes]) -> None:
-        """Forget the names of queries, and what shadow mode has noted of them."""
+        """Forget the names of queries, the numbers that were pushed for them, and what shadow mode has noted of them."""
+        self.feeds.forget(keys)
         self._keys = {name: found for name, found in self._keys.items() if found[0] not in keys}
         if self.shadow is not None:
             self.shadow.forget(keys)

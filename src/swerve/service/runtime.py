@@ -26,6 +26,7 @@ from swerve.service.erasing import Erasing
 from swerve.service.experiments import EXPERIMENT, Experiments
 from swerve.service.exporting import Exporting
 from swerve.service.feedback import Feedback
+from swerve.service.feeding import Feeding
 from swerve.service.inspection import Inspection
 from swerve.service.loader import Found, Loader, Wish
 from swerve.service.metrics import Metrics
@@ -117,6 +118,7 @@ class Service:
             experiments=self.experiments,
             namespaces=self.namespaces,
         )
+        self.feeding = Feeding(self.ranking, self.metrics, self.clock.now, ttl=config.signals.feed_ttl_seconds)
         self.erased = Erased(max(windows.values()))
         self.erased.load(kept, self.clock.now())
         self.feedback = Feedback(

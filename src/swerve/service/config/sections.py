@@ -21,12 +21,12 @@ HOSTED = "a name or an address without a port, or '*' for any"
 ORIGIN = r"^https?://([A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?\Z"
 ORIGINATED = "an origin such as 'https://search.example.com', without a path"
 Kind = Literal["volume", "abandonment", "reformulation", "age", "new"]
-Scope = Literal["rank", "feedback", "read", "operate"]
+Scope = Literal["rank", "feedback", "read", "operate", "signals"]
 #: The signals that are computed from the traffic, in the order of their kinds in `swerve.signals`.
 KINDS: tuple[Kind, ...] = ("volume", "abandonment", "reformulation", "age", "new")
 #: The signals that the policy sees by default; docs/signals.md says why not all.
 USED: tuple[Kind, ...] = ("volume", "abandonment", "reformulation")
-SCOPES: tuple[Scope, ...] = ("rank", "feedback", "read", "operate")
+SCOPES: tuple[Scope, ...] = ("rank", "feedback", "read", "operate", "signals")
 
 
 RATE = "Requests a second on average, each entry of a batch counted; more are refused with 429 and `Retry-After`."
@@ -144,6 +144,12 @@ class Signals(Section, frozen=True):
             allowed="a table [signals.numbers] in which each value is one of count, raw",
         ),
     ] = msgspec.field(default_factory=dict)
+    feed_ttl_seconds: Annotated[
+        float,
+        within(
+            0, 30 * DAY, "Seconds in which a number that was pushed to /v1/signals holds, unless it says so itself.", open_low=True
+        ),
+    ] = 3600.0
     tuning: dict[str, float] = msgspec.field(
         default_factory=dict
     )  # hyper-parameters of `Senses`; the file has them as fields of [signals]
@@ -311,6 +317,10 @@ class Limits(Section, frozen=True):
         within(0, 1_000_000, f"{RATE} For each API key without a rate of its own, and for all callers without a key. 0: no limit."),
     ] = 0.0
     burst: Annotated[int, within(0, 1_000_000_000, BURST)] = 0
+    fed_queries: Annotated[
+        int,
+        within(1, 10_000_000, "Queries and namespaces for which pushed numbers are kept: those that were pushed for last."),
+    ] = 50_000
     beacon_bytes: Annotated[
         int, within(256, 65_536, "Bytes of a body that needs no API key; browsers send at most 65,536 in a beacon.")
     ] = 16_384

@@ -9,9 +9,20 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from swerve.service.http.schemas import MANY_FEEDBACKS, MANY_RANKS, ONE_FEEDBACK, ONE_RANK, RAWS, decode, one_limit
+from swerve.service.http.schemas import (
+    MANY_FEEDBACKS,
+    MANY_RANKS,
+    MANY_SIGNALS,
+    ONE_FEEDBACK,
+    ONE_RANK,
+    ONE_SIGNAL,
+    RAWS,
+    decode,
+    one_limit,
+)
 from swerve.service.turns import Turns
 from swerve.serving.checks import Limits
+from swerve.serving.feeds import SignalRequest
 from swerve.serving.messages import Asked, FeedbackRequest, Refused, encode
 
 #: Bytes decoded or searched between two looks at the clock.
@@ -41,6 +52,11 @@ async def ranks_in(body: bytes, limits: Limits, turns: Turns) -> list[Asked | Re
 async def feedbacks_in(body: bytes, limits: Limits, turns: Turns) -> list[FeedbackRequest | Refused]:
     """Return the requests in a body of `POST /v1/feedback/batch`, with a `Refused` for each entry of another shape."""
     return await _entries(body, MANY_FEEDBACKS, ONE_FEEDBACK, limits, turns)
+
+
+async def signals_in(body: bytes, limits: Limits, turns: Turns) -> list[SignalRequest | Refused]:
+    """Return the numbers in a body of `POST /v1/signals/batch`, with a `Refused` for each entry of another shape."""
+    return await _entries(body, MANY_SIGNALS, ONE_SIGNAL, limits, turns)
 
 
 async def beacon_in(body: bytes, limits: Limits, turns: Turns) -> list[FeedbackRequest | Refused]:

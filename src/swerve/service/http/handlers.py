@@ -8,7 +8,7 @@ from typing import Any
 from swerve.service import logs
 from swerve.service.availability import Unavailable
 from swerve.service.http import openapi
-from swerve.service.http.bodies import beacon_in, encode_list, feedbacks_in, ranks_in
+from swerve.service.http.bodies import beacon_in, encode_list, feedbacks_in, ranks_in, signals_in
 from swerve.service.http.limits import parameters
 from swerve.service.http.schemas import (
     read_audit,
@@ -24,6 +24,7 @@ from swerve.service.http.schemas import (
     read_rank,
     read_rule,
     read_shift,
+    read_signal,
 )
 from swerve.service.metrics import CONTENT_TYPE
 from swerve.service.namespaces import checked, require
@@ -99,6 +100,24 @@ class Handlers:
         request = read_observe(body)
         require(scope["within"], request.namespace)
         return 200, encode(await self.service.observing.one(request)), JSON
+
+    async def signals(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(self.service.feeding.push(read_signal(body), scope["within"])), JSON
+
+    async def signals_batch(self, scope: Scope, body: bytes) -> Answer:
+        turns = Turns()
+        entries = await signals_in(body, self.limits, turns)
+        self._count(scope, len(entries))
+        said: list[Any] = []
+        for entry in entries:
+            await turns()
+            try:
+                if isinstance(entry, Refused):
+                    raise entry
+                said.append(self.service.feeding.push(entry, scope["within"]))
+            except Refused as refused:
+                said.append(refusal(refused))
+        return 200, await encode_list(said, turns), JSON
 
     async def queries(self, scope: Scope, body: bytes) -> Answer:
         asked = read_list(parameters(scope["query_string"]))

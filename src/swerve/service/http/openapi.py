@@ -16,7 +16,7 @@ from swerve.service.config.load import Config
 from swerve.service.config.sections import NAME
 from swerve.service.config.settings import weights_of
 from swerve.service.http.schemas import MOST_DIGITS
-from swerve.serving import control, experiment, messages
+from swerve.serving import control, experiment, feeds, messages
 from swerve.serving.checks import MOST_EVENTS
 from swerve.serving.settings import ANY
 from swerve.serving.tokens import LENGTHS
@@ -54,7 +54,7 @@ class Route(NamedTuple):
     path: str
     name: str
     summary: str
-    scope: Literal["rank", "feedback", "read", "operate"] | None
+    scope: Literal["rank", "feedback", "read", "operate", "signals"] | None
     request: type[msgspec.Struct] | None = None
     response: type[msgspec.Struct] | None = None
     troubles: tuple[int, ...] = ()
@@ -107,6 +107,14 @@ ROUTES = (
     Route(
         "post", "/v1/observe", "observe", "Teach a ranking that Swerve did not make; answered when it is durable", "feedback",
         messages.ObserveRequest, messages.ObserveResponse, (*_BODY, 503),
+    ),
+    Route(
+        "post", "/v1/signals", "signals", "Push a number for a query or for all; used by rankings that do not carry it", "signals",
+        feeds.SignalRequest, feeds.SignalResponse, _BODY,
+    ),
+    Route(
+        "post", "/v1/signals/batch", "signals_batch", "Push several numbers; each entry is answered or refused by itself",
+        "signals", feeds.SignalRequest, feeds.SignalResponse, _BODY, True,
     ),
     Route(
         "get", "/v1/queries", "queries", "List the queries with the most traffic, or those that shifted last", "read",
@@ -195,6 +203,7 @@ _RANKED = {
     "degraded": False,
 }
 _CLICK = {"decision": _DECISION, "events": [{"kind": "click", "result": "storm-warning"}]}
+_SIGNAL = {"name": "news", "value": 12, "query": "hurricane", "at": "2024-09-26T14:00:00Z", "ttl_seconds": 900}
 _OBSERVED = {"query": "hurricane", "shown": ["team-page", "storm-warning"], "events": [{"kind": "click", "position": 2}]}
 #: Operation → an example of its request and of its answer.
 EXAMPLES: dict[str, tuple[Any, Any]] = {
@@ -204,6 +213,8 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "feedback_batch": ([_CLICK], [{"status": "learned"}]),
     "beacon": (_CLICK, None),
     "observe": (_OBSERVED, {"status": "learned", "decision": _DECISION}),
+    "signals": (_SIGNAL, {"status": "taken"}),
+    "signals_batch": ([_SIGNAL], [{"status": "taken"}]),
     "shift": ({}, {"phase": 3}),
     "set_rule": (
         {"kind": "pin", "result": "storm-warning", "position": 1, "query": "hurricane", "until": "2030-01-01T00:00:00Z"},
@@ -298,6 +309,7 @@ def _narrow(components: Json, config: Config) -> None:
     trial["properties"]["name"]["anyOf"][0] |= {"pattern": f"^({experiment.NAME.pattern})?$"}
     trial["properties"]["note"]["anyOf"][0] |= {"maxLength": control.MOST_NOTE}
     _narrow_delete(components["DeleteRequest"], config, name, text)
+    _narrow_signal(components["SignalRequest"], config, text)
     feedback["decision"] |= {"minLength": LENGTHS[0], "maxLength": LENGTHS[-1], "pattern": "^[A-Za-z0-9_-]*$"}
     feedback["shown"]["anyOf"][0] |= {**listed, "items": {"type": "string", **name}}
 
@@ -313,6 +325,21 @@ def _narrow_delete(request: Json, config: Config, name: Json, text: Json) -> Non
     request["anyOf"] = [
         {"required": ["query"], "properties": {"query": {"type": "string"}}},
         {"required": ["result"], "properties": {"result": {"type": "string"}, **nothing}},
+    ]
+
+
+def _narrow_signal(request: Json, config: Config, text: Json) -> None:
+    """Add the limits of a pushed number; one for all queries has no parts of a query."""
+    of = request["properties"]
+    if config.signals.numbers:
+        of["name"]["enum"] = list(config.signals.numbers)
+    of["query"]["anyOf"][0] |= _query(config)
+    for part in ("locale", "filter", "segment"):
+        of[part]["anyOf"][0] |= {**text, "maxLength": config.limits.query_chars}
+    of["namespace"] = _namespace(of["namespace"], config)
+    request["anyOf"] = [
+        {"required": ["query"], "properties": {"query": {"type": "string"}}},
+        {"properties": {part: {"type": "null"} for part in ("query", "locale", "filter", "segment")}},
     ]
 
 
