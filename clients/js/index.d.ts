@@ -37,6 +37,8 @@ export interface RankOptions {
   segment?: string;
   unit?: string;
   namespace?: string;
+  /** The `query_id` of User Behavior Insights. */
+  query_id?: string;
 }
 
 export interface Ranking {

@@ -78,6 +78,7 @@ def test_every_route_is_there():
     assert listed == {(route.method, route.path) for route in LISTED}
     assert {path for _, path in listed} == {
         "/v1/rank", "/v1/rank/batch", "/v1/feedback", "/v1/feedback/batch", "/v1/beacon", "/v1/observe", "/v1/signals",
+        "/ubi_events", "/ubi_queries",
         "/v1/signals/batch", "/v1/queries",
         "/v1/queries/{query}", "/v1/queries/{query}/shift", "/v1/rules", "/v1/rules/{id}", "/v1/audit", "/v1/shadow", "/v1/live",
         "/v1/experiments",

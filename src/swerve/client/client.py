@@ -96,11 +96,19 @@ class Client(_Base):
         segment: str | None = None,
         unit: str | None = None,
         namespace: str | None = None,
+        query_id: str | None = None,
     ) -> Ranking:
         """Return the order to show; the given order, degraded, if the service does not answer in time or refuses what a user typed
         or a search engine returned."""
         parts: RankArguments = {"query": query, "candidates": candidates, "signals": signals, "session": session, "slots": slots}
-        parts |= {"locale": locale, "filter": filter, "segment": segment, "unit": unit, "namespace": namespace}
+        parts |= {
+            "locale": locale,
+            "filter": filter,
+            "segment": segment,
+            "unit": unit,
+            "namespace": namespace,
+            "query_id": query_id,
+        }
         return self._run(self._exchange.rank(parts))
 
     def rank_many(self, requests: Iterable[RankArguments]) -> list[Ranking]:
@@ -278,11 +286,19 @@ class AsyncClient(_Base):
         segment: str | None = None,
         unit: str | None = None,
         namespace: str | None = None,
+        query_id: str | None = None,
     ) -> Ranking:
         """Return the order to show; the given order, degraded, if the service does not answer in time or refuses what a user typed
         or a search engine returned."""
         parts: RankArguments = {"query": query, "candidates": candidates, "signals": signals, "session": session, "slots": slots}
-        parts |= {"locale": locale, "filter": filter, "segment": segment, "unit": unit, "namespace": namespace}
+        parts |= {
+            "locale": locale,
+            "filter": filter,
+            "segment": segment,
+            "unit": unit,
+            "namespace": namespace,
+            "query_id": query_id,
+        }
         return await self._run(self._exchange.rank(parts))
 
     async def rank_many(self, requests: Iterable[RankArguments]) -> list[Ranking]:

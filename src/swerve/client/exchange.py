@@ -372,7 +372,7 @@ class Exchange:
         }
         if signals := arguments.get("signals"):
             body["signals"] = {name: finite(name, value) for name, value in signals.items()}
-        for name in ("session", "slots", "locale", "filter", "segment", "unit"):
+        for name in ("session", "slots", "locale", "filter", "segment", "unit", "query_id"):
             if (value := arguments.get(name)) is not None:
                 body[name] = value
         if (namespace := arguments.get("namespace") or self.namespace) is not None:

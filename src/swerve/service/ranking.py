@@ -20,7 +20,15 @@ from swerve.service.metrics import Metrics
 from swerve.service.namespaces import Namespaces
 from swerve.service.shadow import Shadow
 from swerve.service.turns import Turns
-from swerve.serving.checks import check_candidates, check_parts, check_query, check_session, check_signals, check_unit
+from swerve.serving.checks import (
+    check_candidates,
+    check_parts,
+    check_query,
+    check_query_id,
+    check_session,
+    check_signals,
+    check_unit,
+)
 from swerve.serving.feeds import Feeds
 from swerve.serving.messages import Asked, ObserveRequest, RankResponse, Refused, key_text
 from swerve.serving.ranker import Ranker
@@ -31,6 +39,7 @@ from swerve.serving.rulebook import RuleBook
 from swerve.serving.ruling import Ruled, Ruling
 from swerve.serving.sessions import name_of
 from swerve.serving.tokens import Tokens
+from swerve.serving.ubi import QueryIds
 
 log = logging.getLogger("swerve.service")
 
@@ -65,10 +74,11 @@ class Ranking:
         recorder: Recorder | None,
         experiments: Experiments,
         namespaces: Namespaces,
+        query_ids: QueryIds | None = None,
     ) -> None:
         self.ranker, self.loader, self.tokens, self.availability = ranker, loader, tokens, availability
         self.metrics, self.clock, self.limits, self.deadline, self.experiments = metrics, clock, limits, deadline, experiments
-        self.names, self.recorder, self.namespaces = names, recorder, namespaces
+        self.names, self.recorder, self.namespaces, self.query_ids = names, recorder, namespaces, query_ids
         self.numbers = frozenset(ranker.settings.numbers)
         self.feeds = Feeds(ranker.settings.numbers, limits.fed_queries)
         self.watched: Mapping[bytes, Watcher] = {}  # by the query's key
@@ -108,6 +118,9 @@ class Ranking:
             check_unit(asked.unit, self.limits)
         if self.experiments.trial is not None:
             self.experiments.assign(asked, prepared)
+        if asked.query_id is not None:
+            check_query_id(asked.query_id, self.limits)
+            prepared.query_id = asked.query_id
         return place, prepared
 
     def prepare_shown(self, request: ObserveRequest) -> Prepared:
@@ -318,6 +331,8 @@ class Ranking:
             self._tell(decided)
         if prepared.namespace is not None:
             self.metrics.namespaces(self.namespaces.label(prepared.namespace)).value += 1
+        if prepared.query_id is not None and self.query_ids is not None:
+            self.query_ids.put(prepared.query_id, token)
         chances = decided.chances if self._estimated else None
         explored = decided.explored + 1 if decided.explored >= 0 else None
         answer = RankResponse(token, decided.ranking, chances, explored, decided.phase, False)

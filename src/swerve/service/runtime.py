@@ -35,6 +35,7 @@ from swerve.service.observing import Observing
 from swerve.service.ranking import Ranking
 from swerve.service.secrets import Secrets
 from swerve.service.throttle import Addresses, Throttle
+from swerve.service.ubi import Ubi
 from swerve.service.warm import Warming
 from swerve.serving.erasing import Erased
 from swerve.serving.migration import Layouts
@@ -43,6 +44,7 @@ from swerve.serving.ranker import Ranker
 from swerve.serving.recording import Recorder
 from swerve.serving.rows import Place
 from swerve.serving.tokens import Tokens
+from swerve.serving.ubi import QueryIds
 from swerve.store.protocol import DAY, Damaged, Row, Store, StoreError
 
 log = logging.getLogger("swerve.service")
@@ -104,6 +106,7 @@ class Service:
         )
         self.experiments = self.committer.counts = Experiments(self.ranker, self.metrics, self.clock.now, config, kept)
         self.loader = Loader(store, self.metrics, self._adopt, self.committer.suspect)
+        query_ids = QueryIds(config.ubi.query_ids)
         self.ranking = Ranking(
             self.ranker,
             self.loader,
@@ -117,6 +120,7 @@ class Service:
             recorder=self.recorder,
             experiments=self.experiments,
             namespaces=self.namespaces,
+            query_ids=query_ids if config.ubi.enabled else None,
         )
         self.feeding = Feeding(self.ranking, self.metrics, self.clock.now, ttl=config.signals.feed_ttl_seconds)
         self.erased = Erased(max(windows.values()))
@@ -136,6 +140,15 @@ class Service:
             erased=self.erased,
         )
         self.beacons = Beacons(self.feedback, self.metrics)
+        self.ubi = Ubi(
+            self.beacons,
+            self.tokens,
+            query_ids,
+            self.metrics,
+            clicks=config.ubi.clicks,
+            kinds=windows,
+            first=config.ubi.first_position,
+        )
         self.observing = Observing(
             self.ranker,
             self.loader,

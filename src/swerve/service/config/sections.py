@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from swerve.service.config.fields import Section, about, within
+from swerve.serving.ubi import CLICKS
 
 DAY = 86_400  # seconds
 #: Forms of names, hosts and origins, and the words that errors and docs use for them.
@@ -255,6 +256,30 @@ class Experiment(Section, frozen=True):
     ] = 24.0
 
 
+class Ubi(Section, frozen=True):
+    """User Behavior Insights: what its collectors send to /ubi_events and /ubi_queries."""
+
+    enabled: Annotated[
+        bool,
+        about(
+            "Take events and queries as the collectors of User Behavior Insights send them. A `query_id` that a request to `rank` "
+            "has named, or a decision, is the permission, and no API key is needed."
+        ),
+    ] = False
+    clicks: Annotated[
+        tuple[Annotated[str, about("", shortest=1)], ...],
+        about(
+            "Values of `action_name` that are clicks, in any case. An action named like a kind of user events is one of that kind."
+        ),
+    ] = CLICKS
+    first_position: Annotated[
+        int, within(0, 1, "The position of the top result in events that name no object: the schema does not say where it begins.")
+    ] = 1
+    query_ids: Annotated[int, within(1, 10_000_000, "Query ids whose decision is remembered, the latest; about 0.5 kB each.")] = (
+        50_000
+    )
+
+
 class Evaluation(Section, frozen=True):
     """What makes logs of the service fit for estimates of other rankings."""
 
@@ -323,7 +348,7 @@ class Limits(Section, frozen=True):
     ] = 50_000
     beacon_bytes: Annotated[
         int, within(256, 65_536, "Bytes of a body that needs no API key; browsers send at most 65,536 in a beacon.")
-    ] = 16_384
+    ] = 65_536
     beacon_rate: Annotated[
         float,
         within(
@@ -405,6 +430,7 @@ class Config(Section, frozen=True):
     policy: Policy = Policy()
     signals: Signals = Signals()
     feedback: Feedback = Feedback()
+    ubi: Ubi = Ubi()
     experiment: Experiment = Experiment()
     evaluation: Evaluation = Evaluation()
     limits: Limits = Limits()

@@ -53,6 +53,10 @@ class Endpoint:
         self.limit = limits.body_bytes if route.many else min(limits.body_bytes, one_limit(limits))
         if route.by_address:
             self.limit = limits.beacon_bytes
+        self.off = False
+        if route.switch:
+            section, _, field = route.switch.partition(".")
+            self.off = not getattr(getattr(service.config, section), field)
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         started = time.perf_counter()
@@ -64,6 +68,8 @@ class Endpoint:
             if self.route.scope is not None:
                 caller = self.keys.check(presented, self.route.scope)
                 self._admit(caller)
+            elif self.off:
+                raise Refused(404, "off", f"this route is off; {self.route.switch} = true in the configuration turns it on")
             elif self.route.by_address:
                 scope["address"] = grouped(scope["client"][0] if scope.get("client") else "")
                 self.service.addresses.check(scope["address"])

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from swerve.service.http.schemas import (
+    ANYTHING,
     MANY_FEEDBACKS,
     MANY_RANKS,
     MANY_SIGNALS,
@@ -23,7 +24,7 @@ from swerve.service.http.schemas import (
 from swerve.service.turns import Turns
 from swerve.serving.checks import Limits
 from swerve.serving.feeds import SignalRequest
-from swerve.serving.messages import Asked, FeedbackRequest, Refused, encode
+from swerve.serving.messages import Asked, FeedbackRequest, Refused, encode, misshapen
 
 #: Bytes decoded or searched between two looks at the clock.
 BYTES_PER_STEP = 32_768
@@ -64,6 +65,17 @@ async def beacon_in(body: bytes, limits: Limits, turns: Turns) -> list[FeedbackR
     if body[:BYTES_PER_STEP].lstrip(WHITE).startswith(b"["):
         return await feedbacks_in(body, limits, turns)
     return [decode(ONE_FEEDBACK, body)]
+
+
+def loose_in(body: bytes) -> list[Any]:
+    """Return the entries of a body in the form of others: one, or a list of them, of any shape."""
+    try:
+        found: Any = ANYTHING.decode(body)
+    except msgspec.ValidationError:  # nothing else is wrong with a value of any shape
+        raise Refused(400, "not_json", "a number in the body is out of range") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as trouble:
+        raise misshapen(trouble, ANYTHING.type, body) from None
+    return found if isinstance(found, list) else [found]
 
 
 async def encode_list(answers: Sequence[Any], turns: Turns) -> bytes:

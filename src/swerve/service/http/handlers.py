@@ -8,7 +8,7 @@ from typing import Any
 from swerve.service import logs
 from swerve.service.availability import Unavailable
 from swerve.service.http import openapi
-from swerve.service.http.bodies import beacon_in, encode_list, feedbacks_in, ranks_in, signals_in
+from swerve.service.http.bodies import beacon_in, encode_list, feedbacks_in, loose_in, ranks_in, signals_in
 from swerve.service.http.limits import parameters
 from swerve.service.http.schemas import (
     read_audit,
@@ -90,11 +90,23 @@ class Handlers:
         return 200, await encode_list(said, turns), JSON
 
     async def beacon(self, scope: Scope, body: bytes) -> Answer:
-        self._on(self.service.config.feedback.beacon, "feedback.beacon")
         entries = await beacon_in(body, self.limits, Turns())
         self._count_from(scope, len(entries))
         await self.service.beacons.take(entries)
         return 204, b"", JSON
+
+    async def ubi_events(self, scope: Scope, body: bytes) -> Answer:
+        await self.service.ubi.events(self._collected(scope, body))
+        return 204, b"", JSON
+
+    async def ubi_queries(self, scope: Scope, body: bytes) -> Answer:
+        self.service.ubi.queries(self._collected(scope, body))
+        return 204, b"", JSON
+
+    def _collected(self, scope: Scope, body: bytes) -> list[Any]:
+        entries = loose_in(body)
+        self._count_from(scope, len(entries))
+        return entries
 
     async def observe(self, scope: Scope, body: bytes) -> Answer:
         request = read_observe(body)
@@ -181,12 +193,6 @@ class Handlers:
         """Count the entries of a request for the rate of its address, the first of which is counted; raises `TooMany`."""
         if entries > 1:
             self.service.addresses.check(scope["address"], entries - 1)
-
-    @staticmethod
-    def _on(configured: bool, setting: str) -> None:
-        """Refuse a route that is not switched on."""
-        if not configured:
-            raise Refused(404, "off", f"this route is off; {setting} = true in the configuration turns it on")
 
     def _text(self, scope: Scope) -> str:
         text: str = scope["path_params"]["query"]

@@ -16,7 +16,7 @@ from swerve.service.config.load import Config
 from swerve.service.config.sections import NAME
 from swerve.service.config.settings import weights_of
 from swerve.service.http.schemas import MOST_DIGITS
-from swerve.serving import control, experiment, feeds, messages
+from swerve.serving import control, experiment, feeds, messages, ubi
 from swerve.serving.checks import MOST_EVENTS
 from swerve.serving.settings import ANY
 from swerve.serving.tokens import LENGTHS
@@ -74,6 +74,8 @@ class Route(NamedTuple):
     whole: bool = False
     #: Whether it needs no API key because the body has its own permission; it is limited by the address of the caller instead.
     by_address: bool = False
+    #: The setting that turns it on; "": it is always on.
+    switch: str = ""
     #: The status of a good answer; 204 has no body.
     status: int = 200
 
@@ -103,6 +105,15 @@ ROUTES = (
     Route(
         "post", "/v1/beacon", "beacon", "Send feedback from a page that the user leaves; the signed decision is the permission",
         None, messages.FeedbackRequest, None, _BEACON, takes=(PLAIN, JSON), by_address=True, status=204,
+        switch="feedback.beacon",
+    ),
+    Route(
+        "post", "/ubi_events", "ubi_events", "Send events of User Behavior Insights; clicks are taken as feedback", None,
+        ubi.UbiEvent, None, _BEACON, takes=(JSON, PLAIN), by_address=True, status=204, switch="ubi.enabled",
+    ),
+    Route(
+        "post", "/ubi_queries", "ubi_queries", "Send queries of User Behavior Insights; they may tell the decision of a query_id",
+        None, ubi.UbiQuery, None, _BEACON, takes=(JSON, PLAIN), by_address=True, status=204, switch="ubi.enabled",
     ),
     Route(
         "post", "/v1/observe", "observe", "Teach a ranking that Swerve did not make; answered when it is durable", "feedback",
@@ -204,6 +215,18 @@ _RANKED = {
 }
 _CLICK = {"decision": _DECISION, "events": [{"kind": "click", "result": "storm-warning"}]}
 _SIGNAL = {"name": "news", "value": 12, "query": "hurricane", "at": "2024-09-26T14:00:00Z", "ttl_seconds": 900}
+_EVENT = {
+    "action_name": "click",
+    "query_id": "00112233-4455-6677-8899-aabbccddeeff",
+    "timestamp": "2024-09-26T14:00:00Z",
+    "event_attributes": {"object": {"object_id": "storm-warning"}, "position": {"ordinal": 2}},
+}
+_QUERY = {
+    "query_id": "00112233-4455-6677-8899-aabbccddeeff",
+    "user_query": "hurricane",
+    "query_response_hit_ids": ["team-page", "storm-warning"],
+    "query_attributes": {"decision": _DECISION},
+}
 _OBSERVED = {"query": "hurricane", "shown": ["team-page", "storm-warning"], "events": [{"kind": "click", "position": 2}]}
 #: Operation → an example of its request and of its answer.
 EXAMPLES: dict[str, tuple[Any, Any]] = {
@@ -212,6 +235,8 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "feedback": (_CLICK, {"status": "learned"}),
     "feedback_batch": ([_CLICK], [{"status": "learned"}]),
     "beacon": (_CLICK, None),
+    "ubi_events": ([_EVENT], None),
+    "ubi_queries": ([_QUERY], None),
     "observe": (_OBSERVED, {"status": "learned", "decision": _DECISION}),
     "signals": (_SIGNAL, {"status": "taken"}),
     "signals_batch": ([_SIGNAL], [{"status": "taken"}]),
@@ -304,6 +329,7 @@ def _narrow(components: Json, config: Config) -> None:
         {"required": ["query"], "properties": {"query": {"type": "string"}}},
         {"properties": {part: {"type": "null"} for part in ("query", "locale", "filter", "segment")}},
     ]  # a namespace may stand without a query
+    rank["query_id"]["anyOf"][0] |= {**text, "maxLength": limits.session_chars}
     rank["unit"]["anyOf"][0] |= {**text, "maxLength": limits.session_chars}
     trial = components["ExperimentRequest"]
     trial["properties"]["name"]["anyOf"][0] |= {"pattern": f"^({experiment.NAME.pattern})?$"}
@@ -426,7 +452,7 @@ def _tag(route: Route) -> str:
         return "control"
     if route.path.startswith(("/v1/queries", "/v1/live", "/v1/shadow")):
         return "state"
-    return "decisions" if route.path.startswith("/v1/") else "service"
+    return "decisions" if route.path.startswith(("/v1/", "/ubi_")) else "service"
 
 
 def _content(schema: Json, example: Any) -> Json:

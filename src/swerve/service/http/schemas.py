@@ -42,6 +42,7 @@ _observe = msgspec.json.Decoder(ObserveRequest)
 _rule = msgspec.json.Decoder(RuleRequest)
 _experiment = msgspec.json.Decoder(ExperimentRequest)
 _delete = msgspec.json.Decoder(DeleteRequest)
+ANYTHING = msgspec.json.Decoder()
 RAWS = msgspec.json.Decoder(list[msgspec.Raw])
 
 #: Bytes of a character at most: two escapes such as `\\ud83c\\udf00`. And bytes for field names, dates, numbers and white space.
