@@ -142,6 +142,7 @@ class Metrics:
             "route",
             "outcome",
         )
+        self.forwarded = count("ubi_forwarded_total", "Documents of UBI for the search engine, by what became of them.", "outcome")
         self.signals = count("signals_total", "Numbers that were pushed.", "name", "outcome")
         self.fed = level("signals_kept", "Queries and namespaces for which pushed numbers are kept, and 1 for all queries.")()
         self.ruled = count("ruled_total", "Rankings that a rule of an operator has changed, by the kind of rule.", "kind")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import struct
 import threading
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from swerve.service.experiments import EXPERIMENT, Experiments
 from swerve.service.exporting import Exporting
 from swerve.service.feedback import Feedback
 from swerve.service.feeding import Feeding
+from swerve.service.forwarding import Forwarder
 from swerve.service.inspection import Inspection
 from swerve.service.loader import Found, Loader, Wish
 from swerve.service.metrics import Metrics
@@ -58,6 +60,8 @@ GARBAGE_TICKS = 120
 GC_THRESHOLDS = 2000, 3, 100_000
 
 
+#: Seconds in which a stop still forwards documents of UBI.
+FORWARD_PATIENCE = 2.0
 #: What is lost with a damaged record that operators have set.
 OPERATED = {RULES: "rules must be set again", AUDIT: "rules must be set again", EXPERIMENT: "the experiment must be set again"}
 
@@ -140,6 +144,9 @@ class Service:
             erased=self.erased,
         )
         self.beacons = Beacons(self.feedback, self.metrics)
+        self.forwarder: Forwarder | None = None
+        if config.ubi.enabled and config.ubi.forward:
+            self.forwarder = Forwarder(config.ubi.forward, os.environ.get("SWERVE_UBI_AUTHORIZATION", "").strip(), self.metrics)
         self.ubi = Ubi(
             self.beacons,
             self.tokens,
@@ -148,6 +155,7 @@ class Service:
             clicks=config.ubi.clicks,
             kinds=windows,
             first=config.ubi.first_position,
+            forwarder=self.forwarder,
         )
         self.observing = Observing(
             self.ranker,
@@ -258,6 +266,8 @@ class Service:
             self._ticking.cancel()
         written = await self.committer.stop(self.config.server.drain_seconds)
         self.loader.stop()
+        if self.forwarder is not None:
+            await asyncio.to_thread(self.forwarder.stop, FORWARD_PATIENCE)
         if self.recorder is not None:
             self.recorder.close()
         self.store.close()

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from swerve.service.beacons import Beacons
+from swerve.service.forwarding import Forwarder
 from swerve.service.metrics import Metrics
 from swerve.serving.loose import text_of
 from swerve.serving.messages import FIRST_SECOND, LAST_SECOND, MOST_POSITION, Event, FeedbackRequest
@@ -37,12 +38,15 @@ class Ubi:
         clicks: Collection[str],
         kinds: Collection[str],
         first: int,
+        forwarder: Forwarder | None = None,
     ) -> None:
         self.beacons, self.tokens, self.known, self.metrics = beacons, tokens, known, metrics
+        self.forwarder = forwarder
         self.clicks, self.kinds, self.first = frozenset(action.lower() for action in clicks), kinds, first
 
     async def events(self, lines: Sequence[Any]) -> None:
         """Count clicks and other user events; return once they are durable. Raises `Unavailable` if none could be made so."""
+        self._forward("ubi_events", lines)
         read: list[FeedbackRequest] = []
         for line in map(unwrapped, lines):
             found = self._feedback(line)
@@ -55,8 +59,14 @@ class Ubi:
 
     def queries(self, lines: Sequence[Any]) -> None:
         """Remember the decisions that queries carry; count the rest."""
+        self._forward("ubi_queries", lines)
         for line in map(unwrapped, lines):
             self._dropped("ubi_queries", self._query(line), line)
+
+    def _forward(self, index: str, lines: Sequence[Any]) -> None:
+        """Pass all documents on to the search engine, those that are dropped here included."""
+        if self.forwarder is not None:
+            self.forwarder.put(index, [line for line in map(unwrapped, lines) if isinstance(line, dict)])
 
     def _feedback(self, line: Any) -> FeedbackRequest | str:
         """Return an event as feedback, or the reason why it is dropped."""

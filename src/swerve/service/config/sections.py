@@ -20,6 +20,7 @@ OPTED = "empty, or a name of up to 64 letters, digits, '_', '.' or '-'"
 HOST = r"^(\*|[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})|\[?[0-9A-Fa-f:.]{2,45}\]?)\Z"
 HOSTED = "a name or an address without a port, or '*' for any"
 ORIGIN = r"^https?://([A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?\Z"
+UPSTREAM = r"^(https?://([A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?(/[A-Za-z0-9_./-]*)?)?\Z"
 ORIGINATED = "an origin such as 'https://search.example.com', without a path"
 Kind = Literal["volume", "abandonment", "reformulation", "age", "new"]
 Scope = Literal["rank", "feedback", "read", "operate", "signals"]
@@ -275,6 +276,15 @@ class Ubi(Section, frozen=True):
     first_position: Annotated[
         int, within(0, 1, "The position of the top result in events that name no object: the schema does not say where it begins.")
     ] = 1
+    forward: Annotated[
+        str,
+        about(
+            "Address of a search engine whose indexes `ubi_events` and `ubi_queries` get everything that is sent, in bulk; empty: "
+            "nothing is forwarded. SWERVE_UBI_AUTHORIZATION is the value of its `Authorization` header.",
+            pattern=UPSTREAM,
+            allowed="empty, or an address such as 'http://127.0.0.1:9200', without a user",
+        ),
+    ] = ""
     query_ids: Annotated[int, within(1, 10_000_000, "Query ids whose decision is remembered, the latest; about 0.5 kB each.")] = (
         50_000
     )
