@@ -46,7 +46,7 @@ from swerve.serving.ranker import Ranker
 from swerve.serving.recording import Recorder
 from swerve.serving.rows import Place
 from swerve.serving.tokens import Tokens
-from swerve.serving.ubi import QueryIds
+from swerve.serving.ubi import CLICKS, QueryIds
 from swerve.store.protocol import DAY, Damaged, Row, Store, StoreError
 
 log = logging.getLogger("swerve.service")
@@ -152,7 +152,7 @@ class Service:
             self.tokens,
             query_ids,
             self.metrics,
-            clicks=config.ubi.clicks,
+            clicks=config.ubi.clicks or CLICKS,
             kinds=windows,
             first=config.ubi.first_position,
             forwarder=self.forwarder,

@@ -15,7 +15,6 @@ from msgspec import Meta
 from swerve.core.errors import SwerveError, nearest, shown
 from swerve.service.config.toml import Where, dotted
 
-
 #: The user and the password in an address.
 USER = re.compile(r"//[^/]*@")
 

@@ -270,9 +270,10 @@ class Ubi(Section, frozen=True):
     clicks: Annotated[
         tuple[Annotated[str, about("", shortest=1)], ...],
         about(
-            "Values of `action_name` that are clicks, in any case. An action named like a kind of user events is one of that kind."
+            f"Values of `action_name` that are clicks, in any case. Empty: {', '.join(CLICKS)}. An action named like a kind of user "
+            "events is one of that kind."
         ),
-    ] = CLICKS
+    ] = ()
     first_position: Annotated[
         int, within(0, 1, "The position of the top result in events that name no object: the schema does not say where it begins.")
     ] = 1
