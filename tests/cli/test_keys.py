@@ -37,7 +37,7 @@ def test_new_prints_a_key_and_the_table_that_accepts_it(tmp_path):
 def test_new_as_json():
     made = json.loads(invoke("new", "a", "--json"))
     assert set(made) == {"key", "name", "hash", "scopes"}
-    assert made["scopes"] == ["rank", "feedback", "read", "operate"]
+    assert made["scopes"] == ["rank", "feedback", "read", "operate", "signals"]
     assert json.loads(invoke("new", "a", "--json"))["key"] != made["key"]
 
 

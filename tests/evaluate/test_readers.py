@@ -12,8 +12,8 @@ import pytest
 
 from swerve.core.errors import SwerveError
 from swerve.evaluate.readers import format_of, read
-from swerve.evaluate.readers.times import seconds
 from swerve.evaluate.tally import Tally
+from swerve.serving.times import seconds
 
 
 def write(path, *lines):

@@ -53,6 +53,10 @@ def routes(token: str) -> dict[str, list[tuple[str, str, object]]]:
             ("GET", "/v1/rules", None),
             ("GET", "/v1/audit", None),
         ],
+        "signals": [
+            ("POST", "/v1/signals", {"name": "news", "value": 1}),
+            ("POST", "/v1/signals/batch", [{"name": "news", "value": 1}]),
+        ],
         "read": [("GET", "/v1/queries", None), ("GET", "/v1/queries/q", None), ("GET", "/metrics", None)],
     }
 

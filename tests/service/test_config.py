@@ -188,7 +188,13 @@ def test_fewer_arms_mean_fewer_candidates(write):
 
 
 def test_elsewhere_than_on_the_loopback_with_an_api_key(write):
-    assert load(write(f'[server]\nhost = "0.0.0.0"\n{KEY}')).security.api_keys[0].scopes == ("rank", "feedback", "read", "operate")
+    assert load(write(f'[server]\nhost = "0.0.0.0"\n{KEY}')).security.api_keys[0].scopes == (
+        "rank",
+        "feedback",
+        "read",
+        "operate",
+        "signals",
+    )
 
 
 def test_signals_become_a_plan_in_the_order_of_the_file(write):

@@ -77,7 +77,9 @@ def test_every_route_is_there():
     listed = {(method, path) for path, methods in found["paths"].items() for method in methods}
     assert listed == {(route.method, route.path) for route in LISTED}
     assert {path for _, path in listed} == {
-        "/v1/rank", "/v1/rank/batch", "/v1/feedback", "/v1/feedback/batch", "/v1/observe", "/v1/queries",
+        "/v1/rank", "/v1/rank/batch", "/v1/feedback", "/v1/feedback/batch", "/v1/beacon", "/v1/observe", "/v1/signals",
+        "/ubi_events", "/ubi_queries",
+        "/v1/signals/batch", "/v1/queries",
         "/v1/queries/{query}", "/v1/queries/{query}/shift", "/v1/rules", "/v1/rules/{id}", "/v1/audit", "/v1/shadow", "/v1/live",
         "/v1/experiments",
         "/v1/delete", "/v1/export",
@@ -101,7 +103,7 @@ def test_every_status_is_described():
     found = document()
     for route in LISTED:
         answers = found["paths"][route.path][route.method]["responses"]
-        assert "200" in answers
+        assert str(route.status) in answers
         assert {int(status) for status in answers} >= set(route.troubles)
     assert set(found["paths"]["/v1/feedback"]["post"]["responses"]) == {
         "200", "400", "401", "403", "413", "415", "421", "422", "429", "503",

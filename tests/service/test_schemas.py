@@ -22,7 +22,7 @@ INSTANT = (
     "a finite number from -62135596800 to 253402300799 (Unix seconds) or a date and time (RFC 3339, with an offset or Z), or null"
 )
 ENTRY = "a string or an object with the fields id, published_at, score"
-RANK = "query, candidates, slots, signals, session, locale, filter, segment, unit, namespace"
+RANK = "query, candidates, slots, signals, session, locale, filter, segment, unit, namespace, query_id"
 EVENT = "an object with the fields kind, result, position, id, at, value"
 CLICK = b'{"kind":"click","result":"a"}'
 

@@ -93,11 +93,19 @@ class Client(Exports, _Base):
         segment: str | None = None,
         unit: str | None = None,
         namespace: str | None = None,
+        query_id: str | None = None,
     ) -> Ranking:
         """Return the order to show; the given order, degraded, if the service does not answer in time or refuses what a user typed
         or a search engine returned."""
         parts: RankArguments = {"query": query, "candidates": candidates, "signals": signals, "session": session, "slots": slots}
-        parts |= {"locale": locale, "filter": filter, "segment": segment, "unit": unit, "namespace": namespace}
+        parts |= {
+            "locale": locale,
+            "filter": filter,
+            "segment": segment,
+            "unit": unit,
+            "namespace": namespace,
+            "query_id": query_id,
+        }
         return self._run(self._exchange.rank(parts))
 
     def rank_many(self, requests: Iterable[RankArguments]) -> list[Ranking]:
@@ -195,6 +203,25 @@ class Client(Exports, _Base):
         """Set the share of treated units; with another name begin a new experiment, with an empty one end it. Needs `operate`."""
         return self._run(self._exchange.ramp({"treated": treated, "name": name, "note": note}))
 
+    def signal(
+        self,
+        name: str,
+        value: float | None,
+        query: str | None = None,
+        *,
+        at: float | str | None = None,
+        ttl_seconds: float | None = None,
+        **parts: Unpack[PartArguments],
+    ) -> str:
+        """Push a number for a query, or for all, that rankings use which do not carry it; return what became of it: `taken`,
+        `older` or `stale`. None takes back the number before. Needs a key with the scope `signals`."""
+        pushed = {"name": name, "value": value, "query": query, "at": at, "ttl_seconds": ttl_seconds, **parts}
+        return self._run(self._exchange.signal(pushed))
+
+    def signal_many(self, numbers: Iterable[Mapping[str, object]]) -> list[str]:
+        """Push several numbers in one request, each a mapping with the arguments of `signal`."""
+        return self._run(self._exchange.signal_many(numbers))
+
     def health(self) -> bool:
         """Return whether the service can serve now."""
         return self._run(self._exchange.health())
@@ -254,11 +281,19 @@ class AsyncClient(AsyncExports, _Base):
         segment: str | None = None,
         unit: str | None = None,
         namespace: str | None = None,
+        query_id: str | None = None,
     ) -> Ranking:
         """Return the order to show; the given order, degraded, if the service does not answer in time or refuses what a user typed
         or a search engine returned."""
         parts: RankArguments = {"query": query, "candidates": candidates, "signals": signals, "session": session, "slots": slots}
-        parts |= {"locale": locale, "filter": filter, "segment": segment, "unit": unit, "namespace": namespace}
+        parts |= {
+            "locale": locale,
+            "filter": filter,
+            "segment": segment,
+            "unit": unit,
+            "namespace": namespace,
+            "query_id": query_id,
+        }
         return await self._run(self._exchange.rank(parts))
 
     async def rank_many(self, requests: Iterable[RankArguments]) -> list[Ranking]:
@@ -352,6 +387,25 @@ class AsyncClient(AsyncExports, _Base):
     async def ramp(self, treated: float | None = None, *, name: str | None = None, note: str | None = None) -> Experiment:
         """Set the share of treated units; with another name begin a new experiment, with an empty one end it. Needs `operate`."""
         return await self._run(self._exchange.ramp({"treated": treated, "name": name, "note": note}))
+
+    async def signal(
+        self,
+        name: str,
+        value: float | None,
+        query: str | None = None,
+        *,
+        at: float | str | None = None,
+        ttl_seconds: float | None = None,
+        **parts: Unpack[PartArguments],
+    ) -> str:
+        """Push a number for a query, or for all, that rankings use which do not carry it; return what became of it: `taken`,
+        `older` or `stale`. None takes back the number before. Needs a key with the scope `signals`."""
+        pushed = {"name": name, "value": value, "query": query, "at": at, "ttl_seconds": ttl_seconds, **parts}
+        return await self._run(self._exchange.signal(pushed))
+
+    async def signal_many(self, numbers: Iterable[Mapping[str, object]]) -> list[str]:
+        """Push several numbers in one request, each a mapping with the arguments of `signal`."""
+        return await self._run(self._exchange.signal_many(numbers))
 
     async def health(self) -> bool:
         """Return whether the service can serve now."""

@@ -104,7 +104,7 @@ class Exchange:
         except ImportError as missing:
             message = f"the client needs {missing.name}, which is not installed; install the extra: pip install 'swerve[client]'"
             raise ImportError(message, name=missing.name) from None
-        from swerve.serving import control, experiment, messages
+        from swerve.serving import control, experiment, feeds, messages
 
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -117,7 +117,7 @@ class Exchange:
         if retries < 0 or breaker_failures < 1:
             raise SwerveClientError("retries must be ≥ 0 and breaker_failures ≥ 1")
         self.httpx, self._json, self._messages, self._control = httpx, msgspec.json, messages, control
-        self._experiment = experiment
+        self._experiment, self._feeds = experiment, feeds
         self._raws = list[msgspec.Raw]
         self.namespace = namespace
         self._timeout, self._feedback_timeout, self._retries = timeout, feedback_timeout, retries
@@ -277,6 +277,31 @@ class Exchange:
         failure = self._answer(Reply(status, body, None), lambda _: Failure("no lines"))
         raise ServiceAway(failure.reason)
 
+    def signal(self, arguments: Mapping[str, Any]) -> Steps[str]:
+        body = self._encoded(self._signal(arguments))
+        status: str = (yield from self._once("POST", "/v1/signals", self._feeds.SignalResponse, body)).status
+        return status
+
+    def signal_many(self, entries: Iterable[Mapping[str, Any]]) -> Steps[list[str]]:
+        asked = [self._signal(entry) for entry in entries]
+        if not asked:
+            return []
+        content = self._encoded(asked)
+        answer = self._answer((yield Send("POST", "/v1/signals/batch", content, self._feedback_timeout)), self._entries)
+        if isinstance(answer, Failure):
+            raise ServiceAway(answer.reason)
+        out: list[str] = []
+        for index, entry in enumerate(answer):
+            if (problem := self._problem(entry)) is not None:
+                message = f"number {index} of the list was refused: {problem.message}; those that are not refused were taken"
+                raise SwerveClientError(message, OK, problem.code, f"[{index}]", problem.request_id)
+            out.append(self._json.decode(entry, type=self._feeds.SignalResponse).status)
+        return out
+
+    def _signal(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the body of a pushed number; a value of None takes back the one before."""
+        return {**self._placed(arguments), "value": finite(str(arguments.get("name")), arguments.get("value"))}
+
     def health(self) -> Steps[bool]:
         reply = yield Send("GET", "/readyz", None, self._feedback_timeout)
         return isinstance(reply, Reply) and reply.status == OK
@@ -366,7 +391,7 @@ class Exchange:
         }
         if signals := arguments.get("signals"):
             body["signals"] = {name: finite(name, value) for name, value in signals.items()}
-        for name in ("session", "slots", "locale", "filter", "segment", "unit"):
+        for name in ("session", "slots", "locale", "filter", "segment", "unit", "query_id"):
             if (value := arguments.get(name)) is not None:
                 body[name] = value
         if (namespace := arguments.get("namespace") or self.namespace) is not None:

@@ -29,6 +29,7 @@ class RankArguments(TypedDict, total=False):
     segment: str | None
     unit: str | None
     namespace: str | None
+    query_id: str | None
 
 
 class PartArguments(TypedDict, total=False):

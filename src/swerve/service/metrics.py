@@ -136,6 +136,15 @@ class Metrics:
         self.degraded = count("degraded_total", "Rankings answered in the given order.", "reason")
         self.feedback = count("feedback_total", "Feedback accepted.", "outcome")
         self.refused = count("feedback_refused_total", "Feedback refused.", "reason")
+        self.beacons = count(
+            "beacons_total",
+            "Entries at the routes that need no API key, by their outcome, or requests, by the reason of their refusal.",
+            "route",
+            "outcome",
+        )
+        self.forwarded = count("ubi_forwarded_total", "Documents of UBI for the search engine, by what became of them.", "outcome")
+        self.signals = count("signals_total", "Numbers that were pushed.", "name", "outcome")
+        self.fed = level("signals_kept", "Queries and namespaces for which pushed numbers are kept, and 1 for all queries.")()
         self.ruled = count("ruled_total", "Rankings that a rule of an operator has changed, by the kind of rule.", "kind")
         self.namespaces = count(
             "namespace_rankings_total",

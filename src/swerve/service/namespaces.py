@@ -66,6 +66,11 @@ class Namespaces:
         if space.numbers is not None and numbers:
             check_signals(numbers, frozenset(space.numbers))
 
+    def numbers(self, namespace: str | None) -> tuple[str, ...] | None:
+        """Return the numbers that requests of a namespace may have; None: all."""
+        space = self.known(namespace)
+        return None if space is None else space.numbers
+
     # ------------------------------------------------------------------ limits
     @property
     def limited(self) -> bool:

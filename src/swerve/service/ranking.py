@@ -20,7 +20,16 @@ from swerve.service.metrics import Metrics
 from swerve.service.namespaces import Namespaces
 from swerve.service.shadow import Shadow
 from swerve.service.turns import Turns
-from swerve.serving.checks import check_candidates, check_parts, check_query, check_session, check_signals, check_unit
+from swerve.serving.checks import (
+    check_candidates,
+    check_parts,
+    check_query,
+    check_query_id,
+    check_session,
+    check_signals,
+    check_unit,
+)
+from swerve.serving.feeds import Feeds
 from swerve.serving.messages import Asked, ObserveRequest, RankResponse, Refused, key_text
 from swerve.serving.ranker import Ranker
 from swerve.serving.recording import Recorder
@@ -30,6 +39,7 @@ from swerve.serving.rulebook import RuleBook
 from swerve.serving.ruling import Ruled, Ruling
 from swerve.serving.sessions import name_of
 from swerve.serving.tokens import Tokens
+from swerve.serving.ubi import QueryIds
 
 log = logging.getLogger("swerve.service")
 
@@ -64,11 +74,13 @@ class Ranking:
         recorder: Recorder | None,
         experiments: Experiments,
         namespaces: Namespaces,
+        query_ids: QueryIds | None = None,
     ) -> None:
         self.ranker, self.loader, self.tokens, self.availability = ranker, loader, tokens, availability
         self.metrics, self.clock, self.limits, self.deadline, self.experiments = metrics, clock, limits, deadline, experiments
-        self.names, self.recorder, self.namespaces = names, recorder, namespaces
+        self.names, self.recorder, self.namespaces, self.query_ids = names, recorder, namespaces, query_ids
         self.numbers = frozenset(ranker.settings.numbers)
+        self.feeds = Feeds(ranker.settings.numbers, limits.fed_queries)
         self.watched: Mapping[bytes, Watcher] = {}  # by the query's key
         self.slots = ranker.settings.slots
         self.shadow = Shadow(metrics, clock()) if ranker.settings.shadow else None
@@ -98,12 +110,17 @@ class Ranking:
         if namespace is not None:
             self.namespaces.check(namespace, candidates, asked.signals)
             prepared.namespace = namespace
+        if self.feeds:
+            self._feed(prepared)
         if self.rules is not None:
             prepared = self.rules.apply(prepared, self.clock())
         if asked.unit is not None:
             check_unit(asked.unit, self.limits)
         if self.experiments.trial is not None:
             self.experiments.assign(asked, prepared)
+        if asked.query_id is not None:
+            check_query_id(asked.query_id, self.limits)
+            prepared.query_id = asked.query_id
         return place, prepared
 
     def prepare_shown(self, request: ObserveRequest) -> Prepared:
@@ -116,7 +133,20 @@ class Ranking:
             check_signals(request.signals, self.numbers)
         self.namespaces.check(request.namespace, request.shown, request.signals)
         shown, signals, session = request.shown, request.signals, request.session
-        return Prepared(key, text, shown, None, signals, session, SLOTS, as_given=True, namespace=request.namespace)
+        prepared = Prepared(key, text, shown, None, signals, session, SLOTS, as_given=True, namespace=request.namespace)
+        if self.feeds:
+            self._feed(prepared)
+        return prepared
+
+    def _feed(self, prepared: Prepared) -> None:
+        """Give a request the fresh pushed numbers that it does not carry itself."""
+        namespace = prepared.namespace
+        allowed = self.namespaces.numbers(namespace)
+        prepared.signals = self.feeds.fill(prepared.key, namespace, prepared.signals, self.clock(), allowed)
+
+    def key_of(self, query: str, locale: str | None, filter_: str | None, segment: str | None, namespace: str | None) -> bytes:
+        """Return the key of a query. Raises `Refused`."""
+        return self._key_of((query, locale, filter_, segment, namespace))[0]
 
     def _key_of(self, name: Name) -> tuple[bytes, str]:
         """Return the key and the text of a query, and remember them."""
@@ -133,7 +163,8 @@ class Ranking:
         return found
 
     def forget(self, keys: Collection[bytes]) -> None:
-        """Forget the names of queries, and what shadow mode has noted of them."""
+        """Forget the names of queries, the numbers that were pushed for them, and what shadow mode has noted of them."""
+        self.feeds.forget(keys)
         self._keys = {name: found for name, found in self._keys.items() if found[0] not in keys}
         if self.shadow is not None:
             self.shadow.forget(keys)
@@ -300,6 +331,8 @@ class Ranking:
             self._tell(decided)
         if prepared.namespace is not None:
             self.metrics.namespaces(self.namespaces.label(prepared.namespace)).value += 1
+        if prepared.query_id is not None and self.query_ids is not None:
+            self.query_ids.put(prepared.query_id, token)
         chances = decided.chances if self._estimated else None
         explored = decided.explored + 1 if decided.explored >= 0 else None
         answer = RankResponse(token, decided.ranking, chances, explored, decided.phase, False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import struct
 import threading
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Any
 
 from swerve.service.admission import NewQueries
 from swerve.service.availability import Availability
+from swerve.service.beacons import Beacons
 from swerve.service.clock import Clock
 from swerve.service.committer import Committer
 from swerve.service.config.load import Config, as_table, signal_names
@@ -25,6 +27,8 @@ from swerve.service.erasing import Erasing
 from swerve.service.experiments import EXPERIMENT, Experiments
 from swerve.service.exporting import Exporting
 from swerve.service.feedback import Feedback
+from swerve.service.feeding import Feeding
+from swerve.service.forwarding import Forwarder
 from swerve.service.inspection import Inspection
 from swerve.service.loader import Found, Loader, Wish
 from swerve.service.metrics import Metrics
@@ -32,7 +36,8 @@ from swerve.service.namespaces import Namespaces
 from swerve.service.observing import Observing
 from swerve.service.ranking import Ranking
 from swerve.service.secrets import Secrets
-from swerve.service.throttle import Throttle
+from swerve.service.throttle import Addresses, Throttle
+from swerve.service.ubi import Ubi
 from swerve.service.warm import Warming
 from swerve.serving.erasing import Erased
 from swerve.serving.migration import Layouts
@@ -41,6 +46,7 @@ from swerve.serving.ranker import Ranker
 from swerve.serving.recording import Recorder
 from swerve.serving.rows import Place
 from swerve.serving.tokens import Tokens
+from swerve.serving.ubi import CLICKS, QueryIds
 from swerve.store.protocol import DAY, Damaged, Row, Store, StoreError
 
 log = logging.getLogger("swerve.service")
@@ -54,6 +60,8 @@ GARBAGE_TICKS = 120
 GC_THRESHOLDS = 2000, 3, 100_000
 
 
+#: Seconds in which a stop still forwards documents of UBI.
+FORWARD_PATIENCE = 2.0
 #: What is lost with a damaged record that operators have set.
 OPERATED = {RULES: "rules must be set again", AUDIT: "rules must be set again", EXPERIMENT: "the experiment must be set again"}
 
@@ -82,6 +90,8 @@ class Service:
         self.fresh = NewQueries(config.limits.new_queries_per_minute, self.clock.now())
         self.namespaces = Namespaces(config, self.clock.now)
         self.throttle = Throttle(config.security.api_keys, config.limits, self.clock.now)
+        limits = config.limits
+        self.addresses = Addresses(limits.beacon_rate, limits.beacon_burst, self.clock.now)
         self.recorder = Recorder(config.log.record, as_table(config), self.ranker) if config.log.record else None
         self.restored = restored
         self.availability = Availability()
@@ -100,6 +110,7 @@ class Service:
         )
         self.experiments = self.committer.counts = Experiments(self.ranker, self.metrics, self.clock.now, config, kept)
         self.loader = Loader(store, self.metrics, self._adopt, self.committer.suspect)
+        query_ids = QueryIds(config.ubi.query_ids)
         self.ranking = Ranking(
             self.ranker,
             self.loader,
@@ -113,7 +124,9 @@ class Service:
             recorder=self.recorder,
             experiments=self.experiments,
             namespaces=self.namespaces,
+            query_ids=query_ids if config.ubi.enabled else None,
         )
+        self.feeding = Feeding(self.ranking, self.metrics, self.clock.now, ttl=config.signals.feed_ttl_seconds)
         self.erased = Erased(max(windows.values()))
         self.erased.load(kept, self.clock.now())
         self.feedback = Feedback(
@@ -129,6 +142,20 @@ class Service:
             recorder=self.recorder,
             experiments=self.experiments,
             erased=self.erased,
+        )
+        self.beacons = Beacons(self.feedback, self.metrics)
+        self.forwarder: Forwarder | None = None
+        if config.ubi.enabled and config.ubi.forward:
+            self.forwarder = Forwarder(config.ubi.forward, os.environ.get("SWERVE_UBI_AUTHORIZATION", "").strip(), self.metrics)
+        self.ubi = Ubi(
+            self.beacons,
+            self.tokens,
+            query_ids,
+            self.metrics,
+            clicks=config.ubi.clicks or CLICKS,
+            kinds=windows,
+            first=config.ubi.first_position,
+            forwarder=self.forwarder,
         )
         self.observing = Observing(
             self.ranker,
@@ -239,6 +266,8 @@ class Service:
             self._ticking.cancel()
         written = await self.committer.stop(self.config.server.drain_seconds)
         self.loader.stop()
+        if self.forwarder is not None:
+            await asyncio.to_thread(self.forwarder.stop, FORWARD_PATIENCE)
         if self.recorder is not None:
             self.recorder.close()
         self.store.close()

@@ -1,8 +1,9 @@
-"""Rates of requests: a bucket of tokens for each API key and each namespace that has a limit."""
+"""Rates of requests: a bucket of tokens for each API key, each namespace that has a limit, and each address without a key."""
 
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable
 
 from swerve.service.config.sections import ApiKey, Limits
@@ -10,6 +11,8 @@ from swerve.serving.messages import Refused
 
 #: Seconds at `rate` that a bucket holds where `burst` is 0.
 BURST_SECONDS = 2.0
+#: Addresses whose bucket is remembered: about 3 MB.
+MOST_ADDRESSES = 10_000
 
 
 class TooMany(Refused):
@@ -53,6 +56,54 @@ class Bucket:
         """Take the tokens of `count` requests."""
         self._fill(now)
         self.left -= count
+
+
+class Addresses:
+    """A bucket for each address, for the last `most` of them.
+
+    Where all places are taken by addresses that have sent more than they may keep up, the further ones share a bucket: who has many
+    addresses gains no fresh ones, and memory is bounded.
+
+    >>> callers = Addresses(rate=1.0, burst=2, clock=lambda: 0.0, most=1)
+    >>> [callers.retry("10.0.0.1", 1) or callers.take("10.0.0.1", 1) for _ in range(3)]
+    [None, None, 1]
+    >>> [callers.retry(f"10.0.0.{last}", 1) or callers.take(f"10.0.0.{last}", 1) for last in (2, 3, 4)]
+    [None, None, 1]
+    """
+
+    def __init__(self, rate: float, burst: float, clock: Callable[[], float], most: int = MOST_ADDRESSES) -> None:
+        self.rate, self.burst, self.clock, self.most = rate, burst, clock, most
+        self._each: OrderedDict[str, Bucket] = OrderedDict()  # the address that called longest ago comes first
+        self._others = Bucket(rate, burst, clock())
+
+    def _of(self, address: str, now: float) -> Bucket:
+        bucket = self._each.get(address)
+        if bucket is not None:
+            self._each.move_to_end(address)
+            return bucket
+        if len(self._each) >= self.most:
+            oldest = next(iter(self._each.values()))
+            if oldest.wait(math.floor(oldest.burst), now):
+                return self._others
+            self._each.popitem(last=False)  # it is full again: a new one is the same
+        bucket = self._each[address] = Bucket(self.rate, self.burst, now)
+        return bucket
+
+    def retry(self, address: str, count: int) -> int:
+        """Return the seconds after which so many entries of an address would be taken; 0: now."""
+        now = self.clock()
+        return self._of(address, now).wait(count, now)
+
+    def take(self, address: str, count: int) -> None:
+        """Count entries of an address."""
+        now = self.clock()
+        self._of(address, now).take(count, now)
+
+    def check(self, address: str, count: int = 1) -> None:
+        """Count entries of an address; raises `TooMany`, and counts nothing, if they are too many now."""
+        if retry := self.retry(address, count):
+            raise TooMany(f"too many requests from this address; try again after {retry} s", retry)
+        self.take(address, count)
 
 
 class Throttle:

@@ -100,6 +100,11 @@ def check_unit(unit: str, limits: Limits) -> None:
     _text("unit", unit, limits.session_chars)
 
 
+def check_query_id(query_id: str, limits: Limits) -> None:
+    """Refuse the id of a query that is too long, empty or not text."""
+    _text("query_id", query_id, limits.session_chars)
+
+
 def check_signals(given: Collection[str], known: Collection[str]) -> None:
     """Refuse numbers whose names are not configured."""
     for name in given:

@@ -86,6 +86,9 @@ class RankRequest(Struct, forbid_unknown_fields=True, gc=False):
     segment: Segment = None
     unit: UnitName = None
     namespace: Namespace = None
+    query_id: Annotated[
+        str | None, Meta(description="The `query_id` of User Behavior Insights: its events find the decision by it (`[ubi]`).")
+    ] = None
 
 
 class Asked(Struct, forbid_unknown_fields=True, gc=False):
@@ -101,6 +104,7 @@ class Asked(Struct, forbid_unknown_fields=True, gc=False):
     segment: str | None = None
     unit: str | None = None
     namespace: str | None = None
+    query_id: str | None = None
 
     def read(self) -> Candidates:
         """Decode the candidates; raises `Refused`."""

@@ -42,6 +42,7 @@ class Prepared(msgspec.Struct, gc=False):
     unit: Unit | None = None  # of the experiment; None: the arm is that of the query
     stage: int = 0  # of the experiment: each ramp begins one
     namespace: str | None = None
+    query_id: str | None = None  # of User Behavior Insights
 
     def read(self) -> Candidates:
         """Return the candidates, decoding them if needed: a row that has left memory no longer remembers them."""

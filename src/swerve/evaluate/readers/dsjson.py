@@ -8,7 +8,7 @@ from typing import Any
 from swerve.evaluate.lists import Shown
 from swerve.evaluate.readers.fields import inside, number_of, numbers_in, text_of
 from swerve.evaluate.readers.source import Source
-from swerve.evaluate.readers.times import seconds
+from swerve.serving.times import seconds
 
 #: The query of lines without a mapped one: dsjson has no queries.
 ALL = "(all)"

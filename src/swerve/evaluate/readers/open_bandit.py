@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from swerve.evaluate.lists import Shown
 from swerve.evaluate.readers.fields import number_of, text_of
 from swerve.evaluate.readers.source import Source
-from swerve.evaluate.readers.times import seconds
+from swerve.serving.times import seconds
 
 ALL = "(all)"
 #: The lowest position that is believed.

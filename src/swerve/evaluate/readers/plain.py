@@ -11,7 +11,7 @@ from swerve.core.errors import SwerveError
 from swerve.evaluate.lists import Shown
 from swerve.evaluate.readers.fields import chances_of, inside, items_of, number_of, numbers_in, text_of, texts_of
 from swerve.evaluate.readers.source import Source
-from swerve.evaluate.readers.times import seconds
+from swerve.serving.times import seconds
 
 #: Names of columns that are understood without a mapping, the first that a line has.
 USUAL = {

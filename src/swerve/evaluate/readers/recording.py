@@ -9,7 +9,7 @@ from swerve.evaluate.lists import Shown
 from swerve.evaluate.readers.fields import chances_of, number_of, numbers_in, text_of
 from swerve.evaluate.readers.opened import Opened, click
 from swerve.evaluate.readers.source import Source
-from swerve.evaluate.readers.times import seconds
+from swerve.serving.times import seconds
 
 #: Lines of what operators did, which tell nothing about rankings.
 OF_OPERATORS = ("shift", "delete")

@@ -12,25 +12,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from swerve.evaluate.lists import Shown
-from swerve.evaluate.readers.fields import inside, items_of, number_of, text_of
+from swerve.evaluate.readers.fields import items_of, text_of
 from swerve.evaluate.readers.opened import Opened, click
 from swerve.evaluate.readers.source import Source
-from swerve.evaluate.readers.times import seconds
-
-#: Actions that are clicks on a result, in the spellings that were found.
-CLICKS = {
-    "click",
-    "result_click",
-    "item_click",
-    "product_click",
-    "click_through",
-    "clickthrough",
-    "search_result_click",
-    "select_item",
-}
-OBJECT = ("event_attributes.object.object_id", "event_attributes.object.object_id_value", "object_id")
-ORDINAL = ("event_attributes.position.ordinal", "event_attributes.position.index", "position")
-QUERY = ("user_query", "query", "query_attributes.user_query")
+from swerve.serving.times import seconds
+from swerve.serving.ubi import CLICKS, OBJECT, ORDINAL, QUERY, action_of, first_number, first_text
 
 
 def read(sources: Sequence[Source], columns: dict[str, str]) -> Iterator[Shown]:
@@ -41,7 +27,7 @@ def read(sources: Sequence[Source], columns: dict[str, str]) -> Iterator[Shown]:
         *(timed(index, source) for index, source in enumerate(sources)), key=lambda item: item[:2]
     ):
         if "action_name" in line:
-            action = str(line.get("action_name")).lower()
+            action = action_of(line)
             if action not in CLICKS:
                 source.drop(f"an event that is no click: {action[:40]}")
                 continue
@@ -51,7 +37,7 @@ def read(sources: Sequence[Source], columns: dict[str, str]) -> Iterator[Shown]:
                 continue
             ordinal = first_number(line, ORDINAL)
             from_zero = from_zero or ordinal == 0
-            result = next((found for path in OBJECT if (found := text_of(inside(line, path))) is not None), None)
+            result = first_text(line, OBJECT)
             if result in entry.shown:
                 click(entry, entry.shown.index(result) + 1)
             elif ordinal == ordinal and result is None and click(entry, int(ordinal) + from_zero):
@@ -85,7 +71,7 @@ def timed(index: int, source: Source) -> Iterator[tuple[float, int, Source, dict
 
 def list_of(line: dict[str, Any], source: Source) -> Shown | None:
     """Return the list of a query, or None."""
-    query = next((found for path in QUERY if (found := text_of(inside(line, path))) is not None), None)
+    query = first_text(line, QUERY)
     hits = items_of(line.get("query_response_hit_ids"))
     results = [found for hit in hits or [] if (found := text_of(hit)) is not None]
     if text_of(line.get("query_id")) is None:
@@ -97,9 +83,3 @@ def list_of(line: dict[str, Any], source: Source) -> Shown | None:
     else:
         return Shown(seconds(line.get("timestamp")), query, list(dict.fromkeys(results)), [])
     return None
-
-
-def first_number(line: dict[str, Any], paths: Sequence[str]) -> float:
-    """Return the first number at one of the paths, or NaN."""
-    found = (number_of(inside(line, path)) for path in paths)
-    return next((number for number in found if number == number), float("nan"))

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from swerve.service.config.fields import Section, about, within
+from swerve.serving.ubi import CLICKS
 
 DAY = 86_400  # seconds
 #: Forms of names, hosts and origins, and the words that errors and docs use for them.
@@ -19,14 +20,15 @@ OPTED = "empty, or a name of up to 64 letters, digits, '_', '.' or '-'"
 HOST = r"^(\*|[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})|\[?[0-9A-Fa-f:.]{2,45}\]?)\Z"
 HOSTED = "a name or an address without a port, or '*' for any"
 ORIGIN = r"^https?://([A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?\Z"
+UPSTREAM = r"^(https?://([A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?(/[A-Za-z0-9_./-]*)?)?\Z"
 ORIGINATED = "an origin such as 'https://search.example.com', without a path"
 Kind = Literal["volume", "abandonment", "reformulation", "age", "new"]
-Scope = Literal["rank", "feedback", "read", "operate"]
+Scope = Literal["rank", "feedback", "read", "operate", "signals"]
 #: The signals that are computed from the traffic, in the order of their kinds in `swerve.signals`.
 KINDS: tuple[Kind, ...] = ("volume", "abandonment", "reformulation", "age", "new")
 #: The signals that the policy sees by default; docs/signals.md says why not all.
 USED: tuple[Kind, ...] = ("volume", "abandonment", "reformulation")
-SCOPES: tuple[Scope, ...] = ("rank", "feedback", "read", "operate")
+SCOPES: tuple[Scope, ...] = ("rank", "feedback", "read", "operate", "signals")
 
 
 RATE = "Requests a second on average, each entry of a batch counted; more are refused with 429 and `Retry-After`."
@@ -144,6 +146,12 @@ class Signals(Section, frozen=True):
             allowed="a table [signals.numbers] in which each value is one of count, raw",
         ),
     ] = msgspec.field(default_factory=dict)
+    feed_ttl_seconds: Annotated[
+        float,
+        within(
+            0, 30 * DAY, "Seconds in which a number that was pushed to /v1/signals holds, unless it says so itself.", open_low=True
+        ),
+    ] = 3600.0
     tuning: dict[str, float] = msgspec.field(
         default_factory=dict
     )  # hyper-parameters of `Senses`; the file has them as fields of [signals]
@@ -201,6 +209,13 @@ class Feedback(Section, frozen=True):
             "decision; 0: each request is a new decision.",
         ),
     ] = 120.0
+    beacon: Annotated[
+        bool,
+        about(
+            "Take feedback at /v1/beacon, as `navigator.sendBeacon` sends it: the signed decision is the permission, and no API "
+            "key is needed. Pages need their origin in `server.origins`."
+        ),
+    ] = False
     reformulation_seconds: Annotated[
         float, within(0, DAY, "Seconds in which another query of the same session is a reformulation.", open_low=True)
     ] = 60.0
@@ -240,6 +255,40 @@ class Experiment(Section, frozen=True):
     guard_hours: Annotated[
         float, within(0, 8760, "Hours after which a query that went back tries the policy's order again.", open_low=True)
     ] = 24.0
+
+
+class Ubi(Section, frozen=True):
+    """User Behavior Insights: what its collectors send to /ubi_events and /ubi_queries."""
+
+    enabled: Annotated[
+        bool,
+        about(
+            "Take events and queries as the collectors of User Behavior Insights send them. A `query_id` that a request to `rank` "
+            "has named, or a decision, is the permission, and no API key is needed."
+        ),
+    ] = False
+    clicks: Annotated[
+        tuple[Annotated[str, about("", shortest=1)], ...],
+        about(
+            f"Values of `action_name` that are clicks, in any case. Empty: {', '.join(CLICKS)}. An action named like a kind of user "
+            "events is one of that kind."
+        ),
+    ] = ()
+    first_position: Annotated[
+        int, within(0, 1, "The position of the top result in events that name no object: the schema does not say where it begins.")
+    ] = 1
+    forward: Annotated[
+        str,
+        about(
+            "Address of a search engine whose indexes `ubi_events` and `ubi_queries` get everything that is sent, in bulk; empty: "
+            "nothing is forwarded. SWERVE_UBI_AUTHORIZATION is the value of its `Authorization` header.",
+            pattern=UPSTREAM,
+            allowed="empty, or an address such as 'http://127.0.0.1:9200', without a user",
+        ),
+    ] = ""
+    query_ids: Annotated[int, within(1, 10_000_000, "Query ids whose decision is remembered, the latest; about 0.5 kB each.")] = (
+        50_000
+    )
 
 
 class Evaluation(Section, frozen=True):
@@ -304,6 +353,26 @@ class Limits(Section, frozen=True):
         within(0, 1_000_000, f"{RATE} For each API key without a rate of its own, and for all callers without a key. 0: no limit."),
     ] = 0.0
     burst: Annotated[int, within(0, 1_000_000_000, BURST)] = 0
+    fed_queries: Annotated[
+        int,
+        within(1, 10_000_000, "Queries and namespaces for which pushed numbers are kept: those that were pushed for last."),
+    ] = 50_000
+    beacon_bytes: Annotated[
+        int, within(256, 65_536, "Bytes of a body that needs no API key; browsers send at most 65,536 in a beacon.")
+    ] = 65_536
+    beacon_rate: Annotated[
+        float,
+        within(
+            0,
+            1_000_000,
+            "Entries a second on average, from one address, at the routes that need no API key; more are refused with 429. A proxy "
+            "in front of the service is one address.",
+            open_low=True,
+        ),
+    ] = 20.0
+    beacon_burst: Annotated[
+        int, within(0, 1_000_000_000, "Entries that may come from one address at once; 0: those of two seconds at `beacon_rate`.")
+    ] = 200
 
 
 class Namespace(Section, frozen=True):
@@ -372,6 +441,7 @@ class Config(Section, frozen=True):
     policy: Policy = Policy()
     signals: Signals = Signals()
     feedback: Feedback = Feedback()
+    ubi: Ubi = Ubi()
     experiment: Experiment = Experiment()
     evaluation: Evaluation = Evaluation()
     limits: Limits = Limits()

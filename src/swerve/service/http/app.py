@@ -22,7 +22,7 @@ from swerve.service.http import openapi
 from swerve.service.http.gate import VARY, Gate
 from swerve.service.http.handlers import JSON, UNAVAILABLE, Handler, Handlers, Scope, problem
 from swerve.service.http.limits import ClientGone, read_body
-from swerve.service.http.porter import Porter
+from swerve.service.http.porter import Porter, grouped
 from swerve.service.http.schemas import one_limit, read_feedback, read_rank, read_ranks
 from swerve.service.metrics import Histogram
 from swerve.service.namespaces import may, require_all
@@ -51,6 +51,12 @@ class Endpoint:
         self.takes = {kind.encode() for kind in route.takes}
         limits = service.config.limits
         self.limit = limits.body_bytes if route.many else min(limits.body_bytes, one_limit(limits))
+        if route.by_address:
+            self.limit = limits.beacon_bytes
+        self.off = False
+        if route.switch:
+            section, _, field = route.switch.partition(".")
+            self.off = not getattr(getattr(service.config, section), field)
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         started = time.perf_counter()
@@ -62,6 +68,11 @@ class Endpoint:
             if self.route.scope is not None:
                 caller = self.keys.check(presented, self.route.scope)
                 self._admit(caller)
+            elif self.off:
+                raise Refused(404, "off", f"this route is off; {self.route.switch} = true in the configuration turns it on")
+            elif self.route.by_address:
+                scope["address"] = grouped(scope["client"][0] if scope.get("client") else "")
+                self.service.addresses.check(scope["address"])
             scope["caller"], scope["within"] = caller or None, self.keys.within.get(caller)
             if self.reads:
                 if kind is None or kind.split(b";")[0].strip().lower() not in self.takes:
@@ -76,7 +87,9 @@ class Endpoint:
         except (Refused, Denied) as refused:
             status, content, media = problem(refused.status, refused.code, refused.message, getattr(refused, "field", None))
             retry = b"%d" % refused.retry if isinstance(refused, TooMany) else retry
-            if status == 429:
+            if self.route.by_address:
+                self.service.metrics.beacons(self.route.name, refused.code).value += 1
+            elif status == 429:
                 self.service.metrics.throttled(caller).value += 1
         except Unavailable:
             status, content, media = problem(503, *UNAVAILABLE)
@@ -85,9 +98,12 @@ class Endpoint:
         except Exception:
             log.exception("a request failed")
             status, content, media = problem(500, "internal", "a defect of the service; its log has details under this request id")
-        headers = [(b"content-type", media), (b"x-request-id", identity.encode())]
+        headers = [(b"x-request-id", identity.encode())]
+        if status != 204:
+            headers.append((b"content-type", media))
         if isinstance(content, bytes):
-            headers.append((b"content-length", b"%d" % len(content)))
+            if status != 204:  # which has no body
+                headers.append((b"content-length", b"%d" % len(content)))
         else:
             headers += ENDLESS
         if status in (429, 503):

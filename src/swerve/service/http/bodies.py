@@ -9,10 +9,22 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from swerve.service.http.schemas import MANY_FEEDBACKS, MANY_RANKS, ONE_FEEDBACK, ONE_RANK, RAWS, decode, one_limit
+from swerve.service.http.schemas import (
+    ANYTHING,
+    MANY_FEEDBACKS,
+    MANY_RANKS,
+    MANY_SIGNALS,
+    ONE_FEEDBACK,
+    ONE_RANK,
+    ONE_SIGNAL,
+    RAWS,
+    decode,
+    one_limit,
+)
 from swerve.service.turns import Turns
 from swerve.serving.checks import Limits
-from swerve.serving.messages import Asked, FeedbackRequest, Refused, encode
+from swerve.serving.feeds import SignalRequest
+from swerve.serving.messages import Asked, FeedbackRequest, Refused, encode, misshapen
 
 #: Bytes decoded or searched between two looks at the clock.
 BYTES_PER_STEP = 32_768
@@ -41,6 +53,29 @@ async def ranks_in(body: bytes, limits: Limits, turns: Turns) -> list[Asked | Re
 async def feedbacks_in(body: bytes, limits: Limits, turns: Turns) -> list[FeedbackRequest | Refused]:
     """Return the requests in a body of `POST /v1/feedback/batch`, with a `Refused` for each entry of another shape."""
     return await _entries(body, MANY_FEEDBACKS, ONE_FEEDBACK, limits, turns)
+
+
+async def signals_in(body: bytes, limits: Limits, turns: Turns) -> list[SignalRequest | Refused]:
+    """Return the numbers in a body of `POST /v1/signals/batch`, with a `Refused` for each entry of another shape."""
+    return await _entries(body, MANY_SIGNALS, ONE_SIGNAL, limits, turns)
+
+
+async def beacon_in(body: bytes, limits: Limits, turns: Turns) -> list[FeedbackRequest | Refused]:
+    """Return the feedback in the body of a beacon: one form, or a list of them."""
+    if body[:BYTES_PER_STEP].lstrip(WHITE).startswith(b"["):
+        return await feedbacks_in(body, limits, turns)
+    return [decode(ONE_FEEDBACK, body)]
+
+
+def loose_in(body: bytes) -> list[Any]:
+    """Return the entries of a body in the form of others: one, or a list of them, of any shape."""
+    try:
+        found: Any = ANYTHING.decode(body)
+    except msgspec.ValidationError:  # nothing else is wrong with a value of any shape
+        raise Refused(400, "not_json", "a number in the body is out of range") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as trouble:
+        raise misshapen(trouble, ANYTHING.type, body) from None
+    return found if isinstance(found, list) else [found]
 
 
 async def encode_list(answers: Sequence[Any], turns: Turns) -> bytes:

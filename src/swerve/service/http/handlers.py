@@ -8,7 +8,7 @@ from typing import Any
 from swerve.service import logs
 from swerve.service.availability import Unavailable
 from swerve.service.http import openapi
-from swerve.service.http.bodies import encode_list, feedbacks_in, ranks_in
+from swerve.service.http.bodies import beacon_in, encode_list, feedbacks_in, loose_in, ranks_in, signals_in
 from swerve.service.http.limits import parameters
 from swerve.service.http.schemas import (
     read_audit,
@@ -24,6 +24,7 @@ from swerve.service.http.schemas import (
     read_rank,
     read_rule,
     read_shift,
+    read_signal,
 )
 from swerve.service.metrics import CONTENT_TYPE
 from swerve.service.namespaces import checked, require
@@ -88,10 +89,47 @@ class Handlers:
         said = [AWAY if one is None else refusal(one) if isinstance(one, Refused) else one for one in answers]
         return 200, await encode_list(said, turns), JSON
 
+    async def beacon(self, scope: Scope, body: bytes) -> Answer:
+        entries = await beacon_in(body, self.limits, Turns())
+        self._count_from(scope, len(entries))
+        await self.service.beacons.take(entries)
+        return 204, b"", JSON
+
+    async def ubi_events(self, scope: Scope, body: bytes) -> Answer:
+        await self.service.ubi.events(self._collected(scope, body))
+        return 204, b"", JSON
+
+    async def ubi_queries(self, scope: Scope, body: bytes) -> Answer:
+        self.service.ubi.queries(self._collected(scope, body))
+        return 204, b"", JSON
+
+    def _collected(self, scope: Scope, body: bytes) -> list[Any]:
+        entries = loose_in(body)
+        self._count_from(scope, len(entries))
+        return entries
+
     async def observe(self, scope: Scope, body: bytes) -> Answer:
         request = read_observe(body)
         require(scope["within"], request.namespace)
         return 200, encode(await self.service.observing.one(request)), JSON
+
+    async def signals(self, scope: Scope, body: bytes) -> Answer:
+        return 200, encode(self.service.feeding.push(read_signal(body), scope["within"])), JSON
+
+    async def signals_batch(self, scope: Scope, body: bytes) -> Answer:
+        turns = Turns()
+        entries = await signals_in(body, self.limits, turns)
+        self._count(scope, len(entries))
+        said: list[Any] = []
+        for entry in entries:
+            await turns()
+            try:
+                if isinstance(entry, Refused):
+                    raise entry
+                said.append(self.service.feeding.push(entry, scope["within"]))
+            except Refused as refused:
+                said.append(refusal(refused))
+        return 200, await encode_list(said, turns), JSON
 
     async def queries(self, scope: Scope, body: bytes) -> Answer:
         asked = read_list(parameters(scope["query_string"]))
@@ -152,6 +190,11 @@ class Handlers:
         caller = scope["caller"] or ""
         self.service.throttle.check(caller, entries)
         self.service.throttle.take(caller, entries)
+
+    def _count_from(self, scope: Scope, entries: int) -> None:
+        """Count the entries of a request for the rate of its address, the first of which is counted; raises `TooMany`."""
+        if entries > 1:
+            self.service.addresses.check(scope["address"], entries - 1)
 
     def _text(self, scope: Scope) -> str:
         text: str = scope["path_params"]["query"]

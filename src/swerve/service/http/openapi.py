@@ -16,13 +16,13 @@ from swerve.service.config.load import Config
 from swerve.service.config.sections import NAME
 from swerve.service.config.settings import weights_of
 from swerve.service.http.schemas import MOST_DIGITS
-from swerve.serving import control, experiment, messages
+from swerve.serving import control, experiment, feeds, messages, ubi
 from swerve.serving.checks import MOST_EVENTS
 from swerve.serving.settings import ANY
 from swerve.serving.tokens import LENGTHS
 from swerve.version import __version__
 
-JSON, EVENTS, LINES = "application/json", "text/event-stream", "application/x-ndjson"
+JSON, EVENTS, LINES, PLAIN = "application/json", "text/event-stream", "application/x-ndjson", "text/plain"
 Json = dict[str, Any]
 _REF = "#/components/schemas/"
 
@@ -31,13 +31,14 @@ TROUBLES = {
     401: "No API key, or one that is not known.",
     403: "The API key lacks the scope, or is bound to other namespaces; the token is forged or foreign; or a page of another "
     "origin calls (`server.origins`).",
-    404: "The query, or the rule, is not known.",
+    404: "The query, or the rule, is not known; or the route is off.",
     409: "Rules in force name what is to be deleted: remove them first.",
     413: "The body is larger than `limits.body_bytes`, or than one request can need under the other limits.",
-    415: "The body is not declared as application/json.",
+    415: "The body is not declared as application/json (beacons: or text/plain).",
     421: "The name in `Host` is not one of the service (`server.hosts`).",
     422: "The body or a parameter has the wrong type, or exceeds a limit; `field` names it.",
-    429: "Too many requests of this API key, or for this namespace (`rate`). Try again after `Retry-After` seconds.",
+    429: "Too many requests of this API key, for this namespace, or from this address (`rate`). Try again after "
+    "`Retry-After` seconds.",
     503: "The store cannot be used now, or the service is starting or stopping. Try again after `Retry-After` seconds.",
 }
 
@@ -45,7 +46,7 @@ TROUBLES = {
 class Route(NamedTuple):
     """One operation: its path, scope, request, response and errors.
 
-    The last five columns are exceptions. By default a POST has a body that is declared as JSON; `Host` must be a name of the
+    The last columns are exceptions. By default a POST has a body that is declared as JSON; `Host` must be a name of the
     service; pages of other origins may neither call nor link to the path; and the OpenAPI document lists it.
     """
 
@@ -53,7 +54,7 @@ class Route(NamedTuple):
     path: str
     name: str
     summary: str
-    scope: Literal["rank", "feedback", "read", "operate"] | None
+    scope: Literal["rank", "feedback", "read", "operate", "signals"] | None
     request: type[msgspec.Struct] | None = None
     response: type[msgspec.Struct] | None = None
     troubles: tuple[int, ...] = ()
@@ -71,11 +72,19 @@ class Route(NamedTuple):
     listed: bool = True
     #: Whether the answer concerns all namespaces, so that a key that is bound to some does not open it.
     whole: bool = False
+    #: Whether it needs no API key because the body has its own permission; it is limited by the address of the caller instead.
+    by_address: bool = False
+    #: The setting that turns it on; "": it is always on.
+    switch: str = ""
+    #: The status of a good answer; 204 has no body.
+    status: int = 200
 
 
 _BODY = (400, 401, 403, 413, 415, 421, 422, 429)
 _READ = (400, 401, 403, 421, 422, 429, 503)
 _FREE = (400, 403, 421)
+#: What a page may send without a preflight, which would die with the page.
+_BEACON = (400, 403, 404, 413, 415, 421, 422, 429, 503)
 #: The parts of a query's key besides its text.
 PARTS = ("locale", "filter", "segment", "namespace")
 #: All routes, in the order of the page.
@@ -94,8 +103,29 @@ ROUTES = (
         messages.FeedbackRequest, messages.FeedbackResponse, (*_BODY, 503), True,
     ),
     Route(
+        "post", "/v1/beacon", "beacon", "Send feedback from a page that the user leaves; the signed decision is the permission",
+        None, messages.FeedbackRequest, None, _BEACON, takes=(PLAIN, JSON), by_address=True, status=204,
+        switch="feedback.beacon",
+    ),
+    Route(
+        "post", "/ubi_events", "ubi_events", "Send events of User Behavior Insights; clicks are taken as feedback", None,
+        ubi.UbiEvent, None, _BEACON, takes=(JSON, PLAIN), by_address=True, status=204, switch="ubi.enabled",
+    ),
+    Route(
+        "post", "/ubi_queries", "ubi_queries", "Send queries of User Behavior Insights; they may tell the decision of a query_id",
+        None, ubi.UbiQuery, None, _BEACON, takes=(JSON, PLAIN), by_address=True, status=204, switch="ubi.enabled",
+    ),
+    Route(
         "post", "/v1/observe", "observe", "Teach a ranking that Swerve did not make; answered when it is durable", "feedback",
         messages.ObserveRequest, messages.ObserveResponse, (*_BODY, 503),
+    ),
+    Route(
+        "post", "/v1/signals", "signals", "Push a number for a query or for all; used by rankings that do not carry it", "signals",
+        feeds.SignalRequest, feeds.SignalResponse, _BODY,
+    ),
+    Route(
+        "post", "/v1/signals/batch", "signals_batch", "Push several numbers; each entry is answered or refused by itself",
+        "signals", feeds.SignalRequest, feeds.SignalResponse, _BODY, True,
     ),
     Route(
         "get", "/v1/queries", "queries", "List the queries with the most traffic, or those that shifted last", "read",
@@ -184,6 +214,19 @@ _RANKED = {
     "degraded": False,
 }
 _CLICK = {"decision": _DECISION, "events": [{"kind": "click", "result": "storm-warning"}]}
+_SIGNAL = {"name": "news", "value": 12, "query": "hurricane", "at": "2024-09-26T14:00:00Z", "ttl_seconds": 900}
+_EVENT = {
+    "action_name": "click",
+    "query_id": "00112233-4455-6677-8899-aabbccddeeff",
+    "timestamp": "2024-09-26T14:00:00Z",
+    "event_attributes": {"object": {"object_id": "storm-warning"}, "position": {"ordinal": 2}},
+}
+_QUERY = {
+    "query_id": "00112233-4455-6677-8899-aabbccddeeff",
+    "user_query": "hurricane",
+    "query_response_hit_ids": ["team-page", "storm-warning"],
+    "query_attributes": {"decision": _DECISION},
+}
 _OBSERVED = {"query": "hurricane", "shown": ["team-page", "storm-warning"], "events": [{"kind": "click", "position": 2}]}
 #: Operation → an example of its request and of its answer.
 EXAMPLES: dict[str, tuple[Any, Any]] = {
@@ -191,7 +234,12 @@ EXAMPLES: dict[str, tuple[Any, Any]] = {
     "rank_batch": ([_RANK], [_RANKED]),
     "feedback": (_CLICK, {"status": "learned"}),
     "feedback_batch": ([_CLICK], [{"status": "learned"}]),
+    "beacon": (_CLICK, None),
+    "ubi_events": ([_EVENT], None),
+    "ubi_queries": ([_QUERY], None),
     "observe": (_OBSERVED, {"status": "learned", "decision": _DECISION}),
+    "signals": (_SIGNAL, {"status": "taken"}),
+    "signals_batch": ([_SIGNAL], [{"status": "taken"}]),
     "shift": ({}, {"phase": 3}),
     "set_rule": (
         {"kind": "pin", "result": "storm-warning", "position": 1, "query": "hurricane", "until": "2030-01-01T00:00:00Z"},
@@ -281,11 +329,13 @@ def _narrow(components: Json, config: Config) -> None:
         {"required": ["query"], "properties": {"query": {"type": "string"}}},
         {"properties": {part: {"type": "null"} for part in ("query", "locale", "filter", "segment")}},
     ]  # a namespace may stand without a query
+    rank["query_id"]["anyOf"][0] |= {**text, "maxLength": limits.session_chars}
     rank["unit"]["anyOf"][0] |= {**text, "maxLength": limits.session_chars}
     trial = components["ExperimentRequest"]
     trial["properties"]["name"]["anyOf"][0] |= {"pattern": f"^({experiment.NAME.pattern})?$"}
     trial["properties"]["note"]["anyOf"][0] |= {"maxLength": control.MOST_NOTE}
     _narrow_delete(components["DeleteRequest"], config, name, text)
+    _narrow_signal(components["SignalRequest"], config, text)
     feedback["decision"] |= {"minLength": LENGTHS[0], "maxLength": LENGTHS[-1], "pattern": "^[A-Za-z0-9_-]*$"}
     feedback["shown"]["anyOf"][0] |= {**listed, "items": {"type": "string", **name}}
 
@@ -301,6 +351,21 @@ def _narrow_delete(request: Json, config: Config, name: Json, text: Json) -> Non
     request["anyOf"] = [
         {"required": ["query"], "properties": {"query": {"type": "string"}}},
         {"required": ["result"], "properties": {"result": {"type": "string"}, **nothing}},
+    ]
+
+
+def _narrow_signal(request: Json, config: Config, text: Json) -> None:
+    """Add the limits of a pushed number; one for all queries has no parts of a query."""
+    of = request["properties"]
+    if config.signals.numbers:
+        of["name"]["enum"] = list(config.signals.numbers)
+    of["query"]["anyOf"][0] |= _query(config)
+    for part in ("locale", "filter", "segment"):
+        of[part]["anyOf"][0] |= {**text, "maxLength": config.limits.query_chars}
+    of["namespace"] = _namespace(of["namespace"], config)
+    request["anyOf"] = [
+        {"required": ["query"], "properties": {"query": {"type": "string"}}},
+        {"properties": {part: {"type": "null"} for part in ("query", "locale", "filter", "segment")}},
     ]
 
 
@@ -354,6 +419,8 @@ def _operation(route: Route, config: Config, listing: Json) -> Json:
         body = _ref(route.request)
         if route.many:
             body = {"type": "array", "items": body, "maxItems": config.limits.batch}
+        elif route.by_address:
+            body = {"anyOf": [body, {"type": "array", "items": body, "maxItems": config.limits.batch}]}
         taken = {kind: _content(body, asked) for kind in route.takes}
         operation["requestBody"] = {"required": not route.bodiless, "content": taken}
     if parameters:
@@ -361,7 +428,9 @@ def _operation(route: Route, config: Config, listing: Json) -> Json:
     schema = _ref(route.response) if route.response is not None else {"type": "object" if route.media == JSON else "string"}
     if route.many:
         schema = {"type": "array", "items": {"anyOf": [schema, _ref(messages.Problem)]}}
-    answers: Json = {"200": {"description": route.summary, "content": {route.media: _content(schema, answered)}}}
+    answers: Json = {str(route.status): {"description": route.summary}}
+    if route.status != 204:
+        answers[str(route.status)]["content"] = {route.media: _content(schema, answered)}
     if route.name == "readyz":
         answers["503"] = {"description": "The service cannot serve now.", "content": {JSON: {"schema": schema}}}
     for status in sorted(route.troubles):
@@ -383,7 +452,7 @@ def _tag(route: Route) -> str:
         return "control"
     if route.path.startswith(("/v1/queries", "/v1/live", "/v1/shadow")):
         return "state"
-    return "decisions" if route.path.startswith("/v1/") else "service"
+    return "decisions" if route.path.startswith(("/v1/", "/ubi_")) else "service"
 
 
 def _content(schema: Json, example: Any) -> Json:

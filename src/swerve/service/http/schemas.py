@@ -16,6 +16,7 @@ from swerve.core.errors import shown
 from swerve.serving.checks import Limits
 from swerve.serving.control import AuditRequest, DeleteRequest, ExportRequest, RuleRequest
 from swerve.serving.experiment import ExperimentList, ExperimentRequest
+from swerve.serving.feeds import SignalRequest
 from swerve.serving.messages import (
     Asked,
     FeedbackRequest,
@@ -34,11 +35,14 @@ ONE_RANK = msgspec.json.Decoder(Asked)
 MANY_RANKS = msgspec.json.Decoder(list[Asked])
 ONE_FEEDBACK = msgspec.json.Decoder(FeedbackRequest)
 MANY_FEEDBACKS = msgspec.json.Decoder(list[FeedbackRequest])
+ONE_SIGNAL = msgspec.json.Decoder(SignalRequest)
+MANY_SIGNALS = msgspec.json.Decoder(list[SignalRequest])
 _shift = msgspec.json.Decoder(ShiftRequest)
 _observe = msgspec.json.Decoder(ObserveRequest)
 _rule = msgspec.json.Decoder(RuleRequest)
 _experiment = msgspec.json.Decoder(ExperimentRequest)
 _delete = msgspec.json.Decoder(DeleteRequest)
+ANYTHING = msgspec.json.Decoder()
 RAWS = msgspec.json.Decoder(list[msgspec.Raw])
 
 #: Bytes of a character at most: two escapes such as `\\ud83c\\udf00`. And bytes for field names, dates, numbers and white space.
@@ -59,6 +63,11 @@ def read_rank(body: bytes) -> Asked:
 def read_feedback(body: bytes) -> FeedbackRequest:
     """Decode the body of `POST /v1/feedback`."""
     return decode(ONE_FEEDBACK, body)
+
+
+def read_signal(body: bytes) -> SignalRequest:
+    """Decode the body of `POST /v1/signals`."""
+    return decode(ONE_SIGNAL, body)
 
 
 def read_ranks(body: bytes) -> list[Asked]:

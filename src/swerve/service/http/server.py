@@ -223,7 +223,7 @@ def serve(
             headers=[("vary", "origin")] if config.server.origins else [],
             timeout_keep_alive=KEEP_ALIVE,
             server_header=False,
-            proxy_headers=False,  # the service does not use the caller's address
+            proxy_headers=False,  # anybody can write such a header; the address counts for limits
         ),
         extension.close,
     )
