@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from swerve.service.config.fields import Section, about, within
+from swerve.service.config.proxying import Proxy
 
 DAY = 86_400  # seconds
 #: Forms of names, hosts and origins, and the words that errors and docs use for them.
@@ -377,6 +378,7 @@ class Config(Section, frozen=True):
     limits: Limits = Limits()
     security: Security = Security()
     log: Log = Log()
+    proxy: Proxy = Proxy()
     namespaces: Annotated[
         dict[Annotated[str, about("", pattern=SPACE_NAME, allowed=f"{NAMED}, or '*'")], Namespace],
         about("The namespaces by name.", allowed="a table [namespaces.NAME] for each namespace"),
