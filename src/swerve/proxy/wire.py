@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 from swerve.proxy.heads import END, MOST_HEAD
 
@@ -39,8 +40,7 @@ class Wire(asyncio.Protocol):
 
     # ------------------------------------------------------------------ called by the event loop
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is of a class of its own
 
     def data_received(self, data: bytes) -> None:
         self.buffer += data
