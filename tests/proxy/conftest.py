@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from proxy.running import Proxied, Served, proxied, served
@@ -25,7 +23,7 @@ def plain(request: pytest.FixtureRequest) -> Iterator[None]:
         made: Engine = request.getfixturevalue("stub")
         made.seen.clear()
         made.changed = lambda path, found: found
-    yield
+    return
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +52,3 @@ def clients() -> Iterator[Callable[[int], Client]]:
     yield make
     for one in made:
         one.close()
-
-
-__all__ = ["Any", "Path"]

@@ -190,6 +190,8 @@ class Engine:
         return self.changed(path, top)
 
     def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)  # ends the wait for a connection, which `close` alone does not
         self.listener.close()
         for line in list(self.lines):
             with contextlib.suppress(OSError):

@@ -168,15 +168,19 @@ def test_nobody_waits_for_ever(tmp_path):
             line.message(answer=True)
         line.close()
         line = opened(made.port)
-        line.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         line.socket.sendall(case % (b"x", b"huge"))
         time.sleep(1.5)  # it reads nothing
-        with pytest.raises(EOFError):
-            line.message(answer=True)
+        came = 0
+        try:
+            while part := line.socket.recv(1 << 20):
+                came += len(part)
+        except ConnectionResetError:
+            pass
+        assert came < 80_000_000  # the rest was not kept for it
         line.close()
 
 
-def test_an_engine_that_is_away_gives_502_at_once_and_comes_back(tmp_path):
+def test_an_engine_that_is_away_gives_502_at_once(tmp_path):
     with engine() as first:
         port = first.port
     with proxied(tmp_path, port) as made:
@@ -197,7 +201,13 @@ def test_secrets_are_in_no_log_and_replace_the_clients(tmp_path):
             stub.prepared["broken"] = [b"nonsense\r\n\r\n", None]
             for case in (b"none", b"broken"):
                 line = opened(made.port)
-                line.socket.sendall(b"GET /shop/_search?q=a HTTP/1.1\r\n" + HOST + b"X-Case: " + case + b"\r\nAuthorization: Bearer mine-own\r\n\r\n")
+                line.socket.sendall(
+                    b"GET /shop/_search?q=a HTTP/1.1\r\n"
+                    + HOST
+                    + b"X-Case: "
+                    + case
+                    + b"\r\nAuthorization: Bearer mine-own\r\n\r\n"
+                )
                 line.message(answer=True)
                 line.close()
             made.stop()

@@ -57,7 +57,9 @@ def differs_only_as_documented(got: Reply, plain: Reply) -> None:
         del one["_score"]
     assert sorted(hits, key=str) == sorted(other, key=str)
     changed = {"content-length", "x-swerve-decision"}
-    assert {k: v for k, v in got.headers.items() if k not in changed} == {k: v for k, v in plain.headers.items() if k not in changed}
+    assert {k: v for k, v in got.headers.items() if k not in changed} == {
+        k: v for k, v in plain.headers.items() if k not in changed
+    }
 
 
 def test_a_search_is_re_ranked_and_nothing_else_of_its_answer_changes(stub, client, direct):
@@ -83,8 +85,16 @@ def test_clicks_for_the_decision_in_the_answer_are_learnt(stub, whole, client):
 
 
 def test_pages_of_a_session_never_repeat_a_result(stub, client, direct):
-    pages = [client.call("POST", "/shop/_search", search("paged", **{"from": at, "size": 3}), cookie="a=b; sid=p1") for at in (0, 3, 6, 9)]
-    assert [one for page in pages for one in page.ids][WINDOW:] == ["d8", "d9", "d10", "d11"]  # behind the window: as the engine has them
+    pages = [
+        client.call("POST", "/shop/_search", search("paged", **{"from": at, "size": 3}), cookie="a=b; sid=p1")
+        for at in (0, 3, 6, 9)
+    ]
+    assert [one for page in pages for one in page.ids][WINDOW:] == [
+        "d8",
+        "d9",
+        "d10",
+        "d11",
+    ]  # behind the window: as the engine has them
     assert sorted(one for page in pages for one in page.ids) == sorted(f"d{n}" for n in range(12))
     lines = [head.split(b"\r\n")[0].decode() for head, _ in stub.seen]
     assert lines == [
@@ -173,7 +183,9 @@ def test_own_scores_are_kept_with_track_scores_and_explain(stub, client):
 def test_pinned_results_stay_on_top(stub, client):
     organic = {"match": {"title": "pinned"}}
     for number in range(6):
-        got = client.call("POST", "/shop/_search", {"query": {"pinned": {"ids": ["d0", "d1"], "organic": organic}}}, x_session=f"p{number}")
+        got = client.call(
+            "POST", "/shop/_search", {"query": {"pinned": {"ids": ["d0", "d1"], "organic": organic}}}, x_session=f"p{number}"
+        )
         assert got.ids[:2] == ["d0", "d1"] and "x-swerve-decision" in got.headers
         assert sorted(got.ids) == sorted(f"d{n}" for n in range(10))
 
@@ -185,7 +197,7 @@ def test_one_entry_of_an_msearch_is_re_ranked_and_the_others_keep_their_bytes(st
     ours, theirs = got.json["responses"], plain.json["responses"]
     assert ours[1:] == theirs[1:]
     assert ours[0].pop("ext") == {"swerve": {"decision": got.headers["x-swerve-decision"], "rule": "main"}}
-    assert set(one["_id"] for one in ours[0]["hits"]["hits"]) <= {f"d{n}" for n in range(WINDOW)} and len(ours[0]["hits"]["hits"]) == 6
+    assert {one["_id"] for one in ours[0]["hits"]["hits"]} <= {f"d{n}" for n in range(WINDOW)} and len(ours[0]["hits"]["hits"]) == 6
     sent = stub.seen[0][1].split(b"\n")
     assert sent[2:] == body.split(b"\n")[2:]
     assert json.loads(sent[1]) == search("ms", size=WINDOW, **{"from": 0})
@@ -224,7 +236,13 @@ def test_ext_of_the_engine_is_kept(stub, client):
 def test_compressed_requests_are_read_and_answers_compressed_for_who_accepts_it(stub, client):
     body = gzip.compress(encoded(search("packed")))
     got = client.call(
-        "POST", "/shop/_search", body, content_type="application/json", content_encoding="gzip", accept_encoding="gzip", x_session="z"
+        "POST",
+        "/shop/_search",
+        body,
+        content_type="application/json",
+        content_encoding="gzip",
+        accept_encoding="gzip",
+        x_session="z",
     )
     assert got.headers["content-encoding"] == "gzip"
     assert json.loads(gzip.decompress(got.raw))["ext"]["swerve"]["decision"] == got.headers["x-swerve-decision"]
@@ -279,7 +297,9 @@ def test_searches_of_a_session_that_repeats_itself_are_one_decision(stub, client
 def test_the_metrics_of_the_service_count_what_passed(whole, client):
     client.call("GET", "/x")
     text = whole.client().call("GET", "/metrics").body.decode()
-    figures = {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith("swerve_proxy")}
+    figures = {
+        line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith("swerve_proxy")
+    }
     assert figures['swerve_proxy_requests_total{outcome="streamed"}'] >= 1
     assert figures['swerve_proxy_requests_total{outcome="reranked"}'] >= 1
     assert figures["swerve_proxy_connections"] >= 1

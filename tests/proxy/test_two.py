@@ -72,7 +72,7 @@ def test_a_service_that_hangs_costs_the_deadline_and_then_nothing(pair, clients,
 def test_a_service_that_answers_rubbish_decides_nothing(pair, clients, tmp_path):
     stub, _, _ = pair
     answers = [
-        b'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}',
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}",
         b"HTTP/1.1 500 X\r\ncontent-length: 0\r\n\r\n",
         b"rubbish\r\n\r\n",
         b"HTTP/1.1 200 OK\r\ncontent-length: 106\r\n\r\n"

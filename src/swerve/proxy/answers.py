@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,8 @@ import msgspec
 from swerve.proxy.paths import TABLE, encode, look, path_of
 from swerve.proxy.rules import Target
 
+#: The first byte of a number in JSON.
+NUMBER = frozenset(b"%c" % sign for sign in b"-0123456789")
 LIST = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -18,21 +19,24 @@ class Rubbish(Exception):  # noqa: N818 - names what came
     """An answer that is no list of hits; the engine is asked again, with the request as it came."""
 
 
+NULL = msgspec.Raw(b"null")
+
+
 class Hit(msgspec.Struct, gc=False):
     """What is read of a hit."""
 
     id: str = msgspec.field(name="_id")
-    score: float | None = msgspec.field(name="_score", default=None)
+    score: msgspec.Raw = msgspec.field(name="_score", default=NULL)
 
 
 HITS = msgspec.json.Decoder(list[Hit])
 
 
-class Candidate(msgspec.Struct, omit_defaults=True, gc=False):
+class Candidate(msgspec.Struct, gc=False):
     """A hit as the service takes it."""
 
     id: str
-    score: float | None = None
+    score: msgspec.Raw
 
 
 class Results:
@@ -55,10 +59,10 @@ class Results:
         while self.held < len(self.ids) and self.ids[self.held] in target.pinned:
             self.held += 1
 
-    def _identified(self) -> tuple[list[str], list[float | None]]:
+    def _identified(self) -> tuple[list[str], list[msgspec.Raw]]:
         path = self.target.rule.id
         hits = HITS.decode(self.about["hits"])
-        scores = [hit.score if hit.score is not None and math.isfinite(hit.score) else None for hit in hits]
+        scores = [hit.score for hit in hits]
         if path == "_id":
             return [hit.id for hit in hits], scores
         parts = path_of(path)
@@ -75,7 +79,7 @@ class Results:
     def candidates(self) -> bytes:
         """Return the hits of the window as the service takes them, in JSON."""
         scores = self.scores[self.held : self.target.window]
-        if self.target.rule.scores and all(score is not None for score in scores):
+        if self.target.rule.scores and all(bytes(score)[:1] in NUMBER for score in scores):
             return encode([Candidate(one, score) for one, score in zip(self.offered, scores, strict=True)])
         return encode(self.offered)
 
@@ -115,9 +119,9 @@ class Results:
         if place == position or self.target.own_scores or position >= len(self.raw):
             return raw
         hit = TABLE.decode(raw)
-        if "_score" not in hit:
+        if "_score" not in hit or self.scores[position] is NULL:
             return raw
-        hit["_score"] = TABLE.decode(self.raw[position]).get("_score", hit["_score"])
+        hit["_score"] = self.scores[position]
         return msgspec.Raw(encode(hit))
 
 
