@@ -77,13 +77,13 @@ def run_proxy(
         return measure(Path(made), chosen, progress)
 
 
-def measure(folder: Path, effort: Effort, progress: Progress) -> list[Row]:
-    """Start the servers and measure."""
+def measure(folder: Path, effort: Effort, progress: Progress, more: str = "") -> list[Row]:
+    """Start the servers and measure; `more` is further configuration of the service."""
     progress("starting the servers and compiling missing code")
     inside, outside = free_port(), free_port()
     with Server([sys.executable, "-m", "swerve.bench.stub"], folder / "stub.log") as stub:
         values = {"host": HOST, "upstream": stub.port, "window": WINDOW}
-        with service(folder, CONFIG.format(port=inside, service=inside, **values)) as own:
+        with service(folder, CONFIG.format(port=inside, service=inside, **values) + more) as own:
             own.ready().whole()
             config = folder / "outside.toml"
             config.write_text(CONFIG.format(port=outside, service=own.port, **values))
