@@ -62,7 +62,7 @@ class Chain:
 def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
     far = Tap(urlsplit(ENGINE).port or 9200)
     with running(tmp_path_factory.mktemp("service"), CONFIG) as service:
-        changes = {"proxy": {"rules": [RULE], "timeout_seconds": 20.0}, "limits": {"candidates": 32}}
+        changes = {"proxy": {"rules": [RULE], "timeout_seconds": 20.0}, "policy": CONFIG["policy"]}
         with proxied(tmp_path_factory.mktemp("proxy"), far.port, service.port, changes) as proxy:
             near = Tap(proxy.port)
             made = Chain(service, proxy, near, far)

@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -100,8 +101,8 @@ def hit(number: int, count: int) -> dict[str, Any]:
 class Engine:
     """A stub of an engine: a corpus of `count` documents that every search finds, and answers that a test has prepared."""
 
-    def __init__(self, count: int = 20) -> None:
-        self.count = count
+    def __init__(self, count: int = 20, tls: ssl.SSLContext | None = None) -> None:
+        self.count, self.tls = count, tls
         self.documents = [hit(number, count) for number in range(count)]
         self.prepared: dict[str, list[bytes | float | None]] = {}  # by the header x-case: bytes, pauses, and None to break off
         self.seen: list[tuple[bytes, bytes]] = []  # requests: head, and body as it came
@@ -118,9 +119,14 @@ class Engine:
                 sock, _ = self.listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._serve, args=(Line(sock),), daemon=True).start()
+            threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
 
-    def _serve(self, line: Line) -> None:
+    def _serve(self, sock: socket.socket) -> None:
+        try:
+            line = Line(sock if self.tls is None else self.tls.wrap_socket(sock, server_side=True))
+        except OSError:
+            sock.close()
+            return
         self.lines.add(line)
         with contextlib.suppress(EOFError, OSError), contextlib.closing(line):
             while True:
@@ -249,8 +255,8 @@ class Reply:
 
 
 @contextlib.contextmanager
-def engine(count: int = 20) -> Iterator[Engine]:
-    made = Engine(count)
+def engine(count: int = 20, tls: ssl.SSLContext | None = None) -> Iterator[Engine]:
+    made = Engine(count, tls)
     try:
         yield made
     finally:

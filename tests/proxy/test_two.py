@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 import time
 
@@ -138,3 +141,67 @@ def test_open_requests_finish_when_the_proxy_stops(pair, tmp_path):
         assert line.message(answer=True)[2] == b"last"
         stopping.join()
         line.close()
+
+
+def test_what_is_wrong_before_the_start_is_told_in_one_line(pair, tmp_path):
+    stub, _, proxy = pair
+    for changes, told in (
+        ({"listen": f"127.0.0.1:{proxy.port}"}, "cannot listen on 127.0.0.1"),
+        ({"upstream": ""}, "there is no engine: set proxy.upstream"),
+        ({"api_key_file": "/nowhere"}, "proxy.api_key_file = '/nowhere' cannot be read"),
+        ({"upstream": "https://127.0.0.1", "ca_file": "/nowhere"}, "cannot be used"),
+    ):
+        with pytest.raises(AssertionError) as error, proxied(tmp_path, stub.port, changes={"proxy": changes}):
+            pass
+        assert told in str(error.value)
+
+
+def test_a_service_whose_proxy_cannot_listen_does_not_start(pair, tmp_path):
+    stub, _, proxy = pair
+    own = {"listen": f"127.0.0.1:{proxy.port}", "upstream": f"http://127.0.0.1:{stub.port}"}
+    with pytest.raises(AssertionError, match=r"the service ended with 2: swerve: cannot listen"), running(tmp_path, {"proxy": own}):
+        pass
+
+
+def test_more_connections_than_allowed_are_told_so(pair, tmp_path):
+    stub, _, _ = pair
+    with proxied(tmp_path, stub.port, changes={"limits": {"connections": 2}}) as proxy:
+        lines = [Line(socket.create_connection(("127.0.0.1", proxy.port))) for _ in range(2)]
+        for line in lines:
+            line.socket.sendall(b"GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert line.message(answer=True)[0].startswith(b"HTTP/1.1 200")
+        third = Line(socket.create_connection(("127.0.0.1", proxy.port)))
+        assert third.message(answer=True)[0].startswith(b"HTTP/1.1 503")
+        third.close()
+        lines.pop().close()
+
+        def free() -> bool:
+            line = Line(socket.create_connection(("127.0.0.1", proxy.port)))
+            line.socket.sendall(b"GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            status = line.message(answer=True)[0][9:12]
+            line.close()
+            return status == b"200"
+
+        until(free, 5)
+        lines.pop().close()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl: there is no certificate to test with")
+def test_an_engine_with_tls_is_checked_and_served(pair, clients, tmp_path):
+    _, service, _ = pair
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subprocess.run([*command, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with engine(tls=context) as secure:
+        own = {"upstream": f"https://127.0.0.1:{secure.port}", "ca_file": str(certificate)}
+        (tmp_path / "trusting").mkdir()
+        with proxied(tmp_path / "trusting", secure.port, service.port, {"proxy": own}) as proxy:
+            client = clients(proxy.port)
+            assert client.call("GET", "/x").status == 200
+            assert "x-swerve-decision" in client.call("POST", "/shop/_search", {**BODY, "size": 8}).headers
+        (tmp_path / "wary").mkdir()
+        with proxied(tmp_path / "wary", secure.port, service.port, {"proxy": {"upstream": own["upstream"]}}) as proxy:
+            assert clients(proxy.port).call("GET", "/x").status == 502  # nobody vouches for the certificate

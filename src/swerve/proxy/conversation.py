@@ -112,10 +112,11 @@ class Conversation:
     async def _buffered(self, head: RequestHead) -> tuple[bytes, bool, bytes]:
         """Read a body up to the limit: its bytes as they came, whether they are all, and what they say."""
         wire, most = self.wire, self.proxy.buffer
+        until = wire.loop.time() + self.limits.body_seconds
         try:
             if head.body >= 0:
                 while len(wire.buffer) < head.body:
-                    await wire.more(self.limits.body_seconds)
+                    await wire.more(max(until - wire.loop.time(), 0.0))
                 raw = wire.take(head.body)
                 return raw, True, raw
             said, came = bytearray(), bytearray()
@@ -126,7 +127,7 @@ class Conversation:
                     return bytes(came), True, bytes(said)
                 if len(came) > most:
                     return bytes(came), False, b""
-                await wire.more(self.limits.body_seconds)
+                await wire.more(max(until - wire.loop.time(), 0.0))
         except Slow:
             self.refuse(408, "the body did not arrive in time", head)
         except BadBody as error:

@@ -23,6 +23,8 @@ UNTOUCHED_PARAMS = frozenset(
     ("sort", "scroll", "search_after", "filter_path", "format", "source", "source_content_type", "scroll_id", "search_type")
 )
 MOST_PARAMS = 64
+#: Bytes of a search that are read: reading more would hold the event loop, and no search box sends them.
+MOST_SEARCH = 131_072
 KINDS = {"_search": "search", "_msearch": "msearch"}
 ENDING = re.compile(rb"^/(?:([^/?]+)/)?(_search(?:/template)?|_msearch)(?:\?(.*))?$")
 Search = dict[str, Any]
@@ -268,7 +270,8 @@ class Rules:
     def plan(self, head: RequestHead, body: bytes) -> Plan | None:
         """Return what to ask the engine for a request with its decoded body; None: the request as it is."""
         found = ENDING.match(head.target)
-        assert found is not None
+        if found is None or len(body) > MOST_SEARCH:
+            return None
         index = unquote((found[1] or b"_all").decode("latin-1"))
         try:
             query = (found[3] or b"").decode("ascii")

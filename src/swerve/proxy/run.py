@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import socket
 from collections.abc import Callable
 
-from swerve.proxy.server import Proxy
+from swerve.proxy.server import Proxy, listening
 from swerve.service import logs
 from swerve.service.config.load import Config
 from swerve.service.http.server import Extend, Extension, loop_factory
@@ -18,15 +19,16 @@ from swerve.version import __version__
 def serve(config: Config, announce: Callable[[str], None] = print) -> None:
     """Run the proxy until SIGINT or SIGTERM; `announce` receives the lines for people."""
     logs.setup(config.log)
+    opened, address = listening(config)
     with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(_serve(config, announce))
+        runner.run(_serve(config, opened, address, announce))
     announce("stopped")
 
 
-async def _serve(config: Config, announce: Callable[[str], None]) -> None:
+async def _serve(config: Config, opened: socket.socket, address: str, announce: Callable[[str], None]) -> None:
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     proxy = Proxy(config)
-    address = await proxy.start()
+    await proxy.start(opened)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
     announce(f"swerve {__version__} proxy: {address}  engine {config.proxy.upstream}  service {config.proxy.service}")
@@ -44,10 +46,12 @@ def beside(extend: Extend, announce: Callable[[str], None] = print) -> Extend:
         first = extend(service, address)
         if not service.config.proxy.upstream:
             return first
+        opened, where = listening(service.config)
 
         async def run() -> None:
             proxy = Proxy(service.config, service)
-            announce(f"proxy: {await proxy.start()}  engine {service.config.proxy.upstream}")
+            await proxy.start(opened)
+            announce(f"proxy: {where}  engine {service.config.proxy.upstream}")
             try:
                 await first.run()
                 await asyncio.Event().wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import socket
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from swerve.proxy.says import refusal
 from swerve.proxy.wire import Wire
 from swerve.service.config.sections import Config
 from swerve.service.http.gate import HOST_SYNTAX, LOOPBACK, name_of
+from swerve.service.http.server import listen
 from swerve.service.runtime import Service
 
 log = logging.getLogger("swerve.proxy")
@@ -72,19 +74,29 @@ def secret_in(path: str, what: str) -> str:
     return text
 
 
+def listening(config: Config) -> tuple[socket.socket, str]:
+    """Return a listening socket and its address, after a check of everything that can be wrong before the start."""
+    own = config.proxy
+    if not own.upstream:
+        raise SwerveError("there is no engine: set proxy.upstream, or give --upstream")
+    secret_in(own.authorization_file, "proxy.authorization_file")
+    secret_in(own.api_key_file, "proxy.api_key_file")
+    address_of(own.upstream, own.ca_file)
+    host, _, port = own.listen.rpartition(":")
+    opened = listen(host.strip("[]"), int(port))
+    bound, number = opened.getsockname()[:2]
+    return opened, f"http://{f'[{bound}]' if ':' in bound else bound}:{number}"
+
+
 class Proxy:
     """A proxy in front of one engine. Made inside a running event loop; `service` decides, or one at an address does."""
 
     def __init__(self, config: Config, service: Service | None = None) -> None:
         own = config.proxy
-        if not own.upstream:
-            raise SwerveError("there is no engine: set proxy.upstream, or give --upstream")
         self.config, self.limits = config, config.limits
         self.buffer, self.timeout = own.buffer_bytes, own.timeout_seconds
         self.loop = asyncio.get_running_loop()
-        host, _, port = own.listen.rpartition(":")
-        self.host, self.port = host.strip("[]"), int(port)
-        self.names = Names([*own.hosts, self.host])
+        self.names = Names([*own.hosts, own.listen.rpartition(":")[0]])
         self.rules = Rules(own.rules, config.limits.candidates)
         self.engine = Pool(address_of(own.upstream, own.ca_file), own.connect_seconds, own.timeout_seconds)
         decider = self._decider(service)
@@ -128,17 +140,14 @@ class Proxy:
         return head.kept((*without, *self.replaced), (*self.added, *more), first)
 
     # ------------------------------------------------------------------ start and stop
-    async def start(self) -> str:
-        """Listen; return the address."""
-        try:
-            self.server = await self.loop.create_server(self._wire, self.host, self.port, backlog=BACKLOG)
-        except OSError as error:
-            raise SwerveError(f"the proxy cannot listen on {self.config.proxy.listen}: {error.strerror or error}") from None
-        host, port = self.server.sockets[0].getsockname()[:2]
-        for opened in self.server.sockets:
-            if opened.family in (socket.AF_INET, socket.AF_INET6):
-                self.names.names.add(name_of(str(opened.getsockname()[0])))
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    async def start(self, opened: socket.socket) -> None:
+        """Answer on a listening socket."""
+        address = str(opened.getsockname()[0])
+        if not ipaddress.ip_address(address).is_unspecified:
+            self.names.names.add(name_of(address))
+        elif not self.config.proxy.hosts:
+            log.warning("the proxy listens on all addresses, but proxy.hosts is empty: only requests to localhost are answered")
+        self.server = await self.loop.create_server(self._wire, sock=opened, backlog=BACKLOG)
 
     def _wire(self) -> Wire:
         return Opened(self)

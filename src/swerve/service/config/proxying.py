@@ -165,7 +165,7 @@ class Proxy(Section, frozen=True):
     buffer_bytes: Annotated[
         int,
         within(1024, 2**30, "Bytes of a search, and of its answer, that are read to re-rank it; a larger one streams untouched."),
-    ] = 2_097_152
+    ] = 1_048_576
     paging_seconds: Annotated[
         float, within(0, 86_400, "Seconds for which the order of a session's search is kept for its further pages.")
     ] = 1800.0
