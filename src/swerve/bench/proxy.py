@@ -26,7 +26,9 @@ PROXY_BARS = {
     "stream": Bar("≥", 2000.0, "value"),
     "stream-p50": Bar("<", 1.0, "value"),
     "stream-p99": Bar("<", 5.0, "value"),
+    "stream-core": Bar("≥", 2000.0, "value"),
     "rerank": Bar("≥", 2000.0, "value"),
+    "rerank-core": Bar("≥", 2000.0, "value"),
     "rerank-p50": Bar("<", 1.0, "value"),
     "rerank-p99": Bar("<", 5.0, "value"),
 }
@@ -93,38 +95,53 @@ def measure(folder: Path, effort: Effort, progress: Progress, more: str = "") ->
                 second.ready()
                 for port in (inside, outside):
                     load.submit(proxy_traffic.fill, port).result()
-                return compared(load, stub.port, inside, outside, own, effort, progress)
+                targets = Target(stub, stub.port), Target(own, inside), Target(second, outside)
+                return compared(load, targets, effort, progress)
 
 
-def compared(
-    load: ProcessPoolExecutor, stub: int, inside: int, outside: int, own: Server, effort: Effort, progress: Progress
-) -> list[Row]:
-    """Measure in turns."""
+class Target(NamedTuple):
+    """A process, and the port that the load goes to."""
+
+    server: Server
+    port: int
+
+
+def compared(load: ProcessPoolExecutor, targets: tuple[Target, Target, Target], effort: Effort, progress: Progress) -> list[Row]:
+    """Measure in turns: the stub, the proxy in the service's process, and the proxy of its own."""
     busiest = 0.0
+    used: dict[tuple[str, int], list[float]] = {}  # requests per second of processor time, by name and port
 
-    def rounds(name: str, kind: str, ports: tuple[int, ...], rate: float | None) -> list[list[Turn]]:
+    def rounds(name: str, kind: str, some: tuple[Target, ...], rate: float | None) -> list[list[Turn]]:
         nonlocal busiest
-        turns: list[list[Turn]] = [[] for _ in ports]
+        turns: list[list[Turn]] = [[] for _ in some]
         for number in range(effort.rounds + 1):
             progress(f"{name}: round {number} of {effort.rounds}" if number else f"{name}: warming up")
-            for made, port in zip(turns, ports, strict=True):
+            for made, (server, port) in zip(turns, some, strict=True):
                 connections = CONNECTIONS if rate is None else PACED_CONNECTIONS
+                before = server.cpu()
                 made.append(load.submit(proxy_traffic.turn, port, kind, connections, effort.seconds, rate).result())
+                after = server.cpu()
                 busiest = max(busiest, made[-1].cpu)
+                if number and rate is None and before is not None and after is not None and after > before:
+                    used.setdefault((kind, port), []).append(made[-1].answers / (after - before))
         return [made[1:] for made in turns]
 
     rows: list[Row] = []
     alone: dict[str, list[Turn]] = {}
-    for name, kind, ports in (("stream", "plain", (stub, inside)), ("rerank", "search", (stub, inside, outside))):
+    own = targets[1].server
+    for name, kind, some in (("stream", "plain", targets[:2]), ("rerank", "search", targets)):
         names = (name, f"{name}-two")
-        fast = rounds(f"{name}, as fast as it goes", kind, ports, None)
-        paced = rounds(f"{name}, {PACE:,.0f} requests/s", kind, ports, PACE)
+        fast = rounds(f"{name}, as fast as it goes", kind, some, None)
+        paced = rounds(f"{name}, {PACE:,.0f} requests/s", kind, some, PACE)
         alone[name] = fast[0]
-        for label, quick, slow in zip(names, fast[1:], paced[1:], strict=False):
+        for label, target, quick, slow in zip(names, some[1:], fast[1:], paced[1:], strict=False):
             rate = statistics.median(turn.rate for turn in quick)
             ratio = statistics.median(one.rate / two.rate for one, two in zip(quick, fast[0], strict=True))
             where = "a proxy of its own and a service" if label.endswith("two") else "in the service's process"
             rows.append(line(label, rate, "requests/s", "stub", ratio, f"{where}; {CONNECTIONS} connections"))
+            core = used.get((kind, target.port))
+            value = None if core is None else statistics.median(core)
+            rows.append(line(f"{label}-core", value, "requests/s", note="for each second of processor time of its process"))
             for at, of in (("p50", p50), ("p99", p99)):
                 more = statistics.median(of(one) - of(two) for one, two in zip(slow, paced[0], strict=True)) * MILLI
                 total = statistics.median(of(one) for one in slow) * MILLI

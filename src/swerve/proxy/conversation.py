@@ -66,11 +66,7 @@ class Conversation:
     def refuse(self, status: int, why: str, head: RequestHead | None = None) -> NoReturn:
         """Answer with an error of the proxy itself and close. Nothing is added to an answer that has begun: it breaks off."""
         self.proxy.count("refused" if status < 500 else "failed")
-        log.log(
-            logging.INFO if status < 500 else logging.WARNING,
-            "refused" if status < 500 else "the engine failed",
-            extra={"status": status, "reason": why},
-        )
+        self.proxy.tell(status, why)
         if self.begun:
             self.wire.abort()
             raise Gone
@@ -172,7 +168,7 @@ class Conversation:
             finally:
                 if pump is not None:
                     pump.cancel()
-                if upstream not in proxy.engine.idle:
+                if not upstream.pooled:
                     upstream.abort()
 
     def _interim(self, head: AnswerHead) -> None:

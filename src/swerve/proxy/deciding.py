@@ -72,7 +72,8 @@ class Inside:
                 return read(at_once[0], results.offered)
             async with asyncio.timeout(self.seconds):
                 return read(await self.service.ranking.rank_one(asked), results.offered)
-        except (Refused, TimeoutError):
+        except (Refused, TimeoutError) as error:
+            log.debug("no decision: %s", error.code if isinstance(error, Refused) else "deadline")
             return None
         except Exception:
             log.exception("a decision failed; the engine's order passes")

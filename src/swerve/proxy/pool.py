@@ -69,6 +69,7 @@ class Pool:
         now = self.loop.time()
         while self.idle and not fresh:
             wire = self.idle.pop()
+            wire.pooled = False
             if wire.closed or wire.buffer or wire.transport.is_closing() or now - wire.since > IDLE_SECONDS:
                 wire.abort()
                 continue
@@ -88,7 +89,7 @@ class Pool:
         if wire.closed or wire.buffer or len(self.idle) >= MOST_IDLE:  # bytes that nobody asked for: the next answer would be wrong
             wire.abort()
             return
-        wire.since = self.loop.time()
+        wire.pooled, wire.since = True, self.loop.time()
         self.idle.append(wire)
 
     def close(self) -> None:

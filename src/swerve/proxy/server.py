@@ -34,6 +34,8 @@ BACKLOG = 2048
 MOST_GOOD = 256
 #: Seconds between two looks at the open requests when the proxy stops.
 STOPPING = 0.05
+#: Seconds in which refusals and failures of one status are logged once.
+QUIET = 1.0
 #: Outcomes of requests: streamed as they came; re-ranked; answered in the engine's order, because nothing was decided; asked again
 #: as they came, because the answer could not be read; refused; failed on the engine's side.
 OUTCOMES = ("streamed", "reranked", "engine_order", "unreadable", "refused", "failed")
@@ -106,6 +108,7 @@ class Proxy:
         self.replaced = tuple(name for name, value in replaced.items() if value)
         self.added = tuple(name.title() + b": " + value.encode() for name, value in replaced.items() if value)
         self.stopping = False
+        self._told: dict[int, tuple[float, int]] = {}  # by status: when it was logged last, and how many were not since
         self.counts = dict.fromkeys(OUTCOMES, 0)
         self.count: Callable[[str], None] = self._count
         if service is not None:
@@ -122,6 +125,17 @@ class Proxy:
 
     def _count(self, outcome: str) -> None:
         self.counts[outcome] += 1
+
+    def tell(self, status: int, why: str) -> None:
+        """Log a refusal or a failure, at most one of a status in a second: an engine that is down must not fill the disk."""
+        now = self.loop.time()
+        last, more = self._told.get(status, (-QUIET, 0))
+        if now - last < QUIET:
+            self._told[status] = last, more + 1
+            return
+        self._told[status] = now, 0
+        level, what = (logging.INFO, "refused") if status < 500 else (logging.WARNING, "the engine failed")
+        log.log(level, what, extra={"status": status, "reason": why, "more_since": more})
 
     def _decider(self, service: Service | None) -> Decider:
         own = self.config.proxy

@@ -27,7 +27,7 @@ class TooLong(Exception):  # noqa: N818 - names what came
 class Wire(asyncio.Protocol):
     """A connection, used by one task at a time in each direction. `lost` is called when it closes."""
 
-    __slots__ = ("_paused", "_readable", "_room", "_writable", "buffer", "closed", "loop", "lost", "since", "transport")
+    __slots__ = ("_paused", "_readable", "_room", "_writable", "buffer", "closed", "loop", "lost", "pooled", "since", "transport")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, lost: Callable[[Wire], None] | None = None) -> None:
         self.loop, self.lost = loop, lost
@@ -35,7 +35,7 @@ class Wire(asyncio.Protocol):
         self.closed, self._paused, self._writable = False, False, True
         self._readable: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
-        self.since = 0.0  # when it was last used, for the pool
+        self.pooled, self.since = False, 0.0  # whether it lies in the pool, and when it was last used
         self.transport: asyncio.Transport
 
     # ------------------------------------------------------------------ called by the event loop
