@@ -186,6 +186,8 @@ class Engine:
     def found(self, path: str, body: dict[str, Any], params: dict[str, str]) -> Any:
         first, size = int(params.get("from", body.get("from", 0))), int(params.get("size", body.get("size", 10)))
         hits = self.documents[first : first + size]
+        if "highlight" in body:
+            hits = [{**one, "highlight": {"title": [f"<em>{one['_source']['title']}</em> {{}}"]}} for one in hits]
         top = {
             "took": 2,
             "timed_out": False,

@@ -73,6 +73,25 @@ def test_a_search_is_re_ranked_and_nothing_else_of_its_answer_changes(stub, clie
     assert len(orders) > 1  # the policy explores
 
 
+def test_highlights_suggestions_and_profiles_are_the_engines(stub, client, direct):
+    stub.changed = lambda path, found: {**found, "suggest": {"s": [{"text": "bots", "options": []}]}, "profile": {"shards": []}}
+    body = search("lit", size=WINDOW, highlight={"fields": {"title": {}}}, suggest={}, profile=True)
+    got = client.call("POST", "/shop/_search", body, x_session="lit")
+    differs_only_as_documented(got, direct.call("POST", "/shop/_search", body))
+    assert all(one["_source"]["title"] in one["highlight"]["title"][0] for one in got.json["hits"]["hits"])
+
+
+def test_hits_without_scores_are_re_ranked_too(stub, client):
+    def unscored(path, found):
+        found["hits"]["hits"] = [{**one, "_score": None} for one in found["hits"]["hits"]]
+        return found
+
+    stub.changed = unscored
+    got = client.call("POST", "/shop/_search", search("unscored", size=WINDOW), x_session="n")
+    assert sorted(got.ids) == [f"d{n}" for n in range(WINDOW)] and "x-swerve-decision" in got.headers
+    assert {one["_score"] for one in got.json["hits"]["hits"]} == {None}
+
+
 def test_clicks_for_the_decision_in_the_answer_are_learnt(stub, whole, client):
     service, top = whole.client(), []
     for number in range(120):

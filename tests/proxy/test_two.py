@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from proxy.running import proxied
+from proxy.running import proxied, served
 from proxy.stub import Client, Line, engine
 from service.running import running, until
 
@@ -53,6 +53,9 @@ def test_killing_the_service_breaks_no_search_and_its_return_is_noticed(pair, cl
         plain = direct.call("POST", "/shop/_search", BODY)
         assert got.head + got.raw == plain.head + plain.raw  # Swerve adds nothing
     assert slowest < 1.0
+    for first in (2, 6):  # a page of the window: the engine's order, cut
+        ours = client.call("POST", "/shop/_search", {**BODY, "from": first}, x_swerve_session="cut").json
+        assert ours == direct.call("POST", "/shop/_search", {**BODY, "from": first}).json
     assert ask(client, "before", 4).headers["x-swerve-decision"]  # a further page needs no service
     service.start("--port", str(service.port))
     until(lambda: "x-swerve-decision" in ask(client, f"n{time.monotonic()}").headers, 10)
@@ -205,3 +208,23 @@ def test_an_engine_with_tls_is_checked_and_served(pair, clients, tmp_path):
         (tmp_path / "wary").mkdir()
         with proxied(tmp_path / "wary", secure.port, service.port, {"proxy": {"upstream": own["upstream"]}}) as proxy:
             assert clients(proxy.port).call("GET", "/x").status == 502  # nobody vouches for the certificate
+
+
+def test_a_service_with_the_proxy_inside_stops_in_order(pair, clients, tmp_path):
+    stub, _, _ = pair
+    stub.prepared["end"] = [0.6, b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nend"]
+    with served(tmp_path, stub.port, []) as made:
+        idle = clients(made.proxy)
+        assert "x-swerve-decision" in ask(idle).headers
+        line = Line(socket.create_connection(("127.0.0.1", made.proxy)))
+        line.socket.sendall(b"GET /x HTTP/1.1\r\nHost: localhost\r\nX-Case: end\r\n\r\n")
+        time.sleep(0.2)
+        ended: list[int] = []
+        started = time.perf_counter()
+        stopping = threading.Thread(target=lambda: ended.append(made.stop()))
+        stopping.start()
+        assert line.message(answer=True)[2] == b"end"
+        stopping.join()
+        line.close()
+        assert ended == [0] and time.perf_counter() - started < 5.0
+        assert "stopped: everything is written" in made.said_last

@@ -10,8 +10,8 @@ import msgspec
 from swerve.proxy.paths import TABLE, encode, look, path_of
 from swerve.proxy.rules import Target
 
-#: The first byte of a number in JSON.
-NUMBER = frozenset(b"%c" % sign for sign in b"-0123456789")
+#: Bytes that a list of numbers in JSON does not have: those of null, of texts, of objects.
+NO_NUMBER = frozenset(b'nu"{t')
 LIST = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -79,7 +79,7 @@ class Results:
     def candidates(self) -> bytes:
         """Return the hits of the window as the service takes them, in JSON."""
         scores = self.scores[self.held : self.target.window]
-        if self.target.rule.scores and all(bytes(score)[:1] in NUMBER for score in scores):
+        if self.target.rule.scores and NO_NUMBER.isdisjoint(encode(scores)):
             return encode([Candidate(one, score) for one, score in zip(self.offered, scores, strict=True)])
         return encode(self.offered)
 

@@ -41,7 +41,8 @@ class Orders:
     def put(self, key: bytes, order: Order) -> None:
         """Keep an order; the oldest leave to make room."""
         self._drop(key)
-        size = OVERHEAD + sum(ID_OVERHEAD + len(one) for one in (*order.ids, *order.hidden)) + len(order.decision or "")
+        count = len(order.ids) + len(order.hidden)
+        size = OVERHEAD + ID_OVERHEAD * count + len("".join(order.ids)) + len("".join(order.hidden)) + len(order.decision or "")
         now = self.clock()
         self._kept[key] = (now, size, order)
         self.size += size
