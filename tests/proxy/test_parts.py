@@ -138,6 +138,8 @@ def test_pages_of_one_search_have_one_key_and_sessions_have_their_own():
     [
         ('upstream = "http://user:secret@host:9200"', "without credentials"),
         ('upstream = "host:9200"', "proxy.upstream"),
+        ('upstream = "https://user:secret/@x@host"', "proxy.upstream"),
+        ('service = ""', "proxy.service"),
         ('listen = "9200"', "proxy.listen"),
         ('[[proxy.rules]]\nquery = ["header:"]', "proxy.rules[0].query[0]"),
         ("[[proxy.rules]]\nwindow = 65", "proxy.rules[0].window"),
@@ -149,7 +151,7 @@ def test_mistakes_of_the_configuration_are_told(tmp_path, text, told):
     (tmp_path / "swerve.toml").write_text(f"[proxy]\n{text}\n")
     with pytest.raises(SwerveError) as error:
         load(tmp_path / "swerve.toml")
-    assert told in str(error.value)
+    assert told in str(error.value) and "secret" not in str(error.value)
 
 
 def test_a_configuration_with_rules_is_shown_as_it_was_given(tmp_path):

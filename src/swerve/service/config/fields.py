@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import types
 import typing
 from collections.abc import Iterable, Iterator
@@ -13,6 +14,10 @@ from msgspec import Meta
 
 from swerve.core.errors import SwerveError, nearest, shown
 from swerve.service.config.toml import Where, dotted
+
+
+#: Credentials in an address: what is between its scheme and the last `@`.
+CREDENTIALS = re.compile(r"(?<=://).*@", re.DOTALL)
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -125,7 +130,9 @@ class Reader:
         self.wrong: list[tuple[Where, str]] = []
 
     def refuse(self, where: Where, value: Any, allowed: str, hint: str = "") -> None:
-        """Add the mistake that a value is not allowed."""
+        """Add the mistake that a value is not allowed; credentials in an address are not repeated."""
+        if isinstance(value, str):
+            value = CREDENTIALS.sub("...@", value)
         self.wrong.append((where, f"{dotted(where)} = {shown(value)} is not allowed; it must be {allowed}{hint}"))
 
     def only(self, table: dict[str, Any], known: Iterable[str], where: Where) -> dict[str, Any]:

@@ -11,6 +11,8 @@ LISTEN = r"^(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_.-]{1,253}):[0-9]{1,5}\Z"
 LISTENED = "an address and a port such as '127.0.0.1:9280'"
 ADDRESS = r"^(https?://([A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?/?)?\Z"
 ADDRESSED = "empty, or an address such as 'http://127.0.0.1:9200', without credentials and without a path"
+SERVICE = ADDRESS.replace(")?\\Z", ")\\Z")
+SERVED = ADDRESSED.removeprefix("empty, or ")
 HOST = r"^(\*|[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})|\[?[0-9A-Fa-f:.]{2,45}\]?)\Z"
 HOSTED = "a name or an address without a port, or '*' for any"
 HOST_VALUE = r"^((\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_.-]{1,253})(:[0-9]{1,5})?)?\Z"
@@ -125,8 +127,8 @@ class Proxy(Section, frozen=True):
         str,
         about(
             "The service that decides, for `swerve proxy`; inside `swerve serve` the service decides itself.",
-            pattern=ADDRESS,
-            allowed=ADDRESSED,
+            pattern=SERVICE,
+            allowed=SERVED,
         ),
     ] = "http://127.0.0.1:8350"
     api_key_file: Annotated[str, about("File with the API key for that service (scope `rank`). Empty: none.")] = ""
