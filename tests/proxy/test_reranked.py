@@ -150,6 +150,12 @@ def test_a_page_in_the_url_goes_before_the_body(stub, client):
     assert len(got.ids) == 2 and "x-swerve-decision" in got.headers
 
 
+def test_the_parameters_that_clients_always_send_are_no_obstacle(stub, client):
+    always = "typed_keys=true&max_concurrent_shard_requests=5&search_type=query_then_fetch&batched_reduce_size=512"
+    assert "x-swerve-decision" in client.call("POST", f"/shop/_search?{always}", search("java"), x_session="j").headers
+    assert asked(stub) == f"POST /shop/_search?{always} HTTP/1.1"  # ten hits hold the whole window: the page is the same
+
+
 def test_without_a_session_only_the_first_page_is_re_ranked(stub, client, direct):
     first = client.call("POST", "/shop/_search", search("nobody"))
     assert sorted(first.ids[:WINDOW]) == [f"d{n}" for n in range(WINDOW)] and first.ids[WINDOW:] == ["d8", "d9"]
@@ -174,7 +180,7 @@ def test_without_a_session_only_the_first_page_is_re_ranked(stub, client, direct
         ("/shop/_search?scroll=1m", search()),
         ("/shop/_search?sort=price", search()),
         ("/shop/_search?filter_path=hits.hits._source", search()),
-        ("/shop/_search?search_type=dfs_query_then_fetch", search()),
+        ("/shop/_search?search_type=scan", search()),
         ("/other/_search", search()),
         ("/shop,other/_search", search()),
         ("/_search", search()),

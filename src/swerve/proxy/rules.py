@@ -20,8 +20,10 @@ DEFAULT_SIZE, MOST_HITS = 10, 10_000
 UNTOUCHED = frozenset(("sort", "collapse", "search_after", "pit", "rescore", "slice", "scroll"))
 #: The same among the parameters of a URL, and those that change the form of the answer or the place of the search.
 UNTOUCHED_PARAMS = frozenset(
-    ("sort", "scroll", "search_after", "filter_path", "format", "source", "source_content_type", "scroll_id", "search_type")
+    ("sort", "scroll", "search_after", "filter_path", "format", "source", "source_content_type", "scroll_id")
 )
+#: Types of searches whose hits come in the order of their scores; some clients always name one.
+BY_SCORE = (None, "query_then_fetch", "dfs_query_then_fetch")
 MOST_PARAMS = 64
 #: Bytes of a search that are read: reading more would hold the event loop, and no search box sends them.
 MOST_SEARCH = 131_072
@@ -158,6 +160,8 @@ class Matcher:
         """Return what to re-rank; None if the search is to be left alone."""
         search, params = asked.search, asked.params
         if not UNTOUCHED.isdisjoint(search) or not UNTOUCHED_PARAMS.isdisjoint(params):
+            return None
+        if params.get("search_type") not in BY_SCORE:
             return None
         query = first(self.query, asked)
         page = self._page(asked)
@@ -320,7 +324,7 @@ class Rules:
             matcher = self._fitting(asked, entry)
             if matcher is None:
                 continue
-            target = None if "search_type" in header else matcher.target(asked, entry, True)
+            target = matcher.target(asked, entry, True) if header.get("search_type") in BY_SCORE else None
             plain[2 * entry + 1] = matcher.stripped(text)
             lines[2 * entry + 1] = plain[2 * entry + 1] if target is None else matcher.rewritten(asked, target)
             if target is not None:

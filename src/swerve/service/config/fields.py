@@ -15,7 +15,6 @@ from msgspec import Meta
 from swerve.core.errors import SwerveError, nearest, shown
 from swerve.service.config.toml import Where, dotted
 
-
 #: Credentials in an address: what is between its scheme and the last `@`.
 CREDENTIALS = re.compile(r"(?<=://).*@", re.DOTALL)
 
