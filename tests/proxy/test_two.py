@@ -112,6 +112,21 @@ def test_an_engine_that_closes_idle_connections_is_asked_again(pair, clients):
         stub.lines.clear()
 
 
+def test_what_meets_a_closing_connection_is_sent_again_if_that_is_safe(pair, clients):
+    stub, _, proxy = pair
+    client = clients(proxy.port)
+    for method, path, body, status in (
+        ("GET", "/x", None, 200),
+        ("POST", "/shop/_search", {**BODY, "from": 1}, 200),
+        ("POST", "/shop/_search", {**BODY, "sort": ["price"]}, 200),
+        ("POST", "/shop/_bulk", b"{}\n", 502),
+    ):
+        assert client.call("GET", "/x").status == 200  # the connection to the engine was used before
+        stub.broken.add("closing")
+        got = client.call(method, path, body, x_case="closing", x_swerve_session="closing")
+        assert (got.status, stub.broken) == (status, set())
+
+
 def test_a_client_that_goes_away_ends_the_engines_search(pair):
     stub, _, proxy = pair
     stub.prepared["long"] = [5.0]
