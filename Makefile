@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-for test-slow check format bench bench-service pins clean
+.PHONY: help demo test test-quick test-for test-slow test-opensearch check format bench bench-service pins clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -37,6 +37,9 @@ test-for: $(VENV)/.dev  ## run the tests for one file: make test-for FILE=src/sw
 test-slow: $(VENV)/.dev  ## run the longer tests
 	tools/system-packages gcc chromium
 	$(BIN)/python -m pytest -m slow
+
+test-opensearch: $(VENV)/.dev  ## prove the proxy against a real OpenSearch (tools/opensearch says which)
+	tools/opensearch $(BIN)/python -m pytest -m opensearch -q tests/opensearch
 
 check: $(VENV)/.dev  ## check format, lint, types, import rules and docs
 	$(BIN)/ruff format --check .

@@ -77,6 +77,7 @@ def configuration() -> str:
     """Return every field of the service's configuration, by section."""
     from swerve.cli.config import toml
     from swerve.service.config.load import all_fields
+    from swerve.service.config.proxying import Rule
     from swerve.service.config.sections import ApiKey, EventKind, Namespace, sections
 
     out: list[str] = []
@@ -84,9 +85,9 @@ def configuration() -> str:
     for field in all_fields():
         if field.section != section:
             section = field.section
-            title = f"[[{section}]]" if section == "security.api_keys" else f"[{section}]"
-            one = EventKind if section.startswith("feedback.events") else Namespace if section == "namespaces.NAME" else ApiKey
-            about = inspect.getdoc(sections().get(section, one))
+            title = f"[[{section}]]" if section in ("security.api_keys", "proxy.rules") else f"[{section}]"
+            inner = {"feedback.events.KIND": EventKind, "namespaces.NAME": Namespace, "proxy.rules": Rule}
+            about = inspect.getdoc(sections().get(section) or inner.get(section, ApiKey))
             out.append(f"\n### `{title}`\n\n{about}\n\n| name | default | allowed | meaning |\n|---|---|---|---|")
         default = "–" if field.default is None else f"`{toml(field.default)}`"
         out.append(f"| `{field.name}` | {default} | {field.allowed} | {field.meaning} |")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -100,6 +101,15 @@ class Server:
             if time.perf_counter() > ends:
                 raise SwerveError(f"the service still has unwritten rows after {patience:g} seconds without load")
             time.sleep(POLL)
+
+    def cpu(self) -> float | None:
+        """Return the seconds of processor time that the process has used; None if the system does not report it."""
+        try:
+            text = Path(f"/proc/{self.process.pid}/stat").read_text()
+        except OSError:
+            return None
+        user, system = text.rpartition(")")[2].split()[11:13]  # behind the name, which may have blanks
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def memory(self) -> Memory | None:
         """Return the memory of the process; None if the system does not report it."""

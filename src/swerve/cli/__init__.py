@@ -24,6 +24,7 @@ COMMANDS = {
     "keys": "make an API key for the service, or a new key for its tokens",
     "learn": "build a store from logs, so that a service begins warm",
     "list": "list policies, building blocks and environments with their parameters",
+    "proxy": "stand in front of a search engine, and re-rank its searches",
     "replay": "replay recorded requests and compare the rankings with those shown",
     "reproduce": "run the paper's experiments and show our figures beside the printed ones",
     "restore": "check a backup and put it in place of a store",

@@ -103,6 +103,28 @@ def service(
     report("service", rows, json_to)
 
 
+@command.command("proxy")
+@click.option("--quick", is_flag=True, help="Shorter turns and fewer of them: about a minute.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Length of one turn.  [default: 3; quick: 1]")
+@click.option("--rounds", type=click.IntRange(1), help="Turns of each server.  [default: 9; quick: 3]")
+@json_option
+def proxy(quick: bool, seconds: float | None, rounds: int | None, json_to: str | None) -> None:
+    """Measure what the proxy adds to an engine's answers, and how many it passes on, beside a stub of an engine alone, in turns.
+
+    Higher is better for requests per second, lower for latency, which is what the proxy adds to the stub's own.
+    """
+    need_service("swerve bench proxy")
+    from swerve.bench.proxy import run_proxy
+
+    with Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
+        console=errors, transient=True, disable=not errors.is_terminal,
+    ) as bars:  # fmt: skip
+        task = bars.add_task("proxy", total=None)
+        rows = run_proxy(quick=quick, seconds=seconds, rounds=rounds, progress=lambda what: bars.update(task, description=what))
+    report("proxy", rows, json_to)
+
+
 def report(title: str, rows: list[Row], json_to: str | None) -> None:
     """Print a benchmark's rows as a table or as JSON; exit with status 1 if a bar in the table is missed."""
     data: list[dict[str, Any]] = [row.as_dict() for row in rows]

@@ -29,10 +29,11 @@ def command(host: str | None, port: int | None, store: str | None, config_file: 
     """
     need_service()
     from swerve.dashboard import extend
+    from swerve.proxy.run import beside
     from swerve.service.config.load import load
     from swerve.service.http.server import serve
     from swerve.store.urls import store_url
 
     given = {"server.host": host, "server.port": port, "store.url": None if store is None else store_url(store)}
     config = load(config_file, {name: value for name, value in given.items() if value is not None})
-    serve(config, click.echo, extend=extend, new_store=new_store)
+    serve(config, click.echo, extend=beside(extend, click.echo), new_store=new_store)

@@ -164,6 +164,8 @@ class Metrics:
         self.treated = level("experiment_treated", "Share of units that get the policy's order; 1 without an experiment.")()
         self.guarded = level("guarded", "Queries that the guard of the experiment shows in their given order.")()
         self.guards = count("guards_total", "Times that a query went back to its given order.")()
+        self.proxied = count("proxy_requests_total", "Requests that passed the proxy in this process, by outcome.", "outcome")
+        self.proxy_connections = level("proxy_connections", "Connections that clients have to the proxy in this process.")()
         self.rules = level("rules", "Rules of operators in force.")()
         self.alarms = count("alarms_total", "Alarms that began a new phase.", "signal")
         self.restarts = count("restarts_total", "Times that a policy started over, or dropped records that no longer hold.")()

@@ -15,8 +15,8 @@ from msgspec import Meta
 from swerve.core.errors import SwerveError, nearest, shown
 from swerve.service.config.toml import Where, dotted
 
-#: The user and the password in an address.
-USER = re.compile(r"//[^/]*@")
+#: Credentials in an address: what is between its scheme and the last `@`.
+CREDENTIALS = re.compile(r"(?<=://).*@", re.DOTALL)
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -129,9 +129,9 @@ class Reader:
         self.wrong: list[tuple[Where, str]] = []
 
     def refuse(self, where: Where, value: Any, allowed: str, hint: str = "") -> None:
-        """Add the mistake that a value is not allowed. The user and the password of an address are not repeated."""
+        """Add the mistake that a value is not allowed; credentials in an address are not repeated."""
         if isinstance(value, str):
-            value = USER.sub("//…@", value)
+            value = CREDENTIALS.sub("...@", value)
         self.wrong.append((where, f"{dotted(where)} = {shown(value)} is not allowed; it must be {allowed}{hint}"))
 
     def only(self, table: dict[str, Any], known: Iterable[str], where: Where) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from swerve.core.errors import SpecError, SwerveError, shown
 from swerve.core.spec import Spec, base_of, coerced, field_types, walk
 from swerve.policies import BWC, Listed, Patient, Swerve, policy
 from swerve.service.config.fields import Field, FieldsError, Reader, described, hints
+from swerve.service.config.proxying import Rule
 from swerve.service.config.sections import (
     KINDS,
     SCOPES,
@@ -69,6 +70,7 @@ def all_fields() -> Iterator[Field]:
                 yield field
     yield from described("feedback.events.KIND", EventKind)
     yield from described("security.api_keys", ApiKey)
+    yield from described("proxy.rules", Rule)
     yield from described("namespaces.NAME", Namespace)
 
 
@@ -197,6 +199,12 @@ def combined(config: Config, table: dict[str, Any], reader: Reader) -> Config:
                 known = list(config.signals.numbers)
                 listed_numbers = f"one of {', '.join(known)}" if known else "a name of [signals.numbers], which has none"
                 reader.refuse(("namespaces", name, "numbers", at), number, listed_numbers)
+
+    named: set[str] = set()
+    for at, rule in enumerate(config.proxy.rules):
+        if rule is not None and rule.name in named:
+            reader.wrong.append((("proxy", "rules", at), f"proxy.rules[{at}] repeats the name {shown(rule.name)}"))
+        named |= {rule.name} if rule is not None else set()
 
     try:
         if ("store", "url") not in bad:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from swerve.service.config.fields import Section, about, within
+from swerve.service.config.proxying import Proxy
 from swerve.serving.ubi import CLICKS
 
 DAY = 86_400  # seconds
@@ -270,8 +271,8 @@ class Ubi(Section, frozen=True):
     clicks: Annotated[
         tuple[Annotated[str, about("", shortest=1)], ...],
         about(
-            f"Values of `action_name` that are clicks, in any case. Empty: {', '.join(CLICKS)}. An action named like a kind of user "
-            "events is one of that kind."
+            f"Values of `action_name` that are clicks, in any case. Empty: {', '.join(CLICKS)}. An action named like a kind of "
+            "user events is one of that kind."
         ),
     ] = ()
     first_position: Annotated[
@@ -447,6 +448,7 @@ class Config(Section, frozen=True):
     limits: Limits = Limits()
     security: Security = Security()
     log: Log = Log()
+    proxy: Proxy = Proxy()
     namespaces: Annotated[
         dict[Annotated[str, about("", pattern=SPACE_NAME, allowed=f"{NAMED}, or '*'")], Namespace],
         about("The namespaces by name.", allowed="a table [namespaces.NAME] for each namespace"),
