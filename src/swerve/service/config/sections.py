@@ -270,8 +270,8 @@ class Ubi(Section, frozen=True):
     clicks: Annotated[
         tuple[Annotated[str, about("", shortest=1)], ...],
         about(
-            f"Values of `action_name` that are clicks, in any case. Empty: {', '.join(CLICKS)}. An action named like a kind of user "
-            "events is one of that kind."
+            f"Values of `action_name` that are clicks, in any case. Empty: {', '.join(CLICKS)}. An action named like a kind of "
+            "user events is one of that kind."
         ),
     ] = ()
     first_position: Annotated[
