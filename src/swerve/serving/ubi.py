@@ -51,7 +51,6 @@ class UbiQuery(Struct):
     query_id: Any = None
     user_query: Any = None
     query_attributes: Attributes = None
-    query_response_hit_ids: Any = None
 
 
 def action_of(line: dict[str, Any]) -> str:
