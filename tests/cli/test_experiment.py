@@ -57,6 +57,9 @@ def test_an_experiment_from_the_command_line(service, swerve):
     assert table.startswith("experiment spring, 50 % treated: not decided yet; ")
     assert "locale=de" in table and "abandonment" in table and "undecided" in table
     assert "ramp: experiment spring, 50 % treated" in swerve("audit")
+    assert "This ends the experiment spring and drops its counts" in swerve("experiment", "ramp", "5%", "--name", "summer", code=1)
+    assert shown()["name"] == "spring"
+    assert swerve("experiment", "ramp", "5%", "--name", "summer", "--yes") == "experiment summer: 5 % treated\n"
     assert swerve("experiment", "end") == "no experiment runs\n"
     assert "ramp: no experiment" in swerve("audit") and "arm" not in shop.rank("storm", OFFER, session="s1").json
 

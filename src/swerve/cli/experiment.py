@@ -11,8 +11,10 @@ from swerve.cli.common import console, figures, write_json
 from swerve.cli.rules import as_json, call_options, client_of, when
 
 if TYPE_CHECKING:
+    from swerve.client import Client
     from swerve.serving.experiment import Effect, Report
 
+FORBIDDEN = 403
 VERDICTS = {"helps": "it helps", "hurts": "it hurts", "undecided": "not decided yet"}
 
 
@@ -56,13 +58,33 @@ def show(limit: int, url: str, key: str | None, json_to: str | None) -> None:
 @click.argument("share", callback=read_share)
 @click.option("--name", help="Begin an experiment of this name.  [default: the one that runs]")
 @click.option("--note", help="Why, for people.")
+@click.option("--yes", is_flag=True, help="Do not ask before a new name ends the experiment that runs.")
 @call_options
-def ramp(share: float, name: str | None, note: str | None, url: str, key: str | None, json_to: str | None) -> None:
-    """Treat SHARE of the units (0.05 or 5%) from the next request on. Units that are treated stay so when it rises."""
+def ramp(share: float, name: str | None, note: str | None, yes: bool, url: str, key: str | None, json_to: str | None) -> None:
+    """Treat SHARE of the units (0.05 or 5%) from the next request on. Units that are treated stay so when it rises.
+
+    A --name other than that of the running experiment ends it and drops its counts. The command asks before that, if the key may
+    read.
+    """
     with client_of(url, key) as client:
+        if name and not yes and (running := name_of_running(client)) not in (None, name):
+            click.confirm(f"This ends the experiment {running} and drops its counts. Go on?", abort=True, err=True)
         report = client.ramp(share, name=name, note=note)
     if not write_json(json_to, as_json(report)):
         console.print(f"experiment {report.name}: {100 * (report.treated or 0.0):g} % treated", highlight=False, markup=False)
+
+
+def name_of_running(client: Client) -> str | None:
+    """Return the name of the experiment that runs; None if there is none, or the key may not read."""
+    from swerve.client import SwerveClientError
+
+    try:
+        report = client.experiment(0)
+    except SwerveClientError as error:
+        if error.status != FORBIDDEN:
+            raise
+        return None
+    return report.name if report.running else None
 
 
 @command.command("end")
