@@ -6,17 +6,10 @@ import asyncio
 import time
 
 import pytest
-from service.running import running
 
-from swerve.client import AsyncClient, Client, SwerveClientError
+from swerve_client import AsyncClient, Client, SwerveClientError
 
 OFFER = ["a", "b", "c", "d"]
-
-
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    with running(tmp_path_factory.mktemp("service")) as started:
-        yield f"http://127.0.0.1:{started.port}"
 
 
 def test_rules_are_set_listed_and_removed(url):

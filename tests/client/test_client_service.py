@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from service.running import running
 
-from swerve.client import AsyncClient, Client, Ranking, ServiceAway, SwerveClientError
+from swerve_client import AsyncClient, Client, Ranking, ServiceAway, SwerveClientError
 
 PAGE = Path(__file__).parents[2] / "docs" / "client.md"
 
@@ -184,7 +184,7 @@ def test_from_coroutines(url):
 
 def test_the_examples_of_the_page_run(url):
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.S | re.M)
-    assert len(blocks) == 13
+    assert len(blocks) == 14
     # a busy machine must not make an example degraded: only the default timeout is changed
     source = "\n".join(blocks).replace('"http://127.0.0.1:8350"', f'"{url}", timeout=5.0')
     names: dict = {}

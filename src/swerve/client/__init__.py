@@ -1,6 +1,21 @@
-"""The client of the service, sync and async; it needs httpx and msgspec, but none of the service's other packages."""
+"""The client of the service: that of the distribution `swerve-client`, under the name that it has in `swerve`."""
 
-from swerve.client.client import AsyncClient, Client
-from swerve.client.forms import CandidateLike, RankArguments, Ranking, ServiceAway, SwerveClientError
-
-__all__ = ["AsyncClient", "CandidateLike", "Client", "RankArguments", "Ranking", "ServiceAway", "SwerveClientError"]
+try:
+    from swerve_client import (
+        AsyncClient as AsyncClient,
+        CandidateLike as CandidateLike,
+        Client as Client,
+        ClientError as ClientError,
+        RankArguments as RankArguments,
+        Ranking as Ranking,
+        Reranked as Reranked,
+        ServiceAway as ServiceAway,
+        SwerveClientError as SwerveClientError,
+        report_clicks as report_clicks,
+        report_clicks_async as report_clicks_async,
+        rerank as rerank,
+        rerank_async as rerank_async,
+    )
+except ModuleNotFoundError as missing:
+    message = f"the client needs {missing.name}, which is not installed; install the extra: pip install 'swerve[client]'"
+    raise ModuleNotFoundError(message, name=missing.name) from None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
-from swerve.client.exchange import Exchange
-from swerve.client.forms import ServiceAway
+from swerve_client.forms import ServiceAway
+from swerve_client.operating import AllCalls
 
 if TYPE_CHECKING:
     import httpx
@@ -18,7 +18,7 @@ Line = dict[str, Any]
 class Lines:
     """The lines of a stream that comes in pieces; the last one says that nothing is missing."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: AllCalls) -> None:
         self._exchange, self._rest, self._ended = exchange, b"", False
 
     def feed(self, piece: bytes) -> list[Line]:
@@ -37,7 +37,7 @@ class Lines:
 class Exports:
     """The export of `Client`."""
 
-    _exchange: Exchange
+    _exchange: AllCalls
     _http: httpx.Client
 
     def export(self, *, namespace: str | None = None, brief: bool = False) -> Iterator[Line]:
@@ -60,7 +60,7 @@ class Exports:
 class AsyncExports:
     """The export of `AsyncClient`."""
 
-    _exchange: Exchange
+    _exchange: AllCalls
     _http: httpx.AsyncClient
 
     async def export(self, *, namespace: str | None = None, brief: bool = False) -> AsyncIterator[Line]:

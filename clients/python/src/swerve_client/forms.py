@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Required, TypedDict
+from typing import Any, Required, TypedDict
 from urllib.parse import quote, urlencode
 
-from swerve.core.errors import SwerveError, shown
+from swerve_client.rules import Ruled
 
-if TYPE_CHECKING:
-    from swerve.serving.ruling import Ruled
+#: The most characters of a value in an error message; of a longer value the head and the tail are shown.
+LONGEST, HEAD, TAIL = 200, 160, 20
 
 CandidateLike = str | Mapping[str, Any]
 
@@ -85,7 +85,11 @@ class Ranking:
     shadow: bool = False
 
 
-class SwerveClientError(SwerveError):
+class ClientError(ValueError):
+    """Base of the errors of the client."""
+
+
+class SwerveClientError(ClientError):
     """The request is wrong and would be refused again. `status` is None if it was not sent."""
 
     def __init__(
@@ -100,8 +104,18 @@ class SwerveClientError(SwerveError):
         self.status, self.code, self.field, self.request_id = status, code, field, request_id
 
 
-class ServiceAway(SwerveError):  # noqa: N818 - names what happened
+class ServiceAway(ClientError):  # noqa: N818 - names what happened
     """The service gave no usable answer, even after the retries."""
+
+
+def quoted(value: object) -> str:
+    """Return a value as one line for an error message, shortened if it is long.
+
+    >>> quoted("a\\nb"), len(quoted("long" * 100))
+    ("'a\\\\nb'", 183)
+    """
+    line = " ".join(repr(value).split())
+    return line if len(line) <= LONGEST else f"{line[:HEAD]} … {line[-TAIL:]}"
 
 
 def events_of(clicks: Clicks) -> list[dict[str, Any]]:
@@ -143,7 +157,7 @@ def finite(name: str, value: Any) -> float | None:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        message = f"signals[{name!r}] = {shown(value)} is not allowed; it must be a finite number, or None where it is missing"
+        message = f"signals[{name!r}] = {quoted(value)} is not allowed; it must be a finite number, or None where it is missing"
         raise SwerveClientError(message, field="signals")
     return number
 

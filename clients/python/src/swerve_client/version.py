@@ -1,0 +1,3 @@
+"""The version: always that of `swerve`, whose service speaks the same messages."""
+
+__version__ = "0.2.0.dev0"
