@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from swerve.core.errors import SwerveError
 from swerve.proxy.framing import Chunks
@@ -12,7 +11,7 @@ from swerve.proxy.heads import RequestHead
 from swerve.proxy.orders import Order, Orders, applied
 from swerve.proxy.rules import Rules
 from swerve.proxy.server import Names, secret_in
-from swerve.service.config.load import load
+from swerve.service.config.load import load, load_traced
 from swerve.service.config.proxying import Proxy, Rule
 
 IDS = st.lists(st.sampled_from("abcdefghij"), unique=True)
@@ -160,7 +159,7 @@ def test_a_configuration_with_rules_is_shown_as_it_was_given(tmp_path):
     rule = '[[proxy.rules]]\nname = "shop"\nstrip = ["ext.ubi"]\n[proxy.rules.where]\n"ext.a" = "1"\n'
     text = f'[proxy]\nupstream = "https://[::1]:9200"\n{rule}'
     (tmp_path / "one.toml").write_text(text)
-    (tmp_path / "two.toml").write_text(as_toml(load(tmp_path / "one.toml")))
+    (tmp_path / "two.toml").write_text(as_toml(*load_traced(tmp_path / "one.toml")))
     shown = load(tmp_path / "two.toml").proxy
     assert shown == load(tmp_path / "one.toml").proxy != Proxy()
     assert shown.rules[0].where == {"ext.a": "1"}

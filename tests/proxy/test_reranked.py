@@ -290,6 +290,61 @@ def test_what_an_operator_blocks_is_on_no_page(stub, whole, client):
         whole.client().call("DELETE", f"/v1/rules/{rule['id']}")
 
 
+def test_a_page_without_a_blocked_result_is_short_and_repeats_nothing(stub, whole, client):
+    rule = whole.client().call("POST", "/v1/rules", {"kind": "block", "result": "d2", "query": "short"}).json
+    try:
+        pages = [
+            client.call("POST", "/shop/_search", search("short", **{"from": at, "size": 3}), x_session="sh") for at in (0, 3, 6, 9)
+        ]
+        assert [len(page.ids) for page in pages] == [3, 3, 2, 3]
+        assert sorted(one for page in pages for one in page.ids) == sorted(f"d{n}" for n in range(12) if n != 2)
+    finally:
+        whole.client().call("DELETE", f"/v1/rules/{rule['id']}")
+
+
+def test_a_blocked_result_that_falls_behind_the_window_stays_away(stub, whole, client):
+    rule = whole.client().call("POST", "/v1/rules", {"kind": "block", "result": "d2", "query": "falls"}).json
+    try:
+        first = client.call("POST", "/shop/_search", search("falls", size=6), x_session="f")
+        assert "d2" not in first.ids
+
+        def fallen(path, found):
+            hits = found["hits"]["hits"]
+            found["hits"]["hits"] = [*hits[:2], *hits[3 : WINDOW + 1], hits[2], *hits[WINDOW + 1 :]]
+            return found
+
+        stub.changed = fallen
+        rest = client.call("POST", "/shop/_search", search("falls", **{"from": 6, "size": 6}), x_session="f")
+        assert "x-swerve-decision" in rest.headers and "d2" not in rest.ids and not set(rest.ids) & set(first.ids)
+    finally:
+        whole.client().call("DELETE", f"/v1/rules/{rule['id']}")
+
+
+@pytest.mark.parametrize("as_number", [False, True])
+def test_an_engine_that_ignores_the_window_is_asked_again_as_the_request_came(stub, client, direct, as_number):
+    def own_page(path, found):  # as if the parameters of the URL were not read: the page of the body
+        found["hits"]["hits"] = stub.documents[4:7]
+        if as_number:
+            found["hits"]["total"] = stub.count
+        return found
+
+    stub.changed = own_page
+    body = search("ignored", **{"from": 4, "size": 3})
+    got, plain = client.call("POST", "/shop/_search", body, x_session=f"i{as_number}"), direct.call("POST", "/shop/_search", body)
+    assert (got.head, got.raw) == (plain.head, plain.raw) and got.ids == ["d4", "d5", "d6"]
+
+
+def test_few_results_are_a_whole_window(stub, client):
+    def few(path, found):
+        found["hits"]["hits"] = stub.documents[:5]
+        found["hits"]["total"]["value"] = 5
+        return found
+
+    stub.changed = few
+    got = client.call("POST", "/shop/_search", search("few", **{"from": 2, "size": 3}), x_session="few")
+    assert "x-swerve-decision" in got.headers and len(got.ids) == 3 and len(stub.seen) == 1
+
+
 @pytest.mark.parametrize(
     "rubbish",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import shutil
 import socket
 import ssl
@@ -86,11 +87,12 @@ def test_a_service_that_answers_rubbish_decides_nothing(pair, clients, tmp_path)
     ]
 
     def serve(listener: socket.socket) -> None:
-        for said in answers:
+        left = list(answers)
+        while left:
             sock, _ = listener.accept()
             line = Line(sock)
-            line.message()
-            sock.sendall(said)
+            if line.message()[0].startswith(b"POST "):  # not the look of the start
+                sock.sendall(left.pop(0))
             line.close()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -135,16 +137,16 @@ def test_a_client_that_goes_away_ends_the_engines_search(pair):
     line.socket.sendall(b"GET /_slow HTTP/1.1\r\nHost: localhost\r\nX-Case: long\r\n\r\n")
     time.sleep(0.3)
     busy = [one for one in stub.lines if one not in before] or list(stub.lines)
+    assert not any(map(ended, busy))
     line.close()
-    until(lambda: any(one.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b"" for one in busy if readable(one)), 3)
+    until(lambda: any(map(ended, busy)), 3)
+    assert [ended(one) for one in busy] == [True]
 
 
-def readable(line: Line) -> bool:
-    try:
-        line.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except (BlockingIOError, OSError):
-        return False
-    return True
+def ended(line: Line) -> bool:
+    """Return whether the other side has closed the connection, without reading from it."""
+    readable, _, _ = select.select([line.socket], [], [], 0)
+    return bool(readable) and line.socket.recv(1, socket.MSG_PEEK) == b""
 
 
 def test_open_requests_finish_when_the_proxy_stops(pair, tmp_path):
@@ -164,7 +166,14 @@ def test_open_requests_finish_when_the_proxy_stops(pair, tmp_path):
 def test_what_is_wrong_before_the_start_is_told_in_one_line(pair, tmp_path):
     stub, _, proxy = pair
     for changes, told in (
-        ({"listen": f"127.0.0.1:{proxy.port}"}, "cannot listen on 127.0.0.1"),
+        (
+            {"listen": f"127.0.0.1:{proxy.port}"},
+            "--listen 127.0.0.1:0 takes any free one; or `swerve serve` already runs the proxy",
+        ),
+        ({"metrics": f"127.0.0.1:{proxy.port}"}, "proxy.metrics names another port"),
+        ({"listen": "127.0.0.1:9", "upstream": "http://localhost:9"}, "proxy.upstream = 'http://localhost:9' is where the proxy"),
+        ({"listen": "0.0.0.0:9", "upstream": "http://127.0.0.1:9/"}, "is where the proxy itself listens"),
+        ({"listen": "127.0.0.1:9", "service": "http://127.0.0.1:9"}, "proxy.service = 'http://127.0.0.1:9' is where the proxy"),
         ({"upstream": ""}, "there is no engine: set proxy.upstream"),
         ({"api_key_file": "/nowhere"}, "proxy.api_key_file = '/nowhere' cannot be read"),
         ({"upstream": "https://127.0.0.1", "ca_file": "/nowhere"}, "cannot be used"),
@@ -177,7 +186,8 @@ def test_what_is_wrong_before_the_start_is_told_in_one_line(pair, tmp_path):
 def test_a_service_whose_proxy_cannot_listen_does_not_start(pair, tmp_path):
     stub, _, proxy = pair
     own = {"listen": f"127.0.0.1:{proxy.port}", "upstream": f"http://127.0.0.1:{stub.port}"}
-    with pytest.raises(AssertionError, match=r"the service ended with 2: swerve: cannot listen"), running(tmp_path, {"proxy": own}):
+    told = r"the service ended with 2: swerve: cannot listen on .*; proxy.listen names another port; or `swerve proxy` already runs"
+    with pytest.raises(AssertionError, match=told), running(tmp_path, {"proxy": own}):
         pass
 
 

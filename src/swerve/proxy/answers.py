@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -54,6 +54,8 @@ class Results:
             raise Rubbish("the answer has no hits in the form of a search") from error
         if "error" in self.top or len(self.raw) > target.fetch or len(set(self.ids)) < len(self.ids):
             raise Rubbish("the answer is not that of the search")
+        if (target.first, target.size) != (0, target.fetch) and len(self.raw) < min(target.fetch, self._total()):
+            raise Rubbish("the answer is not that of the window")  # a page that was cut from it would be another one
         # what a `pinned` query put on top stays there
         self.held = 0
         while self.held < len(self.ids) and self.ids[self.held] in target.pinned:
@@ -71,6 +73,15 @@ class Results:
             raise ValueError("a hit has no id")
         return [str(one) for one in found], scores
 
+    def _total(self) -> int:
+        """Return how many hits there are at least; 0 where the answer does not say."""
+        try:
+            found = msgspec.json.decode(self.about["total"])
+        except (KeyError, msgspec.DecodeError):
+            return 0
+        value = found.get("value") if isinstance(found, dict) else found
+        return value if isinstance(value, int) else 0
+
     @property
     def offered(self) -> list[str]:
         """The ids that are re-ranked: those of the window, below what is pinned."""
@@ -83,15 +94,16 @@ class Results:
             return encode([Candidate(one, score) for one, score in zip(self.offered, scores, strict=True)])
         return encode(self.offered)
 
-    def page(self, order: Sequence[str] | None, decision: str | None) -> bytes:
+    def page(self, order: Sequence[str] | None, decision: str | None, hidden: Collection[str] = ()) -> bytes:
         """Return the answer with the page that was asked for: in the engine's order, or in an order of the offered ids.
 
-        Ids that an order leaves out are not shown: an operator has blocked them.
+        Ids that an order leaves out are not shown: an operator has blocked them. `hidden` ones are not shown behind the window
+        either: the index may have changed since the order was made.
         """
         target, places = self.target, list(range(len(self.ids)))
         if order is not None:
             where = {one: at for at, one in enumerate(self.ids)}
-            rest = places[min(target.window, len(places)) :]
+            rest = [place for place in places[target.window :] if self.ids[place] not in hidden]
             places = [*places[: self.held], *(where[one] for one in order if one in where), *rest]
         start = target.first
         shown = places[start : start + target.size]

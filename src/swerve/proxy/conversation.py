@@ -11,6 +11,7 @@ from swerve.proxy.heads import UNTIL_CLOSE, AnswerHead, BadHead, RequestHead
 from swerve.proxy.pool import Away, final_head
 from swerve.proxy.says import refusal
 from swerve.proxy.wire import Closed, Slow, TooLong, Wire
+from swerve.service import logs, tracing
 
 if TYPE_CHECKING:
     from swerve.proxy.server import Proxy
@@ -21,6 +22,8 @@ log = logging.getLogger("swerve.proxy")
 KEEP_ALIVE = 75.0
 #: Seconds in which a client that still sends may read why it was refused.
 LINGER = 1.0
+#: Methods that spans name.
+METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS"))
 #: Methods that may be sent again on another connection when the first one broke off before an answer.
 SAFE = (b"GET", b"HEAD", b"OPTIONS")
 
@@ -42,6 +45,7 @@ class Conversation:
 
     def __init__(self, proxy: Proxy, wire: Wire) -> None:
         self.proxy, self.wire, self.limits = proxy, wire, proxy.limits
+        self.status, self.outcome = 0, ""  # of the present answer
         self.begun = False  # whether something of the present answer was sent
         self.idle = True  # whether it is between two requests
 
@@ -63,9 +67,14 @@ class Conversation:
         finally:
             wire.close()
 
+    def answered(self, status: int, outcome: str) -> None:
+        """Note and count what became of a request."""
+        self.status, self.outcome = status, outcome
+        self.proxy.count(outcome)
+
     def refuse(self, status: int, why: str, head: RequestHead | None = None) -> NoReturn:
         """Answer with an error of the proxy itself and close. Nothing is added to an answer that has begun: it breaks off."""
-        self.proxy.count("refused" if status < 500 else "failed")
+        self.answered(status, "refused" if status < 500 else "failed")
         self.proxy.tell(status, why)
         if self.begun:
             self.wire.abort()
@@ -76,7 +85,7 @@ class Conversation:
     async def _one(self) -> None:
         """Read one request and answer it."""
         wire, proxy = self.wire, self.proxy
-        self.begun, self.idle = False, True
+        self.begun, self.idle, self.status, self.outcome = False, True, 0, ""
         while not wire.buffer or wire.buffer.startswith(b"\r\n"):  # an empty line before a request is ignored
             if wire.buffer:
                 wire.take(2)
@@ -94,6 +103,35 @@ class Conversation:
             self.refuse(431, "the head is too long")
         except Slow:
             self.refuse(408, "the head did not arrive in time")
+        if proxy.tracing is None and b"traceparent" not in head.names:
+            await self._answer(head)
+        else:
+            await self._traced(head)
+        if head.closes:
+            raise Over
+
+    async def _traced(self, head: RequestHead) -> None:
+        """Answer a request inside a trace: the caller's, or a new one."""
+        parent = tracing.parent_in(zip(head.names, head.values, strict=True))
+        span = None
+        if self.proxy.tracing is not None:
+            method = head.method.decode("latin-1")
+            span = self.proxy.tracing.request(method if method in METHODS else "_OTHER", "", parent)
+        logs.trace_id.set(span.trace if span is not None else "" if parent is None else parent.trace)
+        tracing.current.set(span)
+        tracing.taken_over.set(b"" if parent is None else parent.sent)
+        try:
+            await self._answer(head)
+        finally:
+            logs.trace_id.set("")
+            tracing.current.set(None)
+            tracing.taken_over.set(b"")
+            if span is not None:
+                span.end(self.status, "" if self.status else "gone", outcome=self.outcome or "gone")
+
+    async def _answer(self, head: RequestHead) -> None:
+        """Answer one request."""
+        proxy = self.proxy
         if not proxy.names.knows(head.one(b"host")):
             self.refuse(421, "the name in Host is not one of this proxy; proxy.hosts lists its names", head)
         if head.body <= proxy.buffer and proxy.rules.concern(head):
@@ -102,8 +140,6 @@ class Conversation:
                 await self.stream(head, raw, whole)
         else:
             await self.stream(head, b"", head.body == 0)
-        if head.closes:
-            raise Over
 
     async def _buffered(self, head: RequestHead) -> tuple[bytes, bool, bytes]:
         """Read a body up to the limit: its bytes as they came, whether they are all, and what they say."""
@@ -137,6 +173,15 @@ class Conversation:
 
         `raw` are the bytes of its body that were read, `whole` whether they are all; `sent` is another request in its place.
         """
+        outer = tracing.current.get()
+        span = None if outer is None else outer.child("engine", "client")
+        try:
+            await self._stream(head, raw, whole, sent, outcome)
+        finally:
+            if span is not None:
+                span.end(self.status, "" if self.status else "gone")
+
+    async def _stream(self, head: RequestHead, raw: bytes, whole: bool, sent: bytes | None, outcome: str) -> None:
         proxy = self.proxy
         request = proxy.head_for(head) + raw if sent is None else sent
         again = whole and (head.method in SAFE or proxy.rules.concern(head))
@@ -210,7 +255,7 @@ class Conversation:
         closing = head.closes or answer.body == UNTIL_CLOSE or (pump is not None and not pump.done())
         data = answer.kept(more=(b"connection: close",)) if closing else answer.kept()
         self.begun = True
-        self.proxy.count(outcome)
+        self.answered(answer.status, outcome)
         while True:
             if upstream.buffer and (taken := body.feed(upstream.buffer)):
                 data += upstream.take(taken)

@@ -18,6 +18,7 @@ class Order(NamedTuple):
     ids: list[str]
     decision: str | None
     hidden: frozenset[str] = frozenset()  # ids that were on offer and are not shown
+    made: bool = True  # False: nothing was decided, the order is the engine's
 
 
 class Orders:

@@ -14,6 +14,7 @@ from swerve.proxy.pool import Answer, Away, TooLarge
 from swerve.proxy.rules import Plan
 from swerve.proxy.says import LEAST_PACKED, MOST_PACKED, accepts_gzip, packed
 from swerve.proxy.wire import Slow
+from swerve.service.tracing import inside, taken_over
 
 if TYPE_CHECKING:
     from swerve.proxy.conversation import Conversation
@@ -63,11 +64,12 @@ class Reranking:
             return True
         request = self._request(head, raw, plan.body, (b"accept-encoding",), plan.target)
         try:
-            answer = await proxy.engine.ask(request, proxy.buffer)
+            with inside("engine", "client"):
+                answer = await proxy.engine.ask(request, proxy.buffer)
             listed = read(answer, plan)
             decided = [await self._decide(result) for result in listed.results]
             pages = [
-                result.page(None, None) if made is None else result.page(made.ids, made.decision)
+                result.page(None, None) if made is None else result.page(made.ids, made.decision, made.hidden)
                 for result, made in zip(listed.results, decided, strict=True)
             ]
         except Away as error:
@@ -79,7 +81,11 @@ class Reranking:
             return True
         same = all(page is result.text for page, result in zip(pages, listed.results, strict=True))
         text = answer.body if same else listed.text(pages)
-        proxy.count("engine_order" if all(made is None for made in decided) else "reranked")
+        moved = any(
+            made is not None and (made.decision is not None or made.ids != result.offered)
+            for made, result in zip(decided, listed.results, strict=True)
+        )
+        asking.answered(answer.head.status, "reranked" if moved else "engine_order")
         decisions = [made.decision for made in decided if made is not None and made.decision is not None]
         asking.begun = True
         asking.wire.write(written(head, answer, text, decisions))
@@ -101,10 +107,11 @@ class Reranking:
             return None
         if target.first > 0 and (kept := self.orders.get(target.key)) is not None:
             ids = applied(kept.ids, [one for one in offered if one not in kept.hidden])
-            return None if kept.decision is None and ids == offered else Decided(ids, kept.decision)
-        made = await self.decider.decide(result)
+            return None if not kept.made and ids == offered else Decided(ids, kept.decision, kept.hidden)
+        with inside("decide", self.decider.kind) as span:
+            made = await self.decider.decide(result, taken_over.get() if span is None else span.traceparent)
         if target.key:  # the engine's order is kept too: a further page must not be that of another order
-            order = Order(offered, None) if made is None else Order(*made, frozenset(offered).difference(made.ids))
+            order = Order(offered, None, made=False) if made is None else Order(*made)
             self.orders.put(target.key, order)
         return made
 

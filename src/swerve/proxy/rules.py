@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ import msgspec
 from swerve.proxy.heads import RequestHead
 from swerve.proxy.paths import TABLE, encode, having, look, path_of, without
 from swerve.service.config.proxying import Rule
+
+log = logging.getLogger("swerve.proxy")
 
 #: Hits that an engine answers without `from` and `size` being set, and at most.
 DEFAULT_SIZE, MOST_HITS = 10, 10_000
@@ -260,6 +263,18 @@ class Rules:
     def __init__(self, rules: Sequence[Rule], candidates: int) -> None:
         self.matchers = [Matcher(rule, candidates) for rule in rules or (Rule(),)]
         self.kinds = {kind for matcher in self.matchers for kind in matcher.rule.requests}
+
+    def shrink(self, namespace: str, limit: int) -> None:
+        """Re-rank at most so many results in a namespace from now on: the service takes no more."""
+        wide = [matcher for matcher in self.matchers if matcher.rule.namespace == namespace and matcher.window > limit]
+        if not wide:  # a search that was on its way has told it already
+            return
+        log.warning(
+            "the service takes fewer candidates than the proxy's window has: the window shrinks to that",
+            extra={"window": max(matcher.window for matcher in wide), "limit": limit, "rules": [one.rule.name for one in wide]},
+        )
+        for matcher in wide:
+            matcher.window = limit
 
     def concern(self, head: RequestHead) -> bool:
         """Return whether a request may be one to re-rank, by its head alone."""

@@ -6,7 +6,6 @@ import asyncio
 import ipaddress
 import logging
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,7 +14,7 @@ from swerve.proxy.conversation import Conversation
 from swerve.proxy.deciding import Decider, Inside, Outside
 from swerve.proxy.heads import RequestHead
 from swerve.proxy.orders import Orders
-from swerve.proxy.pool import Pool, address_of
+from swerve.proxy.pool import DEFAULT_PORTS, Pool, address_of
 from swerve.proxy.reranking import Reranking
 from swerve.proxy.rules import Rules
 from swerve.proxy.says import refusal
@@ -23,7 +22,9 @@ from swerve.proxy.wire import Wire
 from swerve.service.config.sections import Config
 from swerve.service.http.gate import HOST_SYNTAX, LOOPBACK, name_of
 from swerve.service.http.server import listen
+from swerve.service.metrics import ProxyMetrics
 from swerve.service.runtime import Service
+from swerve.service.tracing import Tracing
 
 log = logging.getLogger("swerve.proxy")
 
@@ -76,16 +77,60 @@ def secret_in(path: str, what: str) -> str:
     return text
 
 
-def listening(config: Config) -> tuple[socket.socket, str]:
-    """Return a listening socket and its address, after a check of everything that can be wrong before the start."""
+#: Hints for a port that is taken: for `swerve proxy`, inside `swerve serve`, and for the port of the metrics.
+TAKEN = (
+    "another port: --listen 127.0.0.1:0 takes any free one; or `swerve serve` already runs the proxy: it does where "
+    "proxy.upstream is set"
+)
+TAKEN_INSIDE = (
+    "proxy.listen names another port; or `swerve proxy` already runs there: then leave proxy.upstream out of the service's "
+    "configuration"
+)
+TAKEN_METRICS = "proxy.metrics names another port, empty for none"
+#: Names of this machine that lead to an address which is listened on, beside itself.
+REACHED = {
+    "localhost": ("127.0.0.1", "[::1]"),
+    "127.0.0.1": ("localhost",),
+    "[::1]": ("localhost",),
+    "0.0.0.0": ("localhost", "127.0.0.1"),
+    "[::]": ("localhost", "127.0.0.1", "[::1]"),
+}
+
+
+def same_place(url: str, listen: str) -> bool:
+    """Return whether a URL leads to an address that is listened on, as far as the names tell.
+
+    >>> same_place("http://localhost:9280", "127.0.0.1:9280"), same_place("http://127.0.0.1:9280/", "0.0.0.0:9280")
+    (True, True)
+    >>> same_place("https://127.0.0.1", "127.0.0.1:80"), same_place("http://engine:9280", "127.0.0.1:9280")
+    (False, False)
+    """
+    place, (host, _, port) = urlsplit(url), listen.rpartition(":")
+    if (place.port or DEFAULT_PORTS[place.scheme]) != int(port):
+        return False
+    here, there = name_of(host), name_of(place.hostname or "")
+    return here == there or there in REACHED.get(here, ())
+
+
+def listening(config: Config, inside: bool = False) -> tuple[socket.socket, str]:
+    """Return a listening socket and its address, after a check of everything that can be wrong before the start; `inside` says
+    whether it is for a proxy in the service's process."""
     own = config.proxy
     if not own.upstream:
         raise SwerveError("there is no engine: set proxy.upstream, or give --upstream")
     secret_in(own.authorization_file, "proxy.authorization_file")
     secret_in(own.api_key_file, "proxy.api_key_file")
     address_of(own.upstream, own.ca_file)
-    host, _, port = own.listen.rpartition(":")
-    opened = listen(host.strip("[]"), int(port))
+    for name, url in (("upstream", own.upstream), ("service", "" if inside else own.service)):
+        if url and same_place(url, own.listen):
+            raise SwerveError(f"proxy.{name} = {url!r} is where the proxy itself listens (proxy.listen = {own.listen!r})")
+    return bound_to(own.listen, TAKEN_INSIDE if inside else TAKEN)
+
+
+def bound_to(address: str, free: str) -> tuple[socket.socket, str]:
+    """Return a socket that listens on an address and a port, and its URL; `free` is the hint where the port is taken."""
+    host, _, port = address.rpartition(":")
+    opened = listen(host.strip("[]"), int(port), free)
     bound, number = opened.getsockname()[:2]
     return opened, f"http://{f'[{bound}]' if ':' in bound else bound}:{number}"
 
@@ -93,7 +138,7 @@ def listening(config: Config) -> tuple[socket.socket, str]:
 class Proxy:
     """A proxy in front of one engine. Made inside a running event loop; `service` decides, or one at an address does."""
 
-    def __init__(self, config: Config, service: Service | None = None) -> None:
+    def __init__(self, config: Config, service: Service | None = None, tracing: Tracing | None = None) -> None:
         own = config.proxy
         self.config, self.limits = config, config.limits
         self.buffer, self.timeout = own.buffer_bytes, own.timeout_seconds
@@ -107,24 +152,18 @@ class Proxy:
         replaced = {b"host": own.host_header, b"authorization": authorization}
         self.replaced = tuple(name for name, value in replaced.items() if value)
         self.added = tuple(name.title() + b": " + value.encode() for name, value in replaced.items() if value)
+        self.tracing = tracing if service is None else service.tracing
         self.stopping = False
         self._told: dict[int, tuple[float, int]] = {}  # by status: when it was logged last, and how many were not since
-        self.counts = dict.fromkeys(OUTCOMES, 0)
-        self.count: Callable[[str], None] = self._count
-        if service is not None:
-            family = service.metrics.proxied
-            service.metrics.proxy_connections.ask = lambda: len(self.talks)
-            members = {outcome: family(outcome) for outcome in OUTCOMES}
-
-            def count(outcome: str) -> None:
-                members[outcome].value += 1
-
-            self.count = count
+        self.metrics = ProxyMetrics() if service is None else service.metrics
+        self.metrics.proxy_connections.ask = lambda: len(self.talks)
+        self._counts = {outcome: self.metrics.proxied(outcome) for outcome in OUTCOMES}
         self.talks: dict[Wire, tuple[Conversation, asyncio.Task[None]]] = {}
         self.server: asyncio.Server | None = None
 
-    def _count(self, outcome: str) -> None:
-        self.counts[outcome] += 1
+    def count(self, outcome: str) -> None:
+        """Count a request by its outcome."""
+        self._counts[outcome].value += 1
 
     def tell(self, status: int, why: str) -> None:
         """Log a refusal or a failure, at most one of a status in a second: an engine that is down must not fill the disk."""
@@ -141,10 +180,11 @@ class Proxy:
         own = self.config.proxy
         seconds = own.deadline_ms / 1000.0
         if service is not None:
-            return Inside(service, seconds)
+            return Inside(service, seconds, self.rules.shrink)
         key = secret_in(own.api_key_file, "proxy.api_key_file")
         pool = Pool(address_of(own.service), seconds, seconds)
-        return Outside(pool, urlsplit(own.service).netloc.encode(), key, seconds)
+        most = self.limits.session_chars
+        return Outside(pool, urlsplit(own.service).netloc.encode(), key, seconds, self.rules.shrink, most)
 
     def head_for(
         self, head: RequestHead, without: tuple[bytes, ...] = (), more: tuple[bytes, ...] = (), target: bytes | None = None

@@ -56,6 +56,16 @@ class Tap:
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
 
+    def mend(self) -> None:
+        """Accept connections again."""
+        self.cut_off = False
+
+    def __enter__(self) -> Tap:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def close(self) -> None:
         self.cut()
         with contextlib.suppress(OSError):
