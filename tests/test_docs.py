@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from swerve.service.config.environment import RENAMED
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -48,7 +50,7 @@ def test_the_checker_sees_a_missing_page_a_stale_part_and_a_dead_link(tmp_path, 
     (docs / "cli.md").write_text(
         (docs / "cli.md").read_text(encoding="utf-8").replace("`--seed INTEGER`", "`--sead`"), encoding="utf-8"
     )
-    for name in ("README.md", "CHANGELOG.md"):
+    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md"):
         (tmp_path / name).write_text("[nowhere](docs/nowhere.md)", encoding="utf-8")
     monkeypatch.setattr(checker, "DOCS", docs)
     monkeypatch.setattr(checker, "ROOT", tmp_path)
@@ -106,7 +108,24 @@ def test_the_algorithms_of_the_extending_page_work_in_python_and_on_the_command_
 def test_the_versions_agree():
     import swerve
 
-    assert f"## {swerve.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    release, _, development = swerve.__version__.partition(".dev")
+    latest = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)[0]
+    assert latest.split(",")[0] == release
+    assert ("unreleased" in latest) == bool(development)
+    assert f"swerve {swerve.__version__}: " in (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
+
+
+def test_every_break_begins_its_line_and_an_upgrade_is_linked_from_where_people_look():
+    latest = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1]
+    checklist, changes = latest.split("\n### Changes\n")
+    entries = re.split(r"^- ", changes, flags=re.M)[1:]
+    breaking = [entry for entry in entries if re.search(r"\bbreaking\b", entry, re.I)]
+    assert len(breaking) > 10
+    assert [entry[:80] for entry in breaking if not entry.startswith("Breaking") or len(re.findall("Breaking", entry)) > 1] == []
+    refused = [*RENAMED, *RENAMED.values(), "probability_draws", "propensity_draws", "clicked", "ClientError", "swerve-client"]
+    assert [name for name in refused if f"`{name}`" not in checklist and name not in checklist] == []
+    for page in ("stability", "deploy", "operations"):
+        assert "(../CHANGELOG.md#upgrading-from-01)" in (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), page
 
 
 def test_pins_carry_versions_and_hashes_and_no_address():
@@ -117,3 +136,9 @@ def test_pins_carry_versions_and_hashes_and_no_address():
         pins = re.findall(r"^[A-Za-z0-9_.-]+==", text, re.M)
         assert pins
         assert text.count("--hash=sha256:") >= len(pins)
+
+
+def test_the_page_on_stability_knows_whether_something_is_deprecated():
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]
+    says = any(re.search(r"DeprecationWarning|[\"']deprecat", text, re.I) for text in sources)
+    assert ("**Today nothing is deprecated**" in (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")) != says

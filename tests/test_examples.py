@@ -1,4 +1,4 @@
-"""Every script of examples/ runs, and its output shows the promised effect."""
+"""Every script of examples/ runs, and its output shows the promised effect. Search pages (`*_search.py`): test_web_examples.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
+SCRIPTS = sorted(path for path in (ROOT / "examples").glob("*.py") if not path.stem.endswith("_search"))
 
 
 def numbers(pattern: str, text: str) -> list[float]:
@@ -81,4 +81,6 @@ def test_it_runs(script, tmp_path):
 
 def test_each_is_listed_and_known_here():
     listed = re.findall(r"^\| \[(\w+)\.py\]", (ROOT / "examples" / "README.md").read_text(encoding="utf-8"), re.M)
-    assert sorted(listed) == [script.stem for script in SCRIPTS] == sorted(SHOWN)
+    pages = [path.stem for path in (ROOT / "examples").glob("*_search.py")]
+    assert sorted(listed) == sorted([*SHOWN, *pages])
+    assert [script.stem for script in SCRIPTS] == sorted(SHOWN)

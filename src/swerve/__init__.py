@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         guesses,
     )
     from swerve.classifiers import Always, Finite, Hull, Learner, Matrix, Never, QuantileBox, Rectangle, Told
-    from swerve.client.client import AsyncClient, Client
+    from swerve.client import AsyncClient, Client
     from swerve.core.errors import SpecError, SwerveError
     from swerve.core.fleet import Decision, Decisions, Fleet
     from swerve.core.page_fleet import PageFleet

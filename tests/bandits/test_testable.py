@@ -6,15 +6,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from testability import wrong_guesses
 from twins import splitmix
 from twins.duel import check_duel, mask_of
 from twins.kl_ucb import KLUCB as KLUCBTwin
 from twins.oracle import Plain
-from twins.testable import Testable as Twin
-from twins.testable import guess_of_round
+from twins.testable import Testable as Twin, guess_of_round
 from twins.thompson import Thompson as ThompsonTwin
 from twins.ucb1 import UCB1 as UCB1Twin
 

@@ -7,8 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from twins.finite import Finite as Twin
 
 from swerve import Finite, Learner, Matrix, SwerveError

@@ -10,6 +10,7 @@ from classifiers.absorbing import HIGH, LONG, draws, settled, shown
 from twins.quantile import QuantileBox as Twin
 
 from swerve import Learner, QuantileBox, SwerveError
+from swerve.classifiers.quantile import DECAY, HEADSTART, LONG_STEP, SETTLED, STEP
 from swerve.core.contract import absorb, merge
 
 
@@ -261,3 +262,8 @@ def test_what_would_spoil_the_box_for_good_is_refused(bad):
     learner.absorb([0.5, 1e100])
     learner.absorb([0.5, -1e100])
     assert all(np.isfinite(learner.pools[0][name]).all() for name in learner.pools.dtype.names)
+
+
+def test_a_settled_step_is_the_one_that_the_power_would_give():
+    for seen in (SETTLED, 2.0 * SETTLED, 1e6, 1e12):
+        assert STEP / (seen + HEADSTART) ** DECAY < 0.9 * LONG_STEP

@@ -17,8 +17,7 @@ import pytest
 from click.testing import CliRunner
 from twins import hurricane
 
-from swerve.cli import app
-from swerve.cli import compare as cli
+from swerve.cli import app, compare as cli
 from swerve.cli.common import console
 from swerve.core.errors import SwerveError
 from swerve.environments import PAGES, WORKLOADS

@@ -8,8 +8,7 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from swerve.cli import app
-from swerve.cli import compare as cli
+from swerve.cli import app, compare as cli
 from swerve.core.errors import SwerveError
 from swerve.experiments import compare_pages
 from swerve.policies import POLICIES
@@ -25,6 +24,7 @@ def invoke(*args):
     return done.output
 
 
+@pytest.mark.slow
 def test_rare_queries_are_compared_with_the_given_order():
     """`-w tail` is four engines; clicks are paired with those of the given order, which need not be among the policies."""
     args = ("-w", "tail", "-p", "top", "--against", "given", "--runs", "2", "--queries", "50", "--threads", "1")
@@ -43,6 +43,7 @@ def test_rare_queries_are_compared_with_the_given_order():
     assert re.search(r"[+-]\d+\.\d\d % ± \d+\.\d\d", text)
 
 
+@pytest.mark.slow
 def test_bars_of_pages_decide_the_exit_code(monkeypatch):
     args = ("-w", "page-clear(clicks=ubm)", "-p", "top,oracle-ts", "--runs", "2", "--queries", "2", "--threads", "1", "--bars")
     monkeypatch.setattr(compare_pages, "PAGE_BARS", {"page-clear": {"ratio": 1e9, "top": 1e9, "harm": 1e9}})

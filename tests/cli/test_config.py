@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 
 import pytest
@@ -10,7 +11,7 @@ from click.testing import CliRunner
 
 from swerve.cli import app
 from swerve.cli.config import as_toml
-from swerve.service.config.load import VARIABLES, load
+from swerve.service.config.load import load, load_traced
 from swerve.service.config.toml import parse
 from swerve.service.secrets import new_key
 
@@ -30,8 +31,8 @@ latch_hours = 6
 
 @pytest.fixture(autouse=True)
 def _no_variables(monkeypatch):
-    for name in ("SWERVE_CONFIG", *VARIABLES):
-        monkeypatch.delenv(name, raising=False)
+    for name in [name for name in os.environ if name == "SWERVE_CONFIG" or name.startswith("SWERVE__")]:
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture
@@ -54,7 +55,30 @@ def test_check_says_that_it_is_right_and_what_it_comes_to(write):
     text = invoke("check", path)
     assert text.startswith(f"{path}: right. Policy BWC(bandit=Testable(bandit=UCB1(), length=500, epsilon=0.2)")
     assert "signals volume, a.b; store sqlite:///swerve.db" in text
-    assert json.loads(invoke("check", path, "--json")) == {"file": path, "ok": True, "errors": []}
+    assert json.loads(invoke("check", path, "--json")) == {"file": path, "ok": True, "errors": [], "warnings": []}
+
+
+@pytest.mark.parametrize(
+    ("text", "warned"),
+    [
+        (
+            '[policy]\narms = 8\n[proxy]\nupstream = "http://127.0.0.1:9200"\n',
+            ["proxy.rules: the window = 50 of a rule with defaults"],
+        ),
+        ("[policy]\narms = 8\n[[proxy.rules]]\nwindow = 9\n", ["proxy.rules[0].window = 9"]),
+        ("[limits]\ncandidates = 8\n[[proxy.rules]]\nwindow = 8\n", []),
+        ("[policy]\narms = 8\n", []),  # there is no proxy
+        ('[namespaces."*"]\ncandidates = 5\n[[proxy.rules]]\nwindow = 6\nnamespace = "shop"\n', ["proxy.rules[0].window = 6"]),
+        ("[namespaces.shop]\ncandidates = 5\n[[proxy.rules]]\nwindow = 6\n", []),
+    ],
+)
+def test_check_warns_of_a_window_that_is_wider_than_what_the_service_takes(write, text, warned):
+    path = write(text)
+    said = [line for line in invoke("check", path).splitlines() if "warning" in line]
+    assert len(said) == len(warned)
+    for line, begin in zip(said, warned, strict=True):
+        assert line.startswith(f"{path}: warning: {begin} is more than the ") and "candidates that the service takes" in line
+    assert [f"{path}: warning: {one}" for one in json.loads(invoke("check", path, "--json"))["warnings"]] == said
 
 
 def test_check_tells_every_mistake_and_ends_with_1(write):
@@ -81,7 +105,7 @@ def test_show_is_a_configuration_that_means_the_same(write):
     text = invoke("show", path)
     assert tomllib.loads(text)["policy"]["test_length"] == 500
     again = write(text)
-    assert invoke("show", again) == text
+    assert tomllib.loads(invoke("show", again)) == tomllib.loads(text)
     assert load(again).policy == config.policy
     assert load(again).signals.numbers == {"a.b": "count"}
     assert load(again).signals.tuning["latch_hours"] == 6
@@ -102,16 +126,42 @@ def test_show_says_what_each_field_means_and_every_line_is_short():
 
 def test_show_without_a_file_takes_the_environment(write, monkeypatch):
     monkeypatch.setenv("SWERVE_CONFIG", write(GOOD))
-    monkeypatch.setenv("SWERVE_HOST", "localhost")
+    monkeypatch.setenv("SWERVE__SERVER__HOST", "localhost")
     shown = json.loads(invoke("show", "--json"))
     assert (shown["server"]["port"], shown["server"]["host"]) == (9000, "localhost")
+
+
+def test_show_says_where_each_value_comes_from(write, monkeypatch):
+    path = write(GOOD + "[namespaces.toys]\nrate = 5.0\n")
+    monkeypatch.setenv("SWERVE__SERVER__HOST", "localhost")
+    monkeypatch.setenv("SWERVE__SIGNALS__NUMBERS__news", "raw")
+    monkeypatch.setenv("SWERVE__NAMESPACES__toys__BURST", "7")
+    sources = json.loads(invoke("show", path, "--json"))["sources"]
+    expected = {
+        "server.host": "SWERVE__SERVER__HOST",
+        "server.port": f"{path}:3",
+        "server.docs": "default",
+        "signals.latch_hours": f"{path}:9",
+        "signals.numbers": f"{path}:10, SWERVE__SIGNALS__NUMBERS__news",
+        "signals.burst_cap": "default",
+        "namespaces.toys": f"{path}:12, SWERVE__NAMESPACES__toys__BURST",
+    }
+    assert {name: sources[name] for name in expected} == expected
+    values = json.loads(invoke("show", path, "--json"))
+    every = {f"{name}.{field}" for name, table in values.items() if name not in ("sources", "namespaces") for field in table}
+    assert every | {"namespaces.toys"} == set(sources)
+    lines = invoke("show", path).splitlines()
+    assert 'host = "localhost"  # SWERVE__SERVER__HOST' in lines
+    assert f"port = 9000  # {path}:3" in lines
+    assert "docs = true  # default" in lines
+    assert f"[namespaces.toys]  # {expected['namespaces.toys']}" in lines
 
 
 def test_show_leaves_hashes_out(write):
     key = new_key("shop", ("rank",)).entry
     path = write(f'[[security.api_keys]]\nname = "shop"\nhash = "{key.hash}"\nscopes = ["rank"]\n')
     digits = key.hash.removeprefix("sha256:")
-    for text in (invoke("show", path), invoke("show", path, "--json"), as_toml(load(path))):
+    for text in (invoke("show", path), invoke("show", path, "--json"), as_toml(*load_traced(path))):
         assert "shop" in text
         assert digits[:8] not in text
 

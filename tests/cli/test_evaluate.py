@@ -78,7 +78,10 @@ def shifting(tmp_path):
 def test_shifts_are_in_the_table_and_in_json(shifting, monkeypatch):
     monkeypatch.setattr(console, "_width", 200)
     text = " ".join(invoke(shifting, "--no-forecast").split())
-    assert re.search(r"storm <b>\$x\$ 2023-11-15 03:\d\d c 21 → 80 %; a 79 → 20 % \de-\d+ × 1 \d+ –", text), text
+    assert "changed between (UTC)" in text
+    assert re.search(
+        r"storm <b>\$x\$ 2023-11-15 03:\d\d and 2023-11-15 03:\d\d c 21 → 80 %; a 79 → 20 % \de-\d+ × 1 \d+ –", text
+    ), text
     assert "2 queries have enough clicks to be tested. The probability that even one query" in text
     found = json.loads(invoke(shifting, "--no-forecast", "--json"))["shifts"]
     assert (found["tested"], found["false_alarms"], len(found["shifts"])) == (2, 0.05, 1)
@@ -100,7 +103,8 @@ def test_a_log_without_randomisation_gets_a_model_and_says_so(log, monkeypatch):
     text = " ".join(invoke(log).split())
     assert "would it have helped? This cannot be estimated: the log holds no randomisation" in text
     assert "forecast by traffic band: a MODEL" in text
-    assert re.search(r"torso 3 60 \+\d+\.\d % \(", text), text
+    assert re.search(r"torso 3 60 \+\d+\.\d % \(too few queries\)", text), text
+    assert "from 10 played queries on" in text
     found = json.loads(invoke(log, "--json"))
     assert found["would_it_have_helped"] == {"randomised": False, "targets": []}
     assert found["forecast"]["everything"]["best"]["percent"] > 0.0
@@ -173,3 +177,31 @@ def test_standard_input_is_read_like_a_file_also_compressed(log):
         assert json.loads(done.output) == found
     with pytest.raises(SwerveError, match="- is there twice"):
         call("-", "-")
+
+
+def test_the_columns_of_a_plain_log_are_named(tmp_path):
+    lines = [{"ts": 1.7e9 + n, "q": "boots", "results": ["a", "b"], "clicked": ["a"], "device": "phone"} for n in range(5)]
+    lines += [{"timestamp": 1.7e9, "keywords": "boots", "hits": ["a"], "device": "phone", "level": 3}]
+    path = write(tmp_path / "log.jsonl", lines)
+    text = " ".join(invoke(path, "--no-forecast").split())
+    assert "columns: time from ts, timestamp; query from q, keywords; shown from results; clicks from clicked" in text
+    assert "not used: device, hits, level" in text
+    read = json.loads(invoke(path, "--no-forecast", "--json"))["read"]
+    assert read["columns"] == {"time": ["ts", "timestamp"], "query": ["q", "keywords"], "shown": ["results"], "clicks": ["clicked"]}
+    assert read["columns_not_used"] == ["device", "hits", "level"]
+    mapped = json.loads(invoke(path, "--no-forecast", "--json", "--map", "shown=hits,signal.n=level"))["read"]
+    assert mapped["columns"]["shown"] == ["hits"] and mapped["columns"]["signal.n"] == ["level"]
+    assert mapped["columns_not_used"] == ["results", "device"]
+
+
+def test_other_formats_have_no_columns(tmp_path):
+    head = {"type": "swerve", "config": {}, "life": 1, "issued": 0, "shared": {}}
+    path = write(tmp_path / "own.jsonl", [head, {"type": "rank", "now": 1.0, "number": 1, "page": ["a"], "query": "q"}])
+    assert "columns" not in json.loads(invoke(path, "--no-forecast", "--json"))["read"]
+
+
+def test_both_arms_of_a_recording_are_one_query(tmp_path):
+    lines = [{"type": "rank", "now": float(n), "number": n, "page": ["a"], "query": "q\0arm=control" if n % 2 else "q",
+              "candidates": ["a"], "signals": None, "session": None, "slots": 1} for n in range(4)]  # fmt: skip
+    path = write(tmp_path / "own.jsonl", [{"type": "swerve", "config": {}, "life": 1, "issued": 0, "shared": {}}, *lines])
+    assert json.loads(invoke(path, "--no-forecast", "--json"))["read"]["queries"] == 1

@@ -7,14 +7,14 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from service.running import SRC, running
+from service.running import ROOT, SRC, running
 
 from swerve.cli import app
+from swerve.cli.common import console
 from swerve.core.errors import SwerveError
 from swerve.service.secrets import new_key
 from swerve.serving.export import COLUMNS
@@ -136,7 +136,8 @@ def test_memory_does_not_grow_with_the_store(service, tmp_path):
     assert pq.read_metadata(tmp_path / "5000.parquet").num_row_groups > 1
 
 
-def test_delete_from_the_command_line(service, tmp_path):
+def test_delete_from_the_command_line(service, tmp_path, monkeypatch):
+    monkeypatch.setattr(console, "_width", 200)
     env = {"SWERVE_URL": f"http://127.0.0.1:{service.port}", "SWERVE_API_KEY": KEY.text}
     done = CliRunner().invoke(app, ["delete", "--query", "query 2"], env=env, input="n\n")
     assert done.exit_code != 0 and "for good?" in done.stderr
@@ -183,6 +184,35 @@ def test_delete_in_a_store_that_no_service_has(tmp_path):
 
 
 def test_every_column_is_documented():
-    page = (Path(SRC).parent / "docs" / "operations.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     table = page.partition("## Export")[2].partition("## Delete for good")[0]
     assert [name for name in COLUMNS if f"`{name}`" not in table] == []
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.jsonl.gz", "x.JSON5"])
+def test_another_ending_is_refused_unless_the_format_is_named(service, tmp_path, name):
+    with pytest.raises(SwerveError, match=r"\.jsonl or \.parquet"):
+        swerve("export", str(service.database), "--config", str(service.file), "--out", str(tmp_path / name))
+    assert not list(tmp_path.iterdir())
+    swerve("export", str(service.database), "--config", str(service.file), "--out", str(tmp_path / name), "--format", "jsonl")
+    assert (tmp_path / name).read_text().startswith("{")
+
+
+def test_an_unknown_namespace_is_told(service, tmp_path):
+    with pytest.raises(SwerveError, match=r"no query of the store has the namespace 'tyos'.*toys"):
+        swerve(
+            "export",
+            str(service.database),
+            "--config",
+            str(service.file),
+            "--out",
+            str(tmp_path / "x.jsonl"),
+            "--namespace",
+            "tyos",
+        )
+    assert not list(tmp_path.iterdir())
+    env = {"SWERVE_URL": f"http://127.0.0.1:{service.port}", "SWERVE_API_KEY": KEY.text}
+    said = swerve("delete", "--query", "query 1", "--namespace", "tyos", "--yes", env=env)
+    assert "nothing of it was there: the namespace 'tyos' is not known" in " ".join(said.split())
+    said = swerve("delete", "--query", "never", "--namespace", "toys", "--yes", env=env)
+    assert said == "nothing of it was there\n"

@@ -105,6 +105,7 @@ def test_the_seed_changes_the_figures_and_threads_do_not(tmp_path):
     assert figures[0] == figures[1] != figures[2]
 
 
+@pytest.mark.slow
 def test_a_run_killed_half_way_resumes_to_the_same_bytes(tmp_path):
     def play(folder):
         rows = folder.with_suffix(".json")

@@ -18,8 +18,7 @@ from click.testing import CliRunner
 from service.running import running, until
 from serving.made import LAYOUT, key, made
 
-from swerve.cli import app
-from swerve.cli import common as shared
+from swerve.cli import app, common as shared
 from swerve.core.errors import SwerveError
 from swerve.core.spec import record_dtype
 from swerve.service.secrets import create_file, load_secrets

@@ -21,6 +21,7 @@ def fleet():
     return PageFleet(Listed(), queries=4, arms=5, features=1, seed=1)
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_it_learns_from_clicks_below_the_top(fleet):
     draw = random.Random(3)
     tops = 0

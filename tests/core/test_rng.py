@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from numba import njit
 from scipy import stats
-from twins import splitmix
-from twins import thompson as samplers
+from twins import splitmix, thompson as samplers
 
 from swerve.core import rng
 from swerve.core.spec import record_dtype

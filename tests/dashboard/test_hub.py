@@ -8,8 +8,7 @@ import json
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from swerve.dashboard import hub as module
 from swerve.dashboard.hub import MOST_WAITING, MOST_WATCHED, Hub
@@ -129,6 +128,9 @@ def test_held_out_pages_are_not_those_of_the_policy(hub):
         tally(["c", "a", "b"], -1, control)
         tally(["a", "b", "c"], 1, treated)
     assert tally.ranking == ["a", "b", "c"] and tally.tops == {"c": 1, "a": 3} and tally.explored == {"b": 3}
+    rival = Prepared(b"r" * 16, "hurricane\0arm=control", ["c", "a", "b"], arm=CONTROL, plain=key)
+    tally(["b", "c", "a"], -1, rival)  # who watches the record of the control's policy sees that policy's pages
+    assert tally.ranking == ["b", "c", "a"] and tally.tops["b"] == 1
 
 
 def test_ids_of_another_start_or_of_the_future_are_no_place_to_go_on_from(hub):

@@ -133,6 +133,7 @@ def test_a_rule_of_another_operator_appears_and_one_that_is_gone_is_said_to_be(c
     page.locator("#rules li button").click()
     expect(page.locator("#rules-said")).to_contain_text("there is no rule")
     expect(page.locator("#rules-said")).to_have_attribute("data-kind", "bad")
+    assert rules(client) == []
 
 
 def test_without_the_scope_one_sees_what_rules_do_and_can_change_nothing(client, enter):

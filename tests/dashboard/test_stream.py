@@ -10,8 +10,7 @@ from urllib.parse import quote
 
 import pytest
 from dashboard.listening import Site
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from service.running import until
 
 from swerve.dashboard.hub import MOST_WAITING

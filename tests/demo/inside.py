@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from swerve.client.forms import RankArguments, Ranking, Report
 from swerve.service.config.load import resolve
 from swerve.service.config.settings import settings_of
 from swerve.service.config.toml import Document
@@ -16,6 +15,7 @@ from swerve.serving.replay import ticket_of
 from swerve.serving.requests import Prepared
 from swerve.serving.rows import Place
 from swerve.serving.tokens import Ticket
+from swerve_client.forms import RankArguments, Ranking, Report
 
 #: A service with the number `news`, and with a fixed seed.
 NEWS: dict[str, Any] = {"signals": {"numbers": {"news": "count"}}, "policy": {"seed": 1}}

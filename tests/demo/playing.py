@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -91,59 +90,3 @@ def events(lines: Iterable[bytes]) -> Iterator[tuple[str, Any]]:
             event = text.removeprefix("event: ")
         elif text.startswith("data: "):
             yield event, json.loads(text.removeprefix("data: "))
-
-
-class Line:
-    """A proxy to a local port whose connections can be cut and restored."""
-
-    def __init__(self, port: int) -> None:
-        self.target, self.open = port, True
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        self._ends: list[socket.socket] = []
-        self._guard = threading.Lock()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def __enter__(self) -> Line:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.cut()
-        self.listener.close()
-
-    def cut(self) -> None:
-        """Break all connections and accept no more."""
-        with self._guard:
-            self.open = False
-            for end in self._ends:
-                with contextlib.suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
-                end.close()
-            self._ends = []
-
-    def mend(self) -> None:
-        self.open = True
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                near, _ = self.listener.accept()
-            except OSError:
-                return
-            with self._guard:
-                if not self.open:
-                    near.close()
-                    continue
-                far = socket.create_connection(("127.0.0.1", self.target))
-                self._ends += [near, far]
-            for one, other in ((near, far), (far, near)):
-                threading.Thread(target=self._copy, args=(one, other), daemon=True).start()
-
-    @staticmethod
-    def _copy(one: socket.socket, other: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := one.recv(65_536):
-                other.sendall(data)
-        for end in (one, other):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)

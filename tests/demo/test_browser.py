@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from dashboard.pages import COLOURS, browser, contrast, expect, keep, opened  # noqa: F401 - fixtures
-from demo.playing import Line, Playing, playing
+from demo.playing import Playing, playing
+from tap import Tap
 
 from swerve.demo.corpus import documents
 
@@ -85,7 +86,7 @@ def test_a_persons_search_and_click_count(demo, opened, keep):
 
 
 def test_a_lost_connection_comes_back_where_it_was(demo, opened):
-    with Line(demo.port) as line:
+    with Tap(demo.port) as line:
         page = opened(line.port, "#query=hurricane", lost=True)
         expect(page.locator("#link-text")).to_have_text("Live")
         expect(page.locator("#ranking li").first).to_be_visible()

@@ -6,10 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from twins.detectors import BOCPD as Twin
-from twins.detectors import forecast
+from hypothesis import given, strategies as st
+from twins.detectors import BOCPD as Twin, forecast
 from twins.streams import check_watch, stream
 
 from swerve import BOCPD, GLR, Watcher

@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from twins.detectors import GLR as Twin
 from twins.kl_ucb import kl
 from twins.streams import check_watch, stream

@@ -7,13 +7,11 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy.special import betaln
 from twins.detectors import forecast
 from twins.kl_ucb import kl
-from twins.split import Split as Twin
-from twins.split import log_factor
+from twins.split import Split as Twin, log_factor
 from twins.streams import check_watch, stream
 
 from swerve import GLR, Split, SwerveError, Watcher
@@ -21,7 +19,7 @@ from swerve.core.contract import evict, evidence, onset, watch
 from swerve.core.engine import Entry
 from swerve.detectors.counts import take_in
 from swerve.detectors.glr import gain, surely_below
-from swerve.detectors.split import log_bayes
+from swerve.detectors.split import LEAST_BAR, LEAST_ODDS, log_bayes
 
 
 @Entry
@@ -105,6 +103,21 @@ def test_the_screen_lets_no_alarm_slip(n, data, bar):
     assert log_bayes(n, s, m, r) <= gain(n, s, m, r) + 1e-6
     if surely_below(n, s, m, r, bar):
         assert log_bayes(n, s, m, r) <= bar + 1e-6
+
+
+@given(st.integers(5, 10**6), st.data(), st.floats(1e-9, 1e-2), st.floats(0.0, 5.9))
+def test_the_screen_without_a_logarithm_passes_nothing_that_the_other_one_stops(n, data, hazard, bonus):
+    m = data.draw(st.integers(4, min(n - 1, 4095)))
+    r = data.draw(st.floats(0.0, m))
+    s = r + data.draw(st.floats(0.0, n - m))
+    if LEAST_ODDS * hazard * m < 1.0 and surely_below(n, s, m, r, LEAST_BAR - bonus):
+        bar = math.log(1.0 / hazard / m) - bonus
+        assert bar > 0.0
+        assert surely_below(n, s, m, r, bar)
+
+
+def test_the_least_bar_is_below_its_logarithm_however_products_are_rounded():
+    assert math.log(LEAST_ODDS) > LEAST_BAR + 1e-3
 
 
 @pytest.mark.parametrize("chance", [0.05, 0.5, 0.9])

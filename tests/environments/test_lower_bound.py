@@ -9,8 +9,7 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from swerve import BWC, UCB1, Learner, Oracle, Rectangle, SpecError, SwerveError, Testable, simulate
 from swerve.core.spec import pack

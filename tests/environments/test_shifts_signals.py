@@ -7,8 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 from environments.shifted import EVERYTHING, SMALL, Rounds, rounds_of
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy import stats
 from twins import shifts as twins
 

@@ -7,8 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from swerve import SwerveError, Traffic
 from swerve.environments.worlds import NEVER, Line, advance, assemble, best, chance, click

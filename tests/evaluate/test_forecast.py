@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from swerve.evaluate import forecast as forecasts
-from swerve.evaluate import shifts
-from swerve.evaluate.forecast import break_even, forecast, gain_of
+from swerve.evaluate import forecast as forecasts, shifts
+from swerve.evaluate.forecast import LEAST_QUERIES, break_even, forecast, gain_of
 from swerve.evaluate.history import CURVE, Histories
 from swerve.evaluate.lists import Shown
 from swerve.evaluate.model import Model
+from swerve.evaluate.report_text import gain_text
 
 
 def model_of(queries, seed=1):
@@ -62,12 +62,17 @@ def test_bands_gain_by_how_often_their_queries_are_asked():
         best, clicks = band.gains["best"], band.gains["clicks"]
         assert best.breaks_even == 1
         assert clicks.percent <= best.percent
-        assert clicks.percent_low <= clicks.percent <= clicks.percent_high
+        if band.played_queries < LEAST_QUERIES:
+            assert band.name == "head" and clicks.percent_low is clicks.percent_high is None
+            assert gain_text(clicks).endswith(" % (too few queries)")
+        else:
+            assert clicks.percent_low <= clicks.percent <= clicks.percent_high
         assert clicks.per_list == pytest.approx(clicks.percent / 100 * band.logged, rel=1e-6)
     assert bands["head"].gains["clicks"].percent > 0.0
     assert bands["torso"].gains["clicks"].percent > bands["tail"].gains["clicks"].percent
     mixed = sum(band.gains["best"].per_list * band.lists for band in found.bands) / sum(band.lists for band in found.bands)
     assert found.everything["best"].per_list == pytest.approx(mixed)
+    assert found.everything["best"].percent_low is None  # a band without an interval leaves none for all
     assert "not a measurement" in found.model
 
 

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from proxy.running import proxied
-from proxy.tap import Tap
 from service.running import Http, running
+from tap import Tap
 
 pytestmark = pytest.mark.opensearch
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-from hypothesis import assume
-from hypothesis import strategies as st
+from hypothesis import assume, strategies as st
 from twins.change import Arm, Cases
 
 from swerve import Blind, ChangeTest, Never, Swerve
 from swerve.core.contract import begin, begin_pool, select
 from swerve.core.rng import split
 from swerve.core.tables import full_mask, nested, pool_dtype, row_dtype
-from swerve.policies.swerve import draws as draws_file
-from swerve.policies.swerve import posterior as change
+from swerve.policies.swerve import draws as draws_file, posterior as change
 from swerve.policies.swerve.posterior import MOST, begin_change, change_layout, count_click, count_play
 
 SPEC = ChangeTest()

@@ -8,8 +8,7 @@ import random
 
 import numpy as np
 import pytest
-from twins import bwc as twins
-from twins import splitmix
+from twins import bwc as twins, splitmix
 from twins.duel import check_duel, mask_of, same_state
 from twins.explore_first import ExploreFirst as ExploreFirstTwin
 from twins.finite import Finite as FiniteTwin

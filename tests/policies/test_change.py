@@ -7,8 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 from policies.changing import ROOM, SPEC, arms_of, cases_of, drawn_sets, fresh, play, under_way
 from scipy import stats
 from twins.change import Arm, Cases, log_marginal

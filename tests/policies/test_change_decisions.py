@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 from policies.changing import SPEC, cases_of, fresh, play, under_way
 
 from swerve.core.tables import bit

@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given as drawn
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import given as drawn, settings, strategies as st
 
 from swerve.core.contract import reward, select, show
 from swerve.core.engine import consider
@@ -17,7 +15,9 @@ from swerve.core.fleet import Fleet
 from swerve.core.pages import order, present, redraw, respond
 from swerve.core.tables import full_mask
 from swerve.policies.swerve.listed import Listed
+from swerve.policies.swerve.placing import sort_page
 from swerve.policies.swerve.policy import Swerve
+from swerve.policies.swerve.posterior import rescale
 
 ARMS, FEATURES = 6, 2
 
@@ -56,6 +56,50 @@ def test_one_slot_without_a_prior_is_swerve_byte_for_byte():
         opened += int(alone.table[0]["open"])
         inside = listed.table[0]["bandit"]
         assert all(inside[name].tobytes() == alone.table[0][name].tobytes() for name in inside.dtype.names)
+    assert opened > 20
+
+
+@drawn(st.lists(st.sampled_from([0.1, 0.2, 0.3]), min_size=ARMS, max_size=ARMS), st.permutations(range(ARMS)), st.data())
+def test_pages_are_sorted_by_mean_then_by_given_position_whatever_the_last_page_was(
+    means: list[float], offered: list[int], data: st.DataObject
+):
+    row = fleet(Listed()).table[0]
+    given = np.array(offered[: data.draw(st.integers(1, ARMS))])
+    slots = data.draw(st.integers(1, len(given)))
+    row["page"][:] = data.draw(st.lists(st.sampled_from([*range(ARMS), 255]), min_size=10, max_size=10))
+    available = 0
+    for position, arm in enumerate(given.tolist()):
+        row["spare"][arm], row["spot"][arm] = means[arm], position
+        available |= 1 << arm
+    page = np.zeros(slots, np.int64)
+    sort_page(row, given, available, page, slots)
+    expected = sorted(given.tolist(), key=lambda arm: -means[arm])  # stable
+    assert page.tolist() == expected[:slots]
+    assert [int(row["spot"][arm]) for arm in expected] == [min(slot, slots) for slot in range(len(expected))]
+
+
+def test_the_scales_of_the_samplers_are_those_of_the_counts_after_every_response():
+    one = fleet(Listed())
+    draw = random.Random(5)
+    page, given = np.zeros(4, np.int64), np.arange(ARMS)
+    several = opened = 0
+    for t in range(400):
+        now = float(t)
+        consider(one.policy, one.table[0], one.pools, 0, one.writer, contexts(t, draw), 0, now)
+        order(one.policy, one.table[0], one.pools[0], given, page, now)
+        seen, before = present(one.policy, one.table[0], one.pools[0], page, t, now), 0
+        clicked = [slot for slot in range(4) if draw.random() < chances(t)[page[slot]]]
+        for slot in draw.sample(clicked, len(clicked)):  # clicks come one by one, and slots between become seen or unseen
+            after = before | 1 << slot
+            seen = respond(one.policy, one.table[0], one.pools[0], page, seen, before, page, after, t, now, now)
+            several, before = several + (before != 0), after
+        state = one.table[0]["bandit"]
+        opened += int(state["open"])
+        kept = state["test"].copy()
+        for arm in page:
+            rescale(one.policy.bandit.test, state["test"], arm)
+        assert state["test"].tobytes() == kept.tobytes()
+    assert several > 50
     assert opened > 20
 
 

@@ -6,9 +6,7 @@ import random
 from typing import Any
 
 import numpy as np
-from hypothesis import given as drawn
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import given as drawn, settings, strategies as st
 
 from swerve.core.engine import consider
 from swerve.core.fleet import Fleet

@@ -6,12 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
-from twins import detectors as twin_detectors
-from twins import splitmix
+from twins import detectors as twin_detectors, splitmix
 from twins.duel import check_duel, same_state
 from twins.kl_ucb import KLUCB as KLUCBTwin
-from twins.restarting import Forced as ForcedTwin
-from twins.restarting import Restarting as Twin
+from twins.restarting import Forced as ForcedTwin, Restarting as Twin
 from twins.thompson import Thompson as ThompsonTwin
 from twins.ucb1 import UCB1 as UCB1Twin
 

@@ -6,8 +6,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from policies.scripted import BAD, GOOD, TOLD, D, N, Query, assert_finite, warmed
 
 from swerve import UCB1, Blind, ChangeTest, Fleet, Learner, Never, Rectangle, Swerve, SwerveError, Thompson, Trust

@@ -61,6 +61,7 @@ def test_exploration_never_spends_more_than_its_budget():
     assert moved > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"right_share": 0.5}, {"engine": 0.0}], ids=["half right", "perfect"])
 def test_a_query_is_expected_to_lose_little(settings):
     losses = expected_losses(kinds=20, copies=15, seed=11, results=10, **settings)
@@ -68,6 +69,7 @@ def test_a_query_is_expected_to_lose_little(settings):
     assert losses.max() <= MOST
 
 
+@pytest.mark.slow
 def test_a_small_tail_gains():
     found = compare(
         ["swerve"], ["tail(right_share=0.2)", "tail(right_share=0.95)"], against="given", runs=3, seed=11, queries=4000, threads=1

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-SRC = str(Path(__file__).parents[2] / "src")
+ROOT = Path(__file__).parents[2]
+SRC = os.pathsep.join((str(ROOT / "src"), str(ROOT / "clients" / "python" / "src")))
 COMMAND = (sys.executable, "-m", "swerve", "serve")
 #: A policy that compiles in seconds; one capacity. The deadline is long, because reading a row may be slow on a busy machine.
 SMALL: dict[str, dict[str, Any]] = {

@@ -330,7 +330,7 @@ class Faults:
                 with contextlib.suppress(Gone):
                     answer = client.rank(query, candidates).json
                     if not answer["degraded"]:
-                        click = self.ledger.decided(answer["decision"], query, answer["ranking"][0], True)
+                        click = self.ledger.decided(answer["decision"], query, answer["ranking"][0])
                         (sent,) = self.ledger.sending([click])
                         said: str | None = None
                         try:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 import pytest
 
 from swerve import BWC, UCB1, Rectangle, Testable
 from swerve.bandits import ExploreFirst
-from swerve.policies import Listed, Oracle, Patient, Swerve
-from swerve.service.config.load import VARIABLES, ConfigError, all_fields, load, plan_of, policy_of, senses_of, signal_names
-from swerve.service.config.sections import KINDS, SENSES, Config, sections
+from swerve.detectors import GLR
+from swerve.policies import Listed, Patient, Restarting, Swerve
+from swerve.service.config.learning import KINDS, SENSES
+from swerve.service.config.load import ConfigError, all_fields, load, plan_of, policy_of, senses_of, signal_names
+from swerve.service.config.sections import Config, sections
 from swerve.signals import ABANDONMENT, AGE, COUNT, NEW, RAW, REFORMULATION, VOLUME, Senses
 
 HASH = "sha256:" + "0" * 64
@@ -19,8 +22,8 @@ KEY = f'[[security.api_keys]]\nname = "a"\nhash = "{HASH}"\n'
 
 @pytest.fixture(autouse=True)
 def _no_variables(monkeypatch):
-    for name in ("SWERVE_CONFIG", *VARIABLES):
-        monkeypatch.delenv(name, raising=False)
+    for name in [name for name in os.environ if name == "SWERVE_CONFIG" or name.startswith("SWERVE__")]:
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture
@@ -134,6 +137,7 @@ def test_all_mistakes_are_told_in_order_with_line_value_and_what_is_allowed(writ
         ('[policy]\nspec = "bwcc"', "2: policy.spec = 'bwcc' is not allowed; unknown policy 'bwcc'; did you mean 'bwc'?"),
         ('[policy]\nspec = "bwc(length=0)"', "2: policy.spec = 'bwc(length=0)' is not allowed; Testable: length = 0 is"),
         ('[policy]\nspec = "Rectangle()"', "2: policy.spec = 'Rectangle()' is not allowed; Rectangle does not choose arms"),
+        ('[policy]\nspec = "oracle-list"', "2: policy.spec = 'oracle-list' is not allowed; an oracle is told of every event"),
         ("[policy]\ntest_length = 9", "2: policy.test_length = 9 is not allowed; 'swerve' has no testable bandit"),
         ("[signals]\nuse = []", "2: signals.use = [] is not allowed; the policy 'swerve' reads contexts"),
     ],
@@ -166,8 +170,8 @@ def test_the_later_wins_default_file_environment_overrides(write, monkeypatch):
     path = write('[server]\nport = 1\nhost = "localhost"\n[store]\nurl = "sqlite:///a.db"')
     monkeypatch.setenv("SWERVE_CONFIG", path)
     assert load().server.port == 1
-    monkeypatch.setenv("SWERVE_PORT", "2")
-    monkeypatch.setenv("SWERVE_STORE", "sqlite:///b.db")
+    monkeypatch.setenv("SWERVE__SERVER__PORT", "2")
+    monkeypatch.setenv("SWERVE__STORE__URL", "sqlite:///b.db")
     assert (load().server.port, load().server.host, load().store.url) == (2, "localhost", "sqlite:///b.db")
     config = load(None, {"server.port": 3, "server.host": None, "log.level": "debug"})
     assert (config.server.port, config.server.host, config.log.level) == (3, "localhost", "debug")
@@ -175,8 +179,10 @@ def test_the_later_wins_default_file_environment_overrides(write, monkeypatch):
 
 def test_a_mistake_outside_the_file_has_no_line_but_a_source(write, monkeypatch):
     path = write("[server]\nport = 1")
-    monkeypatch.setenv("SWERVE_PORT", "abc")
-    expected = "server.port = 'abc' is not allowed; it must be a whole number in [0, 65535] (from SWERVE_PORT)"
+    monkeypatch.setenv("SWERVE__SERVER__PORT", "abc")
+    expected = (
+        "server.port = 'abc' is not allowed; it must be a whole number in [0, 65535] (from SWERVE__SERVER__PORT, which is not TOML)"
+    )
     assert wrong(path) == [expected]
     assert load(path, {"server.port": 5}).server.port == 5
     assert wrong(path, {"server.port": -5}) == ["server.port = -5 is not allowed; it must be a whole number in [0, 65535]"]
@@ -213,8 +219,8 @@ def test_signals_become_a_plan_in_the_order_of_the_file(write):
         ({"spec": "bwc", "test_length": 50, "grace_seconds": 0}, BWC(Testable(UCB1(), length=50), Rectangle())),
         ({"spec": "bwc(length=70)"}, BWC(Testable(UCB1(), length=70), Rectangle(), click_wait=10)),
         (
-            {"spec": "Oracle(BWC(ExploreFirst(UCB1()), Rectangle(), click_wait=3))", "test_length": 7},
-            Oracle(BWC(ExploreFirst(UCB1(), length=7), Rectangle(), click_wait=3)),
+            {"spec": "Restarting(BWC(ExploreFirst(UCB1()), Rectangle(), click_wait=3), GLR())", "test_length": 7},
+            Restarting(BWC(ExploreFirst(UCB1(), length=7), Rectangle(), click_wait=3), GLR()),
         ),
         ({"spec": "ucb1", "grace_seconds": 5}, UCB1()),
     ],

@@ -206,7 +206,7 @@ def test_another_reader_of_the_file_delays_the_answer(tmp_path):
         assert traces(service, SECRET, RESULT) == []
 
 
-@pytest.mark.parametrize("wait", [0.0, 0.004, 0.008, 0.012, 0.02])
+@pytest.mark.parametrize("wait", [0.0, 0.008, *(pytest.param(wait, marks=pytest.mark.slow) for wait in (0.004, 0.012, 0.02))])
 def test_kill_nine_leaves_it_wholly_there_or_wholly_gone(tmp_path, wait):
     """Of a result in all queries: every query has it, or none."""
     queries = [f"query {number}" for number in range(30)]
@@ -254,7 +254,8 @@ def test_under_traffic_nothing_comes_back(tmp_path):
 
         def shift() -> None:
             operator = service.client(ADA.text)
-            operator.rank("steady", OFFER)
+            while operator.rank("steady", OFFER).json["decision"] is None:  # not decided in time: the query has no row yet
+                pass
             while not stop.is_set():
                 shifts.append(operator.call("POST", "/v1/queries/steady/shift", {}).status)
 
@@ -271,7 +272,8 @@ def test_under_traffic_nothing_comes_back(tmp_path):
         assert statuses <= {200, 503}
         delete(ada, query=SECRET)
         audit = [change["what"] for change in ada.call("GET", "/v1/audit").json["changes"]]
-        assert audit.count("delete") == 31 and audit.count("shift") == len(shifts) < 900  # none is lost to the other
+        assert set(shifts) <= {200, 503} and len(shifts) < 900  # the audit keeps 1,000 changes
+        assert audit.count("delete") == 31 and audit.count("shift") == shifts.count(200) > 0  # none is lost to the other
         time.sleep(0.5)
         assert ada.query(SECRET).status == 404 and traces(service, SECRET) == []
         wrong = [line for line in service.stderr().splitlines() if '"level":"error"' in line and "swerve.access" not in line]
@@ -294,7 +296,9 @@ def test_a_recording_with_deletions_replays_to_the_same_rankings(tmp_path):
         secrets = read_file(Path(f"{service.database}.secrets"))
     replayed = Replay(record, secrets.query_key, lambda tables: settings_in("recording", tables)).run()
     assert (replayed.requests, replayed.same) == (60, 60)
-    read = json.loads(CliRunner().invoke(app, ["evaluate", str(record), "--json"], catch_exceptions=False).stdout)["read"]
+    read = json.loads(CliRunner().invoke(app, ["evaluate", str(record), "--no-forecast", "--json"], catch_exceptions=False).stdout)[
+        "read"
+    ]
     assert (read["lists"], read["dropped"]) == (60, {})  # lines about deletions are no mistakes
 
 

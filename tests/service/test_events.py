@@ -11,7 +11,7 @@ import pytest
 from service.test_ranking import service_at
 
 from swerve.cli.config import as_toml
-from swerve.service.config.load import ConfigError, load, resolve
+from swerve.service.config.load import ConfigError, load, load_traced, resolve
 from swerve.service.config.settings import settings_in, windows_of
 from swerve.service.config.toml import Document
 from swerve.service.http.schemas import read_rank
@@ -157,7 +157,7 @@ def test_kinds_in_a_configuration(tmp_path: Path):
     config = load(path)
     assert windows_of(config) == {"click": 100.0, "cart": 100.0, "buy": 9.0}
     again = tmp_path / "again.toml"
-    again.write_text(as_toml(config))
+    again.write_text(as_toml(*load_traced(path)))
     assert load(again).feedback == config.feedback
     assert windows_of(resolve(Document("", {}, {}))) == {"click": 1800.0}
     path.write_text("[feedback.events.cart]\nweight = 0\n[feedback.events.'a b']\n[feedback.events.dwell]\nwait = 3\n")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 import threading
 
-from service.running import SMALL
+from service.running import SMALL, SRC
 
 from swerve.service.config.load import resolve
 from swerve.service.config.toml import Document
@@ -64,3 +67,26 @@ def test_ready_with_the_smallest_capacity_while_the_others_compile(tmp_path):
         assert await service.stop()
 
     asyncio.run(play())
+
+
+MARK = """
+from swerve.service.config.load import load
+from swerve.service.config.settings import settings_of
+from swerve.service.warm import NO_KEY, mark_of
+from swerve.serving.ranker import Ranker
+ranker = Ranker(settings_of(load()), NO_KEY)
+print(mark_of(ranker, ranker.rows.shelves[0]))
+"""
+
+
+def test_code_for_another_processor_is_not_taken_for_complete(tmp_path):
+    """A cache folder may come with an image or a volume from another machine; Numba loads only code for its own processor."""
+
+    def mark(**variables: str) -> bytes:
+        environment = {**os.environ, "PYTHONPATH": SRC, "SWERVE_CACHE_DIR": str(tmp_path), **variables}
+        done = subprocess.run(
+            [sys.executable, "-c", MARK], env=environment, capture_output=True, text=True, check=True, timeout=120
+        )
+        return done.stdout
+
+    assert mark(NUMBA_CPU_NAME="generic") != mark(NUMBA_CPU_NAME="x86-64-v3", NUMBA_CPU_FEATURES="")

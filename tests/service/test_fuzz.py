@@ -9,8 +9,7 @@ from urllib.parse import quote
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -22,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from service.running import Http, Running, said_of
 
-from swerve.service.http.openapi import LISTED
+from swerve.service.http.routes import LISTED
 from swerve.serving.tokens import Signed, Tokens
 from swerve.store import Life
 

@@ -15,7 +15,7 @@ from swerve.dashboard import Hub, routes
 from swerve.service.config.load import Config, Policy, Server, Store
 from swerve.service.http.app import App
 from swerve.service.http.gate import Gate
-from swerve.service.http.openapi import ROUTES
+from swerve.service.http.routes import ROUTES
 from swerve.service.http.server import open_service
 from swerve.serving.messages import Refused
 

@@ -6,8 +6,7 @@ import asyncio
 import os
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from swerve.service.admission import Doorkeeper, NewQueries
 from swerve.service.http.limits import ClientGone, read_body

@@ -58,6 +58,7 @@ def clicks_of(client: Http, query: str, number: int) -> dict[str, int]:
     return dict(counts)
 
 
+@pytest.mark.slow
 def test_clicks_on_rankings_of_before_a_restore_take_no_number_of_later_ones(tmp_path):
     with running(tmp_path) as service:
         client = service.client()
@@ -149,6 +150,7 @@ def test_a_database_that_is_moved_away_for_a_moment_and_put_back(tmp_path):
         assert service.start().client().clicks("moved") == expected
 
 
+@pytest.mark.slow
 def test_a_click_sent_after_a_live_restore_is_in_the_restored_store_or_not_acknowledged(tmp_path):
     """Several times, a backup is renamed over the database while clicks come from several connections."""
     with running(tmp_path, {"store": {"flush_seconds": 0.05}}) as service:

@@ -100,6 +100,13 @@ def test_access_is_errors_all_or_none(written, mode, statuses):
         assert (one["route"], one["method"], one["ms"], one["key"]) == ("/v1/queries/{query}", "GET", 12.346, "shop")
 
 
+def test_access_names_the_code_of_an_error(written):
+    lines = written(access="all")
+    access("/v1/rank", "POST", 422, 0.001, code="too_many")
+    access("/v1/rank", "POST", 200, 0.001)
+    assert [json.loads(line).get("code") for line in lines()] == ["too_many", None]
+
+
 def test_access_does_not_depend_on_the_level(written):
     lines = written(access="all", level="error")
     access("/v1/rank", "POST", 200, 0.001)

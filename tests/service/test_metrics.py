@@ -6,8 +6,7 @@ import math
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from swerve.service.metrics import CONTENT_TYPE, LATENCIES, Counter, Family, Histogram, Metrics

@@ -6,7 +6,7 @@ import json
 from urllib.parse import quote
 
 import pytest
-from service.running import running
+from service.running import running, until
 from service.test_ranking import service_at
 
 from swerve.client import Client, SwerveClientError
@@ -152,6 +152,70 @@ def test_a_bound_key_reaches_nothing_outside(boss, toys, served):
             client.state("lego", namespace="books")
 
 
+def test_refusals_of_a_bound_key_name_the_namespaces_that_it_may_use(served):
+    both = served.client(BOTH.text)
+    for method, path, body in (
+        ("POST", "/v1/rank", {"query": "secret", "candidates": OFFER, "namespace": "toys"}),
+        ("POST", "/v1/rank", {"query": "secret", "candidates": OFFER, "namespace": "no such"}),
+        ("GET", "/metrics", None),
+        ("GET", "/v1/shadow", None),
+        ("PUT", "/v1/experiments", {"treated": 0.5, "name": "x"}),
+    ):
+        answer = both.call(method, path, body)
+        assert answer.status == 403 and answer.json["error"]["code"] == "namespace", (path, answer)
+        said = answer.json["error"]["message"]
+        assert "books" in said and "requests without a namespace" in said and "slow" not in said, said
+
+
+def test_a_key_bound_to_requests_without_a_namespace_does_not_reach_the_others(boss, served):
+    """`""` is one of its namespaces: what names none is not what concerns all."""
+    both = served.client(BOTH.text)
+    for namespace in (None, "books", "toys"):
+        boss.rank("tenant", OFFER, **({} if namespace is None else {"namespace": namespace}))
+    until(lambda: {(None, "tenant"), ("books", "tenant"), ("toys", "tenant")} <= {
+        (q["namespace"], q["query"]) for q in boss.call("GET", "/v1/queries?limit=1000").json["queries"]
+    })  # fmt: skip
+    theirs = next(q["key"] for q in listed_after_write(boss, "toys") if q["query"] == "tenant")
+    listed = both.call("GET", "/v1/queries?limit=1000").json["queries"]
+    assert {one["namespace"] for one in listed} == {None, "books"}
+    exported = [json.loads(line) for line in both.call("GET", "/v1/export").body.splitlines()]
+    assert {line["namespace"] for line in exported if line["kind"] != "end"} == {None, "books"}
+    assert exported[-1]["queries"] == sum(line["kind"] == "query" for line in exported)
+    rule = boss.call("POST", "/v1/rules", {"kind": "block", "result": "nothing"}).json
+    for method, path, body in (
+        ("GET", f"/v1/queries/key:{theirs}", None),
+        ("POST", f"/v1/queries/key:{theirs}/shift", {}),
+        ("POST", "/v1/delete", {"query": f"key:{theirs}"}),
+        ("POST", "/v1/delete", {"result": "a"}),
+        ("POST", "/v1/rules", {"kind": "off"}),
+        ("POST", "/v1/rules", {"kind": "off", "query": f"key:{theirs}"}),
+        ("POST", "/v1/rules", {"kind": "off", "query": f"key:{theirs}", "namespace": "books"}),
+        ("DELETE", f"/v1/rules/{rule['id']}", None),
+        ("GET", "/v1/experiments", None),
+        ("PUT", "/v1/experiments", {"name": "theirs", "treated": 0.0}),
+    ):
+        answer = both.call(method, path, body)
+        assert answer.status in (403, 404), (method, path, answer)
+    assert (
+        boss.rank("tenant", OFFER, namespace="toys").json["decision"] and state(boss, "tenant", namespace="toys").json["phase"] == 1
+    )
+    assert boss.call("DELETE", f"/v1/rules/{rule['id']}").status == 200
+    own = both.call("POST", "/v1/rules", {"kind": "off", "query": "tenant"}).json
+    assert both.call("DELETE", f"/v1/rules/{own['id']}").status == 200
+
+
+def test_deletion_and_export_say_that_a_namespace_is_unknown(boss):
+    boss.rank("kept", OFFER, namespace="books")
+    assert boss.call("POST", "/v1/delete", {"query": "kept", "namespace": "boks"}).json == {
+        "queries": 0, "results": 0, "unknown_namespace": True,
+    }  # fmt: skip
+    assert boss.call("POST", "/v1/delete", {"result": "a", "namespace": "boks"}).json["unknown_namespace"]
+    assert boss.call("POST", "/v1/delete", {"query": "never asked", "namespace": "books"}).json == {"queries": 0, "results": 0}
+    for namespace, unknown in (("boks", True), ("slow", None)):
+        end = json.loads(boss.call("GET", f"/v1/export?namespace={namespace}").body.splitlines()[-1])
+        assert end["kind"] == "end" and end.get("unknown_namespace") == unknown
+
+
 def listed_after_write(client, namespace: str) -> list[dict]:
     """The queries of a namespace, after everything before was written."""
     client.feedback(client.rank("secret", OFFER, namespace=namespace).json["decision"], None)
@@ -196,6 +260,7 @@ def test_namespaces_survive_restarts_without_texts(tmp_path):
         assert sum(arm["clicks"] for arm in state(client, "q", namespace="b").json["arms"]) == 1
 
 
+@pytest.mark.usefixtures("uncompiled")
 def test_what_queries_share_is_shared_in_a_namespace_alone(tmp_path):
     """Traffic of one namespace changes neither the season nor what policies learn together of another; both survive a restart."""
     spec = {"spec": "swerve", "slots": 1, "arms": 8, "seed": 1}

@@ -12,7 +12,8 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 from service.test_ranking import service_at
 
 from swerve.service.config.load import ApiKey, Config, Security, Server
-from swerve.service.http.openapi import EXAMPLES, LISTED, docs_page, docs_policy, document
+from swerve.service.http.openapi import EXAMPLES, docs_page, docs_policy, document
+from swerve.service.http.routes import LISTED
 from swerve.service.http.schemas import read_delete, read_feedback, read_observe, read_rank, read_rule
 from swerve.service.runtime import Service
 from swerve.serving import messages

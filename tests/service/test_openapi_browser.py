@@ -9,7 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from browsing import browser  # noqa: F401 - a fixture
 
-from swerve.service.http.openapi import EXAMPLES, LISTED, docs_page, docs_policy, document
+from swerve.service.http.openapi import EXAMPLES, docs_page, docs_policy, document
+from swerve.service.http.routes import LISTED
 
 OPEN_ALL = "document.querySelectorAll('details').forEach(d => d.open = true)"
 WIDTHS = "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"

@@ -14,8 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service.paging import CONFIG as CONFIG  # the service of these tests, see conftest.py
-from service.paging import NEWS, PAGE, click, counts, metric, observe, refused
+from service.paging import (
+    CONFIG as CONFIG,  # the service of these tests, see conftest.py
+    NEWS,
+    PAGE,
+    click,
+    counts,
+    metric,
+    observe,
+    refused,
+)
 from service.running import Running, running, said_of
 from service.test_ranking import service_at
 
@@ -49,6 +57,47 @@ def test_with_fewer_slots_a_click_below_them_is_counted_and_not_learned(client):
     assert client.feedback(answer["decision"], below).json == {"status": "ignored"}
     assert client.events(answer["decision"], click(position=4)).json == {"status": "ignored"}
     assert {name for name, (plays, *_) in counts(client, "below").items() if plays} == set(answer["ranking"][:2])
+
+
+def test_a_repeat_has_the_answer_of_the_first_whatever_came_between(client):
+    """A click on a slot is learnt and one below the slots is not, in any order; each repeat is answered as its first was."""
+    for query, order in (("repeat one", (0, 3)), ("repeat two", (3, 0))):
+        answer = client.rank(query, PAGE, slots=2).json
+        said = {0: {"status": "learned"}, 3: {"status": "ignored"}}
+        for position in (*order, *order, *reversed(order)):
+            name = answer["ranking"][position]
+            assert client.feedback(answer["decision"], name).json == said[position], (query, position)
+            assert client.events(answer["decision"], click(position=position + 1)).json == said[position]
+        assert client.clicks(query) == {answer["ranking"][0]: 1}
+
+
+def test_a_repeat_of_a_click_that_was_no_evidence_is_answered_as_before(client):
+    """The session has used its evidence on the result: the click is ignored, and stays so when another click is learnt."""
+    assert observe(client, "spent", ["b", "a"], click("b"), session="someone").json["status"] == "learned"
+    other = observe(client, "spent", ["b", "a", "d"], session="someone").json["decision"]
+    answers = {name: client.feedback(other, name).json["status"] for name in ("b", "a")}
+    assert answers == {"b": "ignored", "a": "learned"}
+    for name in ("b", "a", "b"):
+        assert client.feedback(other, name).json["status"] == answers[name], name
+
+
+def test_a_position_beyond_the_ranking_is_refused_with_its_field(client):
+    answer = client.rank("beyond", PAGE, slots=2).json
+    for shown, position in ((None, 6), (None, 1000), (PAGE[:3], 4)):
+        more = {} if shown is None else {"shown": shown}
+        said = client.events(answer["decision"], click("a"), click(position=position), **more)
+        assert refused(said) == (422, "not_offered", "events[1].position"), said
+        assert f"position {position}" in said.json["error"]["message"]
+    assert client.clicks("beyond") == {}  # nothing of a refused request is counted
+    assert client.events(answer["decision"], click(position=5)).json == {"status": "ignored"}
+    batch = client.call("POST", "/v1/feedback/batch", [{"decision": answer["decision"], "events": [click(position=9)]}]).json
+    assert batch[0]["error"]["field"] == "events[0].position"
+    assert refused(observe(client, "beyond", PAGE, click(position=6))) == (422, "not_offered", "events[0].position")
+    rule = client.call("POST", "/v1/rules", {"kind": "pin", "result": "new", "position": 6, "query": "beyond"}).json
+    pinned = client.rank("beyond", [*PAGE, "new"], slots=2).json
+    assert pinned["ranking"][5] == "new"
+    assert client.events(pinned["decision"], click(position=6)).status == 200
+    client.call("DELETE", f"/v1/rules/{rule['id']}")
 
 
 # ---------------------------------------------------------------------- events
@@ -89,7 +138,7 @@ def test_position_and_result_are_two_names_for_one_click(client):
     for event in (click(position=2), click(answer["ranking"][1]), click(answer["ranking"][1], id="e1"), click(position=2, id="e2")):
         assert client.events(answer["decision"], event, event).json == {"status": "learned"}
     assert client.clicks("names") == {answer["ranking"][1]: 1}
-    assert client.events(answer["decision"], click(position=6)).json == {"status": "ignored"}  # the page has five
+    assert client.events(answer["decision"], click(position=6)).status == 422  # the page has five
     assert client.clicks("names") == {answer["ranking"][1]: 1}
 
 
@@ -207,7 +256,7 @@ def test_a_batch_is_its_requests_one_by_one(tmp_path: Path):
             alone = [one.call("POST", "/v1/rank", ask).json for ask in asked]
             batch = many.call("POST", "/v1/rank/batch", asked).json
             assert [told(answer) for answer in batch] == [told(answer) for answer in alone]
-            events = [[click(position=rng.randint(1, 6)) for _ in range(rng.randint(0, 2))] for _ in asked]
+            events = [[click(position=rng.randint(1, len(ask["candidates"]))) for _ in range(rng.randint(0, 2))] for ask in asked]
             said = [one.events(answer["decision"], *events[k]).json for k, answer in enumerate(alone)]
             entries = [{"decision": answer["decision"], "events": events[k]} for k, answer in enumerate(batch)]
             assert many.call("POST", "/v1/feedback/batch", entries).json == said

@@ -8,8 +8,15 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from service.paging import CONFIG as CONFIG  # the service of these tests, see conftest.py
-from service.paging import PAGE, WINDOW, click, metric, observe, refused
+from service.paging import (
+    CONFIG as CONFIG,  # the service of these tests, see conftest.py
+    PAGE,
+    WINDOW,
+    click,
+    metric,
+    observe,
+    refused,
+)
 from service.running import Http, said_of
 
 

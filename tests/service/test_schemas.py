@@ -7,13 +7,11 @@ import json
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from serving.checking import LIMITS, refused
 
 from swerve.service.http.bodies import feedbacks_in, ranks_in
-from swerve.service.http.schemas import read_feedback, read_list, read_rank, read_shift
-from swerve.service.http.schemas import read_ranks as read_ranks_together
+from swerve.service.http.schemas import read_feedback, read_list, read_rank, read_ranks as read_ranks_together, read_shift
 from swerve.service.turns import Turns
 from swerve.serving.checks import check_candidates, check_query, check_session, check_signals
 from swerve.serving.messages import Asked, Event, FeedbackRequest, ListRequest, RankRequest, Refused, ids_of, newest_of

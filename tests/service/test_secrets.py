@@ -9,13 +9,13 @@ import stat
 import threading
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from swerve.service import secrets as module
+from swerve.service.config.callers import Security
 from swerve.service.config.fields import FieldsError
 from swerve.service.config.load import loopback, may_bind
-from swerve.service.config.sections import Config, Security, Store
+from swerve.service.config.sections import Config, Store
 from swerve.service.secrets import (
     ApiKeys,
     Denied,

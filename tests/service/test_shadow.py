@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from service.running import Http
+from service.running import Http, running
 
 CONFIG = {"policy": {"mode": "shadow", "slots": 3, "seed": 5}}
 OFFER = ["a", "b", "c", "d"]
@@ -71,3 +71,17 @@ def test_a_batch_is_its_requests_one_by_one(client):
     after = client.call("GET", "/v1/shadow").json
     assert after["rankings"] == before + 20
     assert all(sorted(set(line["choice"])) == sorted(line["choice"]) for line in after["queries"])
+
+
+def test_the_report_names_queries_by_their_texts_where_they_are_kept(tmp_path):
+    with running(tmp_path, {**CONFIG, "store": {"store_queries": True}}) as service:
+        client = service.client()
+        for number in range(5):
+            client.rank("Winter Boots", OFFER, session=f"s{number}", locale="de")
+        (line,) = client.call("GET", "/v1/shadow").json["queries"]
+        assert (line["query"], line["parts"], line["rankings"]) == ("winter boots", {"locale": "de"}, 5)
+    with running(tmp_path / "without", CONFIG) as service:
+        client = service.client()
+        client.rank("Winter Boots", OFFER)
+        (line,) = client.call("GET", "/v1/shadow").json["queries"]
+        assert "query" not in line and len(line["key"]) == 32

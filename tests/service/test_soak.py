@@ -22,6 +22,7 @@ SEEDS = (1, 2)
 
 
 # ---------------------------------------------------------------------- the soak
+@pytest.mark.slow
 def test_a_short_soak_loses_nothing(tmp_path):
     """Commits that succeed and report failure, a kill and a start in between; a kill; a disk that refuses every second write."""
     faults = ("kill", "bad-write", "error-after")

@@ -12,6 +12,8 @@ from service.test_ranking import service_at
 from swerve.service.http.schemas import read_rank
 from swerve.serving.messages import encode
 
+pytestmark = pytest.mark.usefixtures("uncompiled")
+
 
 @pytest.mark.parametrize("share", [1.0, 0.0])
 def test_an_answer_says_which_positions_changed_places(tmp_path: Path, share: float):

@@ -11,8 +11,8 @@ from service.running import running
 from service.test_ranking import service_at
 
 from swerve.client import Client
+from swerve.service.config.callers import ApiKey, Limits
 from swerve.service.config.load import resolve
-from swerve.service.config.sections import ApiKey, Limits
 from swerve.service.config.toml import ConfigError, Document
 from swerve.service.http.app import App
 from swerve.service.secrets import new_key
@@ -153,3 +153,23 @@ def test_wrong_rates_are_named():
     for wrong in ({"rate": -1.0}, {"burst": 1.5}, {"rate": "fast"}):
         with pytest.raises(ConfigError, match=f"limits.{next(iter(wrong))}"):
             resolve(Document("t", {"limits": wrong}, {}))
+
+
+@pytest.mark.parametrize(
+    ("tables", "where"),
+    [
+        ({"limits": {"burst": 5}}, "limits.burst"),
+        ({"namespaces": {"toys": {"burst": 5}}}, "namespaces.toys.burst"),
+        ({"security": {"api_keys": [{"name": "a", "hash": "sha256:" + "0" * 64, "burst": 5}]}}, "security.api_keys[0].burst"),
+    ],
+)
+def test_a_burst_without_a_rate_is_refused(tables, where):
+    """It would bound nothing, and look as if it did."""
+    with pytest.raises(ConfigError) as caught:
+        resolve(Document("t", tables, {}))
+    (line,) = caught.value.lines()
+    assert f"{where} = 5 is not allowed" in line and "without a rate" in line
+    assert "rate" in line
+    tables = {**tables, "limits": {**tables.get("limits", {}), "rate": 2.0}}
+    if "namespaces" not in tables:  # keys without a rate have that of the limits
+        resolve(Document("t", tables, {}))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import tomllib
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from swerve.core.errors import SwerveError
 from swerve.service.config.toml import ConfigError, Trouble, dotted, parse, read

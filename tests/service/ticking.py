@@ -15,7 +15,7 @@ from starlette.routing import Route
 from swerve.service.config.load import load
 from swerve.service.http.app import Endpoint
 from swerve.service.http.handlers import JSON, Answer, Scope
-from swerve.service.http.openapi import Route as Described
+from swerve.service.http.routes import Route as Described
 from swerve.service.http.server import Extension, serve
 from swerve.service.runtime import Service
 from swerve.service.secrets import ApiKeys

@@ -11,6 +11,8 @@ from swerve.serving.evidence import Evidence
 from swerve.serving.ledger import ANONYMOUS
 from swerve.serving.outcomes import IGNORED, LATE, LEARNED
 
+pytestmark = pytest.mark.compiled  # thousands of calls each
+
 OFFER = ["good", "spam", "other"]
 RATES = {"good": 0.6, "spam": 0.05, "other": 0.3}
 

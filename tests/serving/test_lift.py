@@ -143,7 +143,7 @@ class Traffic:
         self.number += 1
         self.lift.searched(unit, arm, self.share, self.number, names, self.now)
         if clicks:
-            self.lift.heard(arm, self.number, 0, clicks, 0.0, min(float(clicks), 1.0))
+            self.lift.clicked(arm, self.number, 0, clicks, 0.0, min(float(clicks), 1.0))
         return arm
 
     def wait(self, seconds: float) -> None:
@@ -162,12 +162,12 @@ def test_a_visit_is_judged_once_when_its_time_is_over():
         arm = traffic.search(unit, clicks)
     traffic.wait(100.0)
     assert lift.waiting() == 1 and lift.counted.reward.visits == 0
-    lift.heard(arm, 1, 0, 1, 0.0, 1.0)  # a late click, still in time
+    lift.clicked(arm, 1, 0, 1, 0.0, 1.0)  # a late click, still in time
     traffic.wait(30.0)
     totals = lift.totals(arm)
     assert (totals.searches, totals.clicked, totals.clicks, totals.visits, totals.judged, totals.abandoned) == (4, 3, 5, 1, 4, 1)
     assert sum(lift.counted.reward.arm_sums) == 0.75 and sum(lift.counted.clicks.arm_sums) == pytest.approx(5 / 12)
-    lift.heard(arm, 3, 0, 1, 0.0, 1.0)  # too late for the visit
+    lift.clicked(arm, 3, 0, 1, 0.0, 1.0)  # too late for the visit
     assert totals.clicked == 4 and totals.abandoned == 1 and lift.open == {}
 
 

@@ -8,8 +8,7 @@ import unicodedata
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from swerve.serving import messages
 from swerve.serving.messages import Asked, Parts, RankRequest, encode, key_text, normalise, parts_of

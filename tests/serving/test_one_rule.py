@@ -151,7 +151,7 @@ def test_what_another_policy_decided_is_not_this_ones(tmp_path: Path, owners: in
         place.record.policy.generation[0] = owners
         name = decided.signed.page[1]
         decided.signed = decided.signed._replace(page=(int(encode(0, owners, 0)), name))
-        layout = Layouts(store, before.ranker).ids[place.shelf.arms]
+        layout = Layouts(store, before.ranker).ids[place.shelf]
         row = Row(place.key, 1, layout, 0, 0, 0.0, place.record.tobytes(), place.names())
         for kept, outcome in ((before, LEARNED), (after, LATE)):
             if kept is after:

@@ -7,8 +7,7 @@ import itertools
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from serving.scripted import Script, ranker
 
 from swerve.core.examination import SLOTS
@@ -48,7 +47,7 @@ marks = st.tuples(st.integers(0, SLOTS - 1), st.integers(0, (1 << KEY_BITS) - 1)
 several = st.lists(marks, max_size=5) | st.just([(9, (1 << KEY_BITS) - 1, UNITS - 1)] * MOST_MARKS)
 
 
-@given(st.builds(Outcome, st.integers(0, 3), masks, masks, masks, st.booleans(), st.none() | codes, several.map(tuple)))
+@given(st.builds(Outcome, st.integers(0, 3), masks, masks, masks, st.booleans(), st.none() | codes, several.map(tuple), masks))
 def test_an_outcome_is_one_number(outcome):
     assert decode(encode(outcome)) == outcome
     assert encode(outcome) < 1 << 63 or outcome.final is not None or outcome.marks  # nearly all fit in an integer of the store

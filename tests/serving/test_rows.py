@@ -40,6 +40,6 @@ def test_no_compiled_call_writes_into_the_record_of_another_query():
         made.shift(two, 3e6)
     shelf = two.shelf
     assert shelf.calls.left(made.senses, shelf.table, one.index, two.owner, 0.0, 1.0) == MISPLACED
-    assert shelf.calls.vacate(made.params, shelf.table, one.index, two.owner, 0) == MISPLACED
+    assert shelf.calls.vacate(shelf.params, shelf.table, one.index, two.owner, 0) == MISPLACED
     two.index = stray
     assert np.array_equal(before, one.shelf.words[: len(one.shelf)])

@@ -19,6 +19,8 @@ from swerve.serving.recording import Recorder
 from swerve.serving.replay import Replay
 from swerve.serving.ruling import Ruling
 
+pytestmark = pytest.mark.compiled  # thousands of calls each
+
 OFFER = ["a", "b", "c", "d"]
 PAIRS = list(itertools.combinations(range(4), 2))
 SIGNALS: dict[str, Any] = {"plan": (0, 1, 2, 5), "numbers": ("news",)}

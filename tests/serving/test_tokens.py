@@ -7,8 +7,7 @@ import hashlib
 import struct
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from swerve.core.decisions import encode
 from swerve.core.errors import SwerveError

@@ -5,8 +5,7 @@ import pytest
 from signals.sensing import HOUR, MONDAY, Query
 
 from swerve.bench.requests import START, WEEK, Listener, arrivals
-from swerve.bench.signals import season as shape
-from swerve.bench.signals import through_seasons
+from swerve.bench.signals import season as shape, through_seasons
 from swerve.core.spec import pack
 from swerve.core.tables import nested
 from swerve.signals import VOLUME, Senses, begin_season, season_layout

@@ -5,8 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from signals.sensing import HOUR, MONDAY, Query
 
 from swerve.bench.requests import CLICKED_BIT, REFORMULATED_BIT, START, Listener, arrivals, listen

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from twins import bwc, traffic
 from twins.finite import Finite as FiniteTwin
-from twins.oracle import Oracle as OracleTwin
-from twins.oracle import Plain
+from twins.oracle import Oracle as OracleTwin, Plain
 from twins.rectangle import Rectangle as RectangleTwin
 from twins.testable import Testable as TestableTwin
 from twins.ucb1 import UCB1 as UCB1Twin

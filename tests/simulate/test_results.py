@@ -50,6 +50,15 @@ def test_the_file_says_what_made_it(tmp_path):
     assert (about["seed"], about["version"]) == (3, __version__)
 
 
+def test_a_run_of_an_earlier_version_is_read(tmp_path, monkeypatch):
+    plan = Plan(UCB1(), ENVIRONMENT)
+    monkeypatch.setattr("swerve.version.__version__", "0.1.0")
+    about = json.loads(pq.read_schema(write_run(tmp_path, plan, sample())).metadata[b"swerve"])
+    monkeypatch.undo()
+    assert about["version"] == "0.1.0" != __version__
+    assert same(read_run(tmp_path, plan, 3), sample())
+
+
 def test_plans_that_differ_have_different_names(tmp_path):
     plans = [
         Plan(UCB1(), ENVIRONMENT),

@@ -12,8 +12,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from swerve import BWC, UCB1, Finite, Hull, Matrix, Oracle, Rectangle, SwerveError, Testable, Traffic, simulate
 from swerve.simulate import Interrupted, checkpoints

@@ -14,8 +14,7 @@ import pytest
 from store.rows import key, row
 
 from swerve.core.errors import SwerveError
-from swerve.store import Batch, StoreError, open_store
-from swerve.store import backup as module
+from swerve.store import Batch, StoreError, backup as module, open_store
 from swerve.store.backup import backup
 
 WRITER = Path(__file__).with_name("writer.py")

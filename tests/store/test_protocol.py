@@ -6,8 +6,7 @@ import threading
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from store.rows import key, newer, row
 
 from swerve.core.errors import SwerveError

@@ -13,7 +13,7 @@ STEP = 8.0  # step of the search for a quantile, in mean absolute deviations, di
 DECAY = 0.9  # the power of the contexts seen by which steps shrink
 LONG = 2048.0  # contexts after which steps stop shrinking and averages forget, so that the box can drift
 LONG_STEP = STEP / LONG
-SETTLED = 1e6  # contexts after which the step is certainly LONG_STEP: saves the power
+SETTLED = 1e4  # values after which the step is certainly LONG_STEP, as from 4,715 on: saves the power
 ROOT_STEP = math.sqrt(LONG_STEP)
 # While steps are long, the quantiles are uncertain by about the square root of the step, and the sides lie further out by this many
 # times as much: enough that a uniform feature raises no alarm right after the warm-up, and too little to hide signals.

@@ -31,19 +31,28 @@ def command(limit: int, url: str, key: str | None, json_to: str | None) -> None:
     if not changes:
         console.print("nobody has changed anything")
         return
-    table = figures("what operators did", "when", "who", "what", "before")
+    table = figures("what operators did", "when", "who", "what", "before", "note")
     for column in table.columns[1:]:
         column.justify = "left"
-        column.no_wrap = False
+        column.no_wrap, column.overflow = False, "fold"
     for change in changes:
         what, before = told(change)
-        table.add_row(*map(escape, (when(change.at), change.by or "–", what, before)))
+        table.add_row(*map(escape, (when(change.at, seconds=True), change.by or "–", what, before, note_of(change))))
     console.print(table)
 
 
 def trial_words(trial: Trial | None) -> str:
     """Return an experiment in words."""
-    return "no experiment" if trial is None else f"experiment {trial.name}, {100 * trial.treated:g} % treated"
+    if trial is None:
+        return "no experiment"
+    against = "" if trial.control is None else f" against {trial.control}"
+    return f"experiment {trial.name}, {100 * trial.treated:g} % treated{against}"
+
+
+def note_of(change: Change) -> str:
+    """Return why it was done, where somebody has said so."""
+    rule, trial = change.after or change.before, change.trial_after
+    return change.note or (None if rule is None else rule.note) or (None if trial is None else trial.note) or ""
 
 
 def told(change: Change) -> tuple[str, str]:
@@ -58,4 +67,5 @@ def told(change: Change) -> tuple[str, str]:
     rule = change.after or change.before
     assert rule is not None, "a rule was set or removed"
     before = "–" if change.before is None else words(change.before)
-    return f"{change.what} rule {rule.id}: {words(rule)} for {place(rule)}", before
+    until = "" if rule.until is None else f", until {when(rule.until)}"
+    return f"{change.what} rule {rule.id}: {words(rule)} for {place(rule)}{until}", before

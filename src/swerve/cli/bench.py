@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,15 @@ from swerve.cli.common import console, errors, figures, json_option, need_servic
 
 #: Column of a benchmark's table that names the reference.
 REFERENCE = 3
+
+
+@contextlib.contextmanager
+def spinner(first: str) -> Iterator[Callable[[str], None]]:
+    """Show what is measured now, and for how long the run has lasted; yield the function that says so."""
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bars:
+        task = bars.add_task(first, total=None)
+        yield lambda what: bars.update(task, description=what)
 
 
 @click.group("bench")
@@ -29,12 +40,8 @@ def kernels(quick: bool, json_to: str | None) -> None:
     A ratio below 1 means faster or smaller than the reference. For the Python calls the ratio is decisions per second over those
     of the fastest peer.
     """
-    with Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
-        console=errors, transient=True, disable=not errors.is_terminal,
-    ) as bars:  # fmt: skip
-        task = bars.add_task("benchmark", total=None)
-        rows = run_kernels(quick=quick, progress=lambda what: bars.update(task, description=what))
+    with spinner("benchmark") as progress:
+        rows = run_kernels(quick=quick, progress=progress)
     report("kernels", rows, json_to)
 
 
@@ -52,12 +59,8 @@ def signals(quick: bool, data: Path | None, json_to: str | None) -> None:
     """
     from swerve.bench.signals import measure
 
-    with Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
-        console=errors, transient=True, disable=not errors.is_terminal,
-    ) as bars:  # fmt: skip
-        task = bars.add_task("signals", total=None)
-        lines = measure(quick, data, lambda what: bars.update(task, description=what))
+    with spinner("signals") as progress:
+        lines = measure(quick, data, progress)
     if write_json(json_to, [line.as_dict() for line in lines]):
         return
     for columns in dict.fromkeys(line.columns for line in lines):
@@ -91,14 +94,10 @@ def service(
     need_service("swerve bench service")
     from swerve.bench.service import run_service
 
-    with Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
-        console=errors, transient=True, disable=not errors.is_terminal,
-    ) as bars:  # fmt: skip
-        task = bars.add_task("service", total=None)
+    with spinner("service") as progress:
         rows = run_service(
             quick=quick, seconds=seconds, queries=queries, rounds=rounds, store=store,
-            progress=lambda what: bars.update(task, description=what),
+            progress=progress,
         )  # fmt: skip
     report("service", rows, json_to)
 
@@ -116,12 +115,8 @@ def proxy(quick: bool, seconds: float | None, rounds: int | None, json_to: str |
     need_service("swerve bench proxy")
     from swerve.bench.proxy import run_proxy
 
-    with Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(),
-        console=errors, transient=True, disable=not errors.is_terminal,
-    ) as bars:  # fmt: skip
-        task = bars.add_task("proxy", total=None)
-        rows = run_proxy(quick=quick, seconds=seconds, rounds=rounds, progress=lambda what: bars.update(task, description=what))
+    with spinner("proxy") as progress:
+        rows = run_proxy(quick=quick, seconds=seconds, rounds=rounds, progress=progress)
     report("proxy", rows, json_to)
 
 

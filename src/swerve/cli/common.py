@@ -79,6 +79,13 @@ def json_target(ctx: click.Context, _: click.Parameter, target: str | None) -> s
     return target
 
 
+config_option = click.option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Configuration in TOML (docs/configuration.md); SWERVE_CONFIG names a default.",
+)
 json_option = click.option(
     "--json",
     "json_to",
@@ -145,6 +152,16 @@ load_option = click.option(
     is_eager=True,
     help="A Python file with your own bandits, classifiers or environments (docs/extending.md).",
 )
+
+
+def ask(question: str) -> None:
+    """Go on if a person says yes. Without a terminal or an answer the error names the option that goes on without asking."""
+    try:
+        click.confirm(question, abort=True, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise SwerveError(f"{question} There is nobody to ask; --yes goes on without asking") from None
 
 
 def need_plots(what: str) -> None:

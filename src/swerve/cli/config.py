@@ -17,8 +17,20 @@ need_service("`swerve config`")
 
 import msgspec  # noqa: E402
 
-from swerve.service.config.load import ConfigError, all_fields, load, policy_of, senses_of, signal_names  # noqa: E402
-from swerve.service.config.sections import Config  # noqa: E402
+from swerve.service.config.load import (  # noqa: E402
+    ConfigError,
+    Sources,
+    all_fields,
+    load,
+    load_traced,
+    policy_of,
+    rival_of,
+    senses_of,
+    signal_names,
+)
+from swerve.service.config.proxying import Rule  # noqa: E402
+from swerve.service.config.sections import Config, sections as known_sections  # noqa: E402
+from swerve.service.config.toml import dotted  # noqa: E402
 
 #: Characters per line of a comment in the TOML that `show` prints.
 WIDTH = 110
@@ -33,7 +45,8 @@ def command() -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @json_option
 def check(file: Path, json_to: str | None) -> None:
-    """Report every error in FILE with its line; the exit status is 0 if FILE can be used and 1 if not.
+    """Report every error in FILE with its line, and warn of a proxy's window that is too wide; the exit status is 0 if FILE can be
+    used and 1 if not.
 
     The environment is applied as by the service; nothing is started or written.
     """
@@ -44,9 +57,32 @@ def check(file: Path, json_to: str | None) -> None:
         if not write_json(json_to, {"file": str(file), "ok": False, "errors": found}):
             click.echo("\n".join(error.lines()))
         raise click.exceptions.Exit(1) from None
-    if not write_json(json_to, {"file": str(file), "ok": True, "errors": []}):
+    warnings = too_wide(config)
+    if not write_json(json_to, {"file": str(file), "ok": True, "errors": [], "warnings": warnings}):
         signals = ", ".join(signal_names(config)) or "none"
-        click.echo(f"{file}: right. Policy {policy_of(config)}; signals {signals}; store {config.store.url}")
+        rival = rival_of(config)
+        control = "" if rival is None else f" against {rival}"
+        click.echo(f"{file}: right. Policy {policy_of(config)}{control}; signals {signals}; store {config.store.url}")
+        for warning in warnings:
+            click.echo(f"{file}: warning: {warning}")
+
+
+def too_wide(config: Config) -> list[str]:
+    """Return what there is to say of rules of the proxy whose windows have more results than the service takes."""
+    own, most = config.proxy, config.limits.candidates
+    said = [(f"proxy.rules[{at}].window = {rule.window}", rule) for at, rule in enumerate(own.rules)]
+    if own.upstream and not said:
+        said = [(f"proxy.rules: the window = {Rule().window} of a rule with defaults", Rule())]
+    out = []
+    for name, rule in said:
+        space = (config.namespaces.get(rule.namespace) or config.namespaces.get("*")) if rule.namespace else None
+        taken = min(most, space.candidates or most) if space is not None else most
+        if rule.window > taken:
+            out.append(
+                f"{name} is more than the {taken} candidates that the service takes (limits.candidates, at most policy.arms): "
+                f"{taken} results are re-ranked"
+            )
+    return out
 
 
 @command.command("show")
@@ -55,11 +91,18 @@ def check(file: Path, json_to: str | None) -> None:
 def show(file: Path | None, json_to: str | None) -> None:
     """Print the effective configuration as TOML: FILE (default: the file in SWERVE_CONFIG), the environment, and the defaults.
 
-    The output is a valid configuration file, except that the hashes of API keys are left out.
+    A comment says where each value comes from: a line of FILE, a variable, or the default. The output is a valid configuration
+    file, except that the hashes of API keys are left out.
     """
-    config = load(file)
-    if not write_json(json_to, effective(config)):
-        click.echo(as_toml(config), nl=False)
+    config, sources = load_traced(file)
+    if not write_json(json_to, {**effective(config), "sources": sources_of(config, sources)}):
+        click.echo(as_toml(config, sources), nl=False)
+
+
+def sources_of(config: Config, sources: Sources) -> dict[str, str]:
+    """Return where the value of each setting comes from, by its dotted name."""
+    fields = [(field.section, field.name) for field in all_fields() if field.section in known_sections()]
+    return {dotted(where): sources.of(where) for where in (*fields, *(("namespaces", name) for name in config.namespaces))}
 
 
 def effective(config: Config) -> dict[str, Any]:
@@ -73,7 +116,7 @@ def effective(config: Config) -> dict[str, Any]:
     return out
 
 
-def as_toml(config: Config) -> str:
+def as_toml(config: Config, sources: Sources) -> str:
     """Return `effective` as a commented TOML file."""
     values = effective(config)
     lines: list[str] = []
@@ -85,19 +128,16 @@ def as_toml(config: Config) -> str:
             section = field.section
             lines += ["", f"[{section}]"]
         lines += textwrap.wrap(field.meaning, WIDTH, initial_indent="# ", subsequent_indent="# ")
-        value = values[section][field.name]
+        value, source = values[section][field.name], f"  # {sources.of((section, field.name))}"
         if field.name == "api_keys":
-            lines += [f"# API key {toml(key['name'])} (hash not shown), scopes = {toml(key['scopes'])}" for key in value] or [
-                "# api_keys: none"
-            ]
+            lines += [f"# API key {toml(key['name'])} (hash not shown), scopes = {toml(key['scopes'])}{source}" for key in value]
+            lines += [] if value else [f"# api_keys: none{source}"]
         elif value is None:
             lines.append(f"# {field.name} = (not set)")
-        elif isinstance(value, dict) and value:  # inline, because a [table] would swallow the following fields
-            lines.append(f"{field.name} = {toml(value)}")
-        else:
-            lines.append(f"{field.name} = {toml(value)}")
+        else:  # a table too is inline, because a [table] would swallow the following fields
+            lines.append(f"{field.name} = {toml(value)}{source}")
     for name, space in values["namespaces"].items():
-        lines += ["", f"[namespaces.{toml_key(name)}]"]
+        lines += ["", f"[namespaces.{toml_key(name)}]  # {sources.of(('namespaces', name))}"]
         lines += [f"{key} = {toml(value)}" for key, value in space.items() if value is not None]
     return "\n".join(lines[1:]) + "\n"
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from swerve.cli.common import console, errors, json_option, write_json
+from swerve.cli.common import ask, console, errors, json_option, write_json
 from swerve.cli.rules import as_json, client_of, key_option, url_option, where_options
 from swerve.core.errors import SwerveError
 
@@ -21,7 +22,7 @@ NO_ROWS = 1 << 20
 
 @click.command("delete")
 @click.option("--result", help="The id of a result: in the query, or in all queries.")
-@where_options
+@functools.partial(where_options, namespace="The namespace of the query, or of the result's queries.")
 @click.option("--store", help="A store that no service has open, an address or a file, instead of a running service.")
 @click.option(
     "--config",
@@ -47,7 +48,7 @@ def command(
         raise SwerveError("neither --query nor --result is given; name what to delete")
     what = "everything about the query" if result is None else "the result in this query" if query else "the result in all queries"
     if not yes:
-        click.confirm(f"Delete {what} for good?", abort=True, err=True)
+        ask(f"Delete {what} for good?")
     if store is None:
         with client_of(url, key) as client:
             done = client.delete(query, result=result, **parts)
@@ -56,7 +57,8 @@ def command(
     if write_json(json_to, as_json(done)):
         return
     if not done.queries and not done.results:
-        console.print("nothing of it was there")
+        unknown = f": the namespace {parts['namespace']!r} is not known" if done.unknown_namespace else ""
+        console.print(f"nothing of it was there{unknown}", highlight=False, markup=False, soft_wrap=True)
     else:
         console.print("deleted: the query" if result is None else f"deleted: the result, in {done.results:,} queries")
     if query is not None and not any(parts.values()):

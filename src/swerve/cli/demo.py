@@ -26,7 +26,7 @@ POLICIES = {
     "ucb1": "UCB1, notices nothing",
 }
 #: The parts of the traffic that are counted apart.
-PARTS = {"head": "famous queries", "tail": "young queries"}
+BANDS = {"head": "famous queries", "tail": "young queries"}
 LOOK = 0.5  # seconds between updates in a terminal: often enough to look alive
 LINES = 5.0  # seconds between lines if standard output is no terminal
 RECENT = 3  # events shown below the live table
@@ -61,7 +61,7 @@ def against_engine(found: dict[str, Any]) -> str:
     "clicks beyond the engine's order: famous queries +31.4 %, young queries none yet"
     """
     parts = []
-    for part, words in PARTS.items():
+    for part, words in BANDS.items():
         gained = found[part]["gained_percent"]
         parts.append(f"{words} none yet" if gained is None else f"{words} {gained:+.1f} %")
     return f"clicks beyond the engine's order: {', '.join(parts)}"
@@ -112,7 +112,7 @@ def summary(found: dict[str, Any]) -> RenderableType:
     gained, percent = found["ctr_gained"]["points"], found["ctr_gained"]["percent"]
     share = "" if percent is None else f" ({percent:+.0f} %)"
     parts = [f"CTR gained over the search engine's own order: {gained:+.1f} points{share}"]
-    for part, words in PARTS.items():
+    for part, words in BANDS.items():
         one = found[part]
         clicks, engine = one["clicks"]["swerve"], one["clicks"]["fixed"]
         percent = "" if one["gained_percent"] is None else f", {one['gained_percent']:+.1f} %"

@@ -12,9 +12,11 @@ from swerve.evaluate.forecast import Forecast, Gain
 from swerve.evaluate.report_text import (
     MODEL,
     NO_PROPENSITIES,
+    between,
     bound_of,
     break_even_of,
     change_of,
+    columns_of,
     estimate_of,
     gain_text,
     instant,
@@ -41,6 +43,8 @@ def print_read(form: str, read: dict[str, Any]) -> None:
         soft_wrap=True,
         highlight=False,
     )
+    if "columns" in read:
+        console.print(f"columns: {columns_of(read)}", soft_wrap=True, highlight=False, markup=False)
     if read["lists"] and not read["clicks"]:
         console.print(f"[yellow]{NO_CLICKS}[/yellow]", soft_wrap=True, highlight=False)
     shown, clicked = read["shown_by_position"], read["clicks_by_position"]
@@ -69,12 +73,19 @@ def print_shifts(found: Found) -> None:
     """Print the queries that shift."""
     if found.shifts:
         table = figures(
-            "which queries shift", "query", "until (UTC)", "shares of clicks", "chance ≤", "volume", "clicks lost", "caught up"
+            "which queries shift",
+            "query",
+            "changed between (UTC)",
+            "shares of clicks",
+            "chance ≤",
+            "volume",
+            "clicks lost",
+            "caught up",
         )
         for shift in found.shifts[:SHIFTS]:
             moved = "*" if shift.moved else ""
             table.add_row(
-                short(shift.query), f" {instant(shift.until)}", f" {short(change_of(shift))}", f" {shift.chance:.0e}",
+                short(shift.query), f" {between(shift)}", f" {short(change_of(shift))}", f" {shift.chance:.0e}",
                 f" {volume_of(shift)}", f" {shift.lost:,.0f}{moved}", f" {instant(shift.caught_up)}",
             )  # fmt: skip
         console.print(table)

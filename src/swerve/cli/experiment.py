@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.markup import escape
 
-from swerve.cli.common import console, figures, write_json
+from swerve.cli.common import ask, console, figures, write_json
 from swerve.cli.rules import as_json, call_options, client_of, when
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def ramp(share: float, name: str | None, note: str | None, yes: bool, url: str, 
     """
     with client_of(url, key) as client:
         if name and not yes and (running := name_of_running(client)) not in (None, name):
-            click.confirm(f"This ends the experiment {running} and drops its counts. Go on?", abort=True, err=True)
+            ask(f"This ends the experiment {running} and drops its counts. Go on?")
         report = client.ramp(share, name=name, note=note)
     if not write_json(json_to, as_json(report)):
         console.print(f"experiment {report.name}: {100 * (report.treated or 0.0):g} % treated", highlight=False, markup=False)
@@ -76,26 +76,45 @@ def ramp(share: float, name: str | None, note: str | None, yes: bool, url: str, 
 
 def name_of_running(client: Client) -> str | None:
     """Return the name of the experiment that runs; None if there is none, or the key may not read."""
+    report = last_report(client)
+    return report.name if report is not None and report.running else None
+
+
+def last_report(client: Client) -> Report | None:
+    """Return the report of the experiment; None if the key may not read it."""
     from swerve.client import SwerveClientError
 
     try:
-        report = client.experiment(0)
+        return client.experiment()
     except SwerveClientError as error:
         if error.status != FORBIDDEN:
             raise
         return None
-    return report.name if report.running else None
 
 
 @command.command("end")
 @click.option("--note", help="Why, for people.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @call_options
-def end(note: str | None, url: str, key: str | None, json_to: str | None) -> None:
-    """End the experiment: all traffic gets the policy's order, and the counts are dropped. To hold all out, ramp to 0."""
+def end(note: str | None, yes: bool, url: str, key: str | None, json_to: str | None) -> None:
+    """End the experiment: all traffic gets the policy's order, and the counts are dropped. To hold all out, ramp to 0.
+
+    The last report is printed first, and the command asks before the counts are dropped. A key that may not read gets no report.
+    """
     with client_of(url, key) as client:
-        report = client.ramp(name="", note=note)
-    if not write_json(json_to, as_json(report)):
-        console.print("no experiment runs")
+        last = last_report(client)
+        if last is not None and not last.running:
+            if not write_json(json_to, as_json(last)):
+                console.print("no experiment runs")
+            return
+        if last is not None and json_to is None:
+            tell(last)
+        if not yes:
+            name = "the experiment" if last is None else f"the experiment {last.name}"
+            ask(f"End {name} and drop its counts?")
+        ended = client.ramp(name="", note=note)
+    if not write_json(json_to, as_json(ended if last is None else last)):
+        console.print("the experiment has ended: all traffic gets the policy's order")
 
 
 def tell(report: Report) -> None:
@@ -105,11 +124,19 @@ def tell(report: Report) -> None:
         return
     more = report.more_searches
     soon = "" if report.verdict != "undecided" else f"; {'unknown how many' if more is None else f'about {more:,}'} more searches"
-    said = f"experiment {report.name}, {100 * (report.treated or 0.0):g} % treated: {VERDICTS[report.verdict or 'undecided']}{soon}"
-    console.print(said, highlight=False, markup=False, soft_wrap=True)
+    alone = alone_because(report)
+    against = "" if report.control is None else f" against {report.control}"
+    said = f"experiment {report.name}, {100 * (report.treated or 0.0):g} % treated{against}: "
+    say(said + VERDICTS[report.verdict or "undecided"] + (f"; {alone}" if alone else soon))
+    if report.open:
+        say(
+            f"{report.open:,} visits wait to be judged, the first at {when(report.judged_at, seconds=True)}: "
+            f"{duration(report.judged_after or 0.0)} after its first search"
+        )
     arms = figures("since " + when(report.since), "arm", "searches", "with a click", "clicks", "reward", "visits judged")
     for name, arm in (("treated", report.arms.treated), ("control", report.arms.control)):
-        arms.add_row(name, f"{arm.searches:,}", f"{arm.clicked:,}", f"{arm.clicks:,}", f"{arm.reward:,.1f}", f"{arm.visits:,}")
+        numbers = (f"{arm.searches:,}", f"{arm.clicked:,}", f"{arm.clicks:,}", f"{arm.reward:,.1f}", f"{arm.visits:,}")
+        arms.add_row(name, *(numbers if arm.searches else ("–",) * len(numbers)))
     console.print(arms)
     table = figures(
         "effect per search, 95 % at all times together", "outcome", "treated", "control", "difference", "from", "to", "verdict"
@@ -123,9 +150,36 @@ def tell(report: Report) -> None:
     for name, effect in (*outcomes, *lines):
         table.add_row(escape(name), *cells(effect))
     console.print(table)
+    say("difference weighs a visit by the share treated at its time, as ramps need; early it can differ from treated − control")
     for line in report.guarded or ():
-        text = f"{line.query or line.name} is back in its given order until {when(line.until)}: {line.why}"
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+        back = "its given order" if report.control is None else "the control's order"
+        say(f"{line.query or line.name} is back in {back} until {when(line.until)}: {line.why}")
+
+
+def say(text: str) -> None:
+    """Print a sentence as it is."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def alone_because(report: Report) -> str | None:
+    """Return why there is nothing to compare now; None if there is."""
+    if report.treated == 1.0:
+        return "nothing is compared: at 100 % treated no unit is held out"
+    if report.treated == 0.0:
+        return "nothing is compared: at 0 % treated every unit is held out"
+    return None
+
+
+def duration(seconds: float) -> str:
+    """Return a time span in words.
+
+    >>> duration(1200.0), duration(0.2), duration(90.0), duration(86400.0)
+    ('20 minutes', '0.2 seconds', '90 seconds', '24 hours')
+    """
+    for unit, size in (("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} seconds"
 
 
 def cells(effect: Effect) -> tuple[str, ...]:

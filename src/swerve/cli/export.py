@@ -22,10 +22,12 @@ need_service("`swerve export`")
 
 from swerve.service.config.load import load, signal_names  # noqa: E402
 from swerve.service.config.settings import settings_of  # noqa: E402
-from swerve.serving.export import COLUMNS, Line, as_columns, lines_of, policy_of, shared_lines  # noqa: E402
+from swerve.serving.export import COLUMNS, Line, as_columns, lines_of, policies_of, shared_lines  # noqa: E402
 
 #: Lines of one row group of Parquet: bounds the memory.
 GROUP = 10_000
+#: The formats by the ending of the file.
+ENDINGS = {"": "jsonl", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet", ".pq": "parquet"}
 #: Rows between two reports of progress.
 REPORT_EVERY = 500
 
@@ -47,14 +49,14 @@ def command(store: str, out: Path | None, kind: str | None, namespace: str | Non
     The store is read as it is at one moment, also while a service runs on it: changes that the service has not written yet
     (store.flush_seconds) are missing. A file is never overwritten, and appears when it is complete.
     """
-    kind = kind or ("parquet" if out is not None and out.suffix in (".parquet", ".pq") else "jsonl")
+    kind = kind or kind_of(out)
     if kind == "parquet" and out is None:
         raise SwerveError("Parquet needs a file: name one with --out")
     if out is not None and os.path.lexists(out):
         raise SwerveError(f"{out} exists already; an export never overwrites: name a new file")
     config = load(file)
     settings, names = settings_of(config), signal_names(config)
-    policy = None if brief else policy_of(settings)
+    policies = [] if brief else policies_of(settings)
     counts = {"query": 0, "candidate": 0, "shared": 0}
     unread = 0
     with late_progress() as progress, snapshot(named_store(store)) as stored, written(out, kind) as write:
@@ -66,13 +68,16 @@ def command(store: str, out: Path | None, kind: str | None, namespace: str | Non
         for number, row in enumerate(stored.rows()):
             if number % REPORT_EVERY == 0:
                 progress("exporting", number, stored.count)
-            for line in lines_of(row, stored.layouts, names, policy):
+            for line in lines_of(row, stored.layouts, names, policies):
                 if namespace is not None and line["namespace"] != namespace:
                     break
                 counts[line["kind"]] += 1
                 unread += line["kind"] == "query" and not brief and line["state"] is None
                 write(line)
         damaged = stored.damaged
+        if not any(counts.values()) and not settings.knows(namespace):
+            known = ", ".join(settings.namespaces) or "none"
+            raise SwerveError(f"no query of the store has the namespace {namespace!r}; the configuration names {known}")
     said = f"{counts['query']:,} queries, {counts['candidate']:,} candidates, {counts['shared']:,} shared records"
     if out is not None:
         errors.print(f"{out}: {said}", soft_wrap=True, highlight=False, markup=False)
@@ -85,6 +90,14 @@ def command(store: str, out: Path | None, kind: str | None, namespace: str | Non
     if damaged:
         errors.print(f"{damaged:,} records are damaged and were left out: run `swerve verify`", soft_wrap=True, highlight=False)
         raise click.exceptions.Exit(1)
+
+
+def kind_of(out: Path | None) -> str:
+    """Return the format that the ending of a file names; raises for endings of other formats."""
+    ending = "" if out is None else out.suffix
+    if ending not in ENDINGS:
+        raise SwerveError(f"{out} ends in {ending}; an export must end in .jsonl or .parquet, or --format must name its format")
+    return ENDINGS[ending]
 
 
 @contextlib.contextmanager

@@ -15,7 +15,8 @@ from swerve.store.urls import named_store, store_url
 
 need_service("`swerve keys`")
 
-from swerve.service.config.sections import NAME, NAMED, OPEN_NAME, SCOPES, Scope  # noqa: E402
+from swerve.service.config.callers import SCOPES, Scope  # noqa: E402
+from swerve.service.config.forms import NAME, NAMED, OPEN_NAME  # noqa: E402
 from swerve.service.secrets import beside, new_key, rotate  # noqa: E402
 
 #: How the name of a file of secrets ends; `beside` appends this to the name of the store.

@@ -6,17 +6,11 @@ from pathlib import Path
 
 import click
 
-from swerve.cli.common import need_service
+from swerve.cli.common import config_option, need_service
 
 
 @click.command()
-@click.option(
-    "--config",
-    "config_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Configuration in TOML (docs/configuration.md); SWERVE_CONFIG names a default.",
-)
+@config_option
 @click.option("--upstream", metavar="URL", help="The engine, as in http://127.0.0.1:9200.")
 @click.option("--listen", metavar="ADDRESS", help="Address and port; port 0 takes any free one.  [default: 127.0.0.1:9280]")
 @click.option("--service", metavar="URL", help="The service that decides.  [default: http://127.0.0.1:8350]")

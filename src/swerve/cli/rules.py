@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.markup import escape
 
-from swerve.cli.common import console, figures, json_option, write_json
+from swerve.cli.common import console, errors, figures, json_option, write_json
 from swerve.core.errors import SwerveError
 
 if TYPE_CHECKING:
@@ -22,27 +23,52 @@ if TYPE_CHECKING:
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 
+#: The forms of an expiry, in words. Unix seconds are those of this century: a smaller number is a duration without its unit.
+EXPIRIES = "a duration from now on (90m, 12h, 7d, 2w), a date and time with an offset (2030-12-31T18:00:00Z), or unix seconds"
+LEAST_SECONDS = 946_684_800.0
+#: The user and the password in an address.
+CREDENTIALS = re.compile(r"(?<=://)[^/@]*@")
+
+UNAUTHORISED = 401
+
 F = TypeVar("F", bound=Callable[..., Any])
+
+#: What a rule for a query does not reach.
+EXACT = "rules in force; one for a query holds for exactly that text and those parts"
+ANOTHER = "with another locale, filter, segment or namespace the text is another query, which this rule does not concern"
 
 url_option = click.option(
     "--url", envvar="SWERVE_URL", default="http://127.0.0.1:8350", show_default=True, show_envvar=True, help="The service."
 )
 key_option = click.option(
-    "--key", envvar="SWERVE_API_KEY", show_envvar=True, help="An API key with the scope operate, if the service needs one."
+    "--key",
+    envvar="SWERVE_API_KEY",
+    show_envvar=True,
+    help="An API key with the scope operate (to show an experiment: read), if the service needs one.",
 )
 
 
-def client_of(url: str, key: str | None) -> Client:
-    """Return a client of the service."""
+@contextlib.contextmanager
+def client_of(url: str, key: str | None) -> Iterator[Client]:
+    """Give a client of the service; its errors are told in one line; where it does not answer, that names its address."""
     try:
-        from swerve.client import Client
+        from swerve.client import Client, ClientError, ServiceAway, SwerveClientError
     except ImportError as error:
         raise SwerveError(str(error)) from None
-    return Client(url, key, feedback_timeout=10.0)
+    try:
+        with Client(url, key, feedback_timeout=10.0) as client:
+            yield client
+    except ServiceAway as error:
+        raise SwerveError(f"{error} ({CREDENTIALS.sub('...@', url)}; --url names another service)") from None
+    except SwerveClientError as error:
+        hint = " (--key or SWERVE_API_KEY gives a key)" if error.status == UNAUTHORISED else ""
+        raise SwerveError(f"{error}{hint}") from None
+    except ClientError as error:
+        raise SwerveError(str(error)) from None
 
 
-def read_until(ctx: click.Context, _: click.Parameter, text: str | None) -> float | str | None:
-    """Return an expiry: a duration from now on, unix seconds, or a date and time as it is.
+def read_until(ctx: click.Context, param: click.Parameter, text: str | None) -> float | str | None:
+    """Return an expiry: a duration from now on, unix seconds, or a date and time as it is. Others are refused.
 
     >>> read_until(None, None, "2030-01-01T00:00:00Z"), read_until(None, None, "1.5e9")
     ('2030-01-01T00:00:00Z', 1500000000.0)
@@ -51,20 +77,23 @@ def read_until(ctx: click.Context, _: click.Parameter, text: str | None) -> floa
         return None
     if found := DURATION.fullmatch(text):
         return time.time() + float(found[1]) * UNITS[found[2]]
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    with contextlib.suppress(ValueError):
+        if float(text) >= LEAST_SECONDS:
+            return float(text)
+    with contextlib.suppress(ValueError):
+        if datetime.fromisoformat(text).tzinfo is not None:
+            return text
+    raise click.BadParameter(f"{text!r} is no expiry; it must be {EXPIRIES}", ctx, param)
 
 
-def where_options(command: F) -> F:
-    """Add the options that say where a rule holds, until when and why, and those of every call."""
+def where_options(command: F, namespace: str = "The namespace; without --query, all its queries.") -> F:
+    """Add the options that name a query, or all."""
     options = (
         click.option("--query", help="The query, or key: and its key.  [default: all queries]"),
         click.option("--locale", help="The locale that the query is asked with."),
         click.option("--filter", help="The filter that the query is asked with."),
         click.option("--segment", help="The segment that the query is asked with."),
-        click.option("--namespace", help="The namespace; without --query, all its queries."),
+        click.option("--namespace", help=namespace),
     )
     for option in reversed(options):
         command = option(command)
@@ -73,9 +102,7 @@ def where_options(command: F) -> F:
 
 def rule_options(command: F) -> F:
     """Add the options of a rule."""
-    expiry = click.option(
-        "--until", callback=read_until, help="When it expires: a duration (90m, 12h, 7d), or a date and time.  [default: never]"
-    )
+    expiry = click.option("--until", callback=read_until, help=f"When it expires: {EXPIRIES}.  [default: never]")
     note = click.option("--note", help="Why, for people.")
     return where_options(expiry(note(call_options(command))))
 
@@ -89,7 +116,8 @@ def call_options(command: F) -> F:
 def command() -> None:
     """Stay in charge of a running service: pin, block and boost results, and switch the policy off (docs/operations.md).
 
-    A rule is in force from the next request on, and durable. Set again, it replaces the one before.
+    A rule is in force from the next request on, and durable. Set again, it replaces the one before. A rule for a query holds for
+    exactly its text and the parts that are given: with a locale, filter, segment or namespace the text is another query.
     """
 
 
@@ -104,10 +132,10 @@ def list_command(url: str, key: str | None, json_to: str | None) -> None:
     if not rules:
         console.print("there is no rule")
         return
-    table = figures("rules in force", "rule", "id", "where", "until", "set by", "note")
+    table = figures(EXACT, "rule", "id", "where", "until", "set by", "note")
     for column in table.columns[1:]:
         column.justify = "left"
-        column.no_wrap = False
+        column.no_wrap, column.overflow = False, "fold"
     for rule in rules:
         cells = (words(rule), str(rule.id), place(rule), when(rule.until), f"{rule.by or '–'}, {when(rule.at)}", rule.note or "")
         table.add_row(*map(escape, cells))
@@ -185,6 +213,8 @@ def tell(rule: Rule, json_to: str | None, before: str = "") -> None:
         return
     until = "" if rule.until is None else f", until {when(rule.until)}"
     console.print(f"{before}rule {rule.id}: {words(rule)} for {place(rule)}{until}", soft_wrap=True, highlight=False, markup=False)
+    if rule.query is not None and not before:
+        errors.print(ANOTHER, soft_wrap=True, highlight=False)
 
 
 def words(rule: Rule) -> str:
@@ -202,13 +232,14 @@ def place(rule: Rule) -> str:
     if rule.query is None:
         return "all queries" if rule.namespace is None else f"all queries of {rule.namespace}"
     parts = "".join(f" {name}={part}" for name, part in rule.parts.items())
-    return f"{rule.query!r}{parts}"
+    return f"exactly {rule.query!r}{parts}"
 
 
-def when(at: float | None) -> str:
+def when(at: float | None, seconds: bool = False) -> str:
     """Return a time for a table.
 
-    >>> when(1.7e9), when(None)
-    ('2023-11-14 22:13 UTC', '–')
+    >>> when(1.7e9), when(1.7e9, seconds=True), when(None)
+    ('2023-11-14 22:13 UTC', '2023-11-14 22:13:20 UTC', '–')
     """
-    return "–" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    form = "%Y-%m-%d %H:%M:%S UTC" if seconds else "%Y-%m-%d %H:%M UTC"
+    return "–" if at is None else datetime.fromtimestamp(at, UTC).strftime(form)

@@ -6,20 +6,14 @@ from pathlib import Path
 
 import click
 
-from swerve.cli.common import LARGEST_PORT, need_service
+from swerve.cli.common import LARGEST_PORT, config_option, need_service
 
 
 @click.command()
 @click.option("--host", help="Address to listen on; anything but the loopback needs an API key.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, LARGEST_PORT), help="Port; 0 takes any free one.  [default: 8350]")
 @click.option("--store", metavar="STORE", help="The store: an address (sqlite:///PATH) or a file.  [default: sqlite:///swerve.db]")
-@click.option(
-    "--config",
-    "config_file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="Configuration in TOML (docs/configuration.md); SWERVE_CONFIG names a default.",
-)
+@config_option
 @click.option("--new-store", is_flag=True, help="Begin a new store although an earlier one is missing; refused otherwise.")
 def command(host: str | None, port: int | None, store: str | None, config_file: Path | None, new_store: bool) -> None:
     """Serve `rank` and `feedback` over HTTP, with durable state and a dashboard.

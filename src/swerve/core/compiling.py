@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from llvmlite.binding import create_new_function_pass_manager
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
@@ -31,8 +32,22 @@ class Part(JITCodeLibrary):
         return Unattached()
 
     def _optimize_functions(self, ll_module: Any) -> None:
-        """Only set the layout of data, which linked code must agree on."""
+        """Set the layout of data, which linked code must agree on; put variables into registers and loops into their usual form.
+
+        Measured without it: the loop over arms in Thompson sampling checks if indexes are negative, a round takes 6 % longer,
+        and the loop of Swerve about a quarter longer to compile.
+        """
         ll_module.data_layout = self._codegen._data_layout
+        if not hasattr(self._codegen, "_pass_builder"):  # Numba 0.61, whose LLVM does not offer these passes
+            return
+        builder = self._codegen._pass_builder()
+        passes = create_new_function_pass_manager()
+        passes.add_sroa_pass()
+        passes.add_simplify_cfg_pass()
+        passes.add_loop_rotate_pass()
+        for function in ll_module.functions:
+            if not function.is_declaration:
+                passes.run(function, builder)
 
     def finalize(self) -> None:
         """Link what the kernel calls."""

@@ -32,8 +32,7 @@ from types import FunctionType
 from typing import Any, TypeVar, overload
 
 from numba.core import errors, types
-from numba.extending import overload as overloading
-from numba.extending import register_jitable
+from numba.extending import overload as overloading, register_jitable
 
 from swerve.core.compiling import KernelCompiler
 

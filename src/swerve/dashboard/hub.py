@@ -62,7 +62,7 @@ class Tally:
         self.explored: dict[str, int] = {}
 
     def __call__(self, ranking: list[str], explored: int = -1, prepared: Prepared | None = None) -> None:
-        if prepared is not None and prepared.arm == CONTROL and self.ranking:
+        if prepared is not None and prepared.arm == CONTROL and prepared.plain is None and self.ranking:
             return  # held out by an experiment: the page shows what the policy makes
         self.ranking, self.asked = ranking, prepared
         top = ranking[0]

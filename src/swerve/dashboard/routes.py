@@ -12,12 +12,13 @@ from swerve.dashboard.assets import POLICY, Assets
 from swerve.dashboard.hub import Hub
 from swerve.dashboard.stream import Live
 from swerve.service import logs
-from swerve.service.http import openapi
 from swerve.service.http.app import Endpoint, needed
 from swerve.service.http.handlers import Scope
+from swerve.service.http.routes import ROUTES
 from swerve.service.http.server import Extension
 from swerve.service.runtime import Service
 from swerve.service.secrets import ApiKeys
+from swerve.service.tracing import trace_of
 
 INDEX_FILE = "index.html"
 #: Headers of each file: browsers revalidate it every time, and receive it again only after a change.
@@ -40,6 +41,7 @@ class Files:
         started = time.perf_counter()
         identity = logs.new_id(needed(scope["headers"])[2])
         logs.request_id.set(identity)
+        logs.trace_id.set(trace_of(scope["headers"]))
         asset = await self.assets.get(scope["path_params"].get("file", INDEX_FILE))
         if asset is None:
             raise HTTPException(404)
@@ -77,7 +79,7 @@ def accepts_gzip(header: bytes) -> bool:
 def routes(hub: Hub) -> list[Route]:
     """Return the routes of the page and of the live stream."""
     service, files = hub.service, Files(hub.service, Assets())
-    (live,) = (route for route in openapi.ROUTES if route.name == "live")
+    (live,) = (route for route in ROUTES if route.name == "live")
     endpoint = Endpoint(service, ApiKeys(service.config.security.api_keys), live, Live(hub), None)
     return [
         Route(live.path, endpoint, methods=["GET"], name=live.name),

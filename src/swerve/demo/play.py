@@ -13,13 +13,13 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from swerve.client.client import Client
-from swerve.client.forms import ServiceAway
 from swerve.core.errors import SwerveError
 from swerve.demo import scenarios
 from swerve.demo.clock import PACE, Shared
 from swerve.demo.operator import Operator
 from swerve.demo.world import World
+from swerve_client import Client
+from swerve_client.forms import ServiceAway
 
 REPORT_EVERY = 0.25  # seconds between reports: often enough for a page that moves
 STEP_SECONDS = 0.05  # real time per step

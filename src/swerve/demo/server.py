@@ -28,7 +28,7 @@ from swerve.demo.intents import RESULTS
 from swerve.demo.search import Search
 from swerve.service.config.load import Config, resolve
 from swerve.service.config.toml import Document
-from swerve.service.http import openapi
+from swerve.service.http import routes as described
 from swerve.service.http.app import Endpoint
 from swerve.service.http.handlers import JSON, Answer, Scope
 from swerve.service.http.limits import parameters
@@ -174,8 +174,8 @@ class Demo:
             hub.watch(story.query)
         keys = ApiKeys(service.config.security.api_keys)
         own = (
-            (openapi.Route("get", "/demo/search", "demo_search", "Search, and rank the results", "rank"), self._search),
-            (openapi.Route("post", "/demo/control", "demo_control", "Direct the users", "feedback", Order), self._control),
+            (described.Route("get", "/demo/search", "demo_search", "Search, and rank the results", "rank"), self._search),
+            (described.Route("post", "/demo/control", "demo_control", "Direct the users", "feedback", Order), self._control),
         )
         made = [
             Route(route.path, Endpoint(service, keys, route, handler, None), methods=[route.method.upper()], name=route.name)

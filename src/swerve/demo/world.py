@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from swerve.client.forms import RankArguments, Ranking
 from swerve.core.errors import SwerveError
 from swerve.core.rng import Stream, split
 from swerve.demo import tail
@@ -31,6 +30,7 @@ from swerve.demo.rivals import Arms, Ask, rivals, warm
 from swerve.demo.scenarios import Scenario, Story
 from swerve.demo.search import Search
 from swerve.demo.tallies import Tallies
+from swerve_client.forms import RankArguments, Ranking
 
 #: Most impressions of one batch, and the most simulated seconds that it spans: the service learns nothing within a batch.
 BATCH_IMPRESSIONS, BATCH_SPAN = 100, 3600.0

@@ -309,9 +309,14 @@ def _(spec, scene, cursor, event, x):
     key = at(cursor.contexts, cursor.t)
     word = key
     common = spec.feature_correlation * unit(mix(wrap_add(key, key)))
-    for j in range(d):
-        word = wrap_add(word, GOLDEN)
-        x[j] = (common + (1.0 - spec.feature_correlation) * unit(mix(word))) * edge_of(spec, scene, cursor, j)
+    if spec.edge_drift == 0.0:  # a loop of its own: compiled for several features at once, a loop with both cases takes every sine
+        for j in range(d):
+            word = wrap_add(word, GOLDEN)
+            x[j] = (common + (1.0 - spec.feature_correlation) * unit(mix(word))) * scene.edge[j]
+    else:
+        for j in range(d):
+            word = wrap_add(word, GOLDEN)
+            x[j] = (common + (1.0 - spec.feature_correlation) * unit(mix(word))) * edge_of(spec, scene, cursor, j)
     if d == 0:
         return
     word = wrap_add(word, GOLDEN)

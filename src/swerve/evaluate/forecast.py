@@ -25,13 +25,16 @@ PLAYED, MOST_LISTS = 30_000, 3000
 #: Impressions of a query after which gains are compared.
 CHECKPOINTS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
 ARMS = 32
+#: Played queries of a band from which its gains have intervals: few of them say too little about the others.
+LEAST_QUERIES = 10
 #: Degrees of freedom from which Student's distribution is as good as normal.
 MANY = 1000
 POLICIES = ("swerve", "clicks", "best")
 
 
 class Gain(msgspec.Struct):
-    """What a policy gains over the log's own ranking, by the model: in clicks per list and in percent, with 95 % intervals."""
+    """What a policy gains over the log's own ranking, by the model: in clicks per list and in percent, with 95 % intervals;
+    below `LEAST_QUERIES` played queries there is none."""
 
     per_list: float
     percent: float | None
@@ -239,7 +242,7 @@ def gain_of(gains: list[NDArray[np.float64]], logged: NDArray[np.float64]) -> Ga
     base = float(logged.sum())
     share = float(own.sum()) / base if base > 0.0 else None
     half = None
-    if share is not None and len(own) > 1:
+    if share is not None and len(own) >= LEAST_QUERIES:
         residuals = own - share * logged
         half = student_quantile(CONFIDENCE, min(len(own) - 1, MANY)) * float(residuals.std(ddof=1)) * math.sqrt(len(own)) / base
     low, high = (None, None) if share is None or half is None else (100 * (share - half), 100 * (share + half))

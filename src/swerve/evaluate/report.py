@@ -13,9 +13,11 @@ from swerve.evaluate.history import Histories
 from swerve.evaluate.report_text import (
     MODEL,
     NO_PROPENSITIES,
+    between,
     bound_of,
     break_even_of,
     change_of,
+    columns_of,
     estimate_of,
     gain_text,
     instant,
@@ -30,8 +32,10 @@ from swerve.version import __version__
 
 #: Queries whose shifts are plotted; the table has all.
 PLOTTED = 12
-SHIFT_HEADS = ("query", "when (UTC)", "shares of clicks", "by chance ≤", "lists", "volume", "signals", "clicks lost", "caught up",
-               "ranking moved")  # fmt: skip
+SHIFT_HEADS = (
+    "query", "changed between (UTC)", "shares of clicks", "by chance ≤", "lists", "volume", "signals", "clicks lost", "caught up",
+    "ranking moved",
+)  # fmt: skip
 
 
 def read_section(form: str, read: dict[str, Any]) -> list[str]:
@@ -45,6 +49,8 @@ def read_section(form: str, read: dict[str, Any]) -> list[str]:
         ["time (UTC)", f"{instant(read['first'])} to {instant(read['last'])}"],
         ["lists with propensities", f"{read['lists_with_propensities']:,}"],
     ]
+    if "columns" in read:
+        rows.append(["columns", html.escape(columns_of(read))])
     out = ["<h2 id='read'>What was read</h2>", table(["what", "value"], rows, "words")]
     shown, clicked = read["shown_by_position"], read["clicks_by_position"]
     body = [[at, f"{shown[at]:,}", f"{clicked.get(at, 0):,}", f"{100 * clicked.get(at, 0) / shown[at]:.2f} %"] for at in shown]
@@ -69,7 +75,7 @@ def shifts_section(found: Found, histories: Histories, folder: Path) -> list[str
         return [*out, "<p>No query is listed.</p>"]
     rows = [
         [
-            html.escape(shift.query.replace("\0", " ")), f"{instant(shift.after)} – {instant(shift.until)}",
+            html.escape(shift.query.replace("\0", " ")), between(shift),
             html.escape(change_of(shift)), f"{shift.chance:.1g}", f"{shift.lists:,}", volume_of(shift),
             html.escape(signals_of(shift)), f"{shift.lost:,.0f}", instant(shift.caught_up), "yes" if shift.moved else "no",
         ]

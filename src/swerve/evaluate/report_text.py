@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from swerve.evaluate.estimators import Estimate
-from swerve.evaluate.forecast import Gain
+from swerve.evaluate.forecast import LEAST_QUERIES, Gain
 from swerve.evaluate.shifts import Found, Shift
 
 NO_PROPENSITIES = (
@@ -14,8 +15,9 @@ NO_PROPENSITIES = (
 )
 MODEL = (
     "Model, not measurement: a position-based click model was fitted to the log, and the policies were played on it. Gains are in "
-    "clicks, against the log's own ranking on the same model, with 95 % intervals over queries; they leave out how far the model "
-    "is from people. best knows the model. Breaks even: impressions of a query until its gains so far stay above 0."
+    "clicks, against the log's own ranking on the same model, with 95 % intervals over queries "
+    f"(from {LEAST_QUERIES} played queries on); they leave out how far the model is from people. best knows the model. "
+    "Breaks even: impressions of a query until its gains so far stay above 0."
 )
 
 
@@ -26,6 +28,11 @@ def instant(at: float | None) -> str:
     ('1970-01-01 00:00', '–')
     """
     return "–" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def between(shift: Shift) -> str:
+    """Return the times between which a query has changed, as text."""
+    return f"{instant(shift.after)} and {instant(shift.until)}"
 
 
 def change_of(shift: Shift) -> str:
@@ -79,10 +86,21 @@ def gain_text(gain: Gain | None) -> str:
     if gain is None or gain.percent is None:
         return "–"
     if gain.percent_low is None:
-        return f"{gain.percent:+.1f} %"
+        return f"{gain.percent:+.1f} % (too few queries)"
     return f"{gain.percent:+.1f} % ({gain.percent_low:+.1f} to {gain.percent_high:+.1f})"
 
 
 def break_even_of(gain: Gain | None) -> str:
     """Return the impressions until a policy breaks even as text."""
     return "–" if gain is None else "not in this log" if gain.breaks_even is None else f"{gain.breaks_even:,}"
+
+
+def columns_of(read: dict[str, Any]) -> str:
+    """Return the columns of a plain log that were used, and those that were not, as text.
+
+    >>> columns_of({"columns": {"query": ["q"], "time": ["ts", "at"]}, "columns_not_used": ["level"]})
+    'query from q; time from ts, at; not used: level'
+    """
+    used = [f"{field} from {', '.join(names)}" for field, names in read["columns"].items()]
+    rest = read["columns_not_used"]
+    return "; ".join([*used, *([f"not used: {', '.join(rest)}"] if rest else [])])

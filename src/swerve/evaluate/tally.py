@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -13,6 +14,8 @@ from swerve.evaluate.lists import Shown
 EXAMPLE = 120
 #: Queries that are told apart. Beyond this, new ones are counted as lists, and the number of queries is "at least".
 MOST_NAMES = 1_000_000
+#: Columns that are listed as not used.
+MOST_COLUMNS = 50
 #: Positions that are counted one by one; all lower ones are counted together at the last.
 MOST_POSITIONS = 100
 
@@ -36,6 +39,8 @@ class Tally:
         self.spans: dict[tuple[int, int], int] = {}  # lists by the positions of their first and last results
         self.clicked_at: dict[int, int] = {}
         self.dropped: dict[str, Dropped] = {}
+        self.columns: dict[str, list[str]] | None = None  # of a plain log: by field, the columns that it was read from
+        self.others: list[str] = []  # its columns that no field was read from
         self._names: set[int] = set()
         self.names_full = False
 
@@ -48,6 +53,19 @@ class Tally:
         text = line.decode("utf-8", "replace") if isinstance(line, bytes) else str(line)
         text = " ".join(text.split())
         self.dropped[reason] = Dropped(lines, where, text if len(text) <= EXAMPLE else text[:EXAMPLE] + " …")
+
+    def found(self, fields: Iterable[tuple[str, str]], names: Iterable[str]) -> None:
+        """Note the columns of a line, `names`, and the fields that were read from some of them."""
+        columns = self.columns = self.columns or {}
+        for field, name in fields:
+            own = columns.setdefault(field, [])
+            if name not in own:
+                own.append(name)
+        taken = {name for own in columns.values() for name in own}
+        for name in names:
+            if name not in taken and name not in self.others and len(self.others) < MOST_COLUMNS:
+                self.others.append(name)
+        self.others = [name for name in self.others if name not in taken]
 
     def count(self, entry: Shown) -> None:
         """Count a list."""
@@ -84,8 +102,10 @@ class Tally:
 
     def facts(self) -> dict[str, Any]:
         """Return everything as plain data."""
+        columns = {} if self.columns is None else {"columns": self.columns, "columns_not_used": self.others}
         return {
             "lines": self.lines,
+            **columns,
             "queries": self.queries,
             "queries_at_least": self.names_full,
             "lists": self.lists,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from swerve.serving.requests import Misplaced
-from swerve.serving.rows import Place
+from swerve.serving.rows import Place, Shelf
 from swerve.store.protocol import DAY, Batch, Conflict, Row, Store, StoreError
 
 #: Commits of one batch that may end in a conflict. A conflict names the versions that differ, so the second attempt
@@ -16,8 +16,8 @@ from swerve.store.protocol import DAY, Batch, Conflict, Row, Store, StoreError
 MOST_CONFLICTS = 3
 
 
-def row_of(place: Place, layouts: Mapping[int, int]) -> Row:
-    """Return a query in memory as the next version of its stored row; `layouts` has the id of each capacity's layout."""
+def row_of(place: Place, layouts: Mapping[Shelf, int]) -> Row:
+    """Return a query in memory as the next version of its stored row; `layouts` has the id of each table's layout."""
     shelf, index = place.shelf, place.index
     at = shelf.at
     if shelf.numbers[index, at["owner"]] != place.owner:
@@ -25,7 +25,7 @@ def row_of(place: Place, layouts: Mapping[int, int]) -> Row:
     return Row(
         place.key,
         place.version + 1,
-        layouts[shelf.arms],
+        layouts[shelf],
         int(shelf.floats[index, at["seen"]] // DAY),
         (int(shelf.numbers[index, at["requests"]]) + 1).bit_length() - 1,
         float(shelf.floats[index, at["shifted"]]),

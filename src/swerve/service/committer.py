@@ -24,7 +24,7 @@ from swerve.service.tidy import Tidy
 from swerve.service.used import Used
 from swerve.service.worker import Worker
 from swerve.serving.ranker import Ranker
-from swerve.serving.rows import Place
+from swerve.serving.rows import Place, Shelf
 from swerve.store.protocol import Batch, Life, Row, Store, StoreError
 
 log = logging.getLogger("swerve.service")
@@ -74,7 +74,7 @@ class Committer:
         self,
         store: Store,
         ranker: Ranker,
-        layouts: dict[int, int],
+        layouts: dict[Shelf, int],
         availability: Availability,
         metrics: Metrics,
         clock: Callable[[], float],

@@ -11,9 +11,9 @@ import msgspec
 
 from swerve.service.availability import Availability
 from swerve.service.committer import Committer
-from swerve.service.config.sections import Limits
+from swerve.service.config.callers import Limits
 from swerve.service.metrics import Metrics
-from swerve.service.namespaces import Within, may, require
+from swerve.service.namespaces import Within, may, require, require_all
 from swerve.service.ranking import Ranking
 from swerve.serving.control import (
     MOST_CHANGES,
@@ -34,6 +34,11 @@ log = logging.getLogger("swerve.service")
 
 #: The records of the store that hold the rules and the audit.
 RULES, AUDIT = "rules", "audit"
+
+
+def _its_own(rule: Rule, within: Within) -> bool:
+    """Return whether a caller may remove a rule: not one for all queries where its key is bound to namespaces."""
+    return may(within, rule.namespace) and (within is None or rule.query is not None or rule.namespace is not None)
 
 
 class Control:
@@ -90,6 +95,13 @@ class Control:
     async def set(self, request: RuleRequest, by: str | None, within: Within = None) -> Rule:
         """Set a rule and return it once it is durable. A rule of the same kind for the same query and result is replaced."""
         require(within, request.namespace)
+        if request.query is None and request.namespace is None:
+            require_all(within, "a rule for all queries")
+        if within is not None and request.query is not None and request.query.startswith(KEY):
+            message = (
+                "query is a key, which may be that of another namespace; an API key that is bound to some names queries by text"
+            )
+            raise Refused(403, "namespace", message, "query")
         self.ranking.namespaces.known(request.namespace)
         until = check_rule(request, self.limits, self.clock())
         async with self.one_at_a_time:
@@ -111,7 +123,7 @@ class Control:
         """Remove a rule and return it once that is durable."""
         async with self.one_at_a_time:
             rules, now = self.rules(), self.clock()
-            before = next((rule for rule in rules if rule.id == number and may(within, rule.namespace)), None)
+            before = next((rule for rule in rules if rule.id == number and _its_own(rule, within)), None)
             if before is None:
                 raise Refused(
                     404, "unknown_rule", f"there is no rule {number}: it was removed, it has expired, or it never was", "id"
@@ -145,7 +157,7 @@ class Control:
     def shifted(self, query: str, parts: Mapping[str, str], before: int, after: int, by: str | None) -> None:
         """Note an operator's shift. It is written with the row that the shift has changed."""
         named = query if query.startswith(KEY) else None
-        known = None if named is not None or not self.ranker.settings.keep_text else query
+        known = None if named is not None or "arm" in parts or not self.ranker.settings.keep_text else query
         key = KEY + self.ranker.key_from(query, parts).hex()
         change = Change(self.clock(), "shift", by, query=known or named or key, phase_before=before, phase_after=after)
         change.namespace = parts.get("namespace")

@@ -12,11 +12,11 @@ from swerve.core.errors import SwerveError
 from swerve.service.availability import Availability, Unavailable
 from swerve.service.batches import row_of
 from swerve.service.committer import Committer
-from swerve.service.config.sections import Limits
+from swerve.service.config.callers import Limits
 from swerve.service.control import AUDIT, RULES, Control
 from swerve.service.experiments import COUNTS
 from swerve.service.loader import Loader
-from swerve.service.namespaces import Within, require
+from swerve.service.namespaces import Within, require, require_all
 from swerve.service.ranking import Ranking
 from swerve.serving.control import MOST_CHANGES, Change, DeleteRequest, DeleteResponse, Kept, Rule, check_delete
 from swerve.serving.erasing import (
@@ -27,6 +27,7 @@ from swerve.serving.erasing import (
     forget,
     names_it,
     scrubbed,
+    target_of,
 )
 from swerve.serving.lift import Counted, line_of
 from swerve.serving.messages import Refused, encode
@@ -72,16 +73,16 @@ def erase_stored(store: Store, ranker: Ranker, request: DeleteRequest, window: f
     """Delete from a store that no service has open. Raises `Refused`, `SwerveError` or `StoreError`."""
     key = None if request.query is None else ranker.key_from(request.query, request.parts)
     result = None if request.result is None else ranker.rows.short(request.result)
-    target, kept = Target(key, result, request.namespace), shared_records(store)
+    target, kept = target_of(ranker, key, result, request.namespace), shared_records(store)
     rules = msgspec.json.decode(kept[RULES], type=Kept) if RULES in kept else Kept(1, [])
     rules.rules = [rule for rule in rules.rules if rule.holds(now)]
     refuse_ruled(target, ranker, rules.rules)
     stored: set[bytes] = set()
     if request.result is not None:
         known = set(store.layouts().values())
-        if not known & {description(shelf, ranker.settings.policy) for shelf in ranker.rows.shelves}:
+        if not known & {description(shelf) for shelf in ranker.rows.tables}:
             raise SwerveError("the store was never used with this configuration; name that of its service with --config")
-        stored = {key} if key is not None else set()
+        stored = set(target.keys)
         after: int | None = None if key is not None else 0
         while after is not None:
             keys, after = store.naming(request.result.encode("utf-8", "surrogatepass"), after)
@@ -99,8 +100,14 @@ def erase_stored(store: Store, ranker: Ranker, request: DeleteRequest, window: f
     changes = msgspec.json.decode(kept[AUDIT], type=list[Change]) if AUDIT in kept else []
     counted = msgspec.json.decode(kept[COUNTS], type=Counted) if COUNTS in kept else None
     _, groups = records_after(target, ranker, erased, rules, changes, counted, now, None)
-    gone, versions = store.erase([key] if key is not None and result is None else [], sorted(stored), changed, groups)
-    return DeleteResponse(gone, len(versions))
+    gone, versions = store.erase(target.keys if result is None else [], sorted(stored), changed, groups)
+    return told(DeleteResponse(gone, len(versions)), request.namespace, ranker)
+
+
+def told(done: DeleteResponse, namespace: str | None, ranker: Ranker) -> DeleteResponse:
+    """Return the answer of a deletion, which says whether it found nothing because nobody knows the namespace."""
+    done.unknown_namespace = not (done.queries or done.results) and not ranker.settings.knows(namespace)
+    return done
 
 
 def shared_records(store: Store) -> dict[str, bytes]:
@@ -133,18 +140,21 @@ class Erasing:
         """Delete, and return once it is durable and overwritten. Raises `Refused`, or `Unavailable`: then it may be sent again."""
         check_delete(request, self.limits)
         require(within, request.namespace)
+        if request.query is None and request.namespace is None:
+            require_all(within, "a result in all queries")
         self.availability.require()
         ranker = self.ranker
         key = None if request.query is None else ranker.key_from(request.query, request.parts)
         if key is not None and within is not None:  # a key in place of the text may be that of another namespace
             await self._check_place(key, request.namespace)
         result = None if request.result is None else ranker.rows.short(request.result)
-        target = Target(key, result, request.namespace)
+        target = target_of(ranker, key, result, request.namespace)
         async with self.control.one_at_a_time:
             refuse_ruled(target, ranker, self.control.rules())
             try:
                 stored = await self._stored(target, request.result)
-                return await self.committer.aside(lambda: self._erase(target, stored, by))
+                done = await self.committer.aside(lambda: self._erase(target, stored, by))
+                return told(done, request.namespace, ranker)
             finally:
                 self.committer.named = None
 
@@ -166,7 +176,7 @@ class Erasing:
         if result is None:
             return set()
         if target.key is not None:
-            return {target.key}
+            return set(target.keys)
         needle, after = result.encode("utf-8", "surrogatepass"), 0
         found = self.committer.naming = set()
         self.committer.named = result
@@ -189,9 +199,9 @@ class Erasing:
         eraser = Eraser(ranker, self.layouts())
         if target.result is None:
             assert target.key is not None, "a deletion names a query or a result"
-            if (place := ranker.rows.get(target.key)) is not None:
-                known = 1
-                committer.lose(place)
+            for loaded in filter(None, map(ranker.rows.get, target.keys)):
+                known += 1
+                committer.lose(loaded)
             self._drop(target, now)
         else:
             for key in stored:
@@ -216,7 +226,7 @@ class Erasing:
                 return eraser.without(row, target.result)
             return None
 
-        keys = [target.key] if target.result is None and target.key is not None else []
+        keys = target.keys if target.result is None else []
         try:
             gone, versions = await committer.erase(keys, sorted(stored), changed, after()[1])
         except StoreError as error:
@@ -247,5 +257,5 @@ class Erasing:
         touched = forget(self.ranker, target, now)
         if (lift := self.ranking.experiments.lift) is not None and target.key is not None and target.result is None:
             lift.forget(target.key)
-        self.ranking.forget({place.key for place in touched} | ({target.key} if target.key is not None else set()))
+        self.ranking.forget({place.key for place in touched} | set(target.keys))
         return touched

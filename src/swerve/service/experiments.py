@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
+from swerve.service.config.learning import GIVEN
 from swerve.service.config.sections import Config
 from swerve.service.metrics import Metrics
 from swerve.service.turns import Turns
@@ -20,11 +21,11 @@ from swerve.serving.experiment import ExperimentRequest, KeptExperiment, Report,
 from swerve.serving.holdout import ARMS, CONTROL, TREATED, Holdout, code
 from swerve.serving.lift import KEY, Counted, Lift, names_of
 from swerve.serving.messages import Asked, RankResponse, Refused, encode
-from swerve.serving.naming import SEPARATOR
 from swerve.serving.outcomes import Outcome
 from swerve.serving.ranker import Ranker
 from swerve.serving.requests import Decided, Prepared
 from swerve.serving.tokens import Ticket
+from swerve_client.naming import SEPARATOR, with_arm
 
 log = logging.getLogger("swerve.service")
 
@@ -33,6 +34,8 @@ EXPERIMENT, COUNTS = "experiment", "lift"
 #: Visits that a search judges on its way, so that they do not pile up; and those that are judged without a pause.
 ON_THE_WAY, TOGETHER = 2, 32
 HOUR = 3600.0
+#: What the policy is compared with: without a policy of the control arm, and with one.
+AGAINST = "its given order", "the control's order"
 MOST_REWARD = 1.0  # of a search, whatever its events add up to
 
 
@@ -47,6 +50,7 @@ class Experiments:
         self.trial: Trial | None = None
         self.lift: Lift | None = None
         self.stage = 0
+        self.control = None if self.config.control == GIVEN else self.config.control  # the policy of the control arm
         self._unsaved = False  # whether the store does not have what runs
         self._one_at_a_time = asyncio.Lock()
         self.load(kept)
@@ -65,14 +69,16 @@ class Experiments:
         self.trial = self.lift = None
         known = msgspec.json.decode(kept[EXPERIMENT], type=KeptExperiment) if EXPERIMENT in kept else None
         before = None if known is None else known.running
+        if before is not None and before.control != self.control:  # another comparison: its counts begin anew
+            before = Trial(before.name, before.treated, self.clock(), before.salt, before.by, before.note, self.control)
         if known is not None and known.configured == self.configured:
             trial = before
         elif not name:
             trial = None
         elif before is not None and (before.name, before.salt) == (name, salt):
-            trial = Trial(name, treated, before.since, salt)
+            trial = Trial(name, treated, before.since, salt, control=self.control)
         else:
-            trial = Trial(name, treated, self.clock(), salt)
+            trial = Trial(name, treated, self.clock(), salt, control=self.control)
         counted = None
         if trial is not None and COUNTS in kept:
             try:
@@ -95,7 +101,10 @@ class Experiments:
             return
         if counted is None or counted.since != trial.since:
             counted = Counted(trial.since)
-        self.lift = Lift(counted, visit=self.config.visit_seconds, guard=self.config.guard, patience=self.config.guard_hours * HOUR)
+        config, against = self.config, AGAINST[self.control is not None]
+        self.lift = Lift(
+            counted, visit=config.visit_seconds, guard=config.guard, patience=config.guard_hours * HOUR, against=against
+        )
         self.lift.changed = True
 
     async def set(self, request: ExperimentRequest, by: str | None) -> Report:
@@ -107,14 +116,14 @@ class Experiments:
             after: Trial | None = None
             if name and before is not None and before.name == name:
                 treated = before.treated if request.treated is None else request.treated
-                after = Trial(name, treated, before.since, before.salt, by, request.note)
+                after = Trial(name, treated, before.since, before.salt, by, request.note, self.control)
             elif name:
-                after = Trial(name, 1.0 if request.treated is None else request.treated, now, "", by, request.note)
+                after = Trial(name, 1.0 if request.treated is None else request.treated, now, "", by, request.note, self.control)
             elif request.name is None:
                 raise Refused(422, "unknown", "no experiment runs; a new one must have a name", "name")
             kept = {EXPERIMENT: encode(KeptExperiment(self.configured, after))}
             assert self.write is not None, "wired at the start"
-            await self.write(kept, Change(now, "ramp", by, trial_before=before, trial_after=after))
+            await self.write(kept, Change(now, "ramp", by, trial_before=before, trial_after=after, note=request.note))
             self._take(after)
             self._unsaved = False
         log.info("experiment", extra={"experiment": name, "treated": None if after is None else after.treated})
@@ -122,7 +131,8 @@ class Experiments:
 
     # ------------------------------------------------------------------ requests
     def assign(self, asked: Asked, prepared: Prepared) -> None:
-        """Give a request its arm; held-out units, and queries on guard, are shown the given order."""
+        """Give a request its arm; held-out units, and queries on guard, are shown the given order, or that of the control's policy,
+        which has a record of its own for each query."""
         trial, lift = self.trial, self.lift
         if trial is None or lift is None or self.ranker.settings.shadow:
             return  # in shadow mode all units see the given order: there is nothing to compare
@@ -133,9 +143,12 @@ class Experiments:
         else:
             unit = self._holdout.unit("query", prepared.key.hex())
         prepared.arm, prepared.stage = code(unit, trial.treated), self.stage
-        prepared.control = prepared.arm == CONTROL or (
-            prepared.key in lift.guarded and lift.on_guard(prepared.key, self.clock()) is not None
-        )
+        held = prepared.arm == CONTROL or (prepared.key in lift.guarded and lift.on_guard(prepared.key, self.clock()) is not None)
+        if held and self.ranker.rivals is not None:
+            prepared.plain = prepared.key
+            prepared.key, prepared.text = self.ranker.keys.rival(prepared.key), with_arm(prepared.text)
+        else:
+            prepared.control = held
 
     def answered(self, prepared: Prepared, decided: Decided, answer: RankResponse) -> None:
         """Name the arm in an answer, and count a decision that is new."""
@@ -143,16 +156,17 @@ class Experiments:
         answer.arm = ARMS[arm]
         if lift is None or self.trial is None or prepared.stage != self.stage:
             return  # a ramp came between
-        if prepared.control and arm == TREATED and (line := lift.guarded.get(prepared.key)) is not None:
+        plain = prepared.key if prepared.plain is None else prepared.plain
+        if arm == TREATED and (line := lift.guarded.get(plain)) is not None and (prepared.control or plain is not prepared.key):
             answer.guarded = line.why
         if decided.again:
             return
         self.metrics.arm_searches(str(answer.arm)).value += 1
-        names = names_of(prepared.key, prepared.text.split(SEPARATOR)[1:])
+        names = names_of(plain, prepared.text.split(SEPARATOR)[1:])
         lift.searched(prepared.unit, arm, self.trial.treated, decided.signed.number, names, decided.at)
         self.judge(ON_THE_WAY)
 
-    def heard(self, ticket: Ticket, number: int, before: Outcome, outcome: Outcome) -> None:
+    def clicked(self, ticket: Ticket, number: int, before: Outcome, outcome: Outcome) -> None:
         """Count feedback for its arm."""
         arm = str(ARMS[ticket.arm])
         fresh = outcome.heard & ~before.heard
@@ -167,7 +181,7 @@ class Experiments:
         lift = self.lift
         if lift is not None and self.trial is not None and ticket.at >= self.trial.since:
             worth_before, worth = (min(one.reward() + one.outside, MOST_REWARD) for one in (before, outcome))
-            lift.heard(ticket.arm, number, was, now, worth_before, worth)
+            lift.clicked(ticket.arm, number, was, now, worth_before, worth)
             self.metrics.arm_reward(arm).value += max(worth - worth_before, 0.0)
 
     def judge(self, most: int = TOGETHER) -> int:
@@ -182,7 +196,12 @@ class Experiments:
         for name in back:
             line = lift.counted.queries[name]
             self.metrics.guards.value += 1
-            log.warning("a query goes back to its given order: %s", line.why, extra={"query": name, "until": line.until})
+            log.warning(
+                "a query goes back to %s: %s",
+                AGAINST[self.control is not None],
+                line.why,
+                extra={"query": name, "until": line.until},
+            )
         return done
 
     # ------------------------------------------------------------------ records and reports
@@ -253,11 +272,15 @@ class Experiments:
             arms,
             outcomes,
             guarded=guarded,
+            control=trial.control,
+            judged_at=lift.judged_at(),
+            judged_after=2.0 * lift.visit,
         )
 
     def _text(self, name: str) -> str | None:
         """Return the text of a query in memory by the name of its line; None where texts are not kept."""
         if not name.startswith(KEY):
             return None
-        place = self.ranker.rows.get(bytes.fromhex(name.removeprefix(KEY)))
+        key, rows = bytes.fromhex(name.removeprefix(KEY)), self.ranker.rows
+        place = rows.get(key) or rows.get(self.ranker.keys.rival(key))
         return None if place is None or place.query is None else place.query.split(SEPARATOR)[0]

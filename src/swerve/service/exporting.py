@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from swerve.service.availability import Unavailable
 from swerve.service.batches import row_of
 from swerve.service.loader import Loader
+from swerve.service.namespaces import Within, may
 from swerve.service.turns import Turns
-from swerve.serving.export import Policy, lines_of, policy_of, shared_lines
+from swerve.serving.export import Policy, lines_of, policies_of, shared_lines
 from swerve.serving.messages import encode
 from swerve.serving.migration import Layouts
 from swerve.serving.ranker import Ranker
@@ -23,17 +25,19 @@ class Exporting:
 
     def __init__(self, ranker: Ranker, loader: Loader, layouts: Callable[[], Layouts], names: tuple[str, ...]) -> None:
         self.ranker, self.loader, self.layouts, self.names = ranker, loader, layouts, names
-        self._policy: Policy | None = None
+        self._policies: list[Policy] | None = None
 
-    async def pieces(self, namespace: str | None, brief: bool) -> AsyncIterator[bytes]:
-        """Yield the lines, several at a time. The last one, of the kind `end`, has their counts: without it the stream was cut."""
+    async def pieces(self, namespace: str | None, brief: bool, within: Within = None) -> AsyncIterator[bytes]:
+        """Yield the lines, several at a time, of one namespace or of those that the caller may use. The last one, of the
+        kind `end`, has their counts: without it the stream was cut."""
         counts = {"query": 0, "candidate": 0, "shared": 0}
-        if self._policy is None:
-            self._policy = policy_of(self.ranker.settings)
+        if self._policies is None:
+            self._policies = policies_of(self.ranker.settings)
+        policies = [] if brief else self._policies
         out, turns = bytearray(), Turns()
         if not brief:
             for line in shared_lines(self.ranker.shared(0.0), self.ranker.settings):
-                if namespace is None or line["namespace"] == namespace:
+                if may(within, line["namespace"]) and namespace in (None, line["namespace"]):
                     counts["shared"] += 1
                     out += encode(line) + b"\n"
         after: int | None = 0
@@ -50,13 +54,20 @@ class Exporting:
                     continue
                 place = self.ranker.rows.get(row.key)
                 fresh = row if place is None else row_of(place, self.layouts().ids)
-                for line in lines_of(fresh, self.layouts().known, self.names, None if brief else self._policy):
-                    if namespace is not None and line["namespace"] != namespace:
+                for line in lines_of(fresh, self.layouts().known, self.names, policies):
+                    if not may(within, line["namespace"]) or namespace not in (None, line["namespace"]):
                         break
                     counts[line["kind"]] += 1
                     out += encode(line) + b"\n"
                 if len(out) > PIECE:
                     yield bytes(out)
                     out.clear()
-        end = {"kind": "end", "queries": counts["query"], "candidates": counts["candidate"], "shared": counts["shared"]}
+        end: dict[str, Any] = {
+            "kind": "end",
+            "queries": counts["query"],
+            "candidates": counts["candidate"],
+            "shared": counts["shared"],
+        }
+        if not any(counts.values()) and not self.ranker.settings.knows(namespace):
+            end["unknown_namespace"] = True
         yield bytes(out) + encode({**end, "damaged": damaged}) + b"\n"

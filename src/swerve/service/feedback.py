@@ -11,16 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from swerve.service import tracing
 from swerve.service.availability import Availability, Unavailable
 from swerve.service.committer import Committer
-from swerve.service.config.sections import Limits
+from swerve.service.config.callers import Limits
 from swerve.service.experiments import Experiments
 from swerve.service.groups import Written, durable
 from swerve.service.loader import Loader, Wish
 from swerve.service.metrics import Metrics
 from swerve.service.namespaces import Within, may, require
 from swerve.service.turns import Turns
-from swerve.serving.checks import check_feedback
+from swerve.serving.checks import check_feedback, check_positions
 from swerve.serving.erasing import Erased
 from swerve.serving.holdout import CONTROL
 from swerve.serving.messages import Event, FeedbackRequest, FeedbackResponse, Refused, Status
@@ -119,8 +120,8 @@ class Feedback:
         if place is not None:
             require(within, place.namespace)
             return await self._when_durable(*self._count(place, ticket, number, request, now))
-        async with self.loader.held([Wish(ticket.key, begin=within is None)], WAIT) as (found,):
-            if found == "unknown":  # the token does not tell the namespace of a query without a row
+        async with self.loader.held([Wish(ticket.key, begin=within is None, rival=ticket.rival)], WAIT) as (found,):
+            if found == "unknown":  # the token does not tell the namespace of a query without a row; or that policy is gone
                 return self.answer("expired")
             if isinstance(found, str) or self.ranker.life is not life:
                 raise Unavailable
@@ -134,8 +135,9 @@ class Feedback:
     async def many(self, entries: Sequence[FeedbackRequest | Refused], turns: Turns, within: Within = None) -> list[Said]:
         """Count several entries and return their outcomes, in order, once they are durable."""
         out: list[Said] = []
-        for start in range(0, len(entries), SLICE):
-            out += await self._slice(entries[start : start + SLICE], turns, within)
+        with tracing.inside("store.commit", entries=len(entries)), tracing.Aside():
+            for start in range(0, len(entries), SLICE):
+                out += await self._slice(entries[start : start + SLICE], turns, within)
         return out
 
     async def _slice(self, entries: Sequence[FeedbackRequest | Refused], turns: Turns, within: Within) -> list[Said]:
@@ -232,6 +234,8 @@ class Feedback:
         known = self.committer.used.get(number)
         before = decode(known) if known else Outcome(0, ticket.seen)
         events = request.events
+        if request.shown is not None or not ticket.ruled:
+            check_positions(events, ticket.offer.bit_count() if request.shown is None else len(request.shown))
         if self.erased.results:
             events = self.erased.left_of(place, ticket.at, events, self.ranker.rows.short)
             if not events and request.events and request.shown is None:
@@ -253,15 +257,15 @@ class Feedback:
         status = STATUSES[outcome.status]
         if outcome is before:
             self.metrics.feedback("repeat").value += 1
-            return status, self.committer.again(number)
+            return STATUSES[self.ranker.responses.again(place, ticket, before, events)], self.committer.again(number)
         seen = self.watched.get(place.key) if self.watched else None
         for slot in range(len(self.metrics.clicks)):
             if (outcome.heard & ~before.heard) >> slot & 1:
                 self.metrics.clicks[slot].value += 1
-                if seen is not None and ticket.arm != CONTROL:  # a held-out page is no page of the policy
+                if seen is not None and (ticket.rival or ticket.arm != CONTROL):  # the given order is no page of the policy
                     seen.clicked(slot)
         if ticket.arm:
-            self.experiments.heard(ticket, number, before, outcome)
+            self.experiments.clicked(ticket, number, before, outcome)
         if self.recorder is not None:
             self.recorder.answered(number, events, shown, now)
         return status, self.committer.durable(place, number, encode(outcome))

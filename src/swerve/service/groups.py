@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from typing import NamedTuple
 
+from swerve.service import tracing
 from swerve.service.availability import Unavailable
 from swerve.serving.rows import Place
 
@@ -16,8 +17,9 @@ Written = asyncio.Future[bool]
 
 async def durable(waiting: Written) -> None:
     """Wait until a row is durable. Raises `Unavailable` when its group, or the row itself, could not be written."""
-    if not await waiting:
-        raise Unavailable
+    with tracing.inside("store.commit"):
+        if not await waiting:
+            raise Unavailable
 
 
 class Use(NamedTuple):

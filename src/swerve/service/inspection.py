@@ -9,6 +9,7 @@ from swerve.service.availability import Availability, Unavailable
 from swerve.service.committer import Committer
 from swerve.service.groups import Written, durable
 from swerve.service.loader import Loader, Wish
+from swerve.service.namespaces import Within, may
 from swerve.service.turns import Turns
 from swerve.serving.explain import state_of, summary_of
 from swerve.serving.messages import QueryList, QueryState, Refused, ShiftResponse, key_text
@@ -27,9 +28,10 @@ UNKNOWN = 404, "unknown_query", "this query is not known: it was never asked, or
 T = TypeVar("T")
 
 
-def _in(place: Place, namespace: str | None) -> Place:
-    """Return a row that was named by its key, unless it belongs to another namespace than the one asked for."""
-    if namespace is not None and place.namespace != namespace:
+def _in(place: Place, namespace: str | None, within: Within) -> Place:
+    """Return a row that was named by its key, unless it belongs to another namespace than the one asked for, or than those that the
+    caller may use."""
+    if (namespace is not None and place.namespace != namespace) or not may(within, place.namespace):
         raise Refused(*UNKNOWN)
     return place
 
@@ -56,7 +58,7 @@ class Inspection:
         self.noted = shifted  # is told of every shift, and by whom
         self.guarded = guarded  # returns why a query is shown in its given order
 
-    async def with_row(self, text: str, parts: Mapping[str, str], use: Callable[[Place], T]) -> T:
+    async def with_row(self, text: str, parts: Mapping[str, str], use: Callable[[Place], T], within: Within = None) -> T:
         """Call `use` with the row of a known query and return its result.
 
         `text` is the query's text, with `parts`, or `key:` and its key. The row stays in memory during the call.
@@ -65,17 +67,17 @@ class Inspection:
         namespace = parts.get("namespace")
         place = self.ranker.rows.get(key)
         if place is not None:
-            return use(_in(place, namespace))
+            return use(_in(place, namespace, within))
         async with self.loader.held([Wish(key)], WAIT) as (found,):
             if found == "unknown":
                 raise Refused(*UNKNOWN)
             if isinstance(found, str):
                 raise Unavailable
-            return use(_in(found, namespace))
+            return use(_in(found, namespace, within))
 
-    async def explain(self, text: str, parts: Mapping[str, str]) -> QueryState:
+    async def explain(self, text: str, parts: Mapping[str, str], within: Within = None) -> QueryState:
         """Return the state of a query."""
-        return await self.with_row(text, parts, self.state_of)
+        return await self.with_row(text, parts, self.state_of, within)
 
     def state_of(self, place: Place) -> QueryState:
         """Return the state of a query in memory."""
@@ -83,7 +85,7 @@ class Inspection:
         state.guarded = self.guarded(place.key)
         return state
 
-    async def shift(self, text: str, parts: Mapping[str, str], by: str | None = None) -> ShiftResponse:
+    async def shift(self, text: str, parts: Mapping[str, str], by: str | None = None, within: Within = None) -> ShiftResponse:
         """Start a query over because an operator says that its intent has shifted. Returns once that is durable."""
         self.availability.require()
         named = text if text.startswith(KEY) else key_text(text, **parts)
@@ -94,7 +96,7 @@ class Inspection:
             self.noted(text, parts, before, phase, by)
             return phase, written
 
-        phase, written = await self.with_row(text, parts, use)
+        phase, written = await self.with_row(text, parts, use, within)
         await durable(written)
         return ShiftResponse(phase)
 
@@ -105,14 +107,17 @@ class Inspection:
             self.recorder.shifted(text, now)
         return phase, self.committer.now(place)
 
-    async def queries(self, order: Order, limit: int, namespace: str | None = None) -> QueryList:
+    async def queries(self, order: Order, limit: int, namespace: str | None = None, within: Within = None) -> QueryList:
         """List the queries with the most traffic, or those that shifted last: from the store, brought up to date from memory."""
 
         def wanted(names: bytes) -> bool:
-            return UNPACK.decode(names).namespace == namespace
+            found = UNPACK.decode(names).namespace
+            return may(within, found) and namespace in (None, found)
 
         try:
-            rows = await self.loader.ask(self.loader.store.scan, order, limit, None if namespace is None else wanted)
+            rows = await self.loader.ask(
+                self.loader.store.scan, order, limit, None if namespace is None and within is None else wanted
+            )
         except StoreError:
             raise Unavailable from None
         listed, turns = [], Turns()
@@ -121,8 +126,8 @@ class Inspection:
             place = self.ranker.rows.get(row.key)
             if place is None:
                 names = UNPACK.decode(row.names)
-                listed.append(summary_of(row.key, self.layouts().view(row), names.query, names.namespace))
+                listed.append(summary_of(row.key, self.layouts().view(row), names.query, names.namespace, names.rival))
             else:
-                listed.append(summary_of(row.key, place.record, place.query, place.namespace))
+                listed.append(summary_of(row.key, place.record, place.query, place.namespace, place.shelf.rival))
         by = (lambda line: -(line.shifted or 0.0)) if order == "shifted" else (lambda line: -float(line.requests))
         return QueryList(order, sorted(listed, key=by))

@@ -33,7 +33,8 @@ class Wish(NamedTuple):
     """A request for a row.
 
     `begin` creates the row when the query is new, with this `text` and room for this many `arms`. `session` is the session that
-    asks (0 for none), and `several` whether more than one does.
+    asks (0 for none), and `several` whether more than one does. `rival`: it is a row of the control arm's policy; of a
+    wish with a text, the text says so.
     """
 
     key: bytes
@@ -42,6 +43,7 @@ class Wish(NamedTuple):
     arms: int = 1
     session: int = 0
     several: bool = False
+    rival: bool = False
 
 
 @dataclasses.dataclass(slots=True)
@@ -104,7 +106,9 @@ class Loader:
         elif wish.begin:
             first = wanted.wish
             several = first.several or (first.begin and first.session != wish.session)
-            wanted.wish = wish._replace(text=first.text or wish.text, arms=max(first.arms, wish.arms), several=several)
+            wanted.wish = wish._replace(
+                text=first.text or wish.text, arms=max(first.arms, wish.arms), several=several, rival=first.rival or wish.rival
+            )
         wanted.waiting += 1
         return wanted
 

@@ -24,6 +24,8 @@ from swerve.service.config.sections import Log
 
 #: The id of the request that is being answered, "" outside of requests.
 request_id: ContextVar[str] = ContextVar("request_id", default="")
+#: The id of the trace that it belongs to, "" without one.
+trace_id: ContextVar[str] = ContextVar("trace_id", default="")
 
 log = logging.getLogger("swerve")
 access_log = logging.getLogger("swerve.access")
@@ -70,11 +72,17 @@ def setup(config: Log, stream: TextIO | None = None) -> None:
     access_log.setLevel({"errors": logging.WARNING, "all": logging.INFO, "none": logging.CRITICAL + 1}[config.access])
 
 
-def access(route: str, method: str, status: int, seconds: float, caller: str = "") -> None:
-    """Log one answered request, by the name of its route: the path may hold a query."""
+def access(
+    route: str, method: str, status: int, seconds: float, caller: str = "", identity: str = "", code: str | None = None
+) -> None:
+    """Log one answered request, by the name of its route: the path may hold a query. `identity` is for where no id is set, and
+    `code` is that of an error."""
     level = logging.INFO if status < 400 or route == "readyz" else logging.WARNING if status < 500 else logging.ERROR
     if access_log.isEnabledFor(level):
-        extra = {"route": route, "method": method, "status": status, "ms": round(seconds * 1e3, 3)}
+        extra: dict[str, Any] = {"request": identity} if identity else {}
+        extra |= {"route": route, "method": method, "status": status, "ms": round(seconds * 1e3, 3)}
+        if code is not None:
+            extra["code"] = code
         access_log.log(level, "request", extra={**extra, "key": caller} if caller else extra)
 
 
@@ -92,6 +100,8 @@ class Lines(logging.Formatter):
         }
         if current := request_id.get():
             out["request"] = current
+        if trace := trace_id.get():
+            out["trace"] = trace
         out |= {name: value for name, value in vars(record).items() if name not in STANDARD}
         if record.exc_info and record.exc_info[1] is not None:
             out["error"] = traced(record.exc_info[1])

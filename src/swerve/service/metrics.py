@@ -104,15 +104,58 @@ class Family(Generic[M]):
         return member
 
 
-class Metrics:
-    """All metrics of the service."""
+class Registry:
+    """Metrics by their names."""
 
     def __init__(self) -> None:
         self.families: dict[str, tuple[str, str, Family[Any]]] = {}
+
+    def _counter(self, name: str, about: str, *labels: str) -> Family[Counter]:
+        family = Family(Counter, *labels)
+        self.families[f"swerve_{name}"] = ("counter", about, family)
+        return family
+
+    def _gauge(self, name: str, about: str, *labels: str) -> Family[Gauge]:
+        family = Family(Gauge, *labels)
+        self.families[f"swerve_{name}"] = ("gauge", about, family)
+        return family
+
+    def _histogram(self, name: str, about: str, bounds: tuple[float, ...]) -> Histogram:
+        family = Family(lambda: Histogram(bounds))
+        self.families[f"swerve_{name}"] = ("histogram", about, family)
+        return family()
+
+    def render(self) -> bytes:
+        """Return all metrics in the text format."""
+        out: list[str] = []
+        for name, (kind, about, family) in self.families.items():
+            out.append(f"# HELP {name} {about}\n# TYPE {name} {kind}")
+            for values, member in list(family.members.items()):
+                labels = ",".join(f'{label}="{escaped(value)}"' for label, value in zip(family.labels, values, strict=True))
+                out += member.samples(name, labels)
+        return ("\n".join(out) + "\n").encode()
+
+
+class ProxyMetrics(Registry):
+    """The metrics of the proxy: alone in a process of its own, and among those of a service with the proxy inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.started = self._gauge("start_time_seconds", "When the process started, in unix seconds.")()
+        self.proxied = self._counter(
+            "proxy_requests_total", "Requests that passed the proxy in this process, by outcome.", "outcome"
+        )
+        self.proxy_connections = self._gauge("proxy_connections", "Connections that clients have to the proxy in this process.")()
+
+
+class Metrics(ProxyMetrics):
+    """All metrics of the service."""
+
+    def __init__(self) -> None:
+        super().__init__()
         count, level, spread = self._counter, self._gauge, self._histogram
 
         self.info = level("build_info", "Always 1; the labels say what is running.", "version", "policy", "store")
-        self.started = level("start_time_seconds", "When the service started, in unix seconds.")()
         self.ready = level("ready", "1 while the service decides rankings, 0 while it starts, drains or cannot use its store.")()
 
         self.requests = count("requests_total", "Requests answered.", "route", "status")
@@ -164,8 +207,6 @@ class Metrics:
         self.treated = level("experiment_treated", "Share of units that get the policy's order; 1 without an experiment.")()
         self.guarded = level("guarded", "Queries that the guard of the experiment shows in their given order.")()
         self.guards = count("guards_total", "Times that a query went back to its given order.")()
-        self.proxied = count("proxy_requests_total", "Requests that passed the proxy in this process, by outcome.", "outcome")
-        self.proxy_connections = level("proxy_connections", "Connections that clients have to the proxy in this process.")()
         self.rules = level("rules", "Rules of operators in force.")()
         self.alarms = count("alarms_total", "Alarms that began a new phase.", "signal")
         self.restarts = count("restarts_total", "Times that a policy started over, or dropped records that no longer hold.")()
@@ -188,21 +229,6 @@ class Metrics:
         self.store_bytes = level("store_bytes", "Bytes of the database that are in use.")()
         self.log_bytes = level("log_bytes", "Bytes of the log beside the database.")()
 
-    def _counter(self, name: str, about: str, *labels: str) -> Family[Counter]:
-        family = Family(Counter, *labels)
-        self.families[f"swerve_{name}"] = ("counter", about, family)
-        return family
-
-    def _gauge(self, name: str, about: str, *labels: str) -> Family[Gauge]:
-        family = Family(Gauge, *labels)
-        self.families[f"swerve_{name}"] = ("gauge", about, family)
-        return family
-
-    def _histogram(self, name: str, about: str, bounds: tuple[float, ...]) -> Histogram:
-        family = Family(lambda: Histogram(bounds))
-        self.families[f"swerve_{name}"] = ("histogram", about, family)
-        return family()
-
     def seconds(self, route: str) -> Histogram | None:
         """Return the latency histogram of a route, or None."""
         kept = {"rank": self.rank_seconds, "feedback": self.feedback_seconds, "observe": self.observe_seconds}
@@ -211,16 +237,6 @@ class Metrics:
     def request(self, route: str, status: int) -> None:
         """Count one answer of a route, by the class of its status."""
         self.requests(route, CLASSES[status // 100]).value += 1
-
-    def render(self) -> bytes:
-        """Return all metrics in the text format."""
-        out: list[str] = []
-        for name, (kind, about, family) in self.families.items():
-            out.append(f"# HELP {name} {about}\n# TYPE {name} {kind}")
-            for values, member in list(family.members.items()):
-                labels = ",".join(f'{label}="{escaped(value)}"' for label, value in zip(family.labels, values, strict=True))
-                out += member.samples(name, labels)
-        return ("\n".join(out) + "\n").encode()
 
 
 #: Status // 100 → label of its class. A table, because every request needs one.

@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 from swerve.core.errors import nearest, shown
 from swerve.service.admission import NewQueries
-from swerve.service.config.sections import NAME, Config, Namespace
+from swerve.service.config.callers import Namespace
+from swerve.service.config.forms import NAME
+from swerve.service.config.sections import Config
 from swerve.service.throttle import Bucket, TooMany
 from swerve.serving.checks import check_signals
 from swerve.serving.messages import Asked, Candidates, Refused
@@ -62,7 +64,7 @@ class Namespaces:
             message = (
                 f"candidates has {len(candidates)} entries; at most {space.candidates} are allowed in the namespace {namespace}"
             )
-            raise Refused(422, "too_many", message, "candidates")
+            raise Refused(422, "too_many", message, "candidates", space.candidates)
         if space.numbers is not None and numbers:
             check_signals(numbers, frozenset(space.numbers))
 
@@ -110,12 +112,19 @@ def require(within: Within, namespace: str | None) -> None:
 def require_all(within: Within, what: str) -> None:
     """Refuse a caller whose key is bound to namespaces what concerns them all."""
     if within is not None:
-        raise Refused(403, "namespace", f"the API key is bound to namespaces, and {what} concerns all of them: use another key")
+        raise Refused(
+            403, "namespace", f"the API key is bound to {bound_to(within)}; {what} concerns all namespaces: use another key"
+        )
+
+
+def bound_to(within: Within) -> str:
+    """Return the namespaces that a key is bound to, in words."""
+    return ", ".join(sorted(name or "requests without a namespace" for name in within or ()))
 
 
 def outside(within: Within, namespace: str | None) -> Refused:
     """Return the refusal of a caller outside its namespaces."""
-    bound = ", ".join(sorted(name or "requests without a namespace" for name in within or ()))
+    bound = bound_to(within)
     asked = f"the namespace {shown(namespace)}" if namespace else "requests without a namespace"
     return Refused(403, "namespace", f"the API key is bound to {bound}; it may not use {asked}", "namespace")
 

@@ -10,7 +10,7 @@ from swerve.service.feedback import Feedback
 from swerve.service.groups import durable
 from swerve.service.loader import Loader, Wish
 from swerve.service.ranking import Ranking
-from swerve.serving.checks import check_events
+from swerve.serving.checks import check_events, check_positions
 from swerve.serving.messages import ObserveRequest, ObserveResponse, Refused, ids_of
 from swerve.serving.outcomes import Outcome
 from swerve.serving.ranker import Ranker
@@ -85,6 +85,7 @@ class Observing:
 def _check_results(request: ObserveRequest) -> None:
     """Refuse events on results that were not shown, before the ranking counts as shown."""
     shown = set(ids_of(request.shown))
+    check_positions(request.events, len(shown))
     for index, event in enumerate(request.events):
         if event.result is not None and event.result not in shown:
             field = f"events[{index}].result"

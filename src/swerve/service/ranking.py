@@ -13,7 +13,7 @@ from typing import Any
 from swerve.core.contract import ALARM, RESTARTED
 from swerve.core.examination import SLOTS
 from swerve.service.availability import Availability
-from swerve.service.config.sections import Limits
+from swerve.service.config.callers import Limits
 from swerve.service.experiments import Experiments
 from swerve.service.loader import Loader, Wish
 from swerve.service.metrics import Metrics
@@ -118,6 +118,8 @@ class Ranking:
             check_unit(asked.unit, self.limits)
         if self.experiments.trial is not None:
             self.experiments.assign(asked, prepared)
+            if prepared.plain is not None:
+                place = self.ranker.rows.get(prepared.key)
         if asked.query_id is not None:
             check_query_id(asked.query_id, self.limits)
             prepared.query_id = asked.query_id

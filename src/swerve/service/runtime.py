@@ -37,17 +37,18 @@ from swerve.service.observing import Observing
 from swerve.service.ranking import Ranking
 from swerve.service.secrets import Secrets
 from swerve.service.throttle import Addresses, Throttle
+from swerve.service.tracing import Tracing
 from swerve.service.ubi import Ubi
 from swerve.service.warm import Warming
 from swerve.serving.erasing import Erased
-from swerve.serving.migration import Layouts
-from swerve.serving.naming import namespace_in
+from swerve.serving.migration import Layouts, is_rival
 from swerve.serving.ranker import Ranker
 from swerve.serving.recording import Recorder
 from swerve.serving.rows import Place
 from swerve.serving.tokens import Tokens
 from swerve.serving.ubi import CLICKS, QueryIds
 from swerve.store.protocol import DAY, Damaged, Row, Store, StoreError
+from swerve_client.naming import namespace_in
 
 log = logging.getLogger("swerve.service")
 
@@ -80,6 +81,7 @@ class Service:
     ) -> None:
         self.config, self.store, self.owner = config, store, secrets.fingerprint()
         self.metrics = Metrics()
+        self.tracing: Tracing | None = None  # set by the server that runs it
         self.names = signal_names(config)
         kept = shared_of(store)
         self.clock = clock or Clock(struct.unpack("<d", kept["clock"])[0] if "clock" in kept else 0.0)
@@ -219,13 +221,14 @@ class Service:
         self._ticking = loop.create_task(self._tick(), name="swerve-clock")
         first: asyncio.Future[None] = loop.create_future()
         every: asyncio.Future[None] = loop.create_future()
-        shelves = {shelf.arms: shelf for shelf in self.ranker.rows.shelves}
+        shelves = self.ranker.rows.tables
 
         def ready(arms: int) -> None:
-            shelves[arms].ready = True
+            for shelf in shelves:
+                shelf.ready |= shelf.arms == arms
             if not first.done():
                 first.set_result(None)
-            left = [shelf.arms for shelf in shelves.values() if not shelf.ready]
+            left = sorted({shelf.arms for shelf in shelves if not shelf.ready})
             if not left:
                 every.set_result(None)
             log.info("compiled", extra={"capacity": arms, "still_compiling": left})
@@ -248,7 +251,7 @@ class Service:
             except Exception as error:
                 tell(failed, error)
 
-        for shelf in shelves.values():
+        for shelf in shelves:
             shelf.ready = False
         # Daemon, so shutdown need not wait for compilation.
         threading.Thread(target=compile_all, name="swerve-compiler", daemon=True).start()
@@ -324,6 +327,8 @@ class Service:
         if self.committer.erasing:
             return "store"
         now = self.clock.now()
+        if (wish.rival or (isinstance(row, Row) and is_rival(row))) and self.ranker.rivals is None:
+            return "unknown"  # the control arm has no policy of its own any more: its records expire
         if isinstance(row, Row) and (misplaced := self.layouts.misplaced(row)) is not None:
             row = misplaced
         if isinstance(row, Damaged):
@@ -331,7 +336,7 @@ class Service:
             if row.version == 0 or not wish.begin:  # its page can be neither read nor written
                 return "store"
             log.error("a damaged record starts fresh", extra={"query": key.hex()})
-            place = self.ranker.fresh(key, wish.text, wish.arms, now)
+            place = self.ranker.fresh(key, wish.text, wish.arms, now, wish.rival)
             if place is not None:
                 place.version = row.version
         elif row is not None:
@@ -346,7 +351,7 @@ class Service:
             return "limit"
         else:
             self.metrics.new_queries.value += 1
-            place = self.ranker.fresh(key, wish.text, wish.arms, now)
+            place = self.ranker.fresh(key, wish.text, wish.arms, now, wish.rival)
         return place or "memory"
 
     def _permitted(self, wish: Wish, now: float) -> bool:

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from swerve.core.errors import SwerveError
-from swerve.service.config.sections import SCOPES, ApiKey, Config, Scope
+from swerve.service.config.callers import SCOPES, ApiKey, Scope
+from swerve.service.config.sections import Config
 from swerve.store import store_path
 
 #: Bytes of a new key, and of the longest key that BLAKE2b takes.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from swerve.service.metrics import Metrics
 from swerve.serving.control import ShadowQuery, ShadowReport
+from swerve.serving.messages import Parts, parts_of
 from swerve.serving.requests import Decided
 
 #: Queries that are counted one by one; rankings of further ones are in the totals only.
@@ -44,8 +45,11 @@ class Shadow:
         """Forget what was counted for these queries one by one."""
         self._queries = {key: line for key, line in self._queries.items() if key not in keys}
 
-    def report(self, limit: int) -> ShadowReport:
-        """Return the totals, and the queries that would have changed most often."""
+    def report(self, limit: int, text_of: Callable[[bytes], str | None]) -> ShadowReport:
+        """Return the totals, and the queries that would have changed most often; `text_of` returns the text of a key, if known."""
         same, below, top = (int(counter.value) for counter in (self._same, self._below, self._top))
         queries = sorted(self._queries.values(), key=lambda line: (-line.differs, -line.rankings))[:limit]
+        for line in queries:
+            line.query, parts = parts_of(text_of(bytes.fromhex(line.key)))
+            line.parts = None if parts == Parts() else parts
         return ShadowReport("shadow", self.since, same + below + top, below + top, top, queries)

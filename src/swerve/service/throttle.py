@@ -6,7 +6,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable
 
-from swerve.service.config.sections import ApiKey, Limits
+from swerve.service.config.callers import ApiKey, Limits
 from swerve.serving.messages import Refused
 
 #: Seconds at `rate` that a bucket holds where `burst` is 0.

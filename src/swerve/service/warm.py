@@ -16,12 +16,14 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from numba.core.registry import cpu_target
+
 from swerve.core.cache import cache_root
 from swerve.service.config.load import Config, as_table, resolve
 from swerve.service.config.settings import settings_of
 from swerve.service.config.toml import Document
 from swerve.serving import kernels
-from swerve.serving.ranker import PARTS, Ranker
+from swerve.serving.ranker import GROUPS, Ranker
 from swerve.serving.rows import Shelf
 from swerve.store.layouts import describe
 
@@ -38,14 +40,19 @@ NICE = 10
 
 
 def mark_of(ranker: Ranker, shelf: Shelf) -> Path | None:
-    """Return the path of the mark that all code for a capacity is on disk; None when there is no cache folder."""
+    """Return the path of the mark that all code for a capacity is on disk; None when there is no cache folder.
+
+    Code is for one processor, and a folder may come from another machine: the mark names the processor as Numba's cache does.
+    """
     root = cache_root()
     if root is None:
         return None
     settings = ranker.settings
-    types = f"{describe(shelf.dtype)} {describe(ranker.pools.dtype)} {ranker.features} {len(settings.numbers)}"
+    commons = ranker.rivals if shelf.rival and ranker.rivals is not None else ranker.commons
+    types = f"{describe(shelf.dtype)} {describe(commons.dtype)} {ranker.features} {len(settings.numbers)}"
+    types += f" {cpu_target.target_context.codegen().magic_tuple()}"
     name = hashlib.blake2b(types.encode(), digest_size=MARK).hexdigest()
-    return root / f"{kernels.rank_many.digest(settings.policy, settings.senses)}-{shelf.arms}" / f"warm-{name}"
+    return root / f"{kernels.rank_many.digest(shelf.policy, settings.senses)}-{shelf.arms}" / f"warm-{name}"
 
 
 class Warming:
@@ -57,29 +64,30 @@ class Warming:
     def __init__(self, config: Config, ranker: Ranker) -> None:
         self.ranker = Ranker(ranker.settings._replace(budget=SCRATCH), NO_KEY)
         tables = as_table(config)
-        self.tables = {"policy": tables["policy"], "signals": tables["signals"]}
-        self._jobs: deque[tuple[int, tuple[str, ...]]] = deque()  # capacities and parts that no child compiles yet
+        self.tables = {"policy": tables["policy"], "signals": tables["signals"], "experiment": tables["experiment"]}
+        self._jobs: deque[tuple[int, tuple[str, ...]]] = deque()  # capacities and groups of code that no child compiles yet
         self._children: list[tuple[int, subprocess.Popen[bytes]]] = []
         self._stopped = False
 
     def run(self, ready: Callable[[int], None] = lambda arms: None) -> None:
         """Return when every capacity is compiled; `ready` is called with each capacity when it is."""
         shelves = self.ranker.rows.shelves
-        marks = {shelf.arms: mark_of(self.ranker, shelf) for shelf in shelves}
-        cold = [arms for arms, mark in marks.items() if mark is not None and not mark.exists()]
+        tables = {shelf.arms: [one for one in self.ranker.rows.tables if one.arms == shelf.arms] for shelf in shelves}
+        marks = {arms: [mark_of(self.ranker, one) for one in same] for arms, same in tables.items()}
+        cold = [arms for arms, found in marks.items() if any(mark is not None and not mark.exists() for mark in found)]
         if cold:
             log.info("compiling for the first time", extra={"capacities": cold})
-            self._jobs.extend((cold[0], (part,)) for part in PARTS)  # several children, because the service waits for them
-            self._jobs.extend((arms, PARTS) for arms in cold[1:])
+            self._jobs.extend((cold[0], (part,)) for part in GROUPS)  # several children, because the service waits for them
+            self._jobs.extend((arms, GROUPS) for arms in cold[1:])
         for shelf in shelves:
             if shelf.arms in cold:
                 self._wait_for(shelf.arms, nice=NICE if shelf.arms != cold[0] else 0)
             if self._stopped:
                 return
-            self.ranker.compile(shelf)
-            mark = marks[shelf.arms]
-            if mark is not None and mark.parent.is_dir():
-                mark.touch()
+            for table, mark in zip(tables[shelf.arms], marks[shelf.arms], strict=True):
+                self.ranker.compile(table)
+                if mark is not None and mark.parent.is_dir():
+                    mark.touch()
             ready(shelf.arms)
 
     def stop(self) -> None:
@@ -93,8 +101,8 @@ class Warming:
         while True:
             running = sum(child.poll() is None for _, child in self._children)
             while self._jobs and running < (os.cpu_count() or 1) and not self._stopped:
-                wanted, parts = self._jobs.popleft()
-                self._children.append((wanted, self._child(wanted, parts, nice if wanted == arms else NICE)))
+                wanted, groups = self._jobs.popleft()
+                self._children.append((wanted, self._child(wanted, groups, nice if wanted == arms else NICE)))
                 running += 1
             mine = [child for wanted, child in self._children if wanted == arms]
             if not mine:
@@ -105,24 +113,24 @@ class Warming:
                 log.warning("a compiling process failed: %s", said.decode(errors="replace").strip().rpartition("\n")[2])
             self._children.remove((arms, child))
 
-    def _child(self, arms: int, parts: tuple[str, ...], nice: int) -> subprocess.Popen[bytes]:
+    def _child(self, arms: int, groups: tuple[str, ...], nice: int) -> subprocess.Popen[bytes]:
         child = subprocess.Popen([sys.executable, "-m", "swerve.service.warm"], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
         assert child.stdin is not None
-        child.stdin.write(json.dumps({"config": self.tables, "arms": arms, "parts": parts, "nice": nice}).encode())
+        child.stdin.write(json.dumps({"config": self.tables, "arms": arms, "groups": groups, "nice": nice}).encode())
         child.stdin.close()
         child.stdin = None
         return child
 
 
 def main() -> None:
-    """Compile parts of one capacity of the configuration on standard input."""
+    """Compile groups of the code of one capacity of the configuration on standard input."""
     asked = json.load(sys.stdin)
     os.nice(asked["nice"])
     settings = settings_of(resolve(Document("", asked["config"], {})))._replace(budget=SCRATCH)
     ranker = Ranker(settings, NO_KEY)
-    for shelf in ranker.rows.shelves:
+    for shelf in ranker.rows.tables:
         if shelf.arms == asked["arms"]:
-            ranker.compile(shelf, asked["parts"])
+            ranker.compile(shelf, asked["groups"])
 
 
 if __name__ == "__main__":

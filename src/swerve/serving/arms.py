@@ -22,8 +22,8 @@ def written(place: Place, outcome: int) -> int:
 class Arms:
     """Gives candidates their arms."""
 
-    def __init__(self, rows: Rows, settings: Settings, params: Any, senses: Any) -> None:
-        self.rows, self.settings, self.params, self.senses = rows, settings, params, senses
+    def __init__(self, rows: Rows, settings: Settings, senses: Any) -> None:
+        self.rows, self.settings, self.senses = rows, settings, senses
         self.evicted = 0  # candidates that lost their arm to another
 
     def admit(self, place: Place, ids: list[str], now: float) -> bool:
@@ -70,7 +70,7 @@ class Arms:
         if stalest is not None and now - float(offered[stalest]) > self.settings.forget:
             return self._vacated(place, stalest)
         if place.shelf.arms < self.settings.arms:
-            if not self.rows.shelf_for(place.shelf.arms + 1).ready:
+            if not self.rows.shelf_for(place.shelf.arms + 1, place.shelf.rival).ready:
                 return None  # no candidate is evicted because the larger capacity is still compiling
             if self.rows.grow(place, lambda row: self.begin(row, 0, now)):
                 return len(place.ids)
@@ -79,11 +79,11 @@ class Arms:
     def begin(self, place: Place, word: int, now: float) -> None:
         """Make the query's row a fresh one, its random stream started from `word`."""
         shelf = place.shelf
-        shelf.calls.begin(self.params, self.senses, shelf.table, place.index, place.owner, np.uint64(word), now)
+        shelf.calls.begin(shelf.params, self.senses, shelf.table, place.index, place.owner, np.uint64(word), now)
 
     def _vacated(self, place: Place, arm: int) -> int:
         self.evicted += 1
-        written(place, place.shelf.calls.vacate(self.params, place.shelf.table, place.index, place.owner, arm))
+        written(place, place.shelf.calls.vacate(place.shelf.params, place.shelf.table, place.index, place.owner, arm))
         return arm
 
 

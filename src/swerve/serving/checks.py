@@ -29,6 +29,19 @@ class Limits(Protocol):
     def batch(self) -> int: ...
 
 
+class Subject(Protocol):
+    """What concerns one query, or all."""
+
+    @property
+    def query(self) -> str | None: ...
+    @property
+    def locale(self) -> str | None: ...
+    @property
+    def filter(self) -> str | None: ...
+    @property
+    def segment(self) -> str | None: ...
+
+
 def check_feedback(request: FeedbackRequest, limits: Limits, kinds: Collection[str] = PLAIN) -> None:
     """Refuse events that name no result, or two, or an unknown kind, and ids that are too long, empty, repeated or not text."""
     check_events(request.events, limits, kinds)
@@ -72,6 +85,18 @@ def check_parts(limits: Limits, **parts: str | None) -> None:
             _text(name, part, limits.query_chars)
 
 
+def check_subject(request: Subject, limits: Limits, what: str) -> None:
+    """Refuse a query, or parts of its key, that no request can have, and parts without a query."""
+    parts = {"locale": request.locale, "filter": request.filter, "segment": request.segment}
+    if request.query is not None:
+        check_query(request.query, limits)
+        check_parts(limits, **parts)
+        return
+    for name, part in parts.items():
+        if part is not None:
+            raise Refused(422, "invalid", f"{name} is given without query; a {what} for all queries has no {name}", name)
+
+
 def check_candidates(candidates: Candidates | Sequence[str], limits: Limits, field: str = "candidates") -> None:
     """Refuse an empty list of candidates, too many, repeated ids, and ids that are too long or not text."""
     ids = ids_of(candidates)
@@ -79,7 +104,7 @@ def check_candidates(candidates: Candidates | Sequence[str], limits: Limits, fie
         raise Refused(422, "empty", f"{field} is empty; there must be at least one", field)
     if len(ids) > limits.candidates:
         message = f"{field} has {len(ids)} entries; at most {limits.candidates} are allowed"
-        raise Refused(422, "too_many", message, field)
+        raise Refused(422, "too_many", message, field, limits.candidates)
     if len(set(ids)) < len(ids):
         twice = next(name for index, name in enumerate(ids) if name in ids[:index])
         raise Refused(422, "repeated", f"{field} has {shown(twice)} twice; ids must differ", field)
@@ -88,6 +113,16 @@ def check_candidates(candidates: Candidates | Sequence[str], limits: Limits, fie
     if "" in ids or "\0" in joined or len(joined) > limits.id_chars:
         for index, name in enumerate(ids):
             _text(f"{field}[{index}]", name, limits.id_chars)
+
+
+def check_positions(events: Sequence[Event], results: int) -> None:
+    """Refuse events on positions below the last of so many results."""
+    for index, event in enumerate(events):
+        if event.position is not None and event.position > results:
+            field = f"events[{index}].position"
+            raise Refused(
+                422, "not_offered", f"{field}: there is no position {event.position}; {results} results were shown", field
+            )
 
 
 def check_session(session: str, limits: Limits) -> None:

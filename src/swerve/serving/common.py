@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from swerve.core import engine
+from swerve.core.spec import Spec, pack
 from swerve.core.tables import nested, pool_dtype
 from swerve.serving.rows import Common
 from swerve.serving.settings import ANY, Settings, shared_name
@@ -15,12 +16,13 @@ from swerve.signals import begin_season, season_layout
 
 
 class Commons:
-    """What the queries of each namespace share. Namespaces that are not configured by name share with each other."""
+    """What the queries of each namespace share, for one policy; `prefix` begins the names of its records. Namespaces that are not
+    configured by name share with each other."""
 
-    def __init__(self, settings: Settings, params: Any, senses: Any) -> None:
-        self.settings, self.params, self.senses = settings, params, senses
-        self._dtype = pool_dtype(settings.policy, len(settings.plan))
-        self.name = shared_name(settings, self._dtype)
+    def __init__(self, settings: Settings, policy: Spec, senses: Any, prefix: str = "") -> None:
+        self.settings, self.params, self.senses, self.prefix = settings, pack(policy), senses, prefix
+        self.dtype = pool_dtype(policy, len(settings.plan))
+        self.name = shared_name(settings, policy, self.dtype)
         self._found: dict[str | None, Common] = {}
 
     def of(self, namespace: str | None) -> Common:
@@ -29,7 +31,7 @@ class Commons:
             namespace = ANY
         found = self._found.get(namespace)
         if found is None:
-            pools = np.zeros(2, self._dtype)
+            pools = np.zeros(2, self.dtype)
             engine.begin_pools.plain(self.params, pools, len(self.settings.plan))
             seasons = np.zeros(1, nested(season_layout()))
             begin_season(self.senses[0], seasons[0], 0.0)
@@ -55,4 +57,4 @@ class Commons:
     def names(self, namespace: str | None) -> tuple[str, str]:
         """Return the names of the records of a namespace."""
         of = "" if namespace is None else f" of {namespace}"
-        return f"{self.name}{of}", f"season{of}"
+        return f"{self.prefix}{self.name}{of}", f"{self.prefix}season{of}"

@@ -11,9 +11,18 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from swerve.core.errors import shown
-from swerve.serving.checks import Limits, check_id, check_parts, check_query
-from swerve.serving.messages import Filter, Instant, Locale, Namespace, Position, Refused, Seconds, Segment, key_text
-from swerve.serving.ruling import Kind
+from swerve.serving.checks import Limits, check_id, check_parts, check_query, check_subject
+from swerve.serving.messages import Filter, Instant, Locale, Namespace, Parts, Position, Refused, Seconds, Segment
+from swerve_client.naming import named as named
+from swerve_client.rules import (
+    Change as Change,
+    ChangeList as ChangeList,
+    DeleteResponse as DeleteResponse,
+    Kind as Kind,
+    Rule as Rule,
+    RuleList as RuleList,
+    Trial as Trial,
+)
 
 #: Rules that are kept at most, and changes that the audit keeps: the oldest are dropped.
 MOST_RULES, MOST_CHANGES = 1000, 1000
@@ -37,7 +46,11 @@ class RuleRequest(Struct, forbid_unknown_fields=True):
     position: Annotated[Position | None, Meta(description="For `pin`: from 1.")] = None
     up: Annotated[Position | None, Meta(description="For `boost`: positions to move up.")] = None
     query: Annotated[
-        str | None, Meta(description="The text of the query, or `key:` and its key. Null: the rule is for all queries.")
+        str | None,
+        Meta(
+            description="The text of the query, or `key:` and its key. Null: the rule is for all queries. With a text it holds for "
+            "exactly this text and these parts: with another `locale`, `filter`, `segment` or `namespace` it is another query."
+        ),
     ] = None
     locale: Locale = None
     filter: Filter = None
@@ -49,96 +62,15 @@ class RuleRequest(Struct, forbid_unknown_fields=True):
     note: Note = None
 
 
-class Rule(Struct, omit_defaults=True):
-    """A rule of an operator, who set it and when."""
-
-    id: int
-    kind: Kind
-    at: float
-    by: Annotated[str | None, Meta(description="The name of the API key with which it was set; null where no key is needed.")] = (
-        None
-    )
-    result: str | None = None
-    position: int | None = None
-    up: int | None = None
-    query: str | None = None
-    locale: str | None = None
-    filter: str | None = None
-    segment: str | None = None
-    until: float | None = None
-    note: str | None = None
-    namespace: str | None = None
-
-    @property
-    def parts(self) -> dict[str, str]:
-        """The parts of the query's key that are given."""
-        found = {"locale": self.locale, "filter": self.filter, "segment": self.segment, "namespace": self.namespace}
-        return {name: part for name, part in found.items() if part is not None}
-
-    def holds(self, now: float) -> bool:
-        """Return whether the rule has not expired."""
-        return self.until is None or now < self.until
-
-
-class RuleList(Struct):
-    """The rules in force, in the order of their ids."""
-
-    rules: list[Rule]
-
-
-class Trial(Struct, omit_defaults=True):
-    """An experiment: its name, the share of treated units, since when it runs, and who set the share, and why."""
-
-    name: str
-    treated: float
-    since: float
-    salt: str = ""  # of the hash that assigns units; empty: the name
-    by: str | None = None
-    note: str | None = None
-
-
-class Change(Struct, omit_defaults=True):
-    """Something that an operator did: who, when, what, and what was before. `before` and `after` are null where there was no rule,
-    or is none now. A shift has the phase before and after it, a ramp the experiment. A deletion has only keyed hashes of what it
-    deleted."""
-
-    at: float
-    what: Literal["set", "remove", "shift", "ramp", "delete"]
-    by: str | None = None
-    before: Rule | None = None
-    after: Rule | None = None
-    query: str | None = None
-    locale: str | None = None
-    filter: str | None = None
-    segment: str | None = None
-    phase_before: int | None = None
-    phase_after: int | None = None
-    trial_before: Trial | None = None
-    trial_after: Trial | None = None
-    namespace: str | None = None
-    result: Annotated[str | None, Meta(description="Of a deletion: `hash:` and the keyed hash of the result's id.")] = None
-
-    @property
-    def where(self) -> str | None:
-        """The namespace that it concerns."""
-        rule = self.after or self.before
-        return self.namespace if rule is None else rule.namespace
-
-
-class ChangeList(Struct):
-    """What operators did, the latest first."""
-
-    changes: list[Change]
-
-
 class AuditRequest(Struct, forbid_unknown_fields=True):
     """The parameters of `GET /v1/audit` and `GET /v1/shadow`."""
 
     limit: Annotated[int, Meta(ge=1, le=MOST_CHANGES)] = MOST_CHANGES
 
 
-class ShadowQuery(Struct):
-    """What the policy would have done for one query, by its key in hexadecimal; with the page shown last, and the policy's."""
+class ShadowQuery(Struct, omit_defaults=True):
+    """What the policy would have done for one query, by its key in hexadecimal; with the page shown last, and the policy's. Its
+    text and parts are left out unless `store.store_queries` keeps them and the query is in memory."""
 
     key: str
     rankings: int
@@ -146,6 +78,8 @@ class ShadowQuery(Struct):
     top_differs: int
     shown: list[str]
     choice: list[str]
+    query: str | None = None
+    parts: Parts | None = None
 
 
 class ShadowReport(Struct):
@@ -166,11 +100,6 @@ class Kept(Struct):
     rules: list[Rule]
 
 
-def named(query: str | None, **parts: str | None) -> str | None:
-    """Return the text that identifies the query of a rule; for all queries, the one of the namespace, None without one."""
-    return parts.get("namespace") if query is None else key_text(query, **parts)
-
-
 #: The fields that each kind of rule must have; it may have no other of these.
 NEEDS: dict[Kind, tuple[str, ...]] = {"pin": ("result", "position"), "block": ("result",), "boost": ("result", "up"), "off": ()}
 
@@ -187,14 +116,7 @@ def check_rule(request: RuleRequest, limits: Limits, now: float) -> float | None
             )
     if request.result is not None:
         check_id("result", request.result, limits)
-    parts = {"locale": request.locale, "filter": request.filter, "segment": request.segment}
-    if request.query is not None:
-        check_query(request.query, limits)
-        check_parts(limits, **parts)
-    else:
-        for name, part in parts.items():
-            if part is not None:
-                raise Refused(422, "invalid", f"{name} is given without query; a rule for all queries has no {name}", name)
+    check_subject(request, limits, "rule")
     if request.note is not None and len(request.note) > MOST_NOTE:
         raise Refused(422, "too_long", f"note has {len(request.note)} characters; at most {MOST_NOTE} are allowed", "note")
     until = request.until.timestamp() if isinstance(request.until, datetime) else request.until
@@ -225,13 +147,6 @@ class DeleteRequest(Struct, forbid_unknown_fields=True):
         """The parts of the query's key that are given."""
         found = {"locale": self.locale, "filter": self.filter, "segment": self.segment, "namespace": self.namespace}
         return {name: part for name, part in found.items() if part is not None}
-
-
-class DeleteResponse(Struct):
-    """What was deleted: queries, and queries that have lost the result. Both are 0 if there was nothing (any more)."""
-
-    queries: int
-    results: int
 
 
 def check_delete(request: DeleteRequest, limits: Limits) -> None:

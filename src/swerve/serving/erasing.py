@@ -29,11 +29,18 @@ HASH = "hash:"
 
 
 class Target(Struct, frozen=True):
-    """What is deleted, without its text: the key of a query (None: all, of a namespace if there is one), the hash of a result."""
+    """What is deleted, without its text: the key of a query (None: all, of a namespace if there is one), the hash of a result; and
+    the key of the query's record for the policy of the control arm."""
 
     key: bytes | None
     result: int | None = None
     namespace: str | None = None
+    rival: bytes | None = None
+
+    @property
+    def keys(self) -> list[bytes]:
+        """The keys of the query's records."""
+        return [key for key in (self.key, self.rival) if key is not None]
 
     @property
     def query_name(self) -> str | None:
@@ -47,7 +54,7 @@ class Target(Struct, frozen=True):
 
     def concerns(self, key: bytes, namespace: str | None) -> bool:
         """Return whether a query is concerned."""
-        return key == self.key if self.key is not None else self.namespace is None or self.namespace == namespace
+        return key in self.keys if self.key is not None else self.namespace is None or self.namespace == namespace
 
 
 class Gone(Struct, omit_defaults=True):
@@ -57,6 +64,12 @@ class Gone(Struct, omit_defaults=True):
     key: str | None = None
     result: int | None = None
     namespace: str | None = None
+    rival: str | None = None
+
+
+def target_of(ranker: Ranker, key: bytes | None, result: int | None, namespace: str | None) -> Target:
+    """Return what is deleted where a person names a query, a result, or both."""
+    return Target(key, result, namespace, None if key is None else ranker.keys.rival(key))
 
 
 class Erased:
@@ -71,13 +84,13 @@ class Erased:
     def load(self, kept: Mapping[str, bytes], now: float) -> None:
         """Take up the record of a store."""
         found = msgspec.json.decode(kept[DELETED], type=list[Gone]) if DELETED in kept else []
-        made = [(one.at, Target(bytes.fromhex(one.key) if one.key else None, one.result, one.namespace)) for one in found]
+        made = [(one.at, Target(_bytes(one.key), one.result, one.namespace, _bytes(one.rival))) for one in found]
         self._set(made, now)
 
     def _set(self, gone: Iterable[tuple[float, Target]], now: float) -> None:
         self.gone = [(at, target) for at, target in gone if now - at <= self.window]
         self.results = [(at, target) for at, target in self.gone if target.result is not None]
-        self._queries = {target.key: at for at, target in self.gone if target.key is not None and target.result is None}
+        self._queries = {key: at for at, target in self.gone if target.result is None for key in target.keys}
 
     def note(self, target: Target, now: float) -> None:
         """Add a deletion."""
@@ -89,7 +102,7 @@ class Erased:
 
     def record(self) -> bytes:
         """Return the record for the store."""
-        lines = [Gone(at, t.key.hex() if t.key is not None else None, t.result, t.namespace) for at, t in self.gone]
+        lines = [Gone(at, _hex(t.key), t.result, t.namespace, _hex(t.rival)) for at, t in self.gone]
         return msgspec.json.encode(lines)
 
     def query(self, key: bytes, at: float) -> bool:
@@ -104,11 +117,18 @@ class Erased:
         return [event for event in events if event.result is None or short(event.result) not in hidden]
 
 
+def _hex(key: bytes | None) -> str | None:
+    return None if key is None else key.hex()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else bytes.fromhex(text)
+
+
 def forget(ranker: Ranker, target: Target, now: float) -> list[Place]:
     """Delete from memory; return the rows that are gone, or that have lost the result."""
     if target.key is not None:
-        place = ranker.rows.get(target.key)
-        places = [] if place is None else [place]
+        places = [place for place in map(ranker.rows.get, target.keys) if place is not None]
     else:
         places = [place for place in ranker.rows if target.concerns(place.key, place.namespace)]
     if target.result is None:
@@ -119,7 +139,7 @@ def forget(ranker: Ranker, target: Target, now: float) -> list[Place]:
         touched = places
     else:
         touched = [place for place in places if _strip(ranker, place, target.result, now)]
-    keys = {place.key for place in touched} | ({target.key} if target.key is not None else set())
+    keys = {place.key for place in touched} | set(target.keys)
     for memory in (ranker.sessions, ranker.steady, ranker.evidence):
         memory.forget(keys)
     return touched
@@ -130,7 +150,7 @@ def _strip(ranker: Ranker, place: Place, result: int, now: float) -> bool:
     if result not in place.shorts:
         return False
     arm = place.shorts.index(result)
-    written(place, place.shelf.calls.vacate(ranker.params, place.shelf.table, place.index, place.owner, arm))
+    written(place, place.shelf.calls.vacate(place.shelf.params, place.shelf.table, place.index, place.owner, arm))
     candidate = place.ids[arm]
     assert candidate is not None, "a hash belongs to a candidate"
     del place.arms[candidate]
@@ -160,24 +180,24 @@ class Eraser:
 
     def _vacated(self, row: Row, arm: int) -> tuple[int, bytes]:
         """Return the layout and the bytes of a record without what it has of an arm."""
-        layouts, ranker = self.layouts, self.ranker
+        layouts = self.layouts
         shelf = layouts.shelf_of(row)
-        wanted = layouts.texts[shelf.arms]
+        wanted = layouts.texts[shelf]
         text = for_pages(layouts.known[row.layout], wanted)
         if policy_in(text) != policy_in(wanted) or arm >= shelf.arms:
             return row.layout, zeroed(row.record, layouts.known[row.layout], arm)
         record = row.record if text == wanted else convert(row.record, text, wanted, self._blank(shelf, row.key))
         table = np.frombuffer(bytearray(record), shelf.dtype)
         owner = int(table[0]["ledger"]["owner"])
-        if shelf.calls.vacate(ranker.params, table, 0, owner, arm) != 0:
+        if shelf.calls.vacate(shelf.params, table, 0, owner, arm) != 0:
             raise RuntimeError("the record refuses its own owner")
-        return layouts.ids[shelf.arms], table.tobytes()
+        return layouts.ids[shelf], table.tobytes()
 
     def _blank(self, shelf: Shelf, key: bytes) -> bytes:
         """Return the record of a new query; not in the shelf, which another thread uses."""
         ranker, table = self.ranker, np.zeros(1, shelf.dtype)
         word = np.uint64(ranker.word_of(None, key))
-        shelf.calls.begin(ranker.params, ranker.senses, table, 0, owner_of(key), word, 0.0)
+        shelf.calls.begin(shelf.params, ranker.senses, table, 0, owner_of(key), word, 0.0)
         return table.tobytes()
 
 

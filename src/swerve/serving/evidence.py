@@ -14,7 +14,7 @@ from collections.abc import Collection
 MOST = 50_000
 
 
-class Heard:
+class Spent:
     """What one session has taught about one query in one phase, by the keyed hash of each result."""
 
     __slots__ = ("clicks", "phase", "results", "shows")
@@ -42,10 +42,10 @@ class Evidence:
     def __init__(self, limit: int, most: int = MOST) -> None:
         self.limit, self.half = limit, most // 2
         # The older table is dropped when the younger is full.
-        self._young: dict[tuple[int, bytes], Heard] = {}
-        self._old: dict[tuple[int, bytes], Heard] = {}
+        self._young: dict[tuple[int, bytes], Spent] = {}
+        self._old: dict[tuple[int, bytes], Spent] = {}
 
-    def spent_by(self, session: int, key: bytes) -> Heard | None:
+    def spent_by(self, session: int, key: bytes) -> Spent | None:
         """Return what the session has taught about a query, in the last phase in which it did."""
         pair = session, key
         return self._young.get(pair) or self._old.get(pair)
@@ -53,41 +53,41 @@ class Evidence:
     def shown(self, session: int, key: bytes, phase: int, results: list[int]) -> None:
         """Note that a page of results was shown to the session and that the policy learns from it; the first is on top."""
         young = self._young
-        heard = young.get((session, key))
-        if heard is None:
-            heard = self._old.get((session, key))
+        spent = young.get((session, key))
+        if spent is None:
+            spent = self._old.get((session, key))
             if len(young) >= self.half:
                 self._old, self._young = young, {}
                 young = self._young
-        if heard is None or heard.phase != phase:
-            heard = young[session, key] = Heard(phase, results)
+        if spent is None or spent.phase != phase:
+            spent = young[session, key] = Spent(phase, results)
         else:
-            young[session, key] = heard
-            heard.shows += results
-        if heard.shows.count(results[0]) >= self.limit and results[0] not in heard.results:
-            heard.results.append(results[0])
+            young[session, key] = spent
+            spent.shows += results
+        if spent.shows.count(results[0]) >= self.limit and results[0] not in spent.results:
+            spent.results.append(results[0])
 
     def shown_instead(self, session: int, key: bytes, phase: int, results: list[int]) -> None:
         """Note that these results were really shown on a page that the policy learns from: clicks on them are evidence too."""
-        heard = self.spent_by(session, key)
-        if heard is not None and heard.phase == phase:
-            heard.shows += [result for result in results if heard.shows.count(result) < self.limit]
+        spent = self.spent_by(session, key)
+        if spent is not None and spent.phase == phase:
+            spent.shows += [result for result in results if spent.shows.count(result) < self.limit]
 
     def clicked(self, session: int, key: bytes, phase: int, result: int, *, shown: bool) -> bool:
         """Return whether a click of the session is evidence; `shown` says whether the show of its own ranking was.
 
         A click counts for any unit that the session has for the result, also when it comes at a later show.
         """
-        heard = self.spent_by(session, key)
-        if heard is None or heard.phase != phase:
+        spent = self.spent_by(session, key)
+        if spent is None or spent.phase != phase:
             return shown
-        if heard.clicks.count(result) >= heard.shows.count(result):
+        if spent.clicks.count(result) >= spent.shows.count(result):
             return False
-        heard.clicks.append(result)
+        spent.clicks.append(result)
         return True
 
     def forget(self, keys: Collection[bytes]) -> None:
         """Forget what sessions have taught about these queries."""
         self._young, self._old = (
-            {pair: heard for pair, heard in table.items() if pair[1] not in keys} for table in (self._young, self._old)
+            {pair: spent for pair, spent in table.items() if pair[1] not in keys} for table in (self._young, self._old)
         )

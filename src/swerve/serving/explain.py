@@ -92,10 +92,11 @@ def state_of(place: Place, names: tuple[str, ...]) -> QueryState:
         arms=arms_of(place, book),
         alarms=alarms_of(book, names),
         namespace=place.namespace,
+        control=place.shelf.rival,
     )
 
 
-def summary_of(key: bytes, record: Any, text: str | None, namespace: str | None) -> QuerySummary:
+def summary_of(key: bytes, record: Any, text: str | None, namespace: str | None, control: bool) -> QuerySummary:
     """Return the line of a query in the list."""
     book = record.ledger
     query, parts = parts_of(text)
@@ -109,4 +110,5 @@ def summary_of(key: bytes, record: Any, text: str | None, namespace: str | None)
         shifted=float(book.shifted) or None,
         testing=under_test(book),
         namespace=namespace,
+        control=control,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from swerve.serving.explain import alarms_of, under_test
 from swerve.serving.kernels import query_dtype
 from swerve.serving.messages import parts_of
 from swerve.serving.migration import policy_in
+from swerve.serving.ranker import RIVAL
 from swerve.serving.rows import UNPACK
 from swerve.serving.settings import Settings, kind_of, shared_name
 from swerve.signals import season_layout
@@ -35,7 +36,7 @@ COLUMNS: dict[str, str] = {
     "phase_requests": "whole", "shifted": "number", "testing": "yes", "session_pages": "whole", "alarm_count": "whole",
     "alarms": "alarms", "policy": "text", "id": "text", "arm": "whole", "plays": "whole", "clicks": "whole",
     "phase_plays": "whole", "phase_clicks": "whole", "estimate": "number", "first_seen": "number", "last_offered": "number",
-    "name": "text", "state": "state",
+    "name": "text", "state": "state", "control": "yes",
 }  # fmt: skip
 
 
@@ -46,10 +47,18 @@ class Policy(NamedTuple):
     per_arm: frozenset[tuple[str, ...]]
 
 
-def policy_of(settings: Settings) -> Policy:
-    """Return the configured policy: a field has a value for each arm if its length grows with the capacity."""
-    small, large = (dict(shapes(_state(settings.policy, arms, settings))) for arms in CAPACITIES[:2])
-    return Policy(kind_of(settings.policy), frozenset(path for path, shape in small.items() if shape != large.get(path)))
+def policies_of(settings: Settings) -> list[Policy]:
+    """Return the configured policies: a field has a value for each arm if its length grows with the capacity."""
+    found = []
+    for policy in policies_in(settings):
+        small, large = (dict(shapes(_state(policy, arms, settings))) for arms in CAPACITIES[:2])
+        found.append(Policy(kind_of(policy), frozenset(path for path, shape in small.items() if shape != large.get(path))))
+    return found
+
+
+def policies_in(settings: Settings) -> list[Spec]:
+    """Return the policy, and that of the control arm where it has one."""
+    return [settings.policy, *([] if settings.rival is None else [settings.rival])]
 
 
 def _state(policy: Spec, arms: int, settings: Settings) -> np.dtype[Any]:
@@ -81,9 +90,9 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def lines_of(row: Row, layouts: Mapping[int, str], names: tuple[str, ...], policy: Policy | None) -> Iterator[Line]:
-    """Yield the line of a stored query, then those of its candidates. Without `policy`, or where the record is one of another
-    policy, `state` is null."""
+def lines_of(row: Row, layouts: Mapping[int, str], names: tuple[str, ...], policies: Sequence[Policy]) -> Iterator[Line]:
+    """Yield the line of a stored query, then those of its candidates. Where the record is one of another policy than `policies`,
+    `state` is null."""
     text = layouts[row.layout]
     record = np.frombuffer(row.record, layout_of(text)[0])[0]
     book = record["ledger"].view(np.recarray)
@@ -91,7 +100,8 @@ def lines_of(row: Row, layouts: Mapping[int, str], names: tuple[str, ...], polic
     query, parts = parts_of(kept.query)
     key, classes = row.key.hex(), policy_in(text)
     field = next(name for name in record.dtype.names if name.startswith("policy"))
-    paths = list(shapes(record[field].dtype)) if policy is not None and classes == policy.kind else []
+    policy = next((one for one in policies if one.kind == classes), None)
+    paths = list(shapes(record[field].dtype)) if policy is not None else []
     per_arm = policy.per_arm if policy is not None else frozenset()
     given = {} if parts is None else {part: getattr(parts, part) for part in ("locale", "filter", "segment")}
     yield {
@@ -103,6 +113,7 @@ def lines_of(row: Row, layouts: Mapping[int, str], names: tuple[str, ...], polic
                    for a in alarms_of(book, names)],
         "policy": classes,
         "state": {".".join(path): at(record[field], path) for path, _ in paths if path not in per_arm} or None,
+        "control": kept.rival,
     }  # fmt: skip
     values = {".".join(path): at(record[field], path) for path, _ in paths if path in per_arm}
     for arm, candidate in enumerate(kept.ids):
@@ -114,24 +125,28 @@ def lines_of(row: Row, layouts: Mapping[int, str], names: tuple[str, ...], polic
             "plays": int(book.plays[arm]), "clicks": int(book.clicks[arm]), "phase_plays": plays, "phase_clicks": clicks,
             "estimate": clicks / plays if plays else None, "first_seen": float(book.first[arm]) or float(book.created),
             "last_offered": float(book.offered[arm]), "policy": classes,
-            "state": {name: value[arm] for name, value in values.items()} or None,
+            "state": {name: value[arm] for name, value in values.items()} or None, "control": kept.rival,
         }  # fmt: skip
 
 
 def shared_lines(records: Mapping[str, bytes], settings: Settings) -> Iterator[Line]:
-    """Yield what queries share, for each namespace: what policies have learnt together, and the season."""
-    pool = pool_dtype(settings.policy, len(settings.plan))
+    """Yield what queries share, for each policy and namespace: what policies have learnt together, and the season."""
     season = nested(season_layout())
-    name = shared_name(settings, pool)
-    for stored, record in records.items():
-        base, _, namespace = stored.partition(OF)
-        kind, layout = ("policy", pool) if base == name else ("season", season) if base == "season" else ("", None)
-        if layout is None or len(record) != layout.itemsize:
-            continue
-        value = np.frombuffer(record, layout)[0]
-        state = {".".join(path): at(value, path) for path, _ in shapes(layout)}
-        classes = kind_of(settings.policy) if kind == "policy" else None
-        yield {"kind": "shared", "namespace": namespace or None, "name": kind, "policy": classes, "state": state}
+    for policy, prefix in zip(policies_in(settings), ("", RIVAL), strict=False):
+        pool = pool_dtype(policy, len(settings.plan))
+        name = shared_name(settings, policy, pool)
+        for stored, record in records.items():
+            base, _, namespace = stored.partition(OF)
+            kind = {f"{prefix}{name}": "policy", f"{prefix}season": "season"}.get(base)
+            layout = pool if kind == "policy" else season
+            if kind is None or len(record) != layout.itemsize:
+                continue
+            value = np.frombuffer(record, layout)[0]
+            state = {".".join(path): at(value, path) for path, _ in shapes(layout)}
+            yield {
+                "kind": "shared", "namespace": namespace or None, "name": kind,
+                "policy": kind_of(policy) if kind == "policy" else None, "state": state, "control": prefix == RIVAL,
+            }  # fmt: skip
 
 
 def as_columns(line: Line) -> Line:

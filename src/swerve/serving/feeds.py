@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct
 
-from swerve.serving.checks import Limits, check_parts, check_query, check_signals
+from swerve.serving.checks import Limits, check_signals, check_subject
 from swerve.serving.messages import Filter, Instant, Locale, Refused, Seconds, Segment
+from swerve_client.answers import SignalResponse as SignalResponse, SignalStatus
 
 #: Seconds by which the clock of a feed may be ahead.
 AHEAD = 60.0
@@ -23,7 +24,6 @@ AHEAD = 60.0
 LONGEST_TTL = 30 * 86_400
 
 Ttl = Annotated[float, Meta(gt=0, le=LONGEST_TTL)]
-Status = Literal["taken", "older", "stale"]
 Given = dict[str, float | None]
 #: What a number is for: a query by its key, a namespace by its name; None: all queries.
 Owner = bytes | str | None
@@ -47,12 +47,6 @@ class SignalRequest(Struct, forbid_unknown_fields=True, gc=False):
     ] = None
 
 
-class SignalResponse(Struct, gc=False):
-    """What became of a number: `taken`; `older` than the one that is kept, which stays; `stale`: past its time when it came."""
-
-    status: Status
-
-
 class Pushed(NamedTuple):
     """A number, when it was measured, and until when it holds. None was taken back."""
 
@@ -68,14 +62,7 @@ def check_signal(request: SignalRequest, limits: Limits, known: Collection[str],
             check_signals((request.name,), known)
         except Refused as refused:
             raise Refused(422, refused.code, refused.message.replace("signals has", "name is", 1), "name") from None
-    parts = {"locale": request.locale, "filter": request.filter, "segment": request.segment}
-    if request.query is not None:
-        check_query(request.query, limits)
-        check_parts(limits, **parts)
-    else:
-        for name, part in parts.items():
-            if part is not None:
-                raise Refused(422, "invalid", f"{name} is given without query; a number for all queries has no {name}", name)
+    check_subject(request, limits, "number")
     at = request.at.timestamp() if isinstance(request.at, datetime) else now if request.at is None else request.at
     if at > now + AHEAD:
         raise Refused(422, "in_the_future", f"at is {at - now:.0f} seconds ahead of this service's clock", "at")
@@ -102,7 +89,7 @@ class Feeds:
     def __bool__(self) -> bool:
         return bool(self.everywhere or self.some)
 
-    def push(self, name: str, owner: Owner, pushed: Pushed, now: float) -> Status:
+    def push(self, name: str, owner: Owner, pushed: Pushed, now: float) -> SignalStatus:
         """Keep a number, unless a later one is kept or its time is over."""
         if pushed.until <= now:
             return "stale"

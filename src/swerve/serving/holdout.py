@@ -13,13 +13,6 @@ from msgspec import Meta
 
 #: Fields of requests and answers.
 UnitName = Annotated[str | None, Meta(description="What an experiment assigns to an arm, such as a user. Default: the session.")]
-ArmName = Annotated[
-    Literal["control", "treated"] | None,
-    Meta(description="The arm of the experiment; `control` has the given order. Left out where none runs."),
-]
-GuardedWhy = Annotated[
-    str | None, Meta(description="Why the guard of an experiment shows the given order for this query; left out, or null, if not.")
-]
 
 #: Codes of the arms; a request outside an experiment has none.
 NONE, CONTROL, TREATED = 0, 1, 2

@@ -61,8 +61,8 @@ ASKED = 13
     SESSION,  # 1: the request has a session
     LEFT,  # the row of the session's previous query, negative for none,
     LEFT_OWNER,  # and the owner that this row must have
-    HEARD,  # the arms for which the session has used its evidence, as a mask,
-    HEARD_PHASE,  # and the phase in which it did
+    SPENT,  # the arms for which the session has used its evidence, as a mask,
+    SPENT_PHASE,  # and the phase in which it did
     CANDIDATES,  # how many there are
     GRADED,  # how many of them have grades: all or none
     FILL,  # the slots to fill
@@ -319,7 +319,7 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, o
             signal = blame(spec, pools[0], x)
             value = x[signal]
         note(book, report, signal, value, tested, testing(spec, row.policy) != 0, now)
-        evidence = is_evidence(book, page[0], session, asks[k, HEARD], asks[k, HEARD_PHASE], fixed[SHARE])
+        evidence = is_evidence(book, page[0], session, asks[k, SPENT], asks[k, SPENT_PHASE], fixed[SHARE])
         seen = np.int64(0)
         held = asks[k, AS_GIVEN] & HELD != 0
         if evidence and not held:

@@ -142,17 +142,17 @@ def note(book, report, signal, value, tested, testing, now):
 
 
 @kernel
-def is_evidence(book, arm, session, heard, heard_phase, share):
+def is_evidence(book, arm, session, spent, spent_phase, share):
     """Return whether the policy learns from a page with this arm on top.
 
-    `heard` has the arms for which the session has used its units in phase `heard_phase`. `share` bounds the units of requests
+    `spent` has the arms for which the session has used its units in phase `spent_phase`. `share` bounds the units of requests
     without a session, where sessions ask the query too, in thousandths of the sessions' units in this phase; negative: all shows
     are evidence.
     """
     if share < 0:
         return True
     if session:
-        return heard_phase != book.phase or not has(heard, arm)
+        return spent_phase != book.phase or not has(spent, arm)
     return book.named == 0 or book.phase_anonymous < ANONYMOUS + book.phase_named * share // THOUSAND
 
 

@@ -160,9 +160,10 @@ class Seen:
 
 class Lift:
     """Counts an experiment. `visit` is the length of a visit in seconds, `guard` the error of the guard of a query, 0 for none, and
-    `patience` the seconds after which a query that went back to its given order tries again."""
+    `patience` the seconds after which a query that went back to its given order tries again; `against` names the control."""
 
-    def __init__(self, counted: Counted, *, visit: float, guard: float, patience: float) -> None:
+    def __init__(self, counted: Counted, *, visit: float, guard: float, patience: float, against: str = "its given order") -> None:
+        self.against = against
         self.counted, self.visit, self.guard, self.patience = counted, visit, guard, patience
         self.changed = False
         self.seen = Seen()
@@ -198,7 +199,7 @@ class Lift:
             search = self.open[number] = Search(number, names)
             visit.searches.append(search)
 
-    def heard(self, arm: int, number: int, clicks_before: int, clicks: int, reward_before: float, reward: float) -> None:
+    def clicked(self, arm: int, number: int, clicks_before: int, clicks: int, reward_before: float, reward: float) -> None:
         """Count feedback: the clicks on a decision so far and before, and what its events are worth, at most 1."""
         self.changed = True
         totals = self.totals(arm)
@@ -278,7 +279,7 @@ class Lift:
         effect = tally.effect(error=2.0 * line.error(self.guard))
         line.guarded, line.until = now, now + self.patience
         treated, control = (f"{mean or 0.0:.3f}" for mean in (effect.treated, effect.control))
-        line.why = f"worse than its given order: reward {treated} per search against {control} held out, in {tally.visits} visits"
+        line.why = f"worse than {self.against}: reward {treated} per search against {control} held out, in {tally.visits} visits"
         return True
 
     def on_guard(self, key: bytes, now: float) -> Tracked | None:
@@ -309,6 +310,10 @@ class Lift:
     def waiting(self) -> int:
         """Return how many visits are not judged yet."""
         return len(self._queue)
+
+    def judged_at(self) -> float | None:
+        """Return when the first of them is judged; None if there is none."""
+        return self._queue[0].began + 2.0 * self.visit if self._queue else None
 
     def outcomes(self) -> Outcomes:
         """Return the effects over all traffic."""
@@ -346,9 +351,9 @@ def line_of(key: bytes) -> str:
 
 
 def names_of(key: bytes, parts: Sequence[str]) -> tuple[str, ...]:
-    """Return the lines that a search counts in: its query, and the parts of the query's key (without the filter).
+    """Return the lines that a search counts in: its query, and the parts of the query's key (without the filter and the arm).
 
-    >>> names_of(b"ab", ["locale=en-us", "filter=x", "segment=app"])
+    >>> names_of(b"ab", ["locale=en-us", "filter=x", "segment=app", "arm=control"])
     ('key:6162', 'locale=en-us', 'segment=app')
     """
-    return (line_of(key), *[part for part in parts if not part.startswith("filter=")])
+    return (line_of(key), *[part for part in parts if not part.startswith(("filter=", "arm="))])

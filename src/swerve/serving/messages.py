@@ -1,4 +1,4 @@
-"""Requests and answers as plain structures, independent of HTTP. The client shares them."""
+"""Requests and answers as plain structures, independent of HTTP. The answers are those of `swerve_client`, which reads them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,24 @@ from msgspec import Meta, Struct
 
 from swerve.core.errors import SwerveError
 from swerve.core.examination import SLOTS
-from swerve.serving.holdout import ArmName, GuardedWhy, UnitName
-from swerve.serving.naming import SEPARATOR
-from swerve.serving.naming import key_text as key_text
-from swerve.serving.naming import normalise as normalise
-from swerve.serving.ruling import Ruled
+from swerve.serving.holdout import UnitName
 from swerve.serving.shapes import explained
+from swerve_client.answers import (
+    Alarm as Alarm,
+    ArmState as ArmState,
+    Error as Error,
+    FeedbackResponse as FeedbackResponse,
+    ObserveResponse as ObserveResponse,
+    Parts as Parts,
+    Problem as Problem,
+    QueryList as QueryList,
+    QueryState as QueryState,
+    QuerySummary as QuerySummary,
+    RankResponse as RankResponse,
+    ShiftResponse as ShiftResponse,
+    Status as Status,
+)
+from swerve_client.naming import SEPARATOR, key_text as key_text, normalise as normalise
 
 #: Years 1 to 9999 as unix seconds. A number outside is not a date: most likely it is in milliseconds.
 FIRST_SECOND, LAST_SECOND = -62135596800.0, 253402300799.0
@@ -31,11 +43,19 @@ Instant = Annotated[datetime, Meta(tz=True, description="RFC 3339, with an offse
 
 
 class Refused(SwerveError):  # noqa: N818 - it names what happened to the request
-    """A refused request: the status of the answer, a code for programs, a message for people, and the path of the wrong field."""
+    """A refused request: the status of the answer, a code for programs, a message for people, and the path of the wrong field.
 
-    def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
+    `limit` is how many there may be, where there were too many.
+    """
+
+    def __init__(self, status: int, code: str, message: str, field: str | None = None, limit: int | None = None) -> None:
         super().__init__(message)
-        self.status, self.code, self.message, self.field = status, code, message, field
+        self.status, self.code, self.message, self.field, self.limit = status, code, message, field, limit
+
+    @property
+    def error(self) -> Error:
+        """The refusal as answers have it."""
+        return Error(self.code, self.message, self.field, limit=self.limit)
 
 
 # requests ------------------------------------------------------------------------------------------------------------------------
@@ -154,15 +174,6 @@ class ShiftRequest(Struct, forbid_unknown_fields=True):
     """The body of an operator's shift: an empty object. The path has the query."""
 
 
-class Parts(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """The parameters of `GET /v1/queries/{query}` and of a shift: the parts of the query's key besides its text."""
-
-    locale: str | None = None
-    filter: str | None = None
-    segment: str | None = None
-    namespace: str | None = None
-
-
 class ListRequest(Struct, forbid_unknown_fields=True):
     """The parameters of `GET /v1/queries`."""
 
@@ -172,145 +183,6 @@ class ListRequest(Struct, forbid_unknown_fields=True):
 
 
 # answers -------------------------------------------------------------------------------------------------------------------------
-
-
-class RankResponse(Struct, omit_defaults=True, gc=False):
-    """The order to show. A degraded answer has the given order, and no decision to send feedback for."""
-
-    decision: Annotated[str | None, Meta(description="The token to send back with the feedback.")]
-    ranking: Annotated[
-        list[str],
-        Meta(description="All candidates that are not blocked: the slots that the policy has filled, then the rest as given."),
-    ]
-    propensities: Annotated[
-        list[float] | None,
-        Meta(description="For each slot from the top: estimate of the probability that the policy puts this result there."),
-    ]
-    explored: Annotated[
-        int | None, Meta(description="The first position, from 1, with a result that the policy would mostly not put there.")
-    ]
-    phase: Annotated[
-        int | None, Meta(description="Phase of the query, from 1: each alarm and each restart of the policy begins one.")
-    ]
-    degraded: Annotated[bool, Meta(description="The state could not be used in time, so the order is the given one.")]
-    ruled: Annotated[list[Ruled] | None, Meta(description="What rules of an operator have done to it; left out if none has.")] = (
-        None
-    )
-    swapped: Annotated[list[int] | None, Meta(description="Two positions whose results changed places at random, if any.")] = None
-    shadow: Annotated[bool, Meta(description="The policy only watches: the order is the given one. Left out otherwise.")] = False
-    arm: ArmName = None
-    guarded: GuardedWhy = None
-
-
-#: Outcome of feedback.
-Status = Literal["learned", "late", "ignored", "expired"]
-
-
-class FeedbackResponse(Struct, omit_defaults=True, gc=False):
-    """The outcome of feedback. A repeat gets the answer of the first one and counts once.
-
-    `learned`; `late`: counted, not learned (the policy has started over or dropped its record of that time, or the candidate is no
-    longer in the query's record); `ignored`: counted, not learned (the session, or the requests without one, have used their units
-    of evidence in this phase, or the click was below the slots that the policy fills); `expired`: outside the window, nothing is
-    counted.
-    """
-
-    status: Status
-    expired: Annotated[list[str] | None, Meta(description="Kinds of events that came after their windows, if any.")] = None
-
-
-class ObserveResponse(Struct, gc=False):
-    """The outcome of an observed ranking, and a decision for which further events can be sent."""
-
-    status: Status
-    decision: str
-
-
-class Error(Struct, omit_defaults=True):
-    """An error: a code for programs, a message for people, the path of the wrong field, the id of the request."""
-
-    code: str
-    message: str
-    field: str | None = None
-    request_id: str | None = None
-
-
-class Problem(Struct):
-    """The answer to a request that was refused, or that could not be served."""
-
-    error: Error
-
-
-class ArmState(Struct):
-    """One candidate of a query: its counts over its lifetime and in the current phase."""
-
-    id: str
-    plays: int
-    clicks: int
-    phase_plays: int
-    phase_clicks: int
-    first_seen: float
-    last_offered: float
-    estimate: float | None = None
-
-
-class Alarm(Struct):
-    """One alarm and the signal that raised it: `operator` for a person, `clicks` when the change was seen in the clicks alone.
-
-    Verdicts of its test: `open` (it runs), `true` (the intent had shifted), `false` (it had not), `none` (there was no test, or the
-    next alarm ended it).
-    """
-
-    at: float
-    signal: str
-    value: float | None
-    verdict: Literal["open", "true", "false", "none"]
-    phase: int
-
-
-class QueryState(Struct):
-    """The state of one query. Its text and parts are null unless `store.store_queries` is set."""
-
-    query: str | None
-    parts: Parts | None
-    phase: int
-    phases: int
-    requests: int
-    created: float
-    seen: float
-    testing: bool
-    signals: dict[str, float | None]
-    arms: list[ArmState]
-    alarms: list[Alarm]
-    guarded: GuardedWhy = None
-    namespace: str | None = None
-
-
-class QuerySummary(Struct):
-    """One query of the list: its key in hexadecimal, and its text and parts if `store.store_queries` is set."""
-
-    key: str
-    query: str | None
-    parts: Parts | None
-    requests: int
-    phase: int
-    seen: float
-    shifted: float | None
-    testing: bool
-    namespace: str | None = None
-
-
-class QueryList(Struct):
-    """The queries with the most traffic, or those that shifted last."""
-
-    order: Literal["traffic", "shifted"]
-    queries: list[QuerySummary]
-
-
-class ShiftResponse(Struct):
-    """The phase that an operator's shift began."""
-
-    phase: int
 
 
 class Health(Struct, omit_defaults=True):
@@ -357,12 +229,13 @@ def parts_of(text: str | None) -> tuple[str | None, Parts | None]:
     """Return the query and the parts in a text of `key_text`.
 
     >>> parts_of("boots\\0locale=en-us")
-    ('boots', Parts(locale='en-us', filter=None, segment=None, namespace=None))
+    ('boots', Parts(locale='en-us', filter=None, segment=None, namespace=None, arm=None))
     """
     if text is None:
         return None, None
     query, *parts = text.split(SEPARATOR)
-    return query, Parts(**dict(part.split("=", 1) for part in parts))
+    given: dict[str, Any] = dict(part.split("=", 1) for part in parts)
+    return query, Parts(**given)
 
 
 def misshapen(trouble: Exception, shape: Any, body: bytes, inside: str = "") -> Refused:

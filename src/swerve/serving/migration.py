@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from swerve.core.decisions import disown
-from swerve.core.spec import Spec
 from swerve.serving.ledger import next_phase
 from swerve.serving.ranker import Ranker
-from swerve.serving.rows import Place, Shelf, owner_of
+from swerve.serving.rows import UNPACK, Place, Shelf, owner_of
 from swerve.serving.settings import kind_of
 from swerve.store.layouts import convert, describe, layout_id, layout_of
 from swerve.store.protocol import Damaged, Row, Store
@@ -26,9 +25,9 @@ from swerve.store.protocol import Damaged, Row, Store
 FORM = 1
 
 
-def description(shelf: Shelf, policy: Spec) -> str:
+def description(shelf: Shelf) -> str:
     """Return the description of the layout of a shelf's records."""
-    return re.sub(r'\["policy",', f'["policy {kind_of(policy)}",', describe(shelf.dtype, FORM), count=1)
+    return re.sub(r'\["policy",', f'["policy {kind_of(shelf.policy)}",', describe(shelf.dtype, FORM), count=1)
 
 
 def policy_in(text: str) -> str:
@@ -70,21 +69,26 @@ def for_pages(text: str, wanted: str) -> str:
     return json.dumps(layout, separators=(",", ":"))
 
 
+def is_rival(row: Row) -> bool:
+    """Return whether a stored row is that of the control arm's policy."""
+    return UNPACK.decode(row.names).rival
+
+
 class Layouts:
     """The layouts of the records in a store."""
 
     def __init__(self, store: Store, ranker: Ranker) -> None:
         self.ranker = ranker
-        self.texts = {shelf.arms: description(shelf, ranker.settings.policy) for shelf in ranker.rows.shelves}
-        self.ids = {arms: layout_id(store, text) for arms, text in self.texts.items()}
+        self.texts = {shelf: description(shelf) for shelf in ranker.rows.tables}
+        self.ids = {shelf: layout_id(store, text) for shelf, text in self.texts.items()}
         self.known = store.layouts()
 
     def restore(self, row: Row) -> Place | None:
         """Make a row in memory from a stored one; None when there is no room."""
         shelf, record = self.today(row)
-        place = self.ranker.restore(row.key, record, row.names, row.version, shelf.arms)
-        text = for_pages(self.known[row.layout], self.texts[shelf.arms])
-        if place is not None and policy_in(text) != policy_in(self.texts[shelf.arms]):
+        place = self.ranker.restore(row.key, record, row.names, row.version, shelf)
+        text = for_pages(self.known[row.layout], self.texts[shelf])
+        if place is not None and policy_in(text) != policy_in(self.texts[shelf]):
             # Earlier decisions are those of another policy.
             next_phase(place.record.ledger, float(place.record.ledger.seen))  # type: ignore[no-untyped-call]
             self._disown(place, row)
@@ -115,8 +119,11 @@ class Layouts:
         return Damaged(row.key, row.version, f"the record of row {row.key.hex()} belongs to another query")
 
     def shelf_of(self, row: Row) -> Shelf:
-        """Return the shelf for a stored row: the smallest capacity that holds its arms."""
-        return self.ranker.rows.shelf_for(layout_of(self.known[row.layout])[0]["ledger"]["plays"].shape[0])
+        """Return the shelf for a stored row: the smallest capacity that holds its arms. A record of the control arm's policy can be
+        viewed, not restored, where that arm has none now."""
+        rows = self.ranker.rows
+        arms = layout_of(self.known[row.layout])[0]["ledger"]["plays"].shape[0]
+        return rows.shelf_for(arms, is_rival(row) and bool(rows.rivals))
 
     def view(self, row: Row) -> Any:
         """Return the record of a stored row, to read from."""
@@ -126,6 +133,6 @@ class Layouts:
     def today(self, row: Row) -> tuple[Shelf, bytes]:
         """Return a stored record in the current layout of its capacity, and its shelf."""
         shelf = self.shelf_of(row)
-        wanted = self.texts[shelf.arms]
+        wanted = self.texts[shelf]
         text = for_pages(self.known[row.layout], wanted)
         return shelf, row.record if text == wanted else convert(row.record, text, wanted, self.ranker.blank(shelf, row.key))

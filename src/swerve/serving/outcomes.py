@@ -5,7 +5,6 @@ Nearly all numbers fit in 64 bits. The results that were really shown, where a c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from swerve.core.decisions import ARM_BITS, GENERATION_BITS
@@ -40,7 +39,7 @@ class Outcome(NamedTuple):
     Masks are of slots. `clicks` are those that the policy counts, `heard` all that were reported; `outside` says that a result
     below the slots was clicked. `final` has the codes of the results that were really shown, None if they are the decision's own.
     `marks` has the events on slots that are worth less than a click in sum, sorted; a slot that was reported and has no marks is
-    worth a whole one.
+    worth a whole one. `ignored` are the slots whose clicks are no evidence: a repeat is answered as its first was.
     """
 
     status: int
@@ -50,6 +49,7 @@ class Outcome(NamedTuple):
     outside: bool = False
     final: tuple[int, ...] | None = None
     marks: tuple[Mark, ...] = ()
+    ignored: int = 0
 
     def reward(self) -> float:
         """Return what the events on the slots are worth, at most 1 for each.
@@ -67,11 +67,11 @@ def encode(outcome: Outcome) -> int:
     """Return the number of an outcome.
 
     >>> decode(encode(Outcome(LEARNED, 7, 2, 2, False, (5, GONE))))
-    Outcome(status=1, seen=7, clicks=2, heard=2, outside=False, final=(5, 32767), marks=())
+    Outcome(status=1, seen=7, clicks=2, heard=2, outside=False, final=(5, 32767), marks=(), ignored=0)
     """
-    status, seen, clicks, heard, outside, final, marks = outcome
-    number = 0
-    if marks:
+    status, seen, clicks, heard, outside, final, marks, ignored = outcome
+    number = ignored
+    if marks or ignored:
         for slot, key, units in reversed(marks):
             number = ((number << UNIT_BITS | units) << KEY_BITS | key) << COUNT_BITS | slot
         number = number << MARKS_BITS | len(marks)
@@ -100,14 +100,17 @@ def decode(number: int) -> Outcome:
         final = tuple(number >> CODE_BITS * slot & GONE for slot in range(count - 1))
         number >>= CODE_BITS * (count - 1)
     seen, clicks, heard = masks
-    return Outcome(status, seen, clicks, heard, outside, final, tuple(_marks(number)) if number else ())
+    marks, ignored = _marks(number)
+    return Outcome(status, seen, clicks, heard, outside, final, marks, ignored)
 
 
-def _marks(number: int) -> Iterator[Mark]:
-    """Yield the marks of a number."""
+def _marks(number: int) -> tuple[tuple[Mark, ...], int]:
+    """Return the marks of a number, and what is left of it."""
+    marks: list[Mark] = []
     count, number = number & (1 << MARKS_BITS) - 1, number >> MARKS_BITS
     for _ in range(count):
         slot, number = number & (1 << COUNT_BITS) - 1, number >> COUNT_BITS
         key, number = number & (1 << KEY_BITS) - 1, number >> KEY_BITS
-        yield slot, key, number & (1 << UNIT_BITS) - 1
+        marks.append((slot, key, number & (1 << UNIT_BITS) - 1))
         number >>= UNIT_BITS
+    return tuple(marks), number

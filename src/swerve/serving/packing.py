@@ -57,11 +57,11 @@ class Packing:
         single = len(run) == 1
         first = (ranker.life.id << NUMBER_BITS | ranker.issued) + 1
         if single:  # packing by hand takes half the time of assigning to arrays
-            ((place, session, newest, given, left, owner, when, heard, phase, slots, as_given),) = run
+            ((place, session, newest, given, left, owner, when, spent, phase, slots, as_given),) = run
             asks, orders, facts = self._one
             count = len(place.order)
             ASK.pack_into(
-                asks, 0, place.index, place.owner, place.mask, session != 0, left, owner, heard, phase, count, len(place.grades),
+                asks, 0, place.index, place.owner, place.mask, session != 0, left, owner, spent, phase, count, len(place.grades),
                 slots, as_given, first,
             )  # fmt: skip
             self._order[:count] = place.order
@@ -69,7 +69,7 @@ class Packing:
                 self._order[kernels.GRADES_AT : kernels.GRADES_AT + count] = place.grades
             self._fact.pack_into(facts, 0, newest, when, *NO_CHANCES, *given)
         else:
-            places, sessions, newests, givens, lefts, owners, whens, heards, phases, slots_of, shown_as_given = zip(
+            places, sessions, newests, givens, lefts, owners, whens, spents, phases, slots_of, shown_as_given = zip(
                 *run, strict=True
             )
             asks, orders, facts = self._room_for(len(run))
@@ -78,7 +78,7 @@ class Packing:
             asks[:, kernels.OFFER] = [place.mask for place in places]
             asks[:, kernels.SESSION] = [session != 0 for session in sessions]
             asks[:, kernels.LEFT], asks[:, kernels.LEFT_OWNER] = lefts, owners
-            asks[:, kernels.HEARD], asks[:, kernels.HEARD_PHASE] = heards, phases
+            asks[:, kernels.SPENT], asks[:, kernels.SPENT_PHASE] = spents, phases
             asks[:, kernels.CANDIDATES] = [len(place.order) for place in places]
             asks[:, kernels.GRADED] = [len(place.grades) for place in places]
             asks[:, kernels.FILL], asks[:, kernels.AS_GIVEN] = slots_of, shown_as_given
@@ -92,7 +92,7 @@ class Packing:
                 facts[:, kernels.FACTS :] = givens
         common = run[0][0].common
         shelf.calls.rank(
-            ranker.params, ranker.senses, shelf.table, shelf.words, ranker.fixed[shelf.arms], common.pools, common.seasons,
+            shelf.params, ranker.senses, shelf.table, shelf.words, ranker.fixed[shelf], common.pools, common.seasons,
             self._work, asks, orders, facts, now, ranker.settings.draws,
         )  # fmt: skip
         ranker.learnt = True

@@ -6,7 +6,6 @@ a sequence of calls gives the same rankings and the same record bytes every time
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
@@ -15,34 +14,32 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from swerve.core import rng
-from swerve.core.pages import present
 from swerve.core.spec import pack
 from swerve.serving import kernels
 from swerve.serving.arms import Arms, signed, written
 from swerve.serving.common import Commons
 from swerve.serving.evidence import Evidence
+from swerve.serving.keys import KEY as KEY, Keys
 from swerve.serving.ledger import MISPLACED, NOBODY
 from swerve.serving.messages import ids_of, newest_of
-from swerve.serving.naming import key_text, namespace_in
 from swerve.serving.outcomes import GONE
 from swerve.serving.packing import Packing
 from swerve.serving.requests import Asking, Decided, Misplaced, Prepared, grades_in
 from swerve.serving.responses import NAMES, Responses
 from swerve.serving.rows import Place, Rows, Shelf, owner_of
 from swerve.serving.ruled import show
-from swerve.serving.sessions import Sessions, Steady, name_of
+from swerve.serving.sessions import Sessions, Steady, person_of
 from swerve.serving.settings import Settings
 from swerve.serving.tokens import Signed
 from swerve.store.protocol import Life
+from swerve_client.naming import CONTROL, namespace_in
 
-HEX = set("0123456789abcdef")
-#: Begins a query's name that is its key.
-KEY = "key:"
-#: The parts of the code for one capacity, which two processes can compile at the same time: `rank` alone takes three quarters.
-PARTS = ("rank", "feedback")
+#: Groups of the code for one capacity, which two processes can compile at the same time: `rank` alone takes three quarters.
+GROUPS = ("rank", "feedback")
 #: The column of a swap in an answer, see `swerve.serving.kernels`.
 SWAPPED = kernels.SWAPPED - kernels.ASKED
+#: Begins the names of the shared records of the control arm's policy.
+RIVAL = "control "
 #: The life of a ranker without a store.
 NO_STORE = Life(store=0, mark=0, id=1)
 
@@ -53,44 +50,44 @@ class Ranker:
     def __init__(self, settings: Settings, query_key: bytes, life: Life = NO_STORE) -> None:
         self.settings = settings
         self.query_key = query_key
-        self._keyed = hashlib.blake2b(key=query_key, digest_size=16)
+        self.keys = Keys(query_key, settings.seed)
+        self.key_of, self.key_from, self.word_of = self.keys.of, self.keys.named, self.keys.word
         self.life = life
         self.issued = 0
         self.features = len(settings.plan)
         self.rows = Rows(
-            settings.policy, settings.senses, settings.arms, self.features, len(settings.numbers), settings.budget, query_key
-        )
+            settings.policy, settings.senses, settings.arms, self.features, len(settings.numbers), settings.budget, query_key,
+            settings.rival,
+        )  # fmt: skip
         self.forget_sessions()
-        self.params, self.senses = pack(settings.policy), pack(settings.senses)
-        self.arms = Arms(self.rows, settings, self.params, self.senses)
-        self.commons = Commons(settings, self.params, self.senses)
+        self.senses = pack(settings.senses)
+        self.arms = Arms(self.rows, settings, self.senses)
+        self.commons = Commons(settings, settings.policy, self.senses)
+        #: What the queries share for the policy of the control arm, where that has one of its own.
+        self.rivals = None if settings.rival is None else Commons(settings, settings.rival, self.senses, RIVAL)
         self.pools = self.commons.of(None).pools  # of queries without a namespace
         self.unwritten: deque[tuple[float, Place]] = deque()  # rows that changed, and since when
         self.learnt = False  # whether what all queries share has changed since it was last written
         share = round(1000 * settings.anonymous_share) if settings.per_session else -1
-        self.fixed = {
-            shelf.arms: kernels.fixed_of(shelf.dtype, settings.plan, share, settings.swaps) for shelf in self.rows.shelves
-        }
+        self.fixed = {shelf: kernels.fixed_of(shelf.dtype, settings.plan, share, settings.swaps) for shelf in self.rows.tables}
         self.packing = Packing(self)
         self.responses = Responses(self)
         self.feedback = self.responses.apply
-        #: Whether the pages of ruled requests are counted after the rules: a policy for one result cannot take back a show.
-        self.held = not present.knows(settings.policy)
         self._way = kernels.GIVEN if settings.shadow else 0
 
-    def compile(self, shelf: Shelf, parts: Collection[str] = PARTS) -> None:
-        """Compile (or load) parts of the code for one capacity, by calls for a row that nobody sees."""
+    def compile(self, shelf: Shelf, groups: Collection[str] = GROUPS) -> None:
+        """Compile (or load) groups of the code for one capacity, by calls for a row that nobody sees."""
         place = Place(b"")
-        place.common = self.commons.of(None)
         shelf.take(place)
+        self._join(place, None)
         common = place.common
         before = common.pools.copy(), common.seasons.copy(), self.issued
-        if "feedback" in parts:  # the row has no owner yet: these calls return at once
+        if "feedback" in groups:  # the row has no owner yet: these calls return at once
             self.responses.compile(place)
             shelf.calls.left(self.senses, shelf.table, place.index, NOBODY, 0.0, 0.0)
-            shelf.calls.shift(self.params, shelf.table, place.index, NOBODY, 0.0)
-            shelf.calls.vacate(self.params, shelf.table, place.index, NOBODY, 0)
-        if "rank" in parts:
+            shelf.calls.shift(shelf.params, shelf.table, place.index, NOBODY, 0.0)
+            shelf.calls.vacate(shelf.params, shelf.table, place.index, NOBODY, 0)
+        if "rank" in groups:
             self.arms.begin(place, 1, 0.0)
             self.rank([(place, Prepared(b"", "", ["0", "1"]))], 0.0)
         common.pools[:], common.seasons[:], self.issued = before
@@ -102,11 +99,14 @@ class Ranker:
     # ------------------------------------------------------------------ what all queries share
     def shared(self, now: float) -> dict[str, bytes]:
         """Return what queries share, and the time, as records for the store."""
-        return {**self.commons.records(), "clock": struct.pack("<d", now)}
+        rivals = {} if self.rivals is None else self.rivals.records()
+        return {**self.commons.records(), **rivals, "clock": struct.pack("<d", now)}
 
     def share(self, records: Mapping[str, bytes]) -> None:
         """Set what queries share from the records of an earlier start."""
         self.commons.take(records)
+        if self.rivals is not None:
+            self.rivals.take(records)
 
     def forget_sessions(self) -> None:
         """Forget all sessions, as a start does."""
@@ -114,29 +114,15 @@ class Ranker:
         self.steady = Steady(self.settings.steady)
 
     # ------------------------------------------------------------------ queries
-    def key_of(self, text: str) -> bytes:
-        """Return the key under which a normalised query is stored."""
-        state = self._keyed.copy()  # half the time of keying it anew
-        state.update(text.encode())
-        return state.digest()
+    def text_of(self, key: bytes) -> str | None:
+        """Return the text of a query in memory, if texts are kept."""
+        place = self.rows.get(key)
+        return None if place is None else place.query
 
-    def key_from(self, text: str, parts: Mapping[str, str] | None = None) -> bytes:
-        """Return the key of a query that a person names: by its text and parts, or by `key:` and its key in hexadecimal."""
-        if len(text) == len(KEY) + 32 and text.startswith(KEY) and set(text[len(KEY) :]) <= HEX:
-            return bytes.fromhex(text[len(KEY) :])
-        return self.key_of(key_text(text, **(parts or {})))
-
-    def word_of(self, text: str | None, key: bytes) -> int:
-        """Return the random stream of a query. Without a seed it comes from the keyed hash: the record must not reveal the text."""
-        seed = self.settings.seed
-        if seed is None or text is None:
-            secret = hashlib.blake2b(key, key=self.query_key, digest_size=8, person=b"swerve stream")
-            return int.from_bytes(secret.digest(), "little")
-        return rng.split(seed, "policy", text)
-
-    def fresh(self, key: bytes, text: str | None, arms: int, now: float) -> Place | None:
-        """Add a query that nobody has asked before and return its place; None when there is no room."""
-        place = self.rows.add(key, arms)
+    def fresh(self, key: bytes, text: str | None, arms: int, now: float, rival: bool = False) -> Place | None:
+        """Add a query that nobody has asked before and return its place; None when there is no room. `rival` says whether it is for
+        the policy of the control arm, where the text does not."""
+        place = self.rows.add(key, arms, rival or (text is not None and CONTROL in text))
         if place is not None:
             self._join(place, namespace_in(text))
             self.arms.begin(place, self.word_of(text, key), now)
@@ -148,13 +134,13 @@ class Ranker:
         """Return the record of a new query, as bytes."""
         shelf.words[shelf.spare] = 0
         word = np.uint64(self.word_of(None, key))
-        shelf.calls.begin(self.params, self.senses, shelf.table, shelf.spare, owner_of(key), word, 0.0)
+        shelf.calls.begin(shelf.params, self.senses, shelf.table, shelf.spare, owner_of(key), word, 0.0)
         fresh: bytes = shelf.words[shelf.spare].tobytes()
         return fresh
 
-    def restore(self, key: bytes, record: bytes, names: bytes, version: int, arms: int) -> Place | None:
-        """Add a query from the store, with its record in the current layout; return its place, None when there is no room."""
-        place = self.rows.add(key, arms)
+    def restore(self, key: bytes, record: bytes, names: bytes, version: int, shelf: Shelf) -> Place | None:
+        """Add a query from the store, with its record in the layout of a shelf; return its place, None when there is no room."""
+        place = self.rows.add(key, shelf.arms, shelf.rival)
         if place is not None:
             place.shelf.words[place.index] = np.frombuffer(record, np.uint64)
             place.shelf.numbers[place.index, place.shelf.at["owner"]] = place.owner  # older records have none
@@ -168,7 +154,8 @@ class Ranker:
 
     def _join(self, place: Place, namespace: str | None) -> None:
         """Set the namespace of a query."""
-        place.namespace, place.common = namespace, self.commons.of(namespace)
+        commons = self.rivals if place.shelf.rival and self.rivals is not None else self.commons
+        place.namespace, place.common = namespace, commons.of(namespace)
 
     def mark(self, place: Place, now: float) -> None:
         """Note that a row has changed and must be written."""
@@ -208,7 +195,7 @@ class Ranker:
         run: list[Asking] = []
         asked: list[Prepared] = []
         shelf: Shelf | None = None
-        heard: set[tuple[str, Place]] = set()  # sessions and queries of the run
+        asked_by: set[tuple[str, Place]] = set()  # sessions and queries of the run
         rows: set[Place] = set()  # queries of the run
 
         def decide() -> None:
@@ -216,7 +203,7 @@ class Ranker:
                 out.extend(self._decide(run, asked, now))
                 run.clear()
                 asked.clear()
-                heard.clear()
+                asked_by.clear()
                 rows.clear()
 
         for place, request in requests:
@@ -230,7 +217,7 @@ class Ranker:
                     decide()
             session = request.session
             alike = place.shelf is shelf and (not run or place.common is run[0][0].common)
-            if run and (not alike or (session is not None and (session, place) in heard)):
+            if run and (not alike or (session is not None and (session, place) in asked_by)):
                 decide()  # the session's earlier evidence must be counted first
             if session is not None and (again := self._again(place, request, now)) is not None:
                 decide()
@@ -243,7 +230,7 @@ class Ranker:
                 continue
             shelf = place.shelf
             if session is not None:
-                heard.add((session, place))
+                asked_by.add((session, place))
             rows.add(place)
             run.append(asking)
             asked.append(request)
@@ -289,10 +276,10 @@ class Ranker:
         session = request.session
         way = self._way | request.as_given | request.control
         if request.ruling is not None:
-            way |= kernels.HELD | kernels.UNSWAPPED if self.held else kernels.UNSWAPPED
+            way |= kernels.HELD | kernels.UNSWAPPED if place.shelf.held else kernels.UNSWAPPED
         if session is None:
             return place, 0, published, given, -1, 0, 0.0, 0, 0, request.slots, way
-        left, owner, when, heard, phase = -1, 0, 0.0, 0, 0
+        left, owner, when, spent, phase = -1, 0, 0.0, 0, 0
         name = person_of(request)
         before = self.sessions.moved(name, place.key, now)
         if before is not None and (row := self.rows.get(before[0])) is not None:
@@ -301,18 +288,19 @@ class Ranker:
             else:
                 written(row, row.shelf.calls.left(self.senses, row.shelf.table, row.index, row.owner, before[1], now))
             self.mark(row, now)
-        spent = self.evidence.spent_by(name, place.key)
-        if spent is not None:
-            shorts, phase = place.shorts, spent.phase
-            for result in spent.results:
+        found = self.evidence.spent_by(name, place.key)
+        if found is not None:
+            shorts, phase = place.shorts, found.phase
+            for result in found.results:
                 if result in shorts:
-                    heard |= 1 << shorts.index(result)
-            heard = signed(heard)
-        return place, name, published, given, left, owner, when, heard, phase, request.slots, way
+                    spent |= 1 << shorts.index(result)
+            spent = signed(spent)
+        return place, name, published, given, left, owner, when, spent, phase, request.slots, way
 
     def _decide(self, run: Sequence[Asking], requests: Sequence[Prepared], now: float) -> list[Decided | None]:
         """Decide requests whose rows lie in the same table."""
         answers, chances, orders, number = self.packing.decide(run, now)
+        shelf = run[0][0].shelf
         out: list[Decided | None] = []
         limited, steady = self.evidence.limit > 0, self.settings.steady > 0.0
         for asking, request, answer, chance, order in zip(run, requests, answers, chances, orders, strict=True):
@@ -335,7 +323,9 @@ class Ranker:
             page = (*answer[8 : 8 + filled], *[short & NAMES for short in shown])
             if evidence and session and limited:
                 self.evidence.shown(session, place.key, phase, shown)
-            token = Signed(place.key, start, phase, number, session, evidence != 0, seen, place.mask, page, request.arm)
+            token = Signed(
+                place.key, start, phase, number, session, evidence != 0, seen, place.mask, page, request.arm, shelf.rival
+            )
             decided = Decided(ranking, token, list(chance[:filled]), explored, phase, report, signal, now, control=request.control)
             if answer[SWAPPED]:
                 decided.swapped = [answer[SWAPPED] & 15, answer[SWAPPED] >> 4]
@@ -378,7 +368,20 @@ class Ranker:
         if page.evidence and session and self.evidence.limit > 0 and free:
             self.evidence.shown(session, place.key, phase, free)
         codes = (*page.codes, *[name & NAMES for name in page.names])
-        token = Signed(place.key, start, phase, number, session, page.evidence, page.seen, page.offer, codes, request.arm)
+        token = Signed(
+            place.key,
+            start,
+            phase,
+            number,
+            session,
+            page.evidence,
+            page.seen,
+            page.offer,
+            codes,
+            request.arm,
+            place.shelf.rival,
+            True,
+        )
         explored = next((slot for slot, share in enumerate(page.chances) if share < 0.5), -1)
         decided = Decided(
             page.ranking, token, page.chances, explored, phase, report, signal, now, False, request.ruling, request.control
@@ -390,12 +393,6 @@ class Ranker:
     # ------------------------------------------------------------------ shifts
     def shift(self, place: Place, now: float) -> int:
         """Start a query over because an operator says that it has shifted; return the new phase."""
-        phase = written(place, place.shelf.calls.shift(self.params, place.shelf.table, place.index, place.owner, now))
+        phase = written(place, place.shelf.calls.shift(place.shelf.params, place.shelf.table, place.index, place.owner, now))
         self.mark(place, now)
         return phase
-
-
-def person_of(request: Prepared) -> int:
-    """Return the hash of a request's session, 0 for none. A session of one namespace is not that of another."""
-    session = request.session
-    return name_of(session if session is None or request.namespace is None else f"{request.namespace}\0{session}")

@@ -12,9 +12,8 @@ from typing import Any, BinaryIO
 import msgspec
 
 from swerve.core.errors import SwerveError
-from swerve.serving.erasing import Target, forget
+from swerve.serving.erasing import forget, target_of
 from swerve.serving.holdout import ARMS
-from swerve.serving.naming import namespace_in
 from swerve.serving.outcomes import Outcome
 from swerve.serving.ranker import KEY, Ranker
 from swerve.serving.recording import Answered, Erased, Head, Line, Ranked, Shifted
@@ -23,6 +22,7 @@ from swerve.serving.rows import Place
 from swerve.serving.settings import Settings
 from swerve.serving.tokens import NUMBER_BITS, Ticket
 from swerve.store.protocol import Life
+from swerve_client.naming import namespace_in
 
 #: Lines between two calls of `progress`.
 PROGRESS_EVERY = 256
@@ -89,7 +89,7 @@ class Replay:
                     self._answer(self.ranker, line)
                 elif isinstance(line, Erased):
                     key = None if line.query is None else bytes.fromhex(line.query)
-                    forget(self.ranker, Target(key, line.result, line.namespace), line.now)
+                    forget(self.ranker, target_of(self.ranker, key, line.result, line.namespace), line.now)
                 else:
                     self._shift(self.ranker, line)
                 self.last = self.last if isinstance(line, Head) else line.now
@@ -155,7 +155,7 @@ class Opened(msgspec.Struct):
 
 def ticket_of(decided: Decided, life: Life) -> Ticket:
     """Return the content of the token of a decision."""
-    key, start, phase, number, session, evidence, seen, offer, page, arm = decided.signed
+    key, start, phase, number, session, evidence, seen, offer, page, arm, rival, ruled = decided.signed
     offer &= (1 << 64) - 1
     mark = (1 << NUMBER_BITS) - 1
     slots = len(page) // 2
@@ -174,4 +174,6 @@ def ticket_of(decided: Decided, life: Life) -> Ticket:
         page[:slots],
         page[slots:],
         arm,
+        rival,
+        ruled,
     )

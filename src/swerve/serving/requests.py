@@ -43,6 +43,7 @@ class Prepared(msgspec.Struct, gc=False):
     stage: int = 0  # of the experiment: each ramp begins one
     namespace: str | None = None
     query_id: str | None = None  # of User Behavior Insights
+    plain: bytes | None = None  # the query's own key, where `key` and `text` are those of its record for the control arm's policy
 
     def read(self) -> Candidates:
         """Return the candidates, decoding them if needed: a row that has left memory no longer remembers them."""

@@ -46,11 +46,11 @@ class Responses:
         ranker, shelf = self.ranker, place.shelf
         self._ask[: feedback_kernel.PAGE_SO_FAR] = 0
         self._ask[[feedback_kernel.F_ROW, feedback_kernel.F_OWNER]] = place.index, NOBODY
-        shelf.calls.respond(ranker.params, ranker.senses, shelf.table, ranker.pools, self._ask, 0.0, 0.0)
+        shelf.calls.respond(shelf.params, ranker.senses, shelf.table, place.common.pools, self._ask, 0.0, 0.0)
 
     def _call(self, place: Place, shown: float, now: float) -> int:
         ranker, shelf, pools = self.ranker, place.shelf, place.common.pools
-        return written(place, shelf.calls.respond(ranker.params, ranker.senses, shelf.table, pools, self._ask, shown, now))
+        return written(place, shelf.calls.respond(shelf.params, ranker.senses, shelf.table, pools, self._ask, shown, now))
 
     def _foreign(self, place: Place, ticket: Ticket, arm: int) -> bool:
         """Return whether the candidate of an arm was surely not on offer: it had this arm, and the decision did not offer the arm.
@@ -81,9 +81,10 @@ class Responses:
         page = ticket.codes if before.final is None else before.final
         final = page if shown is None else self._shown(place, ticket, shown)
         moved = final is not page
-        clicks, heard, marks = before.clicks, before.heard, before.marks
+        clicks, heard, marks, unheeded = before.clicks, before.heard, before.marks, before.ignored
         if moved:  # clicks are on results: they move with them
-            clicks, heard, marks = moved_to(final, page, clicks), moved_to(final, page, heard), marks_moved_to(final, page, marks)
+            clicks, heard, unheeded = (moved_to(final, page, mask) for mask in (clicks, heard, unheeded))
+            marks = marks_moved_to(final, page, marks)
         fresh, outside = 0, before.outside
         partial: list[Mark] = []
         for index, event in enumerate(events):
@@ -149,7 +150,19 @@ class Responses:
         if not ticket.evidence:
             learnt_seen, learnt = before.seen, 0
         reported = None if final is ticket.codes else tuple(final)
-        return Outcome(outcome, learnt_seen, learnt, heard | fresh, outside, reported, marks)
+        return Outcome(outcome, learnt_seen, learnt, heard | fresh, outside, reported, marks, unheeded | ignored)
+
+    def again(self, place: Place, ticket: Ticket, before: Outcome, events: Sequence[Event]) -> int:
+        """Return the status of a repeat, which is answered as its first was: `before` may have another status, that of events which
+        came later."""
+        page = ticket.codes if before.final is None else before.final
+        touched = 0
+        for index, event in enumerate(events):
+            slot = self._slot(place, ticket, page, event, index)
+            touched |= 0 if slot < 0 else 1 << slot
+        if events and not touched & ~before.ignored:
+            return IGNORED
+        return LEARNED if touched and before.status == IGNORED else before.status
 
     def instead(
         self,
@@ -169,7 +182,7 @@ class Responses:
         """
         final = [-1 if code == GONE else code for code in shown]
         was = list(page)
-        if self.ranker.held:  # the page has not been counted
+        if place.shelf.held:  # the page has not been counted
             was, seen = [-1] * len(page), int(final[0] >= 0)
         ask = self._ask
         ask[: feedback_kernel.PAGE_SO_FAR] = (

@@ -18,7 +18,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from swerve.core.spec import Spec
+from swerve.core.pages import present
+from swerve.core.spec import Spec, pack
 from swerve.core.tables import CAPACITIES, Table, capacity
 from swerve.serving import kernels
 from swerve.serving.kernels import as_words, query_dtype
@@ -47,11 +48,13 @@ LEAST_ROWS = 64
 
 
 class Names(msgspec.Struct, array_like=True):
-    """The names stored beside a record: the candidate of each arm, the query's text where it is kept, and its namespace."""
+    """The names stored beside a record: the candidate of each arm, the query's text where it is kept, its namespace, and whether
+    the record is that of the control arm's policy."""
 
     ids: list[str | None]
     query: str | None = None
     namespace: str | None = None
+    rival: bool = False
 
 
 PACK, UNPACK = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Names)
@@ -170,7 +173,7 @@ class Place:
 
     def names(self) -> bytes:
         """Return the names as the store keeps them."""
-        return PACK.encode(Names(self.ids, self.query, self.namespace))
+        return PACK.encode(Names(self.ids, self.query, self.namespace, self.shelf.rival))
 
     def rename(self, packed: bytes, short: Hash) -> None:
         """Set the names from the store's form."""
@@ -191,8 +194,13 @@ class Shelf:
     Memory for the whole budget is reserved at once. The system provides it when it is used, and gets it back when rows have left.
     """
 
-    def __init__(self, policy: Spec, senses: Spec, arms: int, features: int, numbers: int, budget: int) -> None:
-        self.arms = arms
+    def __init__(
+        self, policy: Spec, senses: Spec, arms: int, features: int, numbers: int, budget: int, rival: bool = False
+    ) -> None:
+        self.policy, self.params, self.arms = policy, pack(policy), arms
+        self.rival = rival  # whether its queries are those of the control arm's policy
+        #: Whether the pages of ruled requests are counted after the rules: a policy for one result cannot take back a show.
+        self.held = not present.knows(policy)
         self.ready = True  # False while the service still compiles for this capacity
         self.calls = kernels.Calls(policy, senses, arms)
         self.dtype = query_dtype(policy, arms, features, numbers)
@@ -252,11 +260,24 @@ def ledger_offsets(record: np.dtype[Any], size: int) -> dict[str, int]:
 class Rows:
     """The queries in memory by key, the least recently used first, within a budget of bytes."""
 
-    def __init__(self, policy: Spec, senses: Spec, arms: int, features: int, numbers: int, budget: int, key: bytes) -> None:
+    def __init__(
+        self,
+        policy: Spec,
+        senses: Spec,
+        arms: int,
+        features: int,
+        numbers: int,
+        budget: int,
+        key: bytes,
+        rival: Spec | None = None,
+    ) -> None:
         self.arms, self.budget, self.extras = arms, budget, 0
         self.short = Hash(key, b"swerve result")
         sizes = [size for size in CAPACITIES if size <= capacity("arms", arms)]
         self.shelves = [Shelf(policy, senses, size, features, numbers, budget) for size in sizes]
+        #: Those of the control arm's policy, where it has one of its own.
+        self.rivals = [] if rival is None else [Shelf(rival, senses, size, features, numbers, budget, True) for size in sizes]
+        self.tables = [*self.shelves, *self.rivals]
         self.places: OrderedDict[bytes, Place] = OrderedDict()
         self.get = self.places.get
         self.touch = self.places.move_to_end
@@ -267,26 +288,27 @@ class Rows:
     def __iter__(self) -> Iterator[Place]:
         return iter(self.places.values())
 
-    def shelf_for(self, arms: int) -> Shelf:
-        """Return the smallest shelf that holds this many arms, else the largest."""
-        for shelf in self.shelves:
+    def shelf_for(self, arms: int, rival: bool = False) -> Shelf:
+        """Return the smallest shelf that holds this many arms, else the largest; `rival`: of those of the control arm's policy."""
+        shelves = self.rivals if rival else self.shelves
+        for shelf in shelves:
             if arms <= shelf.arms:
                 return shelf
-        return self.shelves[-1]
+        return shelves[-1]
 
     @property
     def ready(self) -> bool:
         """Whether every capacity is compiled."""
-        return all(shelf.ready for shelf in self.shelves)
+        return all(shelf.ready for shelf in self.tables)
 
     @property
     def used(self) -> int:
         """Bytes in use: records and the objects beside them."""
-        return self.extras + sum(len(shelf) * shelf.dtype.itemsize for shelf in self.shelves)
+        return self.extras + sum(len(shelf) * shelf.dtype.itemsize for shelf in self.tables)
 
-    def add(self, key: bytes, arms: int) -> Place | None:
+    def add(self, key: bytes, arms: int, rival: bool = False) -> Place | None:
         """Add a query with a zeroed record; None when memory is full of rows that are not written yet."""
-        shelf, place = self.shelf_for(arms), Place(key)
+        shelf, place = self.shelf_for(arms, rival), Place(key)
         if not self._room(shelf.dtype.itemsize + OVERHEAD) or not shelf.take(place):
             return None
         self.places[key] = place
@@ -345,7 +367,7 @@ class Rows:
 
     def grow(self, place: Place, begin: Callable[[Place], None]) -> bool:
         """Move a row to the next larger capacity; False when there is none or no room. `begin(place)` initialises its new row."""
-        smaller, larger = place.shelf, self.shelf_for(place.shelf.arms + 1)
+        smaller, larger = place.shelf, self.shelf_for(place.shelf.arms + 1, place.shelf.rival)
         if larger is smaller:
             return False
         place.pinned += 1  # it must not be dropped to make room for itself

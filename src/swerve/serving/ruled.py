@@ -48,7 +48,7 @@ def show(
     slots = [-1 if result in placed else slot_of.get(result, -1) for result in shown]
     codes = [page[slot] if slot >= 0 else GONE for slot in slots]
     chances = [chance[slot] if slot >= 0 else 1.0 for slot in slots]
-    evidence = evidence != 0 and not (ranker.held and codes[0] == GONE)  # such a policy learns from the top alone
+    evidence = evidence != 0 and not (place.shelf.held and codes[0] == GONE)  # such a policy learns from the top alone
     outcome, seen = ranker.responses.instead(place, start, phase, number, evidence, seen, page, codes, now)
     short = ranker.rows.short
     names = [short(result) for result in shown]

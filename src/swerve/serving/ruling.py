@@ -8,20 +8,10 @@ propensity 1 and are not learnt. The results in between are learnt in the slots 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-Kind = Literal["pin", "block", "boost", "off"]
-
-
-class Ruled(Struct, omit_defaults=True, gc=False):
-    """What a rule has done to a ranking."""
-
-    kind: Kind
-    rule: Annotated[int, Meta(description="The id of the rule.")]
-    result: str | None = None
-    position: Annotated[int | None, Meta(description="Where the result is in the ranking, from 1.")] = None
+from swerve_client.rules import Kind as Kind, Ruled as Ruled
 
 
 class Ruling(Struct, frozen=True, gc=False):

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from swerve.serving.requests import Decided
+    from swerve.serving.requests import Decided, Prepared
 
 #: Sessions that are remembered at most; bounds the memory.
 MOST = 50_000
@@ -20,6 +20,12 @@ MASK = (1 << 64) - 1
 def name_of(session: str | None) -> int:
     """Return the hash of a session in this process, 0 only for None. The interpreter's hash has a random key per process."""
     return 0 if session is None else hash(session) & MASK or 1
+
+
+def person_of(request: Prepared) -> int:
+    """Return the hash of a request's session, 0 for none. A session of one namespace is not that of another."""
+    session = request.session
+    return name_of(session if session is None or request.namespace is None else f"{request.namespace}\0{session}")
 
 
 class Sessions:

@@ -42,6 +42,11 @@ class Settings(NamedTuple):
     swaps: float = 0.0  # the share of pages on which two slots change places
     namespaces: tuple[str, ...] = ()  # whose queries share nothing with those of others; `ANY` stands for all other names
     shadow: bool = False  # whether the given order is shown, and the policy's page only noted
+    rival: Spec | None = None  # the policy of an experiment's control arm; None: that arm is shown the given order
+
+    def knows(self, namespace: str | None) -> bool:
+        """Return whether requests may have a namespace; None: they may have none."""
+        return namespace is None or namespace in self.namespaces or ANY in self.namespaces
 
 
 def kind_of(policy: Spec) -> str:
@@ -54,7 +59,7 @@ def kind_of(policy: Spec) -> str:
     return " ".join(type(part).__name__ for part in walk(policy))
 
 
-def shared_name(settings: Settings, record: np.dtype[Any]) -> str:
+def shared_name(settings: Settings, policy: Spec, record: np.dtype[Any]) -> str:
     """Return the name under which the pooled record is stored. It differs for other policies and other signals."""
-    meaning = f"{kind_of(settings.policy)} {settings.plan} {settings.numbers} {describe(record)}"
+    meaning = f"{kind_of(policy)} {settings.plan} {settings.numbers} {describe(record)}"
     return "policy " + hashlib.blake2b(meaning.encode(), digest_size=NAME).hexdigest()

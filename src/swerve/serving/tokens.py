@@ -1,10 +1,10 @@
 """Decision tokens: signed, and complete for feedback, so that the service keeps no table of open decisions.
 
-A token has a version, flags (whether its page is evidence, and the arm of an experiment), the query's key, the policy's start and
-the query's phase, the time, the store and its life, the decision's number in that life, a keyed hash of the session, the candidates
-on offer, the slots that count as seen, for each slot the arm, its generation and a keyed hash of the candidate, and a keyed BLAKE2b
-tag over all of them, as URL-safe base64: 132 characters for one slot, 204 for ten. It is signed, not encrypted: it has no text, and
-its content is of no use without the service.
+A token has a version, flags (whether its page is evidence, the arm of an experiment, and whether the control arm's policy decided),
+the query's key, the policy's start and the query's phase, the time, the store and its life, the decision's number in that life, a
+keyed hash of the session, the candidates on offer, the slots that count as seen, for each slot the arm, its generation and a keyed
+hash of the candidate, and a keyed BLAKE2b tag over all of them, as URL-safe base64: 132 characters for one slot, 204 for ten. It is
+signed, not encrypted: it has no text, and its content is of no use without the service.
 
 Store and life are random numbers, so that no two decisions have the same token, whatever was restored, copied or deleted.
 """
@@ -68,6 +68,8 @@ class Ticket(NamedTuple):
     codes: tuple[int, ...]  # by slot: the arm and its generation, see `swerve.core.decisions`
     names: tuple[int, ...]  # by slot: keyed hash of the candidate
     arm: int = 0  # of an experiment, see `swerve.serving.holdout`
+    rival: bool = False  # whether the policy of the control arm decided, on a record of its own
+    ruled: bool = False  # whether rules have changed the ranking: it may have more results than were on offer
 
 
 class Signed(NamedTuple):
@@ -83,6 +85,8 @@ class Signed(NamedTuple):
     offer: int
     page: tuple[int, ...]
     arm: int = 0
+    rival: bool = False
+    ruled: bool = False
 
 
 class Tokens:
@@ -115,11 +119,12 @@ class Tokens:
         pack, copy, (store, mark, _) = _HEAD.pack, self._states[0].copy, self.life
         raw: list[bytes] = []
         lengths: list[int] = []
-        for key, start, phase, number, session, evidence, seen, offer, page, arm in decisions:
+        for key, start, phase, number, session, evidence, seen, offer, page, arm, rival, ruled in decisions:
             slots = len(page) // 2
             word = start & STARTS | (phase & _PHASES) << START_BITS
+            flags = evidence | arm << 1 | rival << 3 | ruled << 4
             payload = pack(
-                VERSION, evidence | arm << 1, slots, seen, key, word, at, store, mark, number & _NUMBERS, session, offer & _WORDS
+                VERSION, flags, slots, seen, key, word, at, store, mark, number & _NUMBERS, session, offer & _WORDS
             ) + _PAGES[slots].pack(*page)
             state = copy()
             state.update(payload)
@@ -152,7 +157,7 @@ class Tokens:
         page = _PAGES[slots].unpack_from(payload, _HEAD.size)
         return Ticket(
             key, word & STARTS, word >> START_BITS, at, store, life, number, session, bool(flags & 1), seen, offer, page[:slots],
-            page[slots:], flags >> 1,
+            page[slots:], flags >> 1 & 3, bool(flags >> 3 & 1), bool(flags >> 4 & 1),
         )  # fmt: skip
 
     @staticmethod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from swerve.core.contract import ALARM, CONSULTED, LABEL_FALSE, LABEL_TRUE, RESTARTED, reward, testing
 from swerve.core.engine import Entry, admissible, decide
 from swerve.core.spec import record_dtype
@@ -109,7 +111,7 @@ def play(
     facts = scene[0]
     tally = tallies[0]
     for t in range(start, stop):
-        query = schedule[t]
+        query = np.uint64(schedule[t])  # unsigned: a signed index may count from the end, which costs a comparison at every use
         cursor = cursors[query]
         event = advance(env, facts, segments, cursor)
         if see:

@@ -17,9 +17,7 @@ from swerve.core.tables import Table
 from swerve.core.verbs import kernel
 from swerve.environments.browsing import browse, ideal, offer, rate, worth
 from swerve.environments.worlds import advance, best, chance, context
-from swerve.simulate.loop import LEARNING, TESTING, cause_after, count
-from swerve.simulate.loop import NOTE as SINGLE_NOTE
-from swerve.simulate.loop import TALLY as SINGLE_TALLY
+from swerve.simulate.loop import LEARNING, NOTE as SINGLE_NOTE, TALLY as SINGLE_TALLY, TESTING, cause_after, count
 
 #: The first impressions of a query, in which a policy that knows nothing yet must not harm the given order.
 FIRST = 200

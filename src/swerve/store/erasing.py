@@ -6,12 +6,11 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from swerve.store.opened import Opened
 from swerve.store.protocol import Damaged, Row, StoreError
 from swerve.store.schema import translated
-from swerve.store.statements import COLUMNS, PER_STATEMENT, update
+from swerve.store.statements import COLUMNS, PER_STATEMENT, checked, update
 
 #: Rows whose names one call of `naming` looks at, so that other readers get their turn.
 ROWS_LOOKED_AT = 2000
@@ -29,16 +28,13 @@ class Erasing(Opened):
 
     _count: int
 
-    def _checked(self, values: tuple[Any, ...]) -> Row | Damaged:
-        raise NotImplementedError
-
     def page(self, after: int = 0) -> tuple[list[Row | Damaged], int | None]:
         """Return the next rows after a row id, damaged ones as such, and the last id; None at the end."""
         with self._reading() as reader:
             found = reader.execute(
                 f"SELECT id, {COLUMNS} FROM rows WHERE id > ? ORDER BY id LIMIT ?", (after, PAGE_ROWS)
             ).fetchall()
-        return [self._checked(values[1:]) for values in found], found[-1][0] if found else None
+        return [checked(self.path, values[1:]) for values in found], found[-1][0] if found else None
 
     def naming(self, needle: bytes, after: int = 0) -> tuple[list[bytes], int | None]:
         """Return the keys of rows whose names contain these bytes, among the next rows after a row id, and the last id looked at;
@@ -53,11 +49,7 @@ class Erasing(Opened):
             return [key for (key,) in found.fetchall()], int(last)
 
     def erase(
-        self,
-        keys: Sequence[bytes],
-        changed: Sequence[bytes],
-        change: Callable[[Row], Row | None],
-        groups: Mapping[str, bytes],
+        self, keys: Sequence[bytes], changed: Sequence[bytes], change: Callable[[Row], Row | None], groups: Mapping[str, bytes]
     ) -> tuple[int, dict[bytes, int]]:
         """Remove the rows of `keys`, replace those of `changed` by what `change` makes of them (None: it stays), and write pooled
         records, all in one transaction. On return the log is empty. Return the count of removed rows, and new versions by key."""
@@ -85,7 +77,7 @@ class Erasing(Opened):
         marks = ", ".join("?" * len(keys))
         out: list[Row] = []
         for values in writer.execute(f"SELECT {COLUMNS} FROM rows WHERE key IN ({marks})", keys).fetchall():
-            row = self._checked(values)
+            row = checked(self.path, values)
             if isinstance(row, Damaged):
                 raise row
             new = change(row)

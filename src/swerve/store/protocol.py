@@ -174,11 +174,7 @@ class Store(Protocol):
         None at the end."""
 
     def erase(
-        self,
-        keys: Sequence[bytes],
-        changed: Sequence[bytes],
-        change: Callable[[Row], Row | None],
-        groups: Mapping[str, bytes],
+        self, keys: Sequence[bytes], changed: Sequence[bytes], change: Callable[[Row], Row | None], groups: Mapping[str, bytes]
     ) -> tuple[int, dict[bytes, int]]:
         """Remove the rows of `keys`, replace those of `changed` by what `change` makes of them (None: it stays), and write pooled
         records, all in one transaction; on return nothing of the earlier content is left in the store's files. Return the count

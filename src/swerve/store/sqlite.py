@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import struct
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +14,7 @@ from swerve.store.erasing import Erasing
 from swerve.store.opened import RANDOM_MASK
 from swerve.store.protocol import EXPIRED_AT_ONCE, MOST_SCANNED, Batch, Conflict, Damaged, Life, Order, Row, Size, StoreError
 from swerve.store.schema import PAGE_BYTES, WORTH, kind_of, translated
-from swerve.store.statements import COLUMNS, PER_STATEMENT, insert, outcomes, update, use
+from swerve.store.statements import COLUMNS, PER_STATEMENT, checked, insert, outcomes, update, use
 
 ORDERS = {"traffic": "ORDER BY level DESC, id DESC", "shifted": "WHERE shifted > 0 ORDER BY shifted DESC, id DESC"}
 
@@ -69,7 +67,7 @@ class SQLiteStore(Erasing):
         with self._reading() as reader:
             marks = ", ".join("?" * len(keys))
             rows = reader.execute(f"SELECT {COLUMNS} FROM rows WHERE key IN ({marks})", keys).fetchall()
-        return [self._checked(values) for values in rows]
+        return [checked(self.path, values) for values in rows]
 
     def _load_one(self, key: bytes) -> dict[bytes, Row | Damaged]:
         try:
@@ -81,17 +79,6 @@ class SQLiteStore(Erasing):
         if rows and rows[0].key != key:
             return {key: Damaged(key, 0, f"{self.path}: row {key.hex()} has another key")}
         return {row.key: row for row in rows}
-
-    def _checked(self, values: tuple[Any, ...]) -> Row | Damaged:
-        *parts, crc = values
-        row = Row(*parts)
-        try:
-            if row.checksum() == crc:
-                return row
-        except (TypeError, struct.error):  # a damaged page can turn bytes into text, and a number into NULL
-            pass
-        version = row.version if isinstance(row.version, int) else 0
-        return Damaged(row.key, version, f"{self.path}: the record of a row is not what was written: {row.key!r}")
 
     def outcomes(self, ids: Sequence[int]) -> dict[int, int]:
         """Return the outcomes of those of these decision ids that were used."""
@@ -124,8 +111,9 @@ class SQLiteStore(Erasing):
                 if len(rows) == limit:
                     break
                 try:
-                    found = map(self._checked, reader.execute(f"SELECT {COLUMNS} FROM rows WHERE id = ?", row_id))
-                    rows += [row for row in found if isinstance(row, Row) and (wanted is None or wanted(row.names))]
+                    found = reader.execute(f"SELECT {COLUMNS} FROM rows WHERE id = ?", row_id)
+                    looked_at = (checked(self.path, values) for values in found)
+                    rows += [row for row in looked_at if isinstance(row, Row) and (wanted is None or wanted(row.names))]
                 except sqlite3.DatabaseError as error:
                     if kind_of(error) != "corrupt":
                         raise

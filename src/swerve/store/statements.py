@@ -1,12 +1,14 @@
-"""The statements of a commit: each writes many rows in one call into SQLite, which releases the GIL once per call."""
+"""The statements of the store: in a commit each writes many rows in one call into SQLite, which releases the GIL once per call."""
 
 from __future__ import annotations
 
 import sqlite3
+import struct
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from swerve.store.protocol import Row
+from swerve.store.protocol import Damaged, Row
 
 COLUMNS = "key, version, layout, day, level, shifted, record, names, crc"
 #: Columns that each update sets, and those that it sets only if they change, because they are indexed; both after the key.
@@ -17,6 +19,19 @@ PER_STATEMENT = 250
 
 #: Outcomes above this are stored as bytes: SQLite's integers have 64 bits, one of them for the sign.
 LARGEST_INTEGER = (1 << 63) - 1
+
+
+def checked(path: Path, values: tuple[Any, ...]) -> Row | Damaged:
+    """Return the row of these values of `COLUMNS`, as a damaged one where they are not what was written."""
+    *parts, crc = values
+    row = Row(*parts)
+    try:
+        if row.checksum() == crc:
+            return row
+    except (TypeError, struct.error):  # a damaged page can turn bytes into text, and a number into NULL
+        pass
+    version = row.version if isinstance(row.version, int) else 0
+    return Damaged(row.key, version, f"{path}: the record of a row is not what was written: {row.key!r}")
 
 
 def outcomes(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, int]:

@@ -26,10 +26,10 @@ export function drawExperiment(state, query, watch) {
   const experiment = state.sample?.experiment;
   show(byId("experiment-part"), Boolean(experiment?.outcomes));
   if (!experiment?.outcomes) return;
-  const { name, treated, verdict, outcomes, arms, open } = experiment;
+  const { name, treated, verdict, outcomes, arms, open, control } = experiment;
   const searches = arms.treated.searches + arms.control.searches;
   write(byId("experiment-title"), `Experiment “${name}”`);
-  write(byId("experiment-share"), `${share(treated)} treated, the rest gets the given order`);
+  write(byId("experiment-share"), `${share(treated)} treated, the rest gets ${control ? `the order of ${control}` : "the given order"}`);
   const line = byId("experiment-verdict");
   write(line, said(experiment, searches));
   line.dataset.right = { helps: "true", hurts: "false" }[verdict] ?? "open";

@@ -62,8 +62,8 @@ export function drawTimeline(state, query) {
   );
 }
 
-/** The text with which a listed query is watched: its own text or, if that is not stored, its key. */
-export const addressed = (one) => one.query ?? `key:${one.key}`;
+/** The text with which a listed query is watched: its own text or, if that is not stored or is of two records, its key. */
+export const addressed = (one) => (one.query === null || one.control ? `key:${one.key}` : one.query);
 
 /** Draw the most asked and the last shifted queries; a click watches one. */
 export function drawQueries(state, query, watch) {
@@ -78,7 +78,9 @@ function drawList(list, lines, none, query, watch, figure) {
   const items = lines.length ? lines : [{ key: "none" }];
   const create = (one) => {
     if (one.key === "none") return make("li", "empty", none);
-    const name = make("button", one.query === null ? "name quiet hash" : "name quiet", one.query ?? `${one.key.slice(0, 12)}…`);
+    const label = one.query ?? `${one.key.slice(0, 12)}…`;
+    const kind = one.query === null ? "name quiet hash" : "name quiet";
+    const name = make("button", kind, one.control ? `${label} (control)` : label);
     if (one.query === null) name.title = "The text of queries is not stored; this is the query's key.";
     name.type = "button";
     name.addEventListener("click", () => watch(addressed(one)));

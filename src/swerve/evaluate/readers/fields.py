@@ -6,10 +6,7 @@ import math
 from typing import Any
 
 from swerve.core.errors import SwerveError
-from swerve.serving.loose import inside as inside
-from swerve.serving.loose import items_of as items_of
-from swerve.serving.loose import number_of as number_of
-from swerve.serving.loose import text_of as text_of
+from swerve.serving.loose import inside as inside, items_of as items_of, number_of as number_of, text_of as text_of
 
 
 def texts_of(value: Any) -> list[str]:

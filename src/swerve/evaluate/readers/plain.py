@@ -35,8 +35,13 @@ def read(sources: Sequence[Source], columns: dict[str, str]) -> Iterator[Shown]:
     """Yield the lists of plain logs; raises if no line has a column that the mapping names."""
     missing = dict(columns)
     names: list[str] = []
+    shapes: set[tuple[str, ...]] = set()  # sets of columns that were noted
     for source in sources:
         for line in source.records():
+            shape = tuple(line)
+            if shape not in shapes and len(shapes) < MOST_SHAPES:
+                shapes.add(shape)
+                source.tally.found(columns_in(line, columns), shape)
             if missing:  # until each was there once
                 names = names or list(line)
                 missing = {field: name for field, name in missing.items() if name not in line and inside(line, name) is None}
@@ -57,6 +62,12 @@ def usual_in(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """
     found = ((field, next((name for name in usual if name in names), None)) for field, usual in USUAL.items())
     return tuple((field, name) for field, name in found if name is not None)
+
+
+def columns_in(line: dict[str, Any], columns: dict[str, str]) -> list[tuple[str, str]]:
+    """Return the fields that a line has, each with its column."""
+    usual = [(field, name) for field, name in usual_in(tuple(line)) if field not in columns]
+    return [*usual, *[(field, name) for field, name in columns.items() if name in line or inside(line, name) is not None]]
 
 
 def fields_in(line: dict[str, Any], columns: dict[str, str]) -> dict[str, Any]:

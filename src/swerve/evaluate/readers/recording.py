@@ -10,6 +10,7 @@ from swerve.evaluate.readers.fields import chances_of, number_of, numbers_in, te
 from swerve.evaluate.readers.opened import Opened, click
 from swerve.evaluate.readers.source import Source
 from swerve.serving.times import seconds
+from swerve_client.naming import without_arm
 
 #: Lines of what operators did, which tell nothing about rankings.
 OF_OPERATORS = ("shift", "delete")
@@ -45,6 +46,7 @@ def page_of(line: dict[str, Any], source: Source) -> Shown | None:
     if len(set(page)) < len(page):
         source.drop("a result twice in one list")
         return None
+    query = without_arm(query)  # both arms of an experiment rank the same query
     offered = line.get("candidates")
     given: list[Any] | None = None
     if isinstance(offered, list):

@@ -14,7 +14,7 @@ from swerve.core.tables import bit, has
 from swerve.core.verbs import kernel
 from swerve.detectors.split import log_bayes
 from swerve.policies.swerve.examination import LOOKED, MEANS, MEASURED, RATED, counts_as_seen, looks_at, pair_of
-from swerve.policies.swerve.policy import count_earned, count_shown
+from swerve.policies.swerve.policy import add_click, add_play, count_earned, count_shown
 from swerve.policies.swerve.posterior import event_odds, plays_in, rescale, slab, suspicion, total_in
 
 UNKNOWN = 255  # a given position that is not known
@@ -68,31 +68,41 @@ def seen_slots(spec, row, pool, page, clicks, number):
         clicked = has(clicks, slot)
         if 0 <= arm < row.rank.shape[0]:
             look = looks_at(spec.examination_plays, pool.pages, slot, last)
-            if clicked or look >= 1.0 or counts_as_seen(look, mean_chance(spec, row, arm, odds), np.uint64(number), slot):
+            if clicked or look >= 1.0:
                 seen |= bit(slot)
+            else:  # no branch: nobody could predict it
+                seen |= np.int64(counts_as_seen(look, mean_chance(spec, row, arm, odds), np.uint64(number), slot)) << slot
         if clicked:
             last = slot
     return seen
 
 
 @kernel
-def credit_page(spec, row, pool, clicks, now):
-    """Count the plays and clicks of the last page; return the slots that count as seen."""
+def credit_page(spec, row, pool, clicks, now, again):
+    """Count the plays and clicks of the last page; return the slots that count as seen.
+
+    `again`: the same page was counted before, and `uncredit_page` has just taken it back. Then most slots count as they did, and
+    the scales of their samplers, which are slow to compute, still hold.
+    """
     inner, state = spec.bandit, row.bandit
     seen = seen_slots(spec, row, pool, row.page[: row.filled], clicks, row.number)
     for slot in range(row.filled):
         if has(seen, slot):
-            count_shown(inner, state, row.page[slot])
+            add_play(inner, state, row.page[slot])
             if has(clicks, slot):
-                count_earned(inner, state, row.page[slot], 1.0, now)
+                add_click(inner, state, row.page[slot], 1.0, now)
+    due = (row.seen ^ seen) | ((row.clicks ^ clicks) & seen) if again else seen
+    for slot in range(row.filled):
+        if has(due, slot):
+            rescale(inner.test, state.test, row.page[slot])
     row.seen = seen
     row.clicks = clicks
     return seen
 
 
 @kernel
-def uncredit_page(spec, row):
-    """Take back the plays and clicks of the last page."""
+def uncredit_page(spec, row, again):
+    """Take back the plays and clicks of the last page. `again`: it is counted again at once, which updates the samplers' scales."""
     state = row.bandit
     test = state.test
     for slot in range(row.filled):
@@ -106,7 +116,19 @@ def uncredit_page(spec, row):
                 test.old_plays[arm] -= 1
                 test.old_total[arm] -= earned
             test.factor[arm] = row.spare[arm]
-            rescale(spec.bandit.test, test, arm)
+            if not again:
+                rescale(spec.bandit.test, test, arm)
+
+
+@kernel
+def same_page(page, final):
+    """Return whether two pages have the same results in the same slots."""
+    if len(page) != len(final):
+        return False
+    for slot in range(len(page)):
+        if page[slot] != final[slot]:
+            return False
+    return True
 
 
 @kernel

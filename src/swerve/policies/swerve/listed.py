@@ -20,15 +20,7 @@ from swerve.core.contract import (
     settle,
 )
 from swerve.core.examination import NO_GRADE, SLOTS
-from swerve.core.pages import (
-    PARTS,
-    grade,
-    looks,
-    order,
-    present,
-    redraw,
-    respond,
-)
+from swerve.core.pages import PARTS, grade, looks, mask_of, order, present, redraw, respond
 from swerve.core.spec import Natural, Positive, Probability, Range, Spec
 from swerve.core.tables import bit, has, nested
 from swerve.core.verbs import kernel
@@ -41,6 +33,7 @@ from swerve.policies.swerve.credit import (
     judge_diversity,
     learn_share,
     mean_chance,
+    same_page,
     seen_slots,
     teach,
     uncredit_page,
@@ -286,14 +279,18 @@ def _(spec, row, pool, given, page, now):
         return 0
     set_priors(spec, row, pool, given)
     drawn = begin_draws(state, state.rng)
-    for arm in given:
+    available = np.int64(0)
+    for position in range(len(given)):
+        arm = given[position]
         row.spare[arm] = mean_chance(spec, row, arm, drawn[0])
-    sort_page(row, given, page, slots)
+        row.spot[arm] = position
+        available |= bit(arm)
+    sort_page(row, given, available, page, slots)
     slack = math.inf
     if is_bound(spec, row, slots):
         row.slack += spec.loss_share * page_value(row, page, slots)
         slack = row.slack
-    arm, slot, cost, state.rng = draw_move(spec, row, given, page, slots, slack, drawn)
+    arm, slot, cost, state.rng = draw_move(spec, row, available, page, slots, slack, drawn)
     if arm >= 0:
         move_up(row, page, slots, arm, slot)
         if slack < math.inf:
@@ -310,7 +307,7 @@ def _(spec, row, given, page, other, word):
     slack = math.inf
     if is_bound(spec, row, slots):  # as before the move was paid for
         slack = row.slack + page_value(row, other, slots) - page_value(row, page, slots)
-    arm, slot, _, _ = draw_move(spec, row, given, other, slots, slack, begin_draws(row.bandit, word))
+    arm, slot, _, _ = draw_move(spec, row, mask_of(given), other, slots, slack, begin_draws(row.bandit, word))
     if arm >= 0:
         move_up(row, other, slots, arm, slot)
     return slots
@@ -330,7 +327,7 @@ def _(spec, row, pool, page, number, now):
     state.t += 1
     state.last = page[0]
     state.earned = 0.0
-    return credit_page(spec, row, pool, 0, now)
+    return credit_page(spec, row, pool, 0, now, False)
 
 
 @kernel
@@ -344,7 +341,8 @@ def _(spec, row, pool, page, seen, before, final, after, number, shown, now):
     state = row.bandit
     if not is_last(row, page, number):
         return correct_late(spec, row, pool, page, seen, before, final, after, number, shown)
-    uncredit_page(spec, row)
+    again = same_page(page, final)
+    uncredit_page(spec, row, again)
     filled, row.filled = row.filled, min(len(final), SLOTS)
     for slot in range(row.filled):
         if slot >= filled or final[slot] != page[slot]:  # else the arm may have been forgotten since
@@ -353,7 +351,7 @@ def _(spec, row, pool, page, seen, before, final, after, number, shown, now):
             row.spare[row.page[slot]] = state.test.factor[row.page[slot]]
     state.last = final[0] if row.filled > 0 else -1
     state.earned = 1.0 if after & 1 else 0.0
-    return credit_page(spec, row, pool, after, shown)
+    return credit_page(spec, row, pool, after, shown, again)
 
 
 @looks.register(Listed)

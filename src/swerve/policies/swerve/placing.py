@@ -5,10 +5,11 @@ The kernels work on a row of `Listed` (`swerve.policies.swerve.listed`), whose `
 
 from __future__ import annotations
 
+import numpy as np
+
 from swerve.core.examination import DISCOUNT
-from swerve.core.pages import mask_of
 from swerve.core.rng import beta, gamma_scale
-from swerve.core.tables import has
+from swerve.core.tables import bit, has
 from swerve.core.verbs import kernel
 from swerve.policies.swerve.credit import below_of
 from swerve.policies.swerve.draws import draw_chance, draw_changed
@@ -26,20 +27,41 @@ def draw_alone(spec, row, arm, word):
 
 
 @kernel
-def sort_page(row, given, page, slots):
-    """Put the arms with the highest means into the page, the given order first among equals."""
-    filled = 0
-    for arm in given:
-        row.spot[arm] = slots
-        at = filled
-        while at > 0 and row.spare[arm] > row.spare[page[at - 1]]:
-            at -= 1
-        if at >= slots:
-            continue
-        for slot in range(min(filled, slots - 1), at, -1):
-            page[slot] = page[slot - 1]
+def insert(row, page, filled, slots, arm):
+    """Put an arm where its mean belongs among the first `filled` slots, unless it falls off; return how many are filled then.
+
+    Of equal means the one whose given position, in `spot`, is higher comes first.
+    """
+    mean, position = row.spare[arm], row.spot[arm]
+    at = filled
+    while at > 0:
+        above = page[at - 1]
+        if mean < row.spare[above] or (mean == row.spare[above] and position > row.spot[above]):
+            break
+        if at < slots:
+            page[at] = above
+        at -= 1
+    if at < slots:
         page[at] = arm
         filled = min(filled + 1, slots)
+    return filled
+
+
+@kernel
+def sort_page(row, given, available, page, slots):
+    """Put the arms with the highest means into the page, the given order first among equals; `spot` holds the given positions.
+
+    The arms of the query's last page come first: hardly anything has to be moved then, and nearly all others fall off at once.
+    """
+    filled, left = 0, available
+    for slot in range(slots):
+        arm = np.int64(row.page[slot])
+        if arm < row.spot.shape[0] and has(left, arm):
+            left &= ~bit(arm)
+            filled = insert(row, page, filled, slots, arm)
+    for arm in given:
+        if has(left, arm):
+            filled = insert(row, page, filled, slots, arm)
     for arm in given:
         row.spot[arm] = slots
     for slot in range(filled):
@@ -73,14 +95,13 @@ def move_cost(row, page, slots, arm, slot):
 
 
 @kernel
-def draw_move(spec, row, given, page, slots, slack, drawn):
+def draw_move(spec, row, available, page, slots, slack, drawn):
     """Draw which arm of a sorted page is explored, and where; return the arm (−1: none), its slot, its cost and the stream's word.
 
-    `drawn` is what `begin_draws` returned. A move that costs more than `slack` is not made.
+    `available` are the arms on offer, `drawn` is what `begin_draws` returned. A move that costs more than `slack` is not made.
     """
     inner, test, tested = spec.bandit, row.bandit.test, row.bandit.open != 0
     odds, none, rise, event, bold, word = drawn
-    available = mask_of(given)
     best, winner = -1.0, -1
     highest, mover = -1.0, -1
     for arm in range(test.given.shape[0]):

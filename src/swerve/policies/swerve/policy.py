@@ -310,12 +310,18 @@ def _(spec, row, pool, available, now):
 
 
 @kernel
-def count_shown(spec, row, arm):
-    """Count a play with reward 0."""
+def add_play(spec, row, arm):
+    """Count a play with reward 0; the scales of the samplers are left as they are."""
     if row.open != 0:
         count_play(spec.test, row.test, arm)
     else:
         row.test.old_plays[arm] += 1
+
+
+@kernel
+def count_shown(spec, row, arm):
+    """Count a play with reward 0."""
+    add_play(spec, row, arm)
     rescale(spec.test, row.test, arm)
 
 
@@ -328,12 +334,18 @@ def _(spec, row, arm, now):
 
 
 @kernel
-def count_earned(spec, row, arm, value, shown):
-    """Add `value` to a play that was shown at `shown`."""
+def add_click(spec, row, arm, value, shown):
+    """Add `value` to a play that was shown at `shown`; the scales of the samplers are left as they are."""
     if row.open != 0 and (shown >= row.opened or arm == row.split):
         count_click(spec.test, row.test, arm, value)
     else:  # a click is evidence about the time of its show: before the test, that is the old record
         count_old_click(row.test, arm, value)
+
+
+@kernel
+def count_earned(spec, row, arm, value, shown):
+    """Add `value` to a play that was shown at `shown`."""
+    add_click(spec, row, arm, value, shown)
     rescale(spec.test, row.test, arm)
 
 

@@ -14,38 +14,22 @@ import msgspec
 from swerve.core.contract import reads_context, test_length
 from swerve.core.errors import SpecError, SwerveError, shown
 from swerve.core.spec import Spec, base_of, coerced, field_types, walk
-from swerve.policies import BWC, Listed, Patient, Swerve, policy
+from swerve.policies import BWC, Listed, Oracle, Patient, Swerve, policy
+from swerve.service.config.callers import SCOPES, ApiKey, Limits, Namespace, Security
+from swerve.service.config.environment import Given, given, put
 from swerve.service.config.fields import Field, FieldsError, Reader, described, hints
+from swerve.service.config.learning import GIVEN, KINDS, SENSES, EventKind, Feedback, Signals
 from swerve.service.config.proxying import Rule
-from swerve.service.config.sections import (
-    KINDS,
-    SCOPES,
-    SENSES,
-    ApiKey,
-    Config,
-    EventKind,
-    Feedback,
-    Limits,
-    Log,
-    Namespace,
-    Policy,
-    Security,
-    Server,
-    Signals,
-    Store,
-    sections,
-)
+from swerve.service.config.sections import Config, Log, Policy, Server, Store, sections
 from swerve.service.config.toml import ConfigError, Document, Trouble, Where, dotted, read
 from swerve.signals import COUNT, RAW, Senses
 from swerve.store import store_path
 
 __all__ = [
     "ApiKey", "Config", "ConfigError", "Feedback", "Limits", "Log", "Namespace", "Policy", "Security", "Server", "Signals", "Store",
-    "all_fields", "load", "plan_of", "policy_of", "resolve", "senses_of", "signal_names",
+    "all_fields", "load", "load_traced", "plan_of", "policy_of", "resolve", "senses_of", "signal_names",
 ]  # fmt: skip
 
-#: Environment variable → the field it sets.
-VARIABLES = {"SWERVE_STORE": "store.url", "SWERVE_HOST": "server.host", "SWERVE_PORT": "server.port"}
 #: Features of a context at most: the kernels' bound.
 FEATURES = 64
 
@@ -79,39 +63,78 @@ def load(path: str | Path | None = None, overrides: Mapping[str, object] | None 
 
     Without a path SWERVE_CONFIG names the file; without both, the defaults apply. Raises `ConfigError` with all mistakes.
     """
+    return load_traced(path, overrides)[0]
+
+
+def load_traced(path: str | Path | None = None, overrides: Mapping[str, object] | None = None) -> tuple[Config, Sources]:
+    """Return the configuration as `load` does, and where its values come from."""
     chosen = path or os.environ.get("SWERVE_CONFIG")
-    return resolve(read(Path(chosen)) if chosen else Document("", {}, {}), overrides)
+    sources = Sources(read(Path(chosen)) if chosen else Document("", {}, {}), given(os.environ), overrides or {})
+    return sources.resolve(), sources
 
 
 def resolve(document: Document, overrides: Mapping[str, object] | None = None) -> Config:
-    """Do the work of `load` for a parsed document."""
-    table = {name: dict(part) if isinstance(part, dict) else part for name, part in document.table.items()}
-    origin: dict[Where, str] = {}
-    given: dict[str, object] = {}
-    for variable, name in VARIABLES.items():
-        if text := os.environ.get(variable):
-            given[name] = int(text) if text.isascii() and text.isdigit() and name == "server.port" else text
-            origin[tuple(name.split("."))] = f" (from {variable})"
-    for name, value in (overrides or {}).items():
-        if value is not None:
-            given[name] = value
-            origin[tuple(name.split("."))] = ""
-    for name, value in given.items():
-        section, _, field = name.partition(".")
-        if isinstance(table.setdefault(section, {}), dict):
-            table[section][field] = value
+    """Return the configuration of a parsed document, whatever the environment says: a recording or the demo has its own."""
+    return Sources(document, given({}), overrides or {}).resolve()
 
-    reader = Reader()
-    config = combined(sectioned(table, reader), table, reader)
-    if reader.wrong:
-        raise ConfigError(
-            document.name,
-            [
-                Trouble(message + origin.get(where, ""), None if where in origin else document.line(where), dotted(where))
-                for where, message in reader.wrong
-            ],
-        )
-    return config
+
+class Sources:
+    """The sources of a configuration: a document, the environment, options; later ones win."""
+
+    def __init__(self, document: Document, environment: Given, overrides: Mapping[str, object]) -> None:
+        self.document, self.environment = document, environment
+        self.options: dict[Where, object] = {
+            tuple(name.split(".")): value for name, value in overrides.items() if value is not None
+        }
+
+    def resolve(self) -> Config:
+        """Return the configuration. Raises `ConfigError` with all mistakes."""
+        table = dict(self.document.table)
+        for values in (self.environment.values, self.options):
+            for where, value in values.items():
+                put(table, where, value)
+        reader = Reader()
+        config = combined(sectioned(table, reader), table, reader)
+        troubles = [self._trouble(where, message) for where, message in reader.wrong]
+        troubles += [Trouble(message) for message in self.environment.wrong]
+        if troubles:
+            raise ConfigError(self.document.name, troubles)
+        return config
+
+    def of(self, where: Where) -> str:
+        """Say where the value of a setting comes from: an option, a variable, a line of the file, or `default`."""
+        own = self._set_by(where)
+        if own is None and self._in_file(where):
+            own = f"{self.document.name}:{self.document.line(where)}"
+        return ", ".join([*([own] if own else []), *self._set_inside(where)]) or "default"
+
+    def _in_file(self, where: Where) -> bool:
+        inside: Any = self.document.table
+        for part in where:
+            inside = inside.get(part) if isinstance(inside, dict) else None
+        return inside is not None
+
+    def _set_inside(self, where: Where) -> list[str]:
+        """Return the variables that set something inside a table."""
+        return [name for at, name in self.environment.variables.items() if at[: len(where)] == where and at != where]
+
+    def _set_by(self, where: Where) -> str | None:
+        """Return the variable that sets a value, or a table around it; "option" for an option; None for neither."""
+        for length in range(len(where), 0, -1):
+            if where[:length] in self.options:
+                return "option"
+            if where[:length] in self.environment.variables:
+                return self.environment.variables[where[:length]]
+        return None
+
+    def _trouble(self, where: Where, message: str) -> Trouble:
+        source = self._set_by(where)
+        if source is None and not self._in_file(where):  # a table that variables alone have made
+            source = next(iter(self._set_inside(where)), None)
+        if source is None:
+            return Trouble(message, self.document.line(where), dotted(where))
+        more = ", which is not TOML" if where in self.environment.unreadable else ""
+        return Trouble(message if source == "option" else f"{message} (from {source}{more})", None, dotted(where))
 
 
 def sectioned(table: dict[str, Any], reader: Reader) -> Config:
@@ -193,6 +216,14 @@ def combined(config: Config, table: dict[str, Any], reader: Reader) -> Config:
                 known = [*config.namespaces, "the empty text for requests without a namespace"]
                 reader.refuse((*where, "namespaces", at), name, f"one of {', '.join(known)}; add [namespaces.{name}]")
 
+    bursts: list[tuple[Where, float, int]] = [(("limits", "burst"), config.limits.rate, config.limits.burst)]
+    for index, key in enumerate(config.security.api_keys):
+        bursts.append((("security", "api_keys", index, "burst"), key.rate or config.limits.rate, key.burst))
+    bursts += [(("namespaces", name, "burst"), space.rate, space.burst) for name, space in config.namespaces.items()]
+    for where, rate, burst in bursts:
+        if burst and not rate and where[:2] not in bad:
+            reader.refuse(where, burst, "0 without a rate, because it would bound nothing: set rate beside it")
+
     for name, space in config.namespaces.items():
         for at, number in enumerate(space.numbers or ()):
             if number not in config.signals.numbers:
@@ -216,11 +247,12 @@ def combined(config: Config, table: dict[str, Any], reader: Reader) -> Config:
             may_bind(config.server.host, config)
     except FieldsError as error:
         reader.wrong.append((error.where, str(error)))
-    try:
-        if not any(where[0] in ("policy", "signals") for where in bad):
-            policy_of(config)
-    except FieldsError as error:
-        reader.wrong.append((error.where, str(error)))
+    for made in (policy_of, rival_of):
+        try:
+            if not any(where[0] in ("policy", "signals", "experiment") for where in bad):
+                made(config)
+        except FieldsError as error:
+            reader.wrong.append((error.where, str(error)))
     return config
 
 
@@ -243,12 +275,25 @@ def senses_of(config: Config) -> Senses:
 
 def policy_of(config: Config) -> Spec:
     """Return the configured policy, with its test length and grace filled in."""
-    text, length = config.policy.spec, config.policy.test_length
+    return served(config, config.policy.spec, ("policy", "spec"), config.policy.test_length)
+
+
+def rival_of(config: Config) -> Spec | None:
+    """Return the policy of an experiment's control arm, with its grace filled in; None where that arm has the given order."""
+    text = config.experiment.control
+    return None if text == GIVEN else served(config, text, ("experiment", "control"), 0)
+
+
+def served(config: Config, text: str, where: Where, length: int) -> Spec:
+    """Return a policy that the text at `where` of the configuration names, for serving."""
     try:
         spec = policy(text, arms=config.policy.arms, slots=config.policy.slots)
     except SwerveError as error:
         why = str(error).removeprefix(f"policy = {text!r} is not allowed; ")
-        raise FieldsError(("policy", "spec"), f"policy.spec = {shown(text)} is not allowed; {why}") from None
+        raise FieldsError(where, f"{dotted(where)} = {shown(text)} is not allowed; {why}") from None
+    if any(isinstance(part, Oracle) for part in walk(spec)):
+        message = f"{dotted(where)} = {shown(text)} is not allowed; an oracle is told of every event, which a service does not know"
+        raise FieldsError(where, message)
     if length:
         testable = [part for part in walk(spec) if test_length.knows(part) and "length" in field_types(type(part))]
         if not testable:

@@ -5,21 +5,17 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from swerve.service.config.fields import Section, about, within
+from swerve.service.config.forms import NAME, NAMED, OPEN_NAME, OPEN_NAMED, Hosts
 
 #: Forms of addresses, names of headers and sources, and the words that errors and docs use for them.
 LISTEN = r"^(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_.-]{1,253}):[0-9]{1,5}\Z"
+MAYBE_LISTEN = rf"^({LISTEN[1:-2]})?\Z"
 LISTENED = "an address and a port such as '127.0.0.1:9280'"
 ADDRESS = r"^(https?://([A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?/?)?\Z"
 ADDRESSED = "empty, or an address such as 'http://127.0.0.1:9200', without credentials and without a path"
 SERVICE = ADDRESS.replace(")?\\Z", ")\\Z")
 SERVED = ADDRESSED.removeprefix("empty, or ")
-HOST = r"^(\*|[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})|\[?[0-9A-Fa-f:.]{2,45}\]?)\Z"
-HOSTED = "a name or an address without a port, or '*' for any"
 HOST_VALUE = r"^((\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_.-]{1,253})(:[0-9]{1,5})?)?\Z"
-RULE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z"
-RULE_NAMED = "a name of up to 64 letters, digits, '_', '.' or '-'"
-SPACE = r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,63})?\Z"
-SPACED = f"empty, or {RULE_NAMED}"
 SOURCE = r"^((header|cookie|param):[A-Za-z0-9_.!#$%&'*+^`|~-]{1,128}|[^:\s.]+(\.[^:\s.]+){0,31})\Z"
 SOURCED = "a path in the body such as 'query.match.title.query', or 'header:NAME', 'cookie:NAME' or 'param:NAME'"
 PATH = r"^[^\s.]+(\.[^\s.]+){0,31}\Z"
@@ -62,7 +58,7 @@ class Rule(Section, frozen=True):
     """One rule: which searches are re-ranked, and where their parts are. The first rule that fits a search holds; without any rule
     there is one with these defaults."""
 
-    name: Annotated[str, about("Its name, in `ext.swerve` of answers.", pattern=RULE_NAME, allowed=RULE_NAMED)] = "default"
+    name: Annotated[str, about("Its name, in `ext.swerve` of answers.", pattern=NAME, allowed=NAMED)] = "default"
     indices: Annotated[
         tuple[Annotated[str, about("", pattern=INDEX, allowed=INDEXED)], ...],
         about(
@@ -94,13 +90,19 @@ class Rule(Section, frozen=True):
     filter: Annotated[tuple[Source, ...], sources("Those of these that a request has are the filter of the query.")] = ()
     segment: Annotated[tuple[Source, ...], sources(f"{FIRST} is the segment of the query.")] = ()
     unit: Annotated[tuple[Source, ...], sources(f"{FIRST} is the unit of an experiment.")] = ()
-    namespace: Annotated[str, about("The namespace of its queries; empty: none.", pattern=SPACE, allowed=SPACED)] = ""
+    namespace: Annotated[str, about("The namespace of its queries; empty: none.", pattern=OPEN_NAME, allowed=OPEN_NAMED)] = ""
     id: Annotated[
         str, about("The path in a hit that identifies a result: `_id`, or as in `_source.sku`.", pattern=PATH, allowed=PATHED)
     ] = "_id"
-    window: Annotated[int, within(2, 64, "Results of the engine that are re-ranked; at most limits.candidates of the service.")] = (
-        50
-    )
+    window: Annotated[
+        int,
+        within(
+            2,
+            64,
+            "Results of the engine that are re-ranked. The service takes at most limits.candidates, which is at most policy.arms, "
+            "and perhaps fewer in a namespace: a wider window shrinks to that.",
+        ),
+    ] = 50
     scores: Annotated[bool, about("Send the engine's scores to the service, where all hits have one.")] = True
     strip: Annotated[
         tuple[Path, ...],
@@ -122,6 +124,15 @@ class Proxy(Section, frozen=True):
     listen: Annotated[str, about("Where it listens; port 0 takes any free one.", pattern=LISTEN, allowed=LISTENED)] = (
         "127.0.0.1:9280"
     )
+    metrics: Annotated[
+        str,
+        about(
+            "Where `swerve proxy` answers /metrics and /healthz, on a port of its own: every path of `listen` belongs to the "
+            "engine. Empty: nowhere. Inside `swerve serve` they are among those of the service.",
+            pattern=MAYBE_LISTEN,
+            allowed=f"empty, or {LISTENED.replace('9280', '9281')}",
+        ),
+    ] = ""
     upstream: Annotated[str, about("The engine. Empty: there is no proxy.", pattern=ADDRESS, allowed=ADDRESSED)] = ""
     service: Annotated[
         str,
@@ -150,13 +161,7 @@ class Proxy(Section, frozen=True):
             allowed="empty, or a name, and perhaps a port",
         ),
     ] = ""
-    hosts: Annotated[
-        tuple[Annotated[str, about("", pattern=HOST, allowed=HOSTED)], ...],
-        about(
-            "Names that requests may have in `Host`, besides those of the loopback and the address it listens on; `*`: any name.",
-            allowed=f"a list in which each entry is {HOSTED}",
-        ),
-    ] = ()
+    hosts: Hosts = ()
     deadline_ms: Annotated[
         float, within(0, 10_000, "Milliseconds for a decision of the service; then the engine's order passes.", open_low=True)
     ] = 20.0

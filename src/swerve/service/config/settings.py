@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from swerve.service.config.load import plan_of, policy_of, resolve, senses_of
-from swerve.service.config.sections import DAY, Config
+from swerve.service.config.forms import DAY
+from swerve.service.config.load import plan_of, policy_of, resolve, rival_of, senses_of
+from swerve.service.config.sections import Config
 from swerve.service.config.toml import Document
 from swerve.serving.checks import PLAIN
 from swerve.serving.settings import Settings
@@ -33,6 +34,7 @@ def settings_of(config: Config) -> Settings:
         swaps=config.evaluation.swaps,
         namespaces=tuple(config.namespaces),
         shadow=config.policy.mode == "shadow",
+        rival=rival_of(config),
     )
 
 

@@ -15,10 +15,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from swerve.service import logs
+from swerve.service import logs, tracing
 from swerve.service.availability import Unavailable
 from swerve.service.groups import Written
-from swerve.service.http import openapi
+from swerve.service.http import openapi, routes
 from swerve.service.http.gate import VARY, Gate
 from swerve.service.http.handlers import JSON, UNAVAILABLE, Handler, Handlers, Scope, problem
 from swerve.service.http.limits import ClientGone, read_body
@@ -42,10 +42,14 @@ ENDLESS = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
 MOST_ON_SHORT_WAY = 128
 
 
+#: Routes without spans: probes, scrapes, pages, and streams without an end.
+UNTRACED = frozenset(("healthz", "readyz", "metrics", "openapi", "docs", "live"))
+
+
 class Endpoint:
     """One route as an ASGI application: checks the key, reads the body, calls the handler, answers, counts and logs."""
 
-    def __init__(self, service: Service, keys: ApiKeys, route: openapi.Route, handler: Handler, seconds: Histogram | None) -> None:
+    def __init__(self, service: Service, keys: ApiKeys, route: routes.Route, handler: Handler, seconds: Histogram | None) -> None:
         self.service, self.keys, self.route, self.handler, self.seconds = service, keys, route, handler, seconds
         self.reads = route.method in ("post", "put")
         self.takes = {kind.encode() for kind in route.takes}
@@ -53,6 +57,7 @@ class Endpoint:
         self.limit = limits.body_bytes if route.many else min(limits.body_bytes, one_limit(limits))
         if route.by_address:
             self.limit = limits.beacon_bytes
+        self.traced = route.name not in UNTRACED
         self.off = False
         if route.switch:
             section, _, field = route.switch.partition(".")
@@ -63,7 +68,25 @@ class Endpoint:
         presented, kind, sent_id = needed(scope["headers"])
         identity = logs.new_id(sent_id)
         logs.request_id.set(identity)
-        caller, retry = "", RETRY_AFTER
+        parent, made = tracing.parent_in(scope["headers"]), self.service.tracing if self.traced else None
+        if made is None:
+            logs.trace_id.set("" if parent is None else parent.trace)
+            await self._answer(scope, receive, send, presented, kind, identity, started)
+            return
+        span = made.request(scope["method"], self.route.path, parent)
+        logs.trace_id.set(span.trace)
+        tracing.current.set(span)
+        status = 0
+        try:
+            status = await self._answer(scope, receive, send, presented, kind, identity, started)
+        finally:
+            span.end(status, "" if status else "gone", request_id=identity)
+
+    async def _answer(
+        self, scope: Scope, receive: Any, send: Any, presented: str | None, kind: bytes | None, identity: str, started: float
+    ) -> int:
+        """Answer a request and return the status; 0 if the caller has gone."""
+        caller, retry, code = "", RETRY_AFTER, None
         try:
             if self.route.scope is not None:
                 caller = self.keys.check(presented, self.route.scope)
@@ -85,7 +108,8 @@ class Endpoint:
                 body = b""
             status, content, media = await self.handler(scope, body)
         except (Refused, Denied) as refused:
-            status, content, media = problem(refused.status, refused.code, refused.message, getattr(refused, "field", None))
+            more = (refused.field, refused.limit) if isinstance(refused, Refused) else ()
+            status, content, media = problem(refused.status, code := refused.code, refused.message, *more)
             retry = b"%d" % refused.retry if isinstance(refused, TooMany) else retry
             if self.route.by_address:
                 self.service.metrics.beacons(self.route.name, refused.code).value += 1
@@ -93,8 +117,9 @@ class Endpoint:
                 self.service.metrics.throttled(caller).value += 1
         except Unavailable:
             status, content, media = problem(503, *UNAVAILABLE)
+            code = UNAVAILABLE[0]
         except ClientGone:
-            return
+            return 0
         except Exception:
             log.exception("a request failed")
             status, content, media = problem(500, "internal", "a defect of the service; its log has details under this request id")
@@ -123,7 +148,8 @@ class Endpoint:
         self.service.metrics.request(self.route.name, status)
         if self.seconds is not None:
             self.seconds.observe(took)
-        logs.access(self.route.name, scope["method"], status, took, caller)
+        logs.access(self.route.name, scope["method"], status, took, caller, code=code)
+        return status
 
     def _admit(self, caller: str) -> None:
         """Refuse a caller above its rate, and one whose key is bound to namespaces where the answer concerns all of them."""
@@ -158,6 +184,7 @@ async def not_found(request: Request, error: Exception) -> Response:
     """Answer a request that no route takes, in the form of all other errors."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     logs.request_id.set(logs.new_id(request.headers.get("x-request-id")))
+    logs.trace_id.set(tracing.trace_of(request.scope["headers"]))
     words = {404: ("not_found", "there is no such path; /docs lists all paths"), 405: ("method", "this path takes another method")}
     status, content, _ = problem(status, *words.get(status, ("refused", "the request was refused")))
     headers = dict(getattr(error, "headers", None) or {})
@@ -178,8 +205,8 @@ register_url_convertor("text", TextConvertor())
 #: The methods of paths that have several routes.
 SEVERAL = {
     path: ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
-    for path in {route.path for route in openapi.ROUTES}
-    if len(methods := {route.method.upper() for route in openapi.ROUTES if route.path == path}) > 1
+    for path in {route.path for route in routes.ROUTES}
+    if len(methods := {route.method.upper() for route in routes.ROUTES if route.path == path}) > 1
 }
 #: The routes that `App.at_once` may answer.
 SHORT_ROUTES = {b"/v1/rank": "rank", b"/v1/rank/batch": "rank_batch", b"/v1/feedback": "feedback"}
@@ -204,19 +231,19 @@ class App(Starlette):
         keys, handlers, metrics = self.keys, Handlers(service, live), service.metrics
         self.gate, self.porter = Gate(service.config), Porter(service.config.limits, metrics)
         self.seconds = {route: spread for route in SHORT_ROUTES.values() if (spread := metrics.seconds(route)) is not None}
-        routes = list(extra_routes)
+        served = list(extra_routes)
         self.busy: dict[str, Endpoint] = {}
-        for route in openapi.ROUTES:
+        for route in routes.ROUTES:
             if route.name in ("live", "page", "file") or (route.name in ("openapi", "docs") and not service.config.server.docs):
                 continue
             endpoint = Endpoint(service, keys, route, getattr(handlers, route.name), metrics.seconds(route.name))
             path = route.path.replace("{query}", "{query:text}")
-            routes.append(Route(path, endpoint, methods=[route.method.upper()], name=route.name))
+            served.append(Route(path, endpoint, methods=[route.method.upper()], name=route.name))
             if route.method == "post":
                 self.busy[path] = endpoint
         # A query may contain slashes, so longer paths are matched first.
-        routes.sort(key=lambda route: -len(route.path))
-        super().__init__(routes=routes, exception_handlers={HTTPException: not_found}, **named)
+        served.sort(key=lambda route: -len(route.path))
+        super().__init__(routes=served, exception_handlers={HTTPException: not_found}, **named)
         self.router.redirect_slashes = False  # a redirect would lead to the name in the caller's `Host`
 
     def at_once(
@@ -229,7 +256,7 @@ class App(Starlette):
         makes a task.
         """
         started = time.perf_counter()
-        host = kind = presented = sent_id = None
+        host = kind = presented = sent_id = sent_trace = None
         for name, value in headers:
             if name == b"content-type":
                 kind = value
@@ -241,10 +268,35 @@ class App(Starlette):
                 presented = bearer(value)
             elif name == b"x-request-id":
                 sent_id = value.decode("latin-1")
+            elif name == b"traceparent":
+                sent_trace = value if sent_trace is None else b""  # two are malformed
             elif name == b"origin" or name == b"sec-fetch-site":
                 return None  # from a browser: the gate must check the page's origin
         if kind != JSON or host not in self.gate.good:
             return None
+        made = self.service.tracing
+        if sent_trace is None and made is None:
+            return self._at_once(path, body, presented, sent_id, later, started)
+        parent, span = tracing.parent_of(sent_trace or b""), None
+        if made is not None:
+            span = made.request("POST", path.decode(), parent)
+        token = logs.trace_id.set(span.trace if span is not None else parent.trace if parent is not None else "")
+        try:
+            return self._at_once(path, body, presented, sent_id, later, started, span)
+        finally:  # the connection's next request has another trace
+            logs.trace_id.reset(token)
+
+    def _at_once(
+        self,
+        path: bytes,
+        body: bytes,
+        presented: str | None,
+        sent_id: str | None,
+        later: Callable[[Reply], None],
+        started: float,
+        span: tracing.Span | None = None,
+    ) -> Reply | tuple[()] | None:
+        """Do the work of `at_once`. A span of a request that goes through its route is dropped: that one makes its own."""
         service, route = self.service, SHORT_ROUTES[path]
         seconds = self.seconds[route]
         answer: Any = None
@@ -263,7 +315,10 @@ class App(Starlette):
                     return None
                 if within is not None and not all(may(within, entry.namespace) for entry in entries):
                     return None
+                deciding = None if span is None else span.child("rank", entries=count)
                 answers = service.ranking.at_once(entries)
+                if deciding is not None and answers is not None:
+                    deciding.end()
                 answer = answers[0] if answers and route == "rank" else answers
         except (Refused, Denied):
             return None
@@ -273,7 +328,9 @@ class App(Starlette):
             took = time.perf_counter() - started
             service.metrics.request(route, status)
             seconds.observe(took)
-            logs.access(route, "POST", status, took, caller)
+            logs.access(route, "POST", status, took, caller, identity)
+            if span is not None:
+                span.end(status, request_id=identity)
             return status, content, identity
 
         if (waiting if route == "feedback" else answer) is None:
@@ -285,7 +342,11 @@ class App(Starlette):
         if written is None:  # a repeat whose first one is durable
             return reply(200, encode(service.feedback.answer(response)))
 
+        writing = None if span is None else span.child("store.commit")
+
         def durable(done: Written) -> None:
+            if writing is not None:
+                writing.end(error="" if not done.cancelled() and done.exception() is None and done.result() else "Unavailable")
             if done.cancelled() or done.exception() is not None or not done.result():
                 later(reply(503, encode(Problem(Error(*UNAVAILABLE, request_id=identity)))))
             else:
@@ -314,6 +375,7 @@ class App(Starlette):
         """Answer a request that the gate refuses."""
         identity = logs.new_id(needed(scope["headers"])[2])
         logs.request_id.set(identity)
+        logs.trace_id.set(tracing.trace_of(scope["headers"]))
         self.porter.turned_away(refused.code, why=refused.message)
         status, content, media = problem(refused.status, refused.code, refused.message)
         headers = [(b"content-type", media), (b"x-request-id", identity.encode()), (b"content-length", b"%d" % len(content))]

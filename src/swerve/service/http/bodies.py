@@ -151,7 +151,7 @@ def few(count: int, most: int, said: str = "") -> None:
 def moved(refused: Refused, by: int) -> Refused:
     """Return a refusal with the offset in its message raised by `by`, so that it counts from the beginning of the body."""
     message = OFFSET.sub(lambda found: f"(byte {int(found[1]) + by})", refused.message)
-    return Refused(refused.status, refused.code, message, refused.field)
+    return Refused(refused.status, refused.code, message, refused.field, refused.limit)
 
 
 async def first_of(body: bytes, at: int, turns: Turns) -> int:

@@ -2,7 +2,7 @@
 
 A browser lets any page send requests to this machine. `Host` exposes pages whose name was made to resolve to this machine (DNS
 rebinding). `Origin` and `Sec-Fetch-Site`, which no page can forge, expose pages of other origins. Programs send neither of them.
-The exceptions are columns of `openapi.ROUTES`; a path that is not in that table is checked.
+The exceptions are columns of `routes.ROUTES`; a path that is not in that table is checked.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from swerve.service.config.sections import Config
-from swerve.service.http import openapi
+from swerve.service.http.routes import ROUTES
 from swerve.serving.messages import Refused
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -25,14 +25,14 @@ MOST_GOOD = 256
 MOST_SHOWN = 60
 DEFAULT_PORTS = {"http": "80", "https": "443"}
 #: Paths that are answered under any name, and paths that a link on another site may lead to.
-UNGUARDED = frozenset(route.path for route in openapi.ROUTES if not route.guarded)
-LINKABLE = frozenset(route.path for route in openapi.ROUTES if route.page)
+UNGUARDED = frozenset(route.path for route in ROUTES if not route.guarded)
+LINKABLE = frozenset(route.path for route in ROUTES if route.page)
 
 Headers = Iterable[tuple[bytes, bytes]]
 #: Headers of a preflight's answer, and the answer headers that a page of a listed origin may read.
 ALLOWED = (
     (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, DELETE"),
-    (b"access-control-allow-headers", b"authorization, content-type, last-event-id, x-request-id"),
+    (b"access-control-allow-headers", b"authorization, content-type, last-event-id, traceparent, tracestate, x-request-id"),
     (b"access-control-max-age", b"600"),
 )
 EXPOSED = (b"access-control-expose-headers", b"retry-after, x-request-id")

@@ -10,6 +10,7 @@ from swerve.service.availability import Unavailable
 from swerve.service.http import openapi
 from swerve.service.http.bodies import beacon_in, encode_list, feedbacks_in, loose_in, ranks_in, signals_in
 from swerve.service.http.limits import parameters
+from swerve.service.http.routes import LINES
 from swerve.service.http.schemas import (
     read_audit,
     read_delete,
@@ -27,8 +28,9 @@ from swerve.service.http.schemas import (
     read_signal,
 )
 from swerve.service.metrics import CONTENT_TYPE
-from swerve.service.namespaces import checked, require
+from swerve.service.namespaces import checked, require, require_all
 from swerve.service.runtime import Service
+from swerve.service.tracing import inside
 from swerve.service.turns import Turns
 from swerve.serving.checks import check_parts, check_query
 from swerve.serving.control import ShadowReport
@@ -44,9 +46,9 @@ Answer = tuple[int, bytes | Pieces, bytes]
 Handler = Callable[[Scope, bytes], Awaitable[Answer]]
 
 
-def problem(status: int, code: str, message: str, field: str | None = None) -> tuple[int, bytes, bytes]:
+def problem(status: int, code: str, message: str, field: str | None = None, limit: int | None = None) -> tuple[int, bytes, bytes]:
     """Return the answer to a request that was refused or could not be served."""
-    return status, encode(Problem(Error(code, message, field, logs.request_id.get() or None))), JSON
+    return status, encode(Problem(Error(code, message, field, logs.request_id.get() or None, limit))), JSON
 
 
 UNAVAILABLE = "unavailable", "the store cannot be written now; send it again"
@@ -65,14 +67,17 @@ class Handlers:
     async def rank(self, scope: Scope, body: bytes) -> Answer:
         asked = read_rank(body)
         require(scope["within"], asked.namespace)
-        return 200, encode(await self.service.ranking.rank_one(asked)), JSON
+        with inside("rank"):
+            answer = await self.service.ranking.rank_one(asked)
+        return 200, encode(answer), JSON
 
     async def rank_batch(self, scope: Scope, body: bytes) -> Answer:
         turns = Turns()
         entries = await ranks_in(body, self.limits, turns)
         self._count(scope, len(entries))
         within = scope["within"]
-        answers = await self.service.ranking.rank([checked(entry, within) for entry in entries] if within else entries, turns)
+        with inside("rank", entries=len(entries)):
+            answers = await self.service.ranking.rank([checked(entry, within) for entry in entries] if within else entries, turns)
         said = [refusal(answer) if isinstance(answer, Refused) else answer for answer in answers]
         return 200, await encode_list(said, turns), JSON
 
@@ -134,14 +139,16 @@ class Handlers:
     async def queries(self, scope: Scope, body: bytes) -> Answer:
         asked = read_list(parameters(scope["query_string"]))
         require(scope["within"], asked.namespace)
-        return 200, encode(await self.inspection.queries(asked.order, asked.limit, asked.namespace)), JSON
+        found = await self.inspection.queries(asked.order, asked.limit, asked.namespace, scope["within"])
+        return 200, encode(found), JSON
 
     async def query(self, scope: Scope, body: bytes) -> Answer:
-        return 200, encode(await self.inspection.explain(self._text(scope), self._parts(scope))), JSON
+        return 200, encode(await self.inspection.explain(self._text(scope), self._parts(scope), scope["within"])), JSON
 
     async def shift(self, scope: Scope, body: bytes) -> Answer:
         read_shift(body)
-        return 200, encode(await self.inspection.shift(self._text(scope), self._parts(scope), scope["caller"])), JSON
+        found = await self.inspection.shift(self._text(scope), self._parts(scope), scope["caller"], scope["within"])
+        return 200, encode(found), JSON
 
     async def rules(self, scope: Scope, body: bytes) -> Answer:
         return 200, encode(self.service.control.listed(scope["within"])), JSON
@@ -155,15 +162,17 @@ class Handlers:
 
     async def shadow(self, scope: Scope, body: bytes) -> Answer:
         limit, shadow = read_audit(parameters(scope["query_string"])).limit, self.service.ranking.shadow
-        return 200, encode(ShadowReport("serve", None, 0, 0, 0, []) if shadow is None else shadow.report(limit)), JSON
+        if shadow is None:
+            return 200, encode(ShadowReport("serve", None, 0, 0, 0, [])), JSON
+        return 200, encode(shadow.report(limit, self.service.ranker.text_of)), JSON
 
     async def experiments(self, scope: Scope, body: bytes) -> Answer:
-        require(scope["within"], None)  # it compares all traffic, and names its queries
+        require_all(scope["within"], "an experiment")  # it compares all traffic, and names its queries
         limit = read_experiments(parameters(scope["query_string"])).limit
         return 200, encode(await self.service.experiments.reported(limit)), JSON
 
     async def set_experiment(self, scope: Scope, body: bytes) -> Answer:
-        require(scope["within"], None)
+        require_all(scope["within"], "an experiment")
         return 200, encode(await self.service.experiments.set(read_experiment(body), scope["caller"])), JSON
 
     async def audit(self, scope: Scope, body: bytes) -> Answer:
@@ -179,11 +188,11 @@ class Handlers:
         self.service.availability.require()
 
         async def pieces(receive: Any, send: Any) -> None:
-            async for piece in self.service.exporting.pieces(asked.namespace, asked.brief):
+            async for piece in self.service.exporting.pieces(asked.namespace, asked.brief, scope["within"]):
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
 
-        return 200, pieces, openapi.LINES.encode()
+        return 200, pieces, LINES.encode()
 
     def _count(self, scope: Scope, entries: int) -> None:
         """Count the entries of a batch for the rate of its caller; raises `TooMany` for the batch as a whole."""
@@ -235,4 +244,4 @@ class Handlers:
 
 def refusal(refused: Refused) -> Problem:
     """Return the answer to a refused entry of a batch."""
-    return Problem(Error(refused.code, refused.message, refused.field))
+    return Problem(refused.error)

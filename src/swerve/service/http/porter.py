@@ -9,7 +9,7 @@ import resource
 import time
 from typing import Protocol
 
-from swerve.service.config.sections import Limits
+from swerve.service.config.callers import Limits
 from swerve.service.metrics import Metrics
 
 log = logging.getLogger("swerve.service")

@@ -26,8 +26,8 @@ from swerve.service.http.app import App
 from swerve.service.http.door import Door
 from swerve.service.http.handlers import Scope
 from swerve.service.runtime import Service
-from swerve.service.secrets import SecretsError, load_secrets, put_back, secrets_path
-from swerve.service.secrets import beside as beside_store
+from swerve.service.secrets import SecretsError, beside as beside_store, load_secrets, put_back, secrets_path
+from swerve.service.tracing import tracing_of
 from swerve.serving.messages import Refused
 from swerve.store import open_store, store_path
 from swerve.version import __version__
@@ -91,13 +91,13 @@ class Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket; raises `SwerveError` with a hint when the address cannot be bound."""
+def listen(host: str, port: int, free: str = "another port: --port 0 takes any free one") -> socket.socket:
+    """Return a listening socket; raises `SwerveError`, with the hint `free` when the address is taken."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        hint = "; another port: --port 0 takes any free one" if error.errno in (errno.EACCES, errno.EADDRINUSE) else ""
+        hint = f"; {free}" if error.errno in (errno.EACCES, errno.EADDRINUSE) else ""
         raise SwerveError(f"cannot listen on {host} port {port}: {error.strerror or error}{hint}") from None
 
 
@@ -191,11 +191,13 @@ def serve(
     """Serve until SIGINT or SIGTERM. `announce` receives the lines for people, `extend` makes the extension."""
     logs.setup(config.log)
     may_bind(config.server.host, config)
+    tracing = tracing_of(config.tracing, "swerve")
     with contextlib.ExitStack() as undo:  # closes what is open if a later step of the start fails
         # The socket comes first: a port that is taken must not leave a store and a secrets file behind.
         sock = undo.enter_context(listen(config.server.host, config.server.port))
         service = open_service(config, clock, new_store=new_store)
         undo.callback(service.store.close)
+        service.tracing = tracing
         host, port = sock.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         extension = Extension() if extend is None else extend(service, address)
@@ -230,6 +232,8 @@ def serve(
     app.transport_of = server.transport_of
     with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(server.serve(sockets=[sock]))
+    if tracing is not None:
+        tracing.stop()
     if written != [True]:
         raise SwerveError("stopped, but not everything could be written; the log says why")
     announce("stopped: everything is written")

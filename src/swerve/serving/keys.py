@@ -1,0 +1,54 @@
+"""Keys of queries: keyed hashes of their names, and the random streams that begin with them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from swerve.core import rng
+from swerve_client.naming import key_text, without_arm
+
+HEX = set("0123456789abcdef")
+#: Begins a query's name that is its key.
+KEY = "key:"
+
+
+class Keys:
+    """Makes the keys under which queries are stored; `seed` is that of their random streams, None: they come from the key.
+
+    >>> keys = Keys(b"k" * 32, None)
+    >>> keys.of("boots\\0arm=control") == keys.rival(keys.of("boots")) != keys.of("boots")
+    True
+    """
+
+    def __init__(self, query_key: bytes, seed: int | None) -> None:
+        self._query_key, self._seed = query_key, seed
+        self._keyed = hashlib.blake2b(key=query_key, digest_size=16)
+        self._rival = hashlib.blake2b(key=query_key, digest_size=16, person=b"swerve control")
+
+    def of(self, text: str) -> bytes:
+        """Return the key under which a normalised query is stored."""
+        plain = without_arm(text)
+        state = self._keyed.copy()  # half the time of keying it anew
+        state.update(plain.encode())
+        return state.digest() if plain == text else self.rival(state.digest())
+
+    def rival(self, key: bytes) -> bytes:
+        """Return the key of a query's record for the policy of the control arm. The query's own key determines it, so that whoever
+        deletes a query by its key reaches both records."""
+        state = self._rival.copy()
+        state.update(key)
+        return state.digest()
+
+    def named(self, text: str, parts: Mapping[str, str] | None = None) -> bytes:
+        """Return the key of a query that a person names: by its text and parts, or by `key:` and its key in hexadecimal."""
+        if len(text) == len(KEY) + 32 and text.startswith(KEY) and set(text[len(KEY) :]) <= HEX:
+            return bytes.fromhex(text[len(KEY) :])
+        return self.of(key_text(text, **(parts or {})))
+
+    def word(self, text: str | None, key: bytes) -> int:
+        """Return the random stream of a query. Without a seed it comes from the keyed hash: the record must not reveal the text."""
+        if self._seed is None or text is None:
+            secret = hashlib.blake2b(key, key=self._query_key, digest_size=8, person=b"swerve stream")
+            return int.from_bytes(secret.digest(), "little")
+        return rng.split(self._seed, "policy", text)
