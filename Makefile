@@ -5,18 +5,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-for test-slow test-opensearch check format bench bench-service pins clean
+.PHONY: help demo test test-quick test-for test-slow test-opensearch check format docs bench bench-service pins clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(VENV)/.demo: requirements/demo.txt pyproject.toml tools/setup
+$(VENV)/.demo: requirements/demo.txt pyproject.toml clients/python/pyproject.toml tools/setup
 	tools/setup "$(PYTHON)" $(VENV) requirements/demo.txt
 	@touch $@
 
-$(VENV)/.dev: requirements/dev.txt pyproject.toml tools/setup
+$(VENV)/.dev: requirements/dev.txt pyproject.toml clients/python/pyproject.toml tools/setup
 	tools/setup "$(PYTHON)" $(VENV) requirements/dev.txt
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.docs: requirements/docs.txt pyproject.toml tools/setup
+	tools/setup "$(PYTHON)" $(VENV) requirements/docs.txt
+	@touch $@
 
 demo: $(VENV)/.demo  ## set up and run the live demo with its page
 	$(BIN)/swerve demo
@@ -35,7 +39,7 @@ test-for: $(VENV)/.dev  ## run the tests for one file: make test-for FILE=src/sw
 	@files=$$($(BIN)/python tools/tests_for.py "$(FILE)") && $(BIN)/python -m pytest -m "not slow" -q $$files
 
 test-slow: $(VENV)/.dev  ## run the longer tests
-	tools/system-packages gcc chromium
+	tools/system-packages gcc chromium prometheus
 	$(BIN)/python -m pytest -m slow
 
 test-opensearch: $(VENV)/.dev  ## prove the proxy against a real OpenSearch (tools/opensearch says which)
@@ -52,6 +56,9 @@ format: $(VENV)/.dev  ## format the sources
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: $(VENV)/.docs  ## build the docs site, strictly: site/index.html
+	$(BIN)/python tools/build_docs.py
+
 bench: $(VENV)/.dev  ## measure the speed and memory of the kernels
 	tools/system-packages gcc
 	$(BIN)/swerve bench kernels
@@ -63,4 +70,4 @@ pins: $(VENV)/.dev  ## resolve the pinned requirements again
 	tools/pin
 
 clean:  ## remove everything that the targets created
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -53,8 +53,7 @@ def commands() -> str:
 
 def parameters() -> str:
     """Return every spec class of the package with its fields, defaults and ranges."""
-    from swerve.cli.list import parameters as fields_of
-    from swerve.cli.list import summary
+    from swerve.cli.list import parameters as fields_of, summary
     from swerve.core.parse import spec_classes
 
     out: list[str] = []
@@ -76,9 +75,11 @@ def parameters() -> str:
 def configuration() -> str:
     """Return every field of the service's configuration, by section."""
     from swerve.cli.config import toml
+    from swerve.service.config.callers import ApiKey, Namespace
+    from swerve.service.config.learning import EventKind
     from swerve.service.config.load import all_fields
     from swerve.service.config.proxying import Rule
-    from swerve.service.config.sections import ApiKey, EventKind, Namespace, sections
+    from swerve.service.config.sections import sections
 
     out: list[str] = []
     section = ""
@@ -88,10 +89,24 @@ def configuration() -> str:
             title = f"[[{section}]]" if section in ("security.api_keys", "proxy.rules") else f"[{section}]"
             inner = {"feedback.events.KIND": EventKind, "namespaces.NAME": Namespace, "proxy.rules": Rule}
             about = inspect.getdoc(sections().get(section) or inner.get(section, ApiKey))
-            out.append(f"\n### `{title}`\n\n{about}\n\n| name | default | allowed | meaning |\n|---|---|---|---|")
+            head = "| name | default | allowed | meaning |\n|---|---|---|---|"
+            out.append(f"\n### `{title}`\n\n{about}\n\n{variables(section, field.name)}\n\n{head}")
         default = "–" if field.default is None else f"`{toml(field.default)}`"
         out.append(f"| `{field.name}` | {default} | {field.allowed} | {field.meaning} |")
     return "\n".join(out).lstrip()
+
+
+def variables(section: str, field: str) -> str:
+    """Say how the settings of a section are set by environment variables."""
+    from swerve.service.config.environment import variable_of
+
+    path = section.split(".")
+    if section in ("security.api_keys", "proxy.rules"):
+        return f"As a variable: `{variable_of(*path)}` has the whole list, in TOML."
+    if path[-1].isupper():  # a name that people choose is written as it is
+        before = variable_of(*path[:-1])
+        return f"As variables: `{before}__{path[-1]}__FIELD`, such as `{before}__{path[-1].lower()}__{field.upper()}`."
+    return f"As variables: `{variable_of(section)}__FIELD`, such as `{variable_of(section, field)}`."
 
 
 GENERATED = {
@@ -120,7 +135,14 @@ def problems() -> list[str]:
     for page in GENERATED:
         if (DOCS / page).read_text(encoding="utf-8") != generated(page):
             found.append(f"docs/{page} is out of date; run `python tools/check_docs.py --write`")
-    pages = [*DOCS.glob("*.md"), *(ROOT / "examples").glob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md"]
+    pages = [
+        *DOCS.glob("*.md"),
+        *(ROOT / "examples").glob("*.md"),
+        *(ROOT / "clients").glob("*/README.md"),
+        ROOT / "README.md",
+        ROOT / "CHANGELOG.md",
+        ROOT / "CONTRIBUTING.md",
+    ]
     for page_path in pages:
         text = page_path.read_text(encoding="utf-8")
         for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):

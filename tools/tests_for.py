@@ -12,11 +12,16 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+#: The folders of packages, and the tests of a package that is one of its own.
+SOURCES = (ROOT / "src", ROOT / "clients" / "python" / "src")
+TESTS = {"swerve_client": "client"}
 
 
 def module_of(source: Path) -> str:
     """Return the dotted name of a source file."""
-    return ".".join(source.resolve().relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+    path = source.resolve()
+    (folder,) = (folder for folder in SOURCES if path.is_relative_to(folder))
+    return ".".join(path.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
 
 
 def imported(path: Path) -> set[str]:
@@ -33,7 +38,7 @@ def imported(path: Path) -> set[str]:
 def exports() -> dict[str, str]:
     """Return the module behind every name that a package exports: swerve.policies.Swerve → swerve.policies.swerve.policy."""
     found: dict[str, str] = {}
-    for init in (ROOT / "src").rglob("__init__.py"):
+    for init in (init for folder in SOURCES for init in folder.rglob("__init__.py")):
         package = module_of(init)
         for node in ast.walk(ast.parse(init.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module:
@@ -62,7 +67,8 @@ def tests_for(source: Path) -> list[Path]:
     module, known = module_of(source), exports()
     tests = sorted(path for path in (ROOT / "tests").rglob("test_*.py"))
     held = [path for path in tests if module in reached(path, known, set())]
-    package = ROOT / "tests" / module.split(".")[1]
+    top, _, rest = module.partition(".")
+    package = ROOT / "tests" / TESTS.get(top, rest.partition(".")[0])
     held += [path for path in package.glob(f"test_{source.stem}*.py") if path not in held]
     named = re.findall(r"tests/[\w/]+\.py", ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or "")
     held += [path for name in named if (path := ROOT / name).exists() and path not in held]
