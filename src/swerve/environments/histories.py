@@ -176,7 +176,7 @@ def write_changes(spec, rounds, events, starts, intents, segments, line):
 
 @kernel
 def announce(segments, line, changes, end, signals, count):
-    """Merge the changes, the lines `changes` to before `end`, with the signals, into the lines from `line` on; return the end of those.
+    """Merge the changes, the lines `changes` to before `end`, with the signals into lines from `line` on; return the end of those.
 
     A signal between two changes is a line that changes nothing. There is room for all signals between `line` and `changes`.
     """

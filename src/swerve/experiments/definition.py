@@ -12,7 +12,7 @@ from swerve.core.errors import SwerveError
 from swerve.core.spec import Spec
 from swerve.environments import Traffic
 from swerve.policies import policy
-from swerve.simulate import Results, Tick, simulate
+from swerve.simulate import Results, Tick, Worlds, simulate
 
 #: Impressions of each query in the paper's experiments.
 PER_QUERY = 30_000
@@ -137,7 +137,10 @@ def run(
 ) -> list[Cell]:
     """Run an experiment, cell by cell; runs that are already on disk are read."""
     cells = []
+    worlds: dict[Spec, Worlds] = {}
     for setting, name, spec in experiment.cells():
+        if setting.environment not in worlds:  # the next column: the instances of the one before are no longer needed
+            worlds = {setting.environment: Worlds(setting.environment)}
         results = simulate(
             spec,
             setting.environment,
@@ -148,6 +151,7 @@ def run(
             threads=threads,
             out=out,
             progress=progress,
+            worlds=worlds[setting.environment],
         )
         cells.append(Cell(experiment.name, setting.value, name, results, experiment.paper.get((setting.value, name))))
     return cells

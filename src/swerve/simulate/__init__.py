@@ -6,8 +6,9 @@ from typing import Any
 
 from swerve.simulate.results import Plan, Results, Run
 from swerve.simulate.runner import Interrupted, Session, Tick, checkpoints, simulate
+from swerve.simulate.worlds import Worlds
 
-__all__ = ["Interrupted", "Plan", "Results", "Run", "Session", "Tick", "checkpoints", "simulate"]
+__all__ = ["Interrupted", "Plan", "Results", "Run", "Session", "Tick", "Worlds", "checkpoints", "simulate"]
 
 
 class _Callable(ModuleType):

@@ -15,11 +15,14 @@ from numpy.typing import NDArray
 from swerve.core.contract import reads_context, select, test_length
 from swerve.core.errors import SwerveError, whole
 from swerve.core.fleet import Fleet
-from swerve.core.spec import Spec, pack, walk
+from swerve.core.spec import Spec, walk
+from swerve.core.tables import Table
 from swerve.environments.browsing import browse
-from swerve.environments.worlds import World, context, world
+from swerve.environments.drawing import FEW, packed
+from swerve.environments.worlds import World, context
 from swerve.simulate import loop, pages
 from swerve.simulate.results import Plan, Results, Run, entry_of, read_run, write_run
+from swerve.simulate.worlds import Worlds
 
 #: Rounds between two checks of the clock and of Ctrl-C.
 BREATH = 250_000
@@ -70,24 +73,25 @@ class Session:
     ) -> None:
         self.policy, self.instance = policy, instance
         self.fleet = Fleet(
-            policy, queries=instance.queries, arms=instance.arms, features=instance.features, pooling=pooling, seed=instance.seed
-        )
+            policy, queries=instance.queries, arms=instance.arms, features=instance.features, pooling=pooling, seed=instance.seed,
+            compiled_setup=compiled and instance.queries > FEW,
+        )  # fmt: skip
         self.cursors = instance.cursors.copy()
         self.paged = browse.knows(instance.spec)
-        self.tally = np.zeros(1, pages.TALLY if self.paged else loop.TALLY)
+        self.tallies = np.zeros(instance.queries, pages.TALLY if self.paged else loop.TALLY)
         self.notes = np.zeros(instance.queries, pages.NOTE if self.paged else loop.NOTE)
         self.recovered = np.full(len(instance.segments) if self.paged else 0, -1, np.int64)
         self.x = np.zeros(instance.features)
         self.see = bool(reads_context(policy))
         self.done = 0
-        self._env_params = pack(instance.spec)
+        self._env_params = packed(instance.spec)
         entry = entry_of(instance.spec)
         self._play = entry.bind(policy, instance.spec) if compiled else entry.plain
         # the arguments that differ between the two loops: the arms on offer, or scratch space for the given order, grades and page
         slots = getattr(instance.spec, "slots", 0)
         scratch = np.zeros(instance.arms, np.int64), np.zeros(instance.arms, np.uint8), np.zeros(slots, np.int64)
         self._offered = scratch if self.paged else (self.fleet.available,)
-        self._counters = (self.tally, self.notes, self.recovered) if self.paged else (self.tally, self.notes)
+        self._counters = (self.tallies, self.notes, self.recovered) if self.paged else (self.tallies, self.notes)
 
     def play(self, until: int) -> None:
         """Play on, up to and including round `until`."""
@@ -108,7 +112,7 @@ class Session:
             "table": self.fleet.table,
             "pools": self.fleet.pools,
             "cursors": self.cursors,
-            "tally": self.tally,
+            "tallies": self.tallies,
             "notes": self.notes,
             "recovered": self.recovered,
         }
@@ -117,12 +121,32 @@ class Session:
     @property
     def counts(self) -> dict[str, float]:
         """Return the counters by name, with the regret also by cause."""
-        tally = self.tally[0]
-        counts = {name: tally[name].item() for name in self.tally.dtype.names or () if name != "by_cause"}
-        counts |= {f"regret_{name}": float(lost) for name, lost in zip(loop.CAUSES, tally["by_cause"], strict=True)}
-        if self.paged:
-            counts |= pages.page_counts(tally, self.notes, self.recovered, self.instance.segments["event"])
-        return counts
+        return counts_of(self.tallies, self.notes, self.recovered, self.instance, self.done)
+
+    @property
+    def regret(self) -> float:
+        """Return the regret so far."""
+        return total(self.tallies["regret"])
+
+
+def total(column: NDArray[np.float64]) -> float:
+    """Return the sum of a column, one number for each query, added in the order of the queries (`sum` would add in another one)."""
+    return float(np.cumsum(column)[-1])
+
+
+def counts_of(tallies: Table, notes: Table, recovered: NDArray[np.int64], instance: World, rounds: int) -> dict[str, float]:
+    """Return the counters of a run by name, with the regret also by cause."""
+    counts: dict[str, float] = {}
+    for name in tallies.dtype.names or ():
+        if name == "clicks":
+            counts |= {"clicks": total(tallies[name]), "rounds": rounds}
+        elif name != "by_cause" and not name.startswith("gap"):
+            column = tallies[name]
+            counts[name] = total(column) if column.dtype.kind == "f" else int(column.sum())
+    counts |= {f"regret_{name}": total(tallies["by_cause"][:, number]) for number, name in enumerate(loop.CAUSES)}
+    if "churn" in counts:
+        counts |= pages.page_counts(int(counts["churn"]), rounds, notes, recovered, instance.segments["event"])
+    return counts
 
 
 def play_run(plan: Plan, instance: World, tick: Progress | None = None, stop: threading.Event | None = None) -> Run | None:
@@ -137,8 +161,8 @@ def play_run(plan: Plan, instance: World, tick: Progress | None = None, stop: th
             before = session.done
             session.play(min(int(mark), before + BREATH))
             if tick is not None:
-                tick(Tick(instance.seed, session.done - before, session.done, float(session.tally[0]["regret"])))
-        regret[number], clicks[number] = session.tally[0]["regret"], session.tally[0]["clicks"]
+                tick(Tick(instance.seed, session.done - before, session.done, session.regret))
+        regret[number], clicks[number] = session.regret, total(session.tallies["clicks"])
     facts = {"k": instance.k, "shift": instance.shift, "gap": instance.gap}
     return Run(instance.seed, rounds, regret, clicks, session.counts, facts)
 
@@ -156,13 +180,14 @@ def simulate(
     out: str | Path | None = None,
     progress: Progress | None = None,
     stop: threading.Event | None = None,
+    worlds: Worlds | None = None,
 ) -> Results:
     """Play `policy` in `runs` instances of `environment`, drawn with the seeds `seed`, `seed + 1`, ….
 
     The same seed gives the same bytes on any number of threads, and the same clicks, contexts and events for every policy. With
     `out`, each run is written to a Parquet file in that folder when it ends, and runs whose files exist are read instead of played.
     `progress` is called with a `Tick` now and then, from the threads that play. Setting `stop` ends them soon, like Ctrl-C:
-    `Interrupted` carries the finished runs.
+    `Interrupted` carries the finished runs. Calls for several policies share `worlds`, so that each instance is drawn once.
 
     >>> from swerve import Traffic, UCB1
     >>> results = simulate(UCB1(), Traffic(queries=2, impressions=2000), runs=2, points=4)
@@ -183,10 +208,11 @@ def simulate(
                 last = int(stored.rounds[-1])
                 progress(Tick(number, last, last, float(stored.regret[-1])))
     halt = stop or threading.Event()
+    drawn = worlds if worlds is not None else Worlds(environment)
 
     def one(number: int) -> Run | None:
         try:
-            run = play_run(plan, world(environment, number), progress, halt)
+            run = play_run(plan, drawn[number], progress, halt)
             if run is not None and folder is not None:
                 write_run(folder, plan, run)
         except BaseException:
