@@ -29,9 +29,12 @@ def capacity(what: str, wanted: int) -> int:
     raise SwerveError(f"{what} = {wanted} is not allowed; {what} must be at most {CAPACITIES[-1]}")
 
 
+UNUSED = "unused"  # the one field of a part without fields
+
+
 def nested(fields: list[tuple[Any, ...]]) -> np.dtype[Any]:
     """Return a record type for a part that may have no fields (compiled records cannot be empty)."""
-    return record_dtype(fields or [("unused", "i8")])
+    return record_dtype(fields or [(UNUSED, "i8")])
 
 
 def row_dtype(spec: Spec, arms: int, features: int) -> np.dtype[Any]:
@@ -43,6 +46,13 @@ def row_dtype(spec: Spec, arms: int, features: int) -> np.dtype[Any]:
 def pool_dtype(spec: Spec, features: int) -> np.dtype[Any]:
     """Return the record type of the knowledge shared by a group of queries."""
     return nested(pool_layout(spec, capacity("features", features)))
+
+
+def pools_nothing(record: np.dtype[Any]) -> bool:
+    """Return whether a record of a group has no field that anything could be kept in."""
+    if record.fields is None:
+        return False
+    return all(name == UNUSED or pools_nothing(part) for name, (part, *_) in record.fields.items())
 
 
 @kernel

@@ -1,0 +1,318 @@
+"""The round loops on a GPU, from the same kernels. This is the only module that names `numba.cuda`.
+
+A thread plays one query (`alone`) or all queries that learn together (`together`) of one run. The source of a round is that of the
+processor's loops, and the results have the same bytes: products and sums are not contracted into one rounding, and everything a
+thread touches in each round is in its local memory. Tables of constants lie in global memory, where threads of a warp may read
+different places at once; in constant memory such reads wait for each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from swerve.core.cache import cache_root, config, one_at_a_time
+from swerve.core.contract import begin
+from swerve.core.digest import fingerprint, from_modules
+from swerve.core.engine import NOWHERE
+from swerve.core.spec import Spec
+from swerve.core.verbs import inlined
+from swerve.simulate.loop import play_round
+from swerve.simulate.pages import play_page
+
+if not hasattr(np, "row_stack"):  # NumPy 2.5 dropped the name, and numba-cuda still asks for it
+    np.row_stack = np.vstack
+
+from numba import cuda
+
+#: Threads of a block. A thread needs many registers, and small blocks leave room for more of them.
+BLOCK = 64
+#: The last round of all: later than any.
+NEVER = np.iinfo(np.int64).max
+
+# rows of a thread's own pools: what its group knows, what it has learnt since the last fold, and all that it has learnt
+POOL, DELTA, JOURNAL = range(3)
+
+
+@inlined
+def single_turn(
+    spec, row, pools, group, writer, env, facts, segments, cursor, t, see, x, available, given, grades, page, tally, note, recovered,
+    journal,
+):  # fmt: skip
+    """Play a round with one slot, by the arguments of a round with a page."""
+    return play_round(
+        spec, row, pools, group, writer, env, facts, segments, cursor, t, see, x, available, tally, note, journal
+    )  # fmt: skip
+
+
+@inlined
+def page_turn(
+    spec, row, pools, group, writer, env, facts, segments, cursor, t, see, x, available, given, grades, page, tally, note, recovered,
+    journal,
+):  # fmt: skip
+    """Play a round with a page."""
+    return play_page(
+        spec, row, pools, group, writer, env, facts, segments, cursor, t, see, x, given, grades, page, tally, note, recovered, journal
+    )  # fmt: skip
+
+
+@functools.cache
+def alone(turn: Callable[..., bool], features: int, arms: int, slots: int, see: bool, journal: int) -> Callable[..., None]:
+    """Return the kernel in which a thread plays one query of one run. Lengths are constants, so that loops are unrolled."""
+
+    def play_alone(
+        tasks, queries, params, envs, which, scenes, segments, bounds, cursors, words, known, fresh, blank_row, blank_tally, blank_note,
+        order, shuffled, first, count, marks, available, recovered, table, ends, pools_out, journals, tallies, notes, regret, clicks,
+        refused,
+    ):  # fmt: skip
+        thread = cuda.grid(1)
+        if thread >= len(tasks):
+            return
+        task = tasks[thread]
+        run = task // queries
+        row = cuda.local.array(1, table.dtype)
+        cursor = cuda.local.array(1, cursors.dtype)
+        pools = cuda.local.array(3, fresh.dtype)
+        tally = cuda.local.array(1, tallies.dtype)
+        note = cuda.local.array(1, notes.dtype)
+        x = cuda.local.array(features, np.float64)
+        given = cuda.local.array(arms, np.int64)
+        grades = cuda.local.array(arms, np.uint8)
+        page = cuda.local.array(slots, np.int64)
+        row[0], cursor[0], tally[0], note[0] = blank_row[0], cursors[task], blank_tally[0], blank_note[0]
+        pools[POOL], pools[DELTA], pools[JOURNAL] = known[task], fresh[0], fresh[0]
+        for j in range(features):
+            x[j] = 0.0
+        spec, env, facts = params[0], envs[which[run]], scenes[run]
+        own, back = segments[bounds[run] : bounds[run + 1]], recovered[bounds[run] : bounds[run + 1]]
+        begin(spec, row[0], words[task])
+        mark, turning = 0, marks[0]
+        refused[task] = 0
+        for k in range(count[task]):
+            t = first[task] + k
+            if shuffled:
+                t = np.int64(order[t])
+            while t >= turning:
+                regret[mark, task], clicks[mark, task] = tally[0].regret, tally[0].clicks
+                mark += 1
+                turning = marks[mark]
+            if not turn(
+                spec, row[0], pools, POOL, DELTA, env, facts, own, cursor[0], t, see, x, available, given, grades, page, tally[0], note[0],
+                back, journal,
+            ):  # fmt: skip
+                refused[task] = 1
+                break
+        while mark < len(marks) - 1:
+            regret[mark, task], clicks[mark, task] = tally[0].regret, tally[0].clicks
+            mark += 1
+        table[task], ends[task], tallies[task], notes[task] = row[0], cursor[0], tally[0], note[0]
+        pools_out[task], journals[task] = pools[POOL], pools[JOURNAL]
+
+    return play_alone
+
+
+@functools.cache
+def together(turn: Callable[..., bool], features: int, arms: int, slots: int, see: bool) -> Callable[..., None]:
+    """Return the kernel in which a thread plays all queries of one run that learn together. Their rows are in global memory."""
+
+    def play_together(
+        tasks, queries, parts, groups, params, envs, which, scenes, segments, bounds, words, fresh, schedule, horizon, order, shuffled,
+        first, count, marks, available, recovered, table, ends, pools_out, tallies, notes, regret, clicks, refused,
+    ):  # fmt: skip
+        thread = cuda.grid(1)
+        if thread >= len(tasks):
+            return
+        task = tasks[thread]
+        run, part = task // parts, task % parts
+        base = run * queries
+        pools = cuda.local.array(2, fresh.dtype)
+        x = cuda.local.array(features, np.float64)
+        given = cuda.local.array(arms, np.int64)
+        grades = cuda.local.array(arms, np.uint8)
+        page = cuda.local.array(slots, np.int64)
+        pools[POOL], pools[DELTA] = fresh[0], fresh[0]
+        for j in range(features):
+            x[j] = 0.0
+        spec, env, facts = params[0], envs[which[run]], scenes[run]
+        own, back = segments[bounds[run] : bounds[run + 1]], recovered[bounds[run] : bounds[run + 1]]
+        for query in range(queries):
+            if groups[query] == part:
+                begin(spec, table[base + query], words[base + query])
+        mark, turning = 0, marks[0]
+        refused[task] = 0
+        for k in range(count[task]):
+            t = first[task] + k
+            if shuffled:
+                t = np.int64(order[t])
+            while t >= turning:
+                for query in range(queries):
+                    if groups[query] == part:
+                        regret[mark, base + query] = tallies[base + query].regret
+                        clicks[mark, base + query] = tallies[base + query].clicks
+                mark += 1
+                turning = marks[mark]
+            at = base + schedule[run * horizon + t]
+            if not turn(
+                spec, table[at], pools, POOL, DELTA, env, facts, own, ends[at], t, see, x, available, given, grades, page, tallies[at],
+                notes[at], back, NOWHERE,
+            ):  # fmt: skip
+                refused[task] = 1
+                break
+        while mark < len(marks) - 1:
+            for query in range(queries):
+                if groups[query] == part:
+                    regret[mark, base + query] = tallies[base + query].regret
+                    clicks[mark, base + query] = tallies[base + query].clicks
+            mark += 1
+        pools_out[task] = pools[POOL]
+
+    return play_together
+
+
+def sum_queries(columns, queries, out):
+    """Add the numbers of a run's queries in their order, for each checkpoint."""
+    thread = cuda.grid(1)
+    runs = out.shape[1]
+    if thread >= out.size:
+        return
+    mark, run = thread // runs, thread % runs
+    total = 0.0
+    for query in range(queries):
+        total += columns[mark, run * queries + query]
+    out[mark, run] = total
+
+
+# ---------------------------------------------------------------- compiling and launching
+
+
+def missing() -> str | None:
+    """Return why nothing can be played on a GPU here, or None."""
+    if cuda.config.ENABLE_CUDASIM:
+        return None
+    try:
+        cuda.current_context()
+    except Exception as error:
+        return " ".join(str(error).split()).rstrip(":. ") or type(error).__name__
+    return None
+
+
+@contextlib.contextmanager
+def exact() -> Iterator[None]:
+    """Compile inside the block without contraction (a · b + c in one rounding), and with tables of constants in global memory.
+
+    Numba has no switch for either.
+    """
+    if cuda.config.ENABLE_CUDASIM:
+        yield
+        return
+    from numba.cuda.cudadrv import nvvm
+
+    plain = nvvm.compile_ir
+    with (
+        mock.patch.object(nvvm, "compile_ir", lambda code, **options: plain(code, **{**options, "fma": False})),
+        mock.patch.object(nvvm, "ADDRSPACE_CONSTANT", nvvm.ADDRSPACE_GLOBAL),
+    ):
+        yield
+
+
+@functools.cache
+def version() -> str:
+    """Return the version of the compiler for GPUs."""
+    return importlib.metadata.version("numba-cuda")
+
+
+def digest_of(function: Callable[..., None], specs: Sequence[Spec]) -> str:
+    """Return the name of the cache folder for a kernel's code: a fingerprint of all code that it reaches."""
+    parts = [fingerprint(function, specs), fingerprint(exact.__wrapped__), version()]  # type: ignore[attr-defined]
+    return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
+
+
+class Kernel:
+    """A kernel that is compiled when it is first launched, and cached on disk in a folder of its own code."""
+
+    def __init__(self, function: Callable[..., None], specs: Sequence[Spec] = ()) -> None:
+        if cuda.config.ENABLE_CUDASIM:
+            self._dispatcher = cuda.jit(function)
+            return
+        root = cache_root() if from_modules(function, specs) else None
+        if root is None:
+            self._dispatcher = cuda.jit(function, lto=False)
+            return
+        folder = root / f"gpu-{digest_of(function, specs)}"
+        before = config.CACHE_DIR
+        config.CACHE_DIR = str(folder)
+        try:
+            self._dispatcher = one_at_a_time(cuda.jit(function, lto=False, cache=True), folder)
+        finally:
+            config.CACHE_DIR = before
+
+    def launch(self, threads: int, *arguments: Any) -> None:
+        """Run this many threads."""
+        with exact():
+            self._dispatcher[max(1, -(-threads // BLOCK)), BLOCK](*arguments)
+
+
+def on_device(array: np.ndarray[Any, Any]) -> Any:
+    """Return a copy of an array in the GPU's memory."""
+    return cuda.to_device(np.ascontiguousarray(array))
+
+
+def empty(shape: int | tuple[int, ...], dtype: Any) -> Any:
+    """Return an array in the GPU's memory, with whatever is in it."""
+    return cuda.device_array(shape, np.dtype(dtype))
+
+
+def on_host(array: Any) -> np.ndarray[Any, Any]:
+    """Return a copy of a GPU's array."""
+    out: np.ndarray[Any, Any] = array.copy_to_host()
+    return out
+
+
+def room() -> int:
+    """Return the bytes that are free in the GPU's memory."""
+    if cuda.config.ENABLE_CUDASIM:
+        return 1 << 30
+    return int(cuda.current_context().get_memory_info().free)
+
+
+def name() -> str:
+    """Return the name of the GPU."""
+    if cuda.config.ENABLE_CUDASIM:
+        return "simulator"
+    text = cuda.get_current_device().name
+    return text.decode() if isinstance(text, bytes) else str(text)
+
+
+def wait() -> None:
+    """Wait until everything that was launched is done."""
+    cuda.synchronize()
+
+
+def assembly(function: Callable[..., None], arguments: Sequence[Any], capability: tuple[int, int] = (9, 0)) -> str:
+    """Return the PTX of a kernel for these arguments, compiled without a GPU."""
+    from numba import typeof, types
+    from numba.cuda import compiler, dispatcher
+
+    class Device:
+        compute_capability = capability
+
+    with (
+        exact(),
+        mock.patch.object(dispatcher, "get_current_device", lambda: Device),
+        mock.patch.object(compiler, "get_current_device", lambda: Device),
+    ):
+        done = compiler.compile_cuda(
+            function, types.void, tuple(typeof(argument) for argument in arguments), nvvm_options={"opt": 3}, cc=capability
+        )
+        kernel = done.library.get_function(done.fndesc.llvm_func_name)
+        done.library._entry_name = done.fndesc.llvm_func_name
+        compiler.kernel_fixup(kernel, False)
+        text: str = done.library.get_asm_str(cc=capability)
+    return text
