@@ -19,6 +19,7 @@ from swerve.cli.common import (
     json_option,
     need_plots,
     number,
+    on_option,
     progress_bar,
     seed_option,
     threads_option,
@@ -56,6 +57,7 @@ THOUSAND = 1e3
 @click.option("--quick", is_flag=True, help="A small version with the same shape, in seconds.")
 @click.option("--exp3s", "with_exp3s", is_flag=True, help="Also play EXP3.S in figure (a); the paper omits it, far above.")
 @threads_option
+@on_option
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("runs"), show_default=True,
     help="Folder for finished runs; a second call uses them.",
@@ -70,6 +72,7 @@ def command(
     quick: bool,
     with_exp3s: bool,
     threads: int | None,
+    device: str,
     out: Path,
     report: Path | None,
     json_to: str | None,
@@ -100,9 +103,11 @@ def command(
     try:
         with progress_bar(what, total) as tick:
             for experiment in experiments:
-                cells += run(experiment, runs=count, seed=seed, threads=threads, out=out, progress=tick)
+                cells += run(experiment, runs=count, seed=seed, threads=threads, device=device, out=out, progress=tick)
             if families:
-                growths = lower_bounds.run(runs=count, seed=seed, horizons=horizons, threads=threads, out=out, progress=tick)
+                growths = lower_bounds.run(
+                    runs=count, seed=seed, horizons=horizons, threads=threads, device=device, out=out, progress=tick
+                )
     except Interrupted:
         errors.print(f"swerve: interrupted; finished runs are in {out}, repeat the command to continue")
         raise click.exceptions.Exit(INTERRUPTED) from None

@@ -18,6 +18,7 @@ from swerve.cli.common import (
     json_option,
     load_option,
     number,
+    on_option,
     progress_bar,
     runs_option,
     seed_option,
@@ -52,6 +53,7 @@ PLOT_WIDTH, PLOT_HEIGHT = 110, 24
     "--spacing", type=click.Choice(["linear", "log"]), default="linear", show_default=True, help="Spacing of the checkpoints."
 )
 @threads_option
+@on_option
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for one Parquet file per run; finished runs are reused."
 )
@@ -68,6 +70,7 @@ def command(
     points: int,
     spacing: str,
     threads: int | None,
+    device: str,
     out: Path | None,
     curves: bool,
     plot: bool,
@@ -97,7 +100,7 @@ def command(
             with progress_bar(name, runs * len(first.schedule)) as tick:
                 results = simulate(
                     spec, problem, runs=runs, seed=seed, pooling=pooling, points=points, spacing=spacing, threads=threads,
-                    out=out, progress=tick, worlds=worlds,
+                    out=out, progress=tick, worlds=worlds, device=device,
                 )  # fmt: skip
         except Interrupted as interruption:
             stopped = True

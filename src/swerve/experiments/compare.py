@@ -243,6 +243,7 @@ def compare(
     queries: int | None = None,
     impressions: int | None = None,
     threads: int | None = None,
+    device: str = "cpu",
     out: str | Path | None = None,
     progress: Callable[[Tick], None] | None = None,
 ) -> Comparison:
@@ -270,7 +271,9 @@ def compare(
             for text in dict.fromkeys([*players(asked, oracle), subject]):
                 start = time.perf_counter()
                 spec = policy(text, **tunings[name, fraction])
-                results = simulate(spec, problem, runs=runs, seed=seed, threads=threads, out=out, progress=progress, worlds=worlds)
+                results = simulate(
+                    spec, problem, runs=runs, seed=seed, threads=threads, device=device, out=out, progress=progress, worlds=worlds
+                )
                 regrets[text], seconds[text] = results.regret, time.perf_counter() - start
                 figures[text], clicks[text] = page_figures(problem, results), page_totals(problem, results)
             found.regrets.update({(name, fraction, text): values for text, values in regrets.items()})

@@ -132,6 +132,7 @@ def run(
     runs: int | None = None,
     seed: int = 0,
     threads: int | None = None,
+    device: str = "cpu",
     out: Path | None = None,
     progress: Callable[[Tick], None] | None = None,
 ) -> list[Cell]:
@@ -149,6 +150,7 @@ def run(
             points=experiment.points,
             spacing=experiment.spacing,
             threads=threads,
+            device=device,
             out=out,
             progress=progress,
             worlds=worlds[setting.environment],

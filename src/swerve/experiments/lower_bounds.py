@@ -132,6 +132,7 @@ def run(
     seed: int = 0,
     horizons: tuple[int, ...] = HORIZONS,
     threads: int | None = None,
+    device: str = "cpu",
     out: Path | None = None,
     progress: Callable[[Tick], None] | None = None,
 ) -> list[Growth]:
@@ -142,7 +143,16 @@ def run(
         if instance not in worlds:
             worlds = {instance: Worlds(instance)}
         results = simulate(
-            spec, instance, runs=runs, seed=seed, points=1, threads=threads, out=out, progress=progress, worlds=worlds[instance]
+            spec,
+            instance,
+            runs=runs,
+            seed=seed,
+            points=1,
+            threads=threads,
+            device=device,
+            out=out,
+            progress=progress,
+            worlds=worlds[instance],
         )
         mean, sd = float(results.regret.mean()), float(results.regret.std(ddof=1)) if runs > 1 else 0.0
         key = (family.name, name, horizon)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import importlib
 import importlib.metadata
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -30,7 +31,7 @@ from swerve.simulate.pages import play_page
 if not hasattr(np, "row_stack"):  # NumPy 2.5 dropped the name, and numba-cuda still asks for it
     np.row_stack = np.vstack
 
-from numba import cuda
+cuda: Any = importlib.import_module("numba.cuda")
 
 #: Threads of a block. A thread needs many registers, and small blocks leave room for more of them.
 BLOCK = 64
@@ -43,8 +44,8 @@ POOL, DELTA, JOURNAL = range(3)
 
 @inlined
 def single_turn(
-    spec, row, pools, group, writer, env, facts, segments, cursor, t, see, x, available, given, grades, page, tally, note, recovered,
-    journal,
+    spec, row, pools, group, writer, env, facts, segments, cursor, t, see, x, available, given, grades, page, tally, note,
+    recovered, journal,
 ):  # fmt: skip
     """Play a round with one slot, by the arguments of a round with a page."""
     return play_round(
@@ -54,12 +55,13 @@ def single_turn(
 
 @inlined
 def page_turn(
-    spec, row, pools, group, writer, env, facts, segments, cursor, t, see, x, available, given, grades, page, tally, note, recovered,
-    journal,
+    spec, row, pools, group, writer, env, facts, segments, cursor, t, see, x, available, given, grades, page, tally, note,
+    recovered, journal,
 ):  # fmt: skip
     """Play a round with a page."""
     return play_page(
-        spec, row, pools, group, writer, env, facts, segments, cursor, t, see, x, given, grades, page, tally, note, recovered, journal
+        spec, row, pools, group, writer, env, facts, segments, cursor, t, see, x, given, grades, page, tally, note, recovered,
+        journal,
     )  # fmt: skip
 
 
@@ -68,9 +70,9 @@ def alone(turn: Callable[..., bool], features: int, arms: int, slots: int, see: 
     """Return the kernel in which a thread plays one query of one run. Lengths are constants, so that loops are unrolled."""
 
     def play_alone(
-        tasks, queries, params, envs, which, scenes, segments, bounds, cursors, words, known, fresh, blank_row, blank_tally, blank_note,
-        order, shuffled, first, count, marks, available, recovered, table, ends, pools_out, journals, tallies, notes, regret, clicks,
-        refused,
+        tasks, queries, params, envs, which, scenes, segments, bounds, cursors, words, known, fresh, blank_row, blank_tally,
+        blank_note, order, shuffled, first, count, marks, available, recovered, table, ends, pools_out, journals, tallies, notes,
+        regret, clicks, refused,
     ):  # fmt: skip
         thread = cuda.grid(1)
         if thread >= len(tasks):
@@ -104,8 +106,8 @@ def alone(turn: Callable[..., bool], features: int, arms: int, slots: int, see: 
                 mark += 1
                 turning = marks[mark]
             if not turn(
-                spec, row[0], pools, POOL, DELTA, env, facts, own, cursor[0], t, see, x, available, given, grades, page, tally[0], note[0],
-                back, journal,
+                spec, row[0], pools, POOL, DELTA, env, facts, own, cursor[0], t, see, x, available, given, grades, page, tally[0],
+                note[0], back, journal,
             ):  # fmt: skip
                 refused[task] = 1
                 break
@@ -123,8 +125,8 @@ def together(turn: Callable[..., bool], features: int, arms: int, slots: int, se
     """Return the kernel in which a thread plays all queries of one run that learn together. Their rows are in global memory."""
 
     def play_together(
-        tasks, queries, parts, groups, params, envs, which, scenes, segments, bounds, words, fresh, schedule, horizon, order, shuffled,
-        first, count, marks, available, recovered, table, ends, pools_out, tallies, notes, regret, clicks, refused,
+        tasks, queries, parts, groups, params, envs, which, scenes, segments, bounds, words, fresh, schedule, horizon, order,
+        shuffled, first, count, marks, available, recovered, table, ends, pools_out, tallies, notes, regret, clicks, refused,
     ):  # fmt: skip
         thread = cuda.grid(1)
         if thread >= len(tasks):
@@ -160,8 +162,8 @@ def together(turn: Callable[..., bool], features: int, arms: int, slots: int, se
                 turning = marks[mark]
             at = base + schedule[run * horizon + t]
             if not turn(
-                spec, table[at], pools, POOL, DELTA, env, facts, own, ends[at], t, see, x, available, given, grades, page, tallies[at],
-                notes[at], back, NOWHERE,
+                spec, table[at], pools, POOL, DELTA, env, facts, own, ends[at], t, see, x, available, given, grades, page,
+                tallies[at], notes[at], back, NOWHERE,
             ):  # fmt: skip
                 refused[task] = 1
                 break
@@ -212,8 +214,7 @@ def exact() -> Iterator[None]:
     if cuda.config.ENABLE_CUDASIM:
         yield
         return
-    from numba.cuda.cudadrv import nvvm
-
+    nvvm = importlib.import_module("numba.cuda.cudadrv.nvvm")
     plain = nvvm.compile_ir
     with (
         mock.patch.object(nvvm, "compile_ir", lambda code, **options: plain(code, **{**options, "fma": False})),
@@ -298,15 +299,13 @@ def wait() -> None:
 def assembly(function: Callable[..., None], arguments: Sequence[Any], capability: tuple[int, int] = (9, 0)) -> str:
     """Return the PTX of a kernel for these arguments, compiled without a GPU."""
     from numba import typeof, types
-    from numba.cuda import compiler, dispatcher
 
-    class Device:
-        compute_capability = capability
-
+    compiler, dispatcher = (importlib.import_module(f"numba.cuda.{name}") for name in ("compiler", "dispatcher"))
+    asked = mock.Mock(return_value=mock.Mock(compute_capability=capability))
     with (
         exact(),
-        mock.patch.object(dispatcher, "get_current_device", lambda: Device),
-        mock.patch.object(compiler, "get_current_device", lambda: Device),
+        mock.patch.object(dispatcher, "get_current_device", asked),
+        mock.patch.object(compiler, "get_current_device", asked),
     ):
         done = compiler.compile_cuda(
             function, types.void, tuple(typeof(argument) for argument in arguments), nvvm_options={"opt": 3}, cc=capability

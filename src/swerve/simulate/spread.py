@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swerve.core.contract import joins, merge, reads_context
-from swerve.core.engine import Entry, begin_pools
+from swerve.core.engine import NOWHERE, Entry, begin_pools
 from swerve.core.fleet import groups_of
 from swerve.core.hashing import words
 from swerve.core.spec import Spec, pack
@@ -31,11 +31,10 @@ from swerve.environments.browsing import browse
 from swerve.environments.drawing import packed
 from swerve.environments.worlds import CURSOR, World
 from swerve.simulate import gpu, loop, pages
-from swerve.simulate.results import Plan
+from swerve.simulate.results import Plan, Run
+from swerve.simulate.sessions import Session, counts_of, facts_of
 
 ALONE, WAVES, TOGETHER = "alone", "waves", "together"
-#: The share of the GPU's free memory that a batch may take.
-SHARE = 0.6
 
 
 @Entry
@@ -159,7 +158,11 @@ class Batch:
         made = blank_on_device if self.way == TOGETHER else gpu.empty
         self.table, self.tallies = made(tasks, self.rows), made(tasks, self.tally)
         self.notes = made(tasks, self.note)
-        self.ends = gpu.on_device(np.concatenate([d.cursors for d in instances.worlds])) if self.way == TOGETHER else gpu.empty(tasks, CURSOR)
+        self.ends = (
+            gpu.on_device(np.concatenate([d.cursors for d in instances.worlds]))
+            if self.way == TOGETHER
+            else gpu.empty(tasks, CURSOR)
+        )
         self.regret, self.clicks = gpu.empty((points, tasks), np.float64), gpu.empty((points, tasks), np.float64)
         self.refused = gpu.empty(tasks, np.int64)
         lines = int(instances.bounds[-1]) if instances.paged else 1
@@ -215,7 +218,7 @@ class Batch:
                 len(order) > 1, first, count, marks, available, self.recovered, self.table, self.ends, pools, journals, *counters,
             )  # fmt: skip
 
-        return gpu.alone(**self._lengths(), journal=gpu.JOURNAL if self.way == WAVES else gpu.NOWHERE), alone
+        return gpu.alone(**self._lengths(), journal=gpu.JOURNAL if self.way == WAVES else NOWHERE), alone
 
     # ------------------------------------------------------------------ playing
     def play(self) -> None:
@@ -268,6 +271,20 @@ class Batch:
             out.append(gpu.on_host(totals).T.copy())
         return out[0], out[1]
 
+    def results(self) -> list[Run]:
+        """Return the results of all runs. One with a context that the policy refuses is played again, to raise its error."""
+        instances, queries = self.instances, self.instances.queries
+        for run in self.refusals:
+            Session(self.plan.policy, instances.worlds[run], self.plan.pooling).play(instances.horizon)
+        regret, clicks = self.curves()
+        tallies, notes, recovered = gpu.on_host(self.tallies), gpu.on_host(self.notes), gpu.on_host(self.recovered)
+        out = []
+        for run, drawn in enumerate(instances.worlds):
+            own, lines = slice(run * queries, (run + 1) * queries), slice(instances.bounds[run], instances.bounds[run + 1])
+            counts = counts_of(tallies[own], notes[own], recovered[lines], drawn, instances.horizon)
+            out.append(Run(drawn.seed, self.marks, regret[run], clicks[run], counts, facts_of(drawn)))
+        return out
+
     def state(self, run: int) -> dict[str, bytes]:
         """Return what `Session.state` returns for one run, without the writer's delta."""
         queries, parts = self.instances.queries, int(self.groups.max()) + 1
@@ -285,6 +302,14 @@ class Batch:
             "pools": pools.tobytes(),
             "recovered": gpu.on_host(self.recovered)[lines].tobytes() if self.instances.paged else b"",
         }
+
+
+def bytes_of(plan: Plan, drawn: World) -> int:
+    """Return about how many bytes of a GPU's memory a run takes, beside those of its instance."""
+    row, pool = (
+        dtype.itemsize for dtype in (row_dtype(plan.policy, drawn.arms, drawn.features), pool_dtype(plan.policy, drawn.features))
+    )
+    return drawn.queries * (row + 3 * pool + pages.TALLY.itemsize + pages.NOTE.itemsize + CURSOR.itemsize + 16 * plan.points)
 
 
 def blank_on_device(count: int, dtype: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from typing import Any
 
 from swerve.core.spec import Spec
 from swerve.environments.worlds import World, world
@@ -23,6 +24,7 @@ class Worlds:
 
     def __init__(self, environment: Spec, room: int = ROOM) -> None:
         self.environment, self.room = environment, room
+        self.on_gpu: tuple[tuple[int, ...], Any] | None = None  # seeds, and their instances in a GPU's memory
         self._kept: OrderedDict[int, World] = OrderedDict()
         self._size = 0
         self._drawing: dict[int, threading.Lock] = {}
