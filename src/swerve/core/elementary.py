@@ -1,10 +1,10 @@
 """`log`, `log1p`, `exp`, `power` and `sine` from + − × ÷ alone: the same bits on every processor, and on a GPU.
 
-The functions of `math` come from the platform's library, and libraries differ in the last place. These are off by less than one unit
-in the last place of the exact value. Outside the domain they return NaN or an infinity, where those of `math` raise.
+The functions of `math` come from the platform's library, and libraries differ in the last place. These are off by less than one
+unit in the last place of the exact value. Outside the domain they return NaN or an infinity, where those of `math` raise.
 
-The approximations of `log`, `exp` and `sine` are those of FDLIBM (Sun Microsystems, 1993): a quotient of polynomials on a short
-interval around the point where the function is 1 or 0, reached by taking off powers of two, or multiples of ln 2 or π/2, in two parts.
+The approximations of `log`, `exp` and `sine` are those of FDLIBM (Sun Microsystems, 1993): polynomials, or a quotient of them, on a
+short interval, which is reached by taking off powers of two, or multiples of ln 2 or π/2 in two or three parts.
 """
 
 from __future__ import annotations

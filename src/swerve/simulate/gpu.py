@@ -20,7 +20,7 @@ from unittest import mock
 import numpy as np
 
 from swerve.core.cache import cache_root, config, one_at_a_time
-from swerve.core.contract import begin
+from swerve.core.contract import begin, merge
 from swerve.core.digest import fingerprint, from_modules
 from swerve.core.engine import NOWHERE
 from swerve.core.spec import Spec
@@ -35,6 +35,9 @@ cuda: Any = importlib.import_module("numba.cuda")
 
 #: Threads of a block. A thread needs many registers, and small blocks leave room for more of them.
 BLOCK = 64
+#: Threads of a warp take their branches in turn. As long as no more threads than this run, fewer of each warp are used.
+SPREAD = 1 << 16
+WARP = 32
 #: The last round of all: later than any.
 NEVER = np.iinfo(np.int64).max
 
@@ -70,14 +73,14 @@ def alone(turn: Callable[..., bool], features: int, arms: int, slots: int, see: 
     """Return the kernel in which a thread plays one query of one run. Lengths are constants, so that loops are unrolled."""
 
     def play_alone(
-        tasks, queries, params, envs, which, scenes, segments, bounds, cursors, words, known, fresh, blank_row, blank_tally,
+        stride, tasks, queries, params, envs, which, scenes, segments, bounds, cursors, words, known, fresh, blank_row, blank_tally,
         blank_note, order, shuffled, first, count, marks, available, recovered, table, ends, pools_out, journals, tallies, notes,
         regret, clicks, refused,
     ):  # fmt: skip
         thread = cuda.grid(1)
-        if thread >= len(tasks):
+        if thread % stride != 0 or thread // stride >= len(tasks):
             return
-        task = tasks[thread]
+        task = tasks[thread // stride]
         run = task // queries
         row = cuda.local.array(1, table.dtype)
         cursor = cuda.local.array(1, cursors.dtype)
@@ -125,13 +128,13 @@ def together(turn: Callable[..., bool], features: int, arms: int, slots: int, se
     """Return the kernel in which a thread plays all queries of one run that learn together. Their rows are in global memory."""
 
     def play_together(
-        tasks, queries, parts, groups, params, envs, which, scenes, segments, bounds, words, fresh, schedule, horizon, order,
-        shuffled, first, count, marks, available, recovered, table, ends, pools_out, tallies, notes, regret, clicks, refused,
+        stride, tasks, queries, parts, groups, params, envs, which, scenes, segments, bounds, words, fresh, schedule, horizon,
+        order, shuffled, first, count, marks, available, recovered, table, ends, pools_out, tallies, notes, regret, clicks, refused,
     ):  # fmt: skip
         thread = cuda.grid(1)
-        if thread >= len(tasks):
+        if thread % stride != 0 or thread // stride >= len(tasks):
             return
-        task = tasks[thread]
+        task = tasks[thread // stride]
         run, part = task // parts, task % parts
         base = run * queries
         pools = cuda.local.array(2, fresh.dtype)
@@ -176,6 +179,28 @@ def together(turn: Callable[..., bool], features: int, arms: int, slots: int, se
         pools_out[task] = pools[POOL]
 
     return play_together
+
+
+def relay(params, groups, parts, fresh, carries, carried, journals, guesses, guessed, wrong):
+    """Join what the queries of a run have learnt in their order; correct the guesses of their starts, and mark those that change.
+
+    `carries` becomes what each group knows in the end. `carried` and `guessed` are the words of `carries` and `guesses`.
+    """
+    run = cuda.grid(1)
+    queries, words = len(groups), carried.shape[0] // carries.shape[0]
+    if run * queries >= len(wrong):
+        return
+    for part in range(parts):
+        carries[run * parts + part] = fresh[0]
+    for query in range(queries):
+        known, task = run * parts + groups[query], run * queries + query
+        changed = False
+        for i in range(words):
+            changed |= carried[known * words + i] != guessed[task * words + i]
+        if changed:
+            guesses[task] = carries[known]
+        wrong[task] = changed
+        merge(params[0], carries[known], journals[task])
 
 
 def sum_queries(columns, queries, out):
@@ -258,6 +283,21 @@ class Kernel:
         """Run this many threads."""
         with exact():
             self._dispatcher[max(1, -(-threads // BLOCK)), BLOCK](*arguments)
+
+    def play(self, tasks: int, *arguments: Any) -> None:
+        """Run a thread for each task, every `stride`-th of the threads."""
+        stride = stride_of(tasks)
+        self.launch(tasks * stride, stride, *arguments)
+
+
+def stride_of(tasks: int) -> int:
+    """Return how many threads there are for each of which one plays: a power of two."""
+    if cuda.config.ENABLE_CUDASIM:
+        return 1
+    stride = WARP
+    while stride > 1 and tasks * stride > SPREAD:
+        stride //= 2
+    return stride
 
 
 def on_device(array: np.ndarray[Any, Any]) -> Any:

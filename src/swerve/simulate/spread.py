@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from swerve.core.contract import joins, merge, reads_context
+from swerve.core.contract import joins, reads_context
 from swerve.core.engine import NOWHERE, Entry, begin_pools
 from swerve.core.fleet import groups_of
 from swerve.core.hashing import words
@@ -44,28 +44,6 @@ def by_part(schedule, part, places, out):
         own = part[schedule[t]]
         out[places[own]] = t
         places[own] += 1
-
-
-@Entry
-def relay(params, groups, carries, carried, journals, guesses, guessed, wrong):
-    """Join what the queries of a run have learnt in their order; correct the guesses of their starts, and mark those that change.
-
-    `carries` are the groups' records before the first query. `carried` and `guessed` are the bytes of `carries` and `guesses`.
-    """
-    spec = params[0]
-    for query in range(len(groups)):
-        group = groups[query]
-        wrong[query] = False
-        for i in range(carried.shape[1]):
-            wrong[query] |= carried[group, i] != guessed[query, i]
-        if wrong[query]:
-            guesses[query] = carries[group]
-        merge(spec, carries[group], journals[query])
-
-
-def raw(table: Table) -> NDArray[np.uint8]:
-    """Return the bytes of each record of a table."""
-    return table.view(np.uint8).reshape(len(table), table.dtype.itemsize)
 
 
 @dataclasses.dataclass
@@ -145,6 +123,7 @@ class Batch:
         self.plan, self.instances, self.marks = plan, instances, marks
         policy, queries, runs = plan.policy, instances.queries, instances.runs
         self.groups = groups_of(plan.pooling, queries)
+        self.parts = int(self.groups.max()) + 1
         self.way = way_of(plan, instances, self.groups)
         self.params = pack(policy)
         self.fresh = np.zeros(1, pool_dtype(policy, instances.features))
@@ -167,18 +146,18 @@ class Batch:
         self.refused = gpu.empty(tasks, np.int64)
         lines = int(instances.bounds[-1]) if instances.paged else 1
         self.recovered = gpu.on_device(np.full(lines, -1, np.int64))
-        self.pools = self.fresh
+        self._carries = gpu.empty(runs * self.parts, self.fresh.dtype)  # what the groups know in the end
 
     # ------------------------------------------------------------------ kernels
     def _lengths(self) -> dict[str, Any]:
         """Return the constants of a kernel. An array in local memory has room for at least one number."""
-        instances = self.instances
+        instances, see = self.instances, bool(reads_context(self.plan.policy))
         return {
             "turn": gpu.page_turn if instances.paged else gpu.single_turn,
-            "features": max(1, instances.features),
+            "features": max(1, instances.features) if see else 1,
             "arms": instances.arms if instances.paged else 1,
             "slots": max(1, getattr(instances.spec, "slots", 0)),
-            "see": bool(reads_context(self.plan.policy)),
+            "see": see,
         }
 
     def kernel(self) -> tuple[Callable[..., None], Callable[[NDArray[np.int64], Any], tuple[Any, ...]]]:
@@ -193,16 +172,15 @@ class Batch:
         available = full_mask(instances.arms)
         counters = (self.tallies, self.notes, self.regret, self.clicks, self.refused)
         if self.way == TOGETHER:
-            parts = int(self.groups.max()) + 1
+            parts = self.parts
             order, first, count = instances.orders(self.groups)
             groups, schedule = gpu.on_device(self.groups), instances.joined("schedule")
-            pools = self._pools_out = gpu.empty(instances.runs * parts, self.fresh.dtype)
 
             def together(tasks: NDArray[np.int64], _: Any) -> tuple[Any, ...]:
                 return (
                     gpu.on_device(tasks), instances.queries, parts, groups, *world_data, instances.words(), fresh, schedule,
                     instances.horizon, order, len(order) > 1, first, count, marks, available, self.recovered, self.table,
-                    self.ends, pools, *counters,
+                    self.ends, self._carries, *counters,
                 )  # fmt: skip
 
             return gpu.together(**self._lengths()), together
@@ -226,38 +204,34 @@ class Batch:
         instances = self.instances
         function, arguments = self.kernel()
         kernel = kernel_of(function, self.plan.policy, instances.spec)
+        self.waves = 1
         if self.way == TOGETHER:
-            parts = int(self.groups.max()) + 1
-            tasks = np.arange(instances.runs * parts)
-            kernel.launch(len(tasks), *arguments(tasks, None))
-            self.waves = 1
+            tasks = np.arange(instances.runs * self.parts)
+            kernel.play(len(tasks), *arguments(tasks, None))
             return
-        guesses = np.repeat(self.fresh, self.tasks)
+        guesses = gpu.on_device(np.repeat(self.fresh, self.tasks))
         todo = np.arange(self.tasks)
-        while len(todo):
-            kernel.launch(len(todo), *arguments(todo, gpu.on_device(guesses)))
-            self.waves += 1
-            todo = self._wrong(guesses) if self.way == WAVES else todo[:0]
+        kernel.play(len(todo), *arguments(todo, guesses))
+        if self.way == WAVES:
+            while len(todo := self._wrong(guesses)):
+                kernel.play(len(todo), *arguments(todo, guesses))
+                self.waves += 1
 
-    def _wrong(self, guesses: Table) -> NDArray[np.int64]:
+    def _wrong(self, guesses: Any) -> NDArray[np.int64]:
         """Correct the guesses in place; return the tasks whose guess has changed."""
-        queries, runs = self.instances.queries, self.instances.runs
-        journals, wrong = gpu.on_host(self._journals), np.zeros(self.tasks, np.bool_)
-        pass_on = relay.fitting(self.tasks, self.plan.policy)
-        self.pools = np.repeat(self.fresh, runs * (int(self.groups.max()) + 1)).reshape(runs, -1)
-        for run in range(runs):
-            own = slice(run * queries, (run + 1) * queries)
-            carries = self.pools[run]
-            pass_on(
-                self.params, self.groups, carries, raw(carries), journals[own], guesses[own], raw(guesses[own]), wrong[own]
-            )  # fmt: skip
-        return np.flatnonzero(wrong)
+        policy, runs = self.plan.policy, self.instances.runs
+        wrong = gpu.empty(self.tasks, np.bool_)
+        kernel_of(gpu.relay, policy).launch(
+            runs, gpu.on_device(self.params), gpu.on_device(self.groups), self.parts, gpu.on_device(self.fresh), self._carries,
+            self._carries.view(np.uint64), self._journals, guesses, guesses.view(np.uint64), wrong,
+        )  # fmt: skip
+        return np.flatnonzero(gpu.on_host(wrong))
 
     # ------------------------------------------------------------------ results
     @property
     def refusals(self) -> list[int]:
         """The runs in which a context was refused, by their number."""
-        tasks = self.tasks if self.way != TOGETHER else self.instances.runs * (int(self.groups.max()) + 1)
+        tasks = self.tasks if self.way != TOGETHER else self.instances.runs * self.parts
         refused = gpu.on_host(self.refused)[:tasks].reshape(self.instances.runs, -1)
         return [int(run) for run in np.flatnonzero(refused.any(axis=1))]
 
@@ -287,12 +261,10 @@ class Batch:
 
     def state(self, run: int) -> dict[str, bytes]:
         """Return what `Session.state` returns for one run, without the writer's delta."""
-        queries, parts = self.instances.queries, int(self.groups.max()) + 1
+        queries, parts = self.instances.queries, self.parts
         own = slice(run * queries, (run + 1) * queries)
-        if self.way == WAVES:
-            pools = self.pools[run]
-        elif self.way == TOGETHER:
-            pools = gpu.on_host(self._pools_out)[run * parts : (run + 1) * parts]
+        if self.way != ALONE:
+            pools = gpu.on_host(self._carries)[run * parts : (run + 1) * parts]
         else:
             pools = gpu.on_host(self._pools_out)[own][np.unique(self.groups, return_index=True)[1]]
         lines = slice(self.instances.bounds[run], self.instances.bounds[run + 1])
