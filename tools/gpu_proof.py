@@ -247,18 +247,16 @@ def print_table(proof: Proof, ten: dict[str, Any], thousand: dict[str, Any], cor
         on, off = (proof.found.get(f"played {policy} {name} {fraction} {where}", {}) for where in ("cuda 200", "cpu 16"))
         if "rate" in on and "rate" in off:
             same = on["digest_of_4"] == off["digest_of_4"]
-            print(
-                f"{policy:14} GPU {on['rate']:7.3f} G rounds/s, cores {off['rate']:6.3f}, {on['rate'] / off['rate']:5.1f} ×, same {same}"
-            )
+            rates = f"GPU {on['rate']:7.3f} G rounds/s, cores {off['rate']:6.3f}, {on['rate'] / off['rate']:5.1f} ×"
+            print(f"{policy:14} {rates}, same bytes: {same}")
     for key, figures in proof.found.items():
         if key.startswith("strides"):
             print(key, {part: f"{value:.2f}" for part, value in figures.items() if part.startswith("stride")})
     states = {key.split()[1]: figures for key, figures in proof.found.items() if key.startswith("state")}
     cases = [(key, case) for key, figures in states.items() for case in figures.values() if isinstance(case, dict)]
     bad = sorted({key for key, case in cases if case["differs"]} | {key for key, figures in states.items() if "error" in figures})
-    print(
-        f"states: {len(cases)} of {len(states)} policies compared in full, {sum(not case['differs'] for _, case in cases)} equal; not: {bad}"
-    )
+    equal = sum(not case["differs"] for _, case in cases)
+    print(f"states of {len(states)} policies: {equal} of {len(cases)} small batches equal; policies that differ or failed: {bad}")
 
 
 def main() -> None:

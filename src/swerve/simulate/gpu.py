@@ -19,7 +19,7 @@ from unittest import mock
 
 import numpy as np
 
-from swerve.core.cache import cache_root, config, one_at_a_time
+from swerve.core.cache import cache_root, one_at_a_time
 from swerve.core.contract import begin, merge
 from swerve.core.digest import fingerprint, from_modules
 from swerve.core.engine import NOWHERE
@@ -272,12 +272,12 @@ class Kernel:
             self._dispatcher = cuda.jit(function, lto=False)
             return
         folder = root / f"gpu-{digest_of(function, specs)}"
-        before = config.CACHE_DIR
-        config.CACHE_DIR = str(folder)
+        before = cuda.config.CACHE_DIR
+        cuda.config.CACHE_DIR = str(folder)
         try:
             self._dispatcher = one_at_a_time(cuda.jit(function, lto=False, cache=True), folder)
         finally:
-            config.CACHE_DIR = before
+            cuda.config.CACHE_DIR = before
 
     def launch(self, threads: int, *arguments: Any) -> None:
         """Run this many threads."""
