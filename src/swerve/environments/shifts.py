@@ -7,6 +7,7 @@ from typing import Annotated
 
 import numpy as np
 
+from swerve.core.elementary import sine
 from swerve.core.errors import SwerveError
 from swerve.core.hashing import SCRATCH
 from swerve.core.rng import GOLDEN, Stream, at, mix, split, unit, wrap_add
@@ -172,7 +173,7 @@ def edge_of(spec, scene, cursor, j):
     """Return the current upper edge of the box of quiet contexts."""
     if spec.edge_drift == 0.0:
         return scene.edge[j]
-    return scene.edge[j] + spec.edge_drift * math.sin(2.0 * math.pi * (cursor.t / spec.season_rounds + scene.phase[j]))
+    return scene.edge[j] + spec.edge_drift * sine(2.0 * math.pi * (cursor.t / spec.season_rounds + scene.phase[j]))
 
 
 @kernel
