@@ -135,7 +135,7 @@ def test_the_page_is_true(reader: Reader) -> None:
     found = json.loads(reader.run(["swerve", "evaluate", "searches.jsonl", "--no-forecast", "--json"]))
     shifts = [one for one in found["shifts"]["shifts"] if one["query"] == "hurricane"]
     harvey = next(event for event in reader.names["world"].tallies.shifts if event.event.query == "hurricane").event
-    # Depending on the hour at which the log begins, Harvey's rise is found in one step or in several; each has its part of the loss.
+    # Harvey rises over a day, and such a rise may be found in several steps; each has its part of the loss.
     rises = [one for one in shifts if one["risen"] == harvey.after.id]
     assert any(one["fallen"] == harvey.before.id and abs(one["until"] - harvey.at) < 0.25 * DAY for one in rises)
     assert sum(one["lost"] for one in rises) > 100
