@@ -210,25 +210,32 @@ class Worker(threading.Thread):
 
     # ------------------------------------------------------------------ feedback
     def tell(self, clicks: list[Click], *, together: bool) -> None:
-        """Send feedback once for each entry of the list, and record the answers."""
-        for some in [clicks] if together else [[click] for click in clicks]:
-            sent = self.ledger.sending(some)
-            statuses: list[str | None] = [None] * len(some)
-            try:
-                entries = [said_of(click.token, click.clicked) for click in some]
-                if together:
-                    answer = self.call("POST", "/v1/feedback/batch", entries)
-                    if answer.status == 200:
-                        statuses = [self.status_of(one) for one in answer.json]
-                else:
-                    answer = self.call("POST", "/v1/feedback", entries[0])
-                    if answer.status != 503:
-                        statuses = [self.status_of(answer.json)]
-            finally:
-                for one, status in zip(sent, statuses, strict=True):
-                    self.ledger.answered(one, status)
-                for click, status in dict(zip(some, statuses, strict=True)).items():
-                    self.sort(click, status)
+        """Send feedback once for each entry of the list, and record the answers.
+
+        A click leaves the ledger only after its last request: until then a restore sets it back, and a repeat counts again.
+        """
+        last: dict[Click, str | None] = {}
+        try:
+            for some in [clicks] if together else [[click] for click in clicks]:
+                sent = self.ledger.sending(some)
+                statuses: list[str | None] = [None] * len(some)
+                try:
+                    entries = [said_of(click.token, click.clicked) for click in some]
+                    if together:
+                        answer = self.call("POST", "/v1/feedback/batch", entries)
+                        if answer.status == 200:
+                            statuses = [self.status_of(one) for one in answer.json]
+                    else:
+                        answer = self.call("POST", "/v1/feedback", entries[0])
+                        if answer.status != 503:
+                            statuses = [self.status_of(answer.json)]
+                finally:
+                    for one, status in zip(sent, statuses, strict=True):
+                        self.ledger.answered(one, status)
+                    last |= zip(some, statuses, strict=True)
+        finally:
+            for click, status in last.items():
+                self.sort(click, status)
 
     def status_of(self, answer: Any) -> str | None:
         """Return the status of one answer; None if the feedback must be sent again."""
