@@ -37,8 +37,8 @@ from swerve.store.protocol import StoreError
 WAIT = 1.0
 #: Entries of a batch that wait together: bounds the tasks and the pinned rows of one batch.
 SLICE = 100
-#: Seconds by which a decision's time may be ahead of the clock: twice what a crash can lose of the time in the store. Only a restore
-#: with a clock that was set back leaves more. Outcomes are kept for as long beyond their window, so that a repeat is known.
+#: Seconds by which a decision's time may be ahead of the clock: twice what a crash can lose of the time in the store. Only a
+#: restore with a clock that was set back leaves more. Outcomes are kept for as long beyond their window: a repeat is known.
 AHEAD = 120.0
 
 ANSWERS: dict[Status, FeedbackResponse] = {status: FeedbackResponse(status) for status in (*STATUSES.values(), "expired")}
@@ -267,10 +267,12 @@ class Feedback:
     ) -> Counted:
         """Apply events to a decision, whose outcome was `before`; raises `Refused`."""
         outcome = self.ranker.feedback(place, ticket, number, before, events, shown, now)
-        status = STATUSES[outcome.status]
+        # After other events of the decision, the answer is the one that a repeat will get.
+        known = outcome is before or before.told
+        status = STATUSES[self.ranker.responses.again(place, ticket, outcome, events) if known else outcome.status]
         if outcome is before:
             self.metrics.feedback("repeat").value += 1
-            return STATUSES[self.ranker.responses.again(place, ticket, before, events)], self.committer.again(number)
+            return status, self.committer.again(number)
         seen = self.watched.get(place.key) if self.watched else None
         for slot in range(len(self.metrics.clicks)):
             if (outcome.heard & ~before.heard) >> slot & 1:
