@@ -190,7 +190,7 @@ class Soak:
         """Stop all workers; every request is then answered, or never will be."""
         self.traffic.go.clear()
         for worker in self.workers:
-            if not worker.idle.wait(120.0):
+            if not worker.rested(120.0):
                 raise Stuck(f"{worker.name} has waited two minutes for an answer")
 
     def check(self, when: str) -> None:

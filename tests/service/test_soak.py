@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from itertools import islice
 from pathlib import Path
 
@@ -235,6 +236,33 @@ def test_a_restore_under_a_running_service_leaves_open_what_was_on_its_way(ledge
     assert early.state == PRESENT
     assert counts(ledger) == (2, 5)
     assert not ledger.wrong
+
+
+class Counting(Worker):
+    """A worker whose steps only count."""
+
+    steps = 0
+
+    def step(self, draw):
+        self.steps += 1
+
+
+def test_who_rests_does_nothing_also_where_a_rest_follows_a_rest_at_once(ledger, tmp_path):
+    """A thread wakes some time after it may go on; by then it may have to rest again."""
+    traffic = Traffic(Running(tmp_path), ledger, 1, {"q": ["q/a"]})
+    worker = Counting(traffic, 0)
+    worker.start()
+    for _ in range(300):
+        traffic.go.set()
+        traffic.go.clear()
+        assert worker.rested(10.0)
+        before = worker.steps
+        time.sleep(0.0005)
+        assert worker.steps == before
+    traffic.end.set()
+    traffic.go.set()
+    worker.join(10.0)
+    assert worker.failure is None and not worker.is_alive()
 
 
 class Restoring(Worker):
