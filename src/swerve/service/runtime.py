@@ -26,7 +26,7 @@ from swerve.service.control import AUDIT, RULES, Control
 from swerve.service.erasing import Erasing
 from swerve.service.experiments import EXPERIMENT, Experiments
 from swerve.service.exporting import Exporting
-from swerve.service.feedback import Feedback
+from swerve.service.feedback import AHEAD, Feedback
 from swerve.service.feeding import Feeding
 from swerve.service.forwarding import Forwarder
 from swerve.service.inspection import Inspection
@@ -106,7 +106,7 @@ class Service:
             self.metrics,
             self.clock.now,
             flush=config.store.flush_seconds,
-            window=max(windows.values()),
+            window=max(windows.values()) + AHEAD,
             idle=self._idle,
             moved=self._moved,
         )

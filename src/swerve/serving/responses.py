@@ -18,7 +18,7 @@ from swerve.serving import feedback_kernel
 from swerve.serving.arms import written
 from swerve.serving.ledger import NOBODY
 from swerve.serving.messages import Event, Refused
-from swerve.serving.outcomes import GONE, IGNORED, LEARNED, UNITS, Mark, Outcome
+from swerve.serving.outcomes import GONE, IGNORED, LATE, LEARNED, UNITS, Mark, Outcome, slots_of
 from swerve.serving.rewards import Rewards, added, drawn, mark_of
 from swerve.serving.rows import Place
 from swerve.serving.tokens import NAME_BITS, Ticket
@@ -81,10 +81,11 @@ class Responses:
         page = ticket.codes if before.final is None else before.final
         final = page if shown is None else self._shown(place, ticket, shown)
         moved = final is not page
-        clicks, heard, marks, unheeded = before.clicks, before.heard, before.marks, before.ignored
+        clicks, heard, marks, unheeded, late = before.clicks, before.heard, before.marks, before.ignored, before.late
         if moved:  # clicks are on results: they move with them
-            clicks, heard, unheeded = (moved_to(final, page, mask) for mask in (clicks, heard, unheeded))
+            clicks, heard, unheeded, late = (moved_to(final, page, mask) for mask in (clicks, heard, unheeded, late))
             marks = marks_moved_to(final, page, marks)
+        told = heard | slots_of(marks)
         fresh, outside = 0, before.outside
         partial: list[Mark] = []
         for index, event in enumerate(events):
@@ -98,10 +99,7 @@ class Responses:
             else:
                 partial.append(mark_of(slot, event, units))
         if partial or marks:
-            whole = heard
-            for slot, _, _ in marks:
-                whole &= ~(1 << slot)
-            marks, fresh = added(marks, partial, whole | fresh)
+            marks, fresh = added(marks, partial, heard & ~slots_of(marks) | fresh)
             fresh |= drawn(marks, number, final)
         fresh &= ~heard
         if before.status and not moved and not fresh and outside == before.outside and marks == before.marks:
@@ -149,20 +147,28 @@ class Responses:
             outcome = IGNORED  # the click is on nothing that the policy has chosen, or the page has nothing of it
         if not ticket.evidence:
             learnt_seen, learnt = before.seen, 0
+        if outcome == LATE:
+            late |= (heard | fresh | slots_of(marks)) & ~told & ~ignored
         reported = None if final is ticket.codes else tuple(final)
-        return Outcome(outcome, learnt_seen, learnt, heard | fresh, outside, reported, marks, unheeded | ignored)
+        return Outcome(outcome, learnt_seen, learnt, heard | fresh, outside, reported, marks, unheeded | ignored, late)
 
-    def again(self, place: Place, ticket: Ticket, before: Outcome, events: Sequence[Event]) -> int:
-        """Return the status of a repeat, which is answered as its first was: `before` may have another status, that of events which
-        came later."""
-        page = ticket.codes if before.final is None else before.final
+    def again(self, place: Place, ticket: Ticket, outcome: Outcome, events: Sequence[Event]) -> int:
+        """Return the status of events that a decision's outcome has: a repeat is answered as its first was, whatever came between.
+
+        Events on several slots are learned if those on one of them are. The status of the outcome is that of its last change.
+        """
+        page = ticket.codes if outcome.final is None else outcome.final
         touched = 0
         for index, event in enumerate(events):
             slot = self._slot(place, ticket, page, event, index)
             touched |= 0 if slot < 0 else 1 << slot
-        if events and not touched & ~before.ignored:
+        heeded = touched & ~outcome.ignored
+        if events and not heeded:
             return IGNORED
-        return LEARNED if touched and before.status == IGNORED else before.status
+        heeded &= outcome.told
+        if not heeded:
+            return outcome.status
+        return LEARNED if heeded & ~outcome.late else LATE
 
     def instead(
         self,
