@@ -10,6 +10,8 @@ import random
 import statistics
 import sys
 
+import numpy as np
+
 from swerve.service.config.sections import Config
 from swerve.service.config.settings import settings_of
 from swerve.serving.messages import Event
@@ -17,11 +19,17 @@ from swerve.serving.outcomes import Outcome
 from swerve.serving.ranker import Ranker
 from swerve.serving.replay import ticket_of
 from swerve.serving.requests import Prepared
-from swerve.store.packed import pack
+from swerve.store.packed import PER_BYTE, WORD, WORDS, pack
 
 QUERIES, PAGES = 20, (1, 10, 100, 1000)
 START, GAP = 1.8e9, 7.0  # Unix time of the first request; mean seconds between two
 CLICKED = (0, 0, 1, 2, 3)  # slots, drawn evenly
+
+
+def packed_bytes(record: bytes) -> int:
+    """Return the bytes of the bitmap and of the words that are not zero."""
+    words = np.frombuffer(record, WORDS)
+    return -(-len(words) // PER_BYTE) + WORD * int(np.count_nonzero(words))
 
 
 def main(candidates: int) -> None:
@@ -47,8 +55,9 @@ def main(candidates: int) -> None:
                     event = Event("click", result=decided.ranking[draw.choice(CLICKED)])
                     ranker.feedback(place, ticket, decided.signed.number, Outcome(0, ticket.seen), [event], None, now + 3.0)
         done = pages
-        stored = [form for form, _ in pack([place.shelf.words[place.index].tobytes() for place, _ in asked])]
-        needed, taken = statistics.mean(len(form.rstrip(b"\0")) for form in stored), statistics.mean(map(len, stored))
+        records = [place.shelf.words[place.index].tobytes() for place, _ in asked]
+        needed = statistics.mean(map(packed_bytes, records))
+        taken = statistics.mean(len(form) for form, _ in pack(records))
         print(f"  after {pages:,} pages: {needed:,.0f} bytes packed, {taken:,.0f} in the store")
 
 
