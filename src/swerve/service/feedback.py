@@ -274,8 +274,9 @@ class Feedback:
             self.metrics.feedback("repeat").value += 1
             return status, self.committer.again(number)
         seen = self.watched.get(place.key) if self.watched else None
-        for slot in range(len(self.metrics.clicks)):
-            if (outcome.heard & ~before.heard) >> slot & 1:
+        fresh = outcome.heard & ~before.heard
+        for slot in range(fresh.bit_length()):
+            if fresh >> slot & 1:
                 self.metrics.clicks[slot].value += 1
                 if seen is not None and (ticket.rival or ticket.arm != CONTROL):  # the given order is no page of the policy
                     seen.clicked(slot)
