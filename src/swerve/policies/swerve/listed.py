@@ -20,7 +20,7 @@ from swerve.core.contract import (
     settle,
 )
 from swerve.core.examination import NO_GRADE, SLOTS
-from swerve.core.pages import PARTS, grade, looks, mask_of, order, present, redraw, respond
+from swerve.core.pages import PARTS, grade, looks, mask_of, order, present, present_and_respond, redraw, respond
 from swerve.core.spec import Natural, Positive, Probability, Range, Spec
 from swerve.core.tables import bit, has, nested
 from swerve.core.verbs import kernel
@@ -28,6 +28,7 @@ from swerve.core.wrapping import inner_layout, inner_pool_layout, wrapping
 from swerve.policies.swerve.credit import (
     UNKNOWN,
     correct_late,
+    count_slots,
     credit_page,
     forget_below,
     judge_diversity,
@@ -316,8 +317,9 @@ def _(spec, row, given, page, other, word):
 # ---------------------------------------------------------------- credit
 
 
-@present.register(Listed)
-def _(spec, row, pool, page, number, now):
+@kernel
+def note_page(row, page, clicks, number):
+    """Begin a round with this page, and note what is needed to take it back."""
     state = row.bandit
     row.filled = min(len(page), SLOTS)
     row.number = np.uint64(number)
@@ -326,8 +328,21 @@ def _(spec, row, pool, page, number, now):
         row.spare[page[slot]] = state.test.factor[page[slot]]
     state.t += 1
     state.last = page[0]
-    state.earned = 0.0
+    state.earned = 1.0 if clicks & 1 else 0.0
+
+
+@present.register(Listed)
+def _(spec, row, pool, page, number, now):
+    note_page(row, page, 0, number)
     return credit_page(spec, row, pool, 0, now, False)
+
+
+@present_and_respond.register(Listed)
+def _(spec, row, pool, page, clicks, number, now):
+    seen = seen_slots(spec, row, pool, page, clicks, number, True)
+    note_page(row, page, clicks, number)
+    count_slots(spec, row, seen, clicks, now, False)
+    return seen
 
 
 @kernel
@@ -356,7 +371,7 @@ def _(spec, row, pool, page, seen, before, final, after, number, shown, now):
 
 @looks.register(Listed)
 def _(spec, row, pool, page, clicks, number):
-    return seen_slots(spec, row, pool, page, clicks, number)
+    return seen_slots(spec, row, pool, page, clicks, number, False)
 
 
 # ---------------------------------------------------------------- settling
