@@ -12,7 +12,7 @@ import numpy as np
 
 from swerve.core.examination import NO_GRADE, SLOTS
 from swerve.core.pages import NOT_LEARNT
-from swerve.core.tables import bit, has
+from swerve.core.tables import bit, has, lowest
 from swerve.core.verbs import kernel
 from swerve.detectors.split import log_bayes, log_bayes_bound
 from swerve.policies.swerve.examination import LOOKED, MEANS, MEASURED, RATED, counts_as_seen, looks_at, pair_of
@@ -77,13 +77,11 @@ def seen_slots(spec, row, pool, page, clicks, number, ordered):
         clicked = has(clicks, slot)
         if 0 <= arm < row.rank.shape[0]:
             look = looks_at(spec.examination_plays, pool.pages, slot, last)
-            if clicked or look >= 1.0:
-                seen |= bit(slot)
-            else:  # no branch: nobody could predict it
-                chance = row.spare[arm] if ordered else mean_chance(spec, row, arm, odds)
-                seen |= np.int64(counts_as_seen(look, chance, np.uint64(number), slot)) << slot
-        if clicked:
-            last = slot
+            chance = row.spare[arm] if ordered else mean_chance(spec, row, arm, odds)
+            # no branch: nobody could predict it
+            counts = clicked | (look >= 1.0) | counts_as_seen(look, chance, np.uint64(number), slot)
+            seen |= np.int64(counts) << slot
+        last = slot if clicked else last
     return seen
 
 
@@ -103,15 +101,18 @@ def count_slots(spec, row, seen, clicks, now, again):
     the scales of their samplers, which are slow to compute, still hold.
     """
     inner, state = spec.bandit, row.bandit
-    for slot in range(row.filled):
-        if has(seen, slot):
-            add_play(inner, state, row.page[slot])
-            if has(clicks, slot):
-                add_click(inner, state, row.page[slot], 1.0, now)
     due = (row.seen ^ seen) | ((row.clicks ^ clicks) & seen) if again else seen
-    for slot in range(row.filled):
-        if has(due, slot):
-            rescale(inner.test, state.test, row.page[slot])
+    left = seen
+    while left != 0:
+        slot = lowest(left)
+        left &= left - 1
+        add_play(inner, state, row.page[slot])
+        if has(clicks, slot):
+            add_click(inner, state, row.page[slot], 1.0, now)
+    while due != 0:
+        slot = lowest(due)
+        due &= due - 1
+        rescale(inner.test, state.test, row.page[slot])
     row.seen = seen
     row.clicks = clicks
 
@@ -230,19 +231,20 @@ def measure(row, pages, arm, clicked):
 def teach_looks(spec, row, pages, page, clicks):
     """Add a page to the examination of slots that all queries know, from results whose click probability is known well."""
     test, prior = row.bandit.test, spec.bandit.test
-    last = -1
-    for slot in range(min(len(page), SLOTS)):
+    if row.bandit.open != 0:
+        return
+    last = 0 if has(clicks, 0) else -1
+    for slot in range(1, min(len(page), SLOTS)):
         arm = page[slot]
         clicked = has(clicks, slot)
-        if slot > 0 and 0 <= arm < row.rank.shape[0] and row.bandit.open == 0:
+        if 0 <= arm < row.rank.shape[0]:
             known = plays_in(test, arm)
             if known - np.int64(row.prior_plays[arm]) >= spec.known_plays:
                 k = pair_of(slot, last)
                 pages.clicks[k] += 1.0 if clicked else 0.0
                 pages.expected[k] += (prior.a + total_in(test, arm)) / (prior.a + prior.b + known)
                 pages.fresh |= LOOKED
-        if clicked:
-            last = slot
+        last = slot if clicked else last
 
 
 @kernel
@@ -250,18 +252,17 @@ def teach(spec, row, delta):
     """Learn from the last page: the examination of its slots, the worth of given positions, and plays below a click."""
     pages = delta.pages
     teach_looks(spec, row, pages, row.page[: row.filled], row.clicks)
-    last = -1
-    for slot in range(row.filled):
+    left, clicks = row.seen & (bit(row.filled) - 1), row.clicks
+    while left != 0:
+        slot = lowest(left)
+        left &= left - 1
         arm = row.page[slot]
-        clicked = has(row.clicks, slot)
-        if has(row.seen, slot):
-            if row.measured[arm] < MEASURED:
-                measure(row, pages, arm, clicked)
-            if last >= 0:
-                row.below_plays[arm] += np.float32(1.0)
-                row.below_clicks[arm] += np.float32(1.0 if clicked else 0.0)
-        if clicked:
-            last = slot
+        clicked = has(clicks, slot)
+        if row.measured[arm] < MEASURED:
+            measure(row, pages, arm, clicked)
+        if clicks & (bit(slot) - 1) != 0:
+            row.below_plays[arm] += np.float32(1.0)
+            row.below_clicks[arm] += np.float32(1.0 if clicked else 0.0)
 
 
 @kernel

@@ -22,7 +22,7 @@ from swerve.core.contract import (
 from swerve.core.examination import NO_GRADE, SLOTS
 from swerve.core.pages import PARTS, grade, looks, mask_of, order, present, present_and_respond, redraw, respond
 from swerve.core.spec import Natural, Positive, Probability, Range, Spec
-from swerve.core.tables import bit, has, nested
+from swerve.core.tables import bit, has, lowest, nested
 from swerve.core.verbs import kernel
 from swerve.core.wrapping import inner_layout, inner_pool_layout, wrapping
 from swerve.policies.swerve.credit import (
@@ -384,10 +384,12 @@ def after_verdicts(spec, row, before, tested):
     `before` has the results that were decided before, `tested` says whether a test was open then.
     """
     state = row.bandit
-    for arm in range(row.rank.shape[0]):
-        if has(state.test.moved & ~before, arm):
-            row.prior_plays[arm] = 0
-            forget_below(row, arm)
+    moved = state.test.moved & ~before
+    while moved != 0:
+        arm = lowest(moved)
+        moved &= moved - 1
+        row.prior_plays[arm] = 0
+        forget_below(row, arm)
     if state.open != 0 and tested and state.test.moved | state.test.stayed != before:
         learn_share(spec, row)
 
@@ -401,10 +403,12 @@ def _(spec, row, pool, delta, now):
     tested = state.open != 0
     teach(spec, row, delta)
     report = settle(spec.bandit, state, pool.bandit, delta.bandit, now) | LEARNT
-    for slot in range(1, row.filled):
-        if has(row.seen, slot):
-            earned = 1.0 if has(row.clicks, slot) else 0.0
-            report |= settle_play(spec.bandit, state, pool.bandit, delta.bandit, row.page[slot], earned, False, now)
+    below = row.seen & (bit(row.filled) - 2)  # the seen slots but the top
+    while below != 0:
+        slot = lowest(below)
+        below &= below - 1
+        earned = 1.0 if has(row.clicks, slot) else 0.0
+        report |= settle_play(spec.bandit, state, pool.bandit, delta.bandit, row.page[slot], earned, False, now)
     if row.filled > 1:
         after_verdicts(spec, row, before, tested)
         if state.t & DIVERSITY_MASK == 0:
