@@ -79,24 +79,26 @@ def log_bayes(n, s, m, r):
 
 
 @kernel
-def half_gap(whole, half):
-    """Return the lower of two bounds of n · kl(p, q): n (p − q)² / q (1 − q), and half of that with the smaller of both variances."""
-    return min(whole, 0.5 * max(whole, half))
+def kl_bound(at_q, at_p):
+    """Return a bound of n · kl(p, q) from n (p − q)² / (q (1 − q)) and n (p − q)² / (p (1 − p)).
+
+    kl(p, q) is the integral of (p − t) / (t (1 − t)) over t from q to p. 1 / (t (1 − t)) is convex, so a straight line from q to p
+    lies above it, which gives a third and a sixth of the arguments. The first argument alone is a bound too.
+    """
+    return min(at_q, at_q / 3.0 + at_p / 6.0)
 
 
 @kernel
 def log_bayes_bound(n, s, m, r):
     """Return g and k such that `log_bayes(n, s, m, r)` ≤ g − ln(k) / 2, without computing a logarithm; requires n ≥ m > 0.
 
-    g is at least the gain of the split in log-likelihood: kl(p, q) = ∫ (p − t) / (t (1 − t)) dt from q to p, at most
-    (p − q)² / (q (1 − q)), and at most half of (p − q)² divided by the smaller variance of p and q. The rest of the Bayes factor is
-    1 / √k, by Stirling's formula.
+    g is at least the gain of the split in log-likelihood, and the rest of the Bayes factor at most 1 / √k, by Stirling's formula.
     """
     old, left = n - m, s - r
     variance = s * (n - s)
     excess = (r * n - m * s) * (r * n - m * s)
-    here = half_gap(excess / max(m * variance, TINY), excess * m / max(r * (m - r) * (n * n), TINY))
-    before = half_gap(excess / max(old * variance, TINY), excess * old / max(left * (old - left) * (n * n), TINY))
+    here = kl_bound(excess / max(m * variance, TINY), excess * m / max(r * (m - r) * (n * n), TINY))
+    before = kl_bound(excess / max(old * variance, TINY), excess * old / max(left * (old - left) * (n * n), TINY))
     spread = (r + HIGH) * (m - r + HIGH) * (left + HIGH) * (old - left + HIGH) * (n + HIGH)
     one = (m + LOW) * (old + LOW) * (s + LOW) * (n - s + LOW)
     both = (m + 1.0) * (old + 1.0) / (n + 1.0)
