@@ -86,6 +86,20 @@ def seen_slots(spec, row, pool, page, clicks, number, ordered):
 
 
 @kernel
+def note_page(row, page, clicks, number):
+    """Begin a round with this page, and note what is needed to take it back."""
+    state = row.bandit
+    row.filled = min(len(page), SLOTS)
+    row.number = np.uint64(number)
+    for slot in range(row.filled):
+        row.page[slot] = page[slot]
+        row.spare[page[slot]] = state.test.factor[page[slot]]
+    state.t += 1
+    state.last = page[0]
+    state.earned = 1.0 if clicks & 1 else 0.0
+
+
+@kernel
 def credit_page(spec, row, pool, clicks, now, again):
     """Count the plays and clicks of the last page; return the slots that count as seen. `again` is that of `count_slots`."""
     seen = seen_slots(spec, row, pool, row.page[: row.filled], clicks, row.number, False)
@@ -269,8 +283,8 @@ def teach(spec, row, delta):
 def surely_one_intent(row):
     """Return whether `judge_diversity` certainly finds that intents are not mixed: nearly always, and without its logarithms.
 
-    The evidence of a result is at most g − ln(k) / 2, and counts as `LEAST_EVIDENCE` at least: k counts as e^(2 + 2g) at most, which
-    is above e² (1 + 2g + 2g²).
+    The evidence of a result is at most g − ln(k) / 2, and counts as `LEAST_EVIDENCE` at least: k counts as e^(2 + 2g) at most,
+    which is above e² (1 + 2g + 2g²).
     """
     test = row.bandit.test
     gain, odds = 0.0, 1.0
@@ -312,3 +326,20 @@ def learn_share(spec, row):
     for arm in range(test.given.shape[0]):
         if arm != test.leader and test.given[arm] > 0.0 and arm != row.bandit.split:
             test.given[arm] = 1.0 - (1.0 - share) * (1.0 - test.anyway[arm])
+
+
+@kernel
+def after_verdicts(spec, row, before, tested):
+    """Drop what verdicts have made stale, and learn from them how many results a test finds changed.
+
+    `before` has the results that were decided before, `tested` says whether a test was open then.
+    """
+    state = row.bandit
+    moved = state.test.moved & ~before
+    while moved != 0:
+        arm = lowest(moved)
+        moved &= moved - 1
+        row.prior_plays[arm] = 0
+        forget_below(row, arm)
+    if state.open != 0 and tested and state.test.moved | state.test.stayed != before:
+        learn_share(spec, row)

@@ -27,13 +27,14 @@ from swerve.core.verbs import kernel
 from swerve.core.wrapping import inner_layout, inner_pool_layout, wrapping
 from swerve.policies.swerve.credit import (
     UNKNOWN,
+    after_verdicts,
     correct_late,
     count_slots,
     credit_page,
     forget_below,
     judge_diversity,
-    learn_share,
     mean_chance,
+    note_page,
     same_page,
     seen_slots,
     teach,
@@ -317,20 +318,6 @@ def _(spec, row, given, page, other, word):
 # ---------------------------------------------------------------- credit
 
 
-@kernel
-def note_page(row, page, clicks, number):
-    """Begin a round with this page, and note what is needed to take it back."""
-    state = row.bandit
-    row.filled = min(len(page), SLOTS)
-    row.number = np.uint64(number)
-    for slot in range(row.filled):
-        row.page[slot] = page[slot]
-        row.spare[page[slot]] = state.test.factor[page[slot]]
-    state.t += 1
-    state.last = page[0]
-    state.earned = 1.0 if clicks & 1 else 0.0
-
-
 @present.register(Listed)
 def _(spec, row, pool, page, number, now):
     note_page(row, page, 0, number)
@@ -375,23 +362,6 @@ def _(spec, row, pool, page, clicks, number):
 
 
 # ---------------------------------------------------------------- settling
-
-
-@kernel
-def after_verdicts(spec, row, before, tested):
-    """Drop what verdicts have made stale, and learn from them how many results a test finds changed.
-
-    `before` has the results that were decided before, `tested` says whether a test was open then.
-    """
-    state = row.bandit
-    moved = state.test.moved & ~before
-    while moved != 0:
-        arm = lowest(moved)
-        moved &= moved - 1
-        row.prior_plays[arm] = 0
-        forget_below(row, arm)
-    if state.open != 0 and tested and state.test.moved | state.test.stayed != before:
-        learn_share(spec, row)
 
 
 @settle.register(Listed)
