@@ -20,19 +20,21 @@ from swerve.core.contract import (
     settle,
 )
 from swerve.core.examination import NO_GRADE, SLOTS
-from swerve.core.pages import PARTS, grade, looks, mask_of, order, present, redraw, respond
+from swerve.core.pages import PARTS, grade, looks, mask_of, order, present, present_and_respond, redraw, respond
 from swerve.core.spec import Natural, Positive, Probability, Range, Spec
-from swerve.core.tables import bit, has, nested
+from swerve.core.tables import bit, has, lowest, nested
 from swerve.core.verbs import kernel
 from swerve.core.wrapping import inner_layout, inner_pool_layout, wrapping
 from swerve.policies.swerve.credit import (
     UNKNOWN,
+    after_verdicts,
     correct_late,
+    count_slots,
     credit_page,
     forget_below,
     judge_diversity,
-    learn_share,
     mean_chance,
+    note_page,
     same_page,
     seen_slots,
     teach,
@@ -318,16 +320,16 @@ def _(spec, row, given, page, other, word):
 
 @present.register(Listed)
 def _(spec, row, pool, page, number, now):
-    state = row.bandit
-    row.filled = min(len(page), SLOTS)
-    row.number = np.uint64(number)
-    for slot in range(row.filled):
-        row.page[slot] = page[slot]
-        row.spare[page[slot]] = state.test.factor[page[slot]]
-    state.t += 1
-    state.last = page[0]
-    state.earned = 0.0
+    note_page(row, page, 0, number)
     return credit_page(spec, row, pool, 0, now, False)
+
+
+@present_and_respond.register(Listed)
+def _(spec, row, pool, page, clicks, number, now):
+    seen = seen_slots(spec, row, pool, page, clicks, number, True)
+    note_page(row, page, clicks, number)
+    count_slots(spec, row, seen, clicks, now, False)
+    return seen
 
 
 @kernel
@@ -356,25 +358,10 @@ def _(spec, row, pool, page, seen, before, final, after, number, shown, now):
 
 @looks.register(Listed)
 def _(spec, row, pool, page, clicks, number):
-    return seen_slots(spec, row, pool, page, clicks, number)
+    return seen_slots(spec, row, pool, page, clicks, number, False)
 
 
 # ---------------------------------------------------------------- settling
-
-
-@kernel
-def after_verdicts(spec, row, before, tested):
-    """Drop what verdicts have made stale, and learn from them how many results a test finds changed.
-
-    `before` has the results that were decided before, `tested` says whether a test was open then.
-    """
-    state = row.bandit
-    for arm in range(row.rank.shape[0]):
-        if has(state.test.moved & ~before, arm):
-            row.prior_plays[arm] = 0
-            forget_below(row, arm)
-    if state.open != 0 and tested and state.test.moved | state.test.stayed != before:
-        learn_share(spec, row)
 
 
 @settle.register(Listed)
@@ -386,10 +373,12 @@ def _(spec, row, pool, delta, now):
     tested = state.open != 0
     teach(spec, row, delta)
     report = settle(spec.bandit, state, pool.bandit, delta.bandit, now) | LEARNT
-    for slot in range(1, row.filled):
-        if has(row.seen, slot):
-            earned = 1.0 if has(row.clicks, slot) else 0.0
-            report |= settle_play(spec.bandit, state, pool.bandit, delta.bandit, row.page[slot], earned, False, now)
+    below = row.seen & (bit(row.filled) - 2)  # the seen slots but the top
+    while below != 0:
+        slot = lowest(below)
+        below &= below - 1
+        earned = 1.0 if has(row.clicks, slot) else 0.0
+        report |= settle_play(spec.bandit, state, pool.bandit, delta.bandit, row.page[slot], earned, False, now)
     if row.filled > 1:
         after_verdicts(spec, row, before, tested)
         if state.t & DIVERSITY_MASK == 0:
