@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given as drawn, settings, strategies as st
 
-from swerve.core.contract import reward, select, show, testing as is_testing
+from swerve.core.contract import RESTARTED, reward, select, show, testing as is_testing
 from swerve.core.engine import consider
 from swerve.core.fleet import Fleet
 from swerve.core.pages import order, present, present_and_respond, redraw, respond
@@ -254,6 +254,30 @@ def test_a_new_query_starts_with_the_given_order():
         assert sorted(page.tolist()) == sorted(given.tolist())
         same += page[0] == 4
     assert same >= 40
+
+
+def test_an_event_is_reported_once_however_many_results_it_changes():
+    """Each further verdict began a phase of the service: 11 of 22 alarms of the demo's `tomato` were false."""
+    one = fleet(Listed(prior_plays=0))
+    state, draw = one.table[0].bandit, random.Random(4)
+    page, given = np.zeros(ARMS, np.int64), np.arange(ARMS)
+    first, further, silent = 0, 0, 0
+    for t in range(900):
+        rates = [0.7, 0.1, 0.5, 0.1, 0.3, 0.05] if t < 400 else [0.05, 0.6, 0.1, 0.5, 0.02, 0.4]
+        before, since = int(state.test.moved), int(state.since)
+        report = consider(one.policy, one.table[0], one.pools, 0, one.writer, np.full(FEATURES, 0.1), 0, float(t))
+        if state.open and int(state.since) == since and int(state.test.moved) & ~before:
+            first += before == 0 and report & RESTARTED != 0
+            further += before != 0
+            silent += before != 0 and report & RESTARTED == 0
+        order(one.policy, one.table[0], one.pools[0], given, page, float(t))
+        seen = present(one.policy, one.table[0], one.pools[0], page, t, float(t))
+        after = sum(1 << slot for slot in range(ARMS) if draw.random() < rates[page[slot]])
+        if after:
+            respond(one.policy, one.table[0], one.pools[0], page, seen, 0, page, after, t, float(t), float(t))
+    assert first >= 1
+    assert further >= 2
+    assert silent == further
 
 
 @pytest.mark.parametrize("slots", [1, 3, 5])

@@ -31,7 +31,7 @@ def _(spec, row, pool, delta, arm, value, now):
     if row.measured[arm] < MEASURED:
         measure(row, delta.pages, arm, value > 0.0)
         report = LEARNT
-    report |= settle_play(spec.bandit, state, pool.bandit, delta.bandit, arm, value, False, now)
+    report |= settle_play(spec.bandit, state, pool.bandit, delta.bandit, arm, value, False, True, now)
     after_verdicts(spec, row, before, tested)
     return report
 

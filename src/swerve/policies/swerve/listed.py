@@ -62,11 +62,11 @@ RENEW_MASK = 7  # priors are renewed every 8 rounds
 FIRST = 200  # impressions of a query in which exploration has a budget
 DIVERSITY_MASK = 15  # whether intents are mixed is computed every 16 rounds: it takes many logarithms
 
-
 STUDIED = -1  # the last page is held by another policy: it is not counted in the record
 
-#: On a page the results that did not change are seen too: a smaller share of them is expected to have changed.
-PAGE_TEST = ChangeTest(other_change_probability=0.3)
+#: On a page the results that did not change are seen too: a smaller share of them is expected to have changed. The next alarm is
+#: often false and finds results undecided that nobody has seen since the event: they keep records that are not clearly stale.
+PAGE_TEST = ChangeTest(other_change_probability=0.3, stale_from=0.8)
 #: Two or three true alarms of a query do not prove that its next one is true: with the weight that suits one slot (0.1), one false
 #: alarm in five on noisy pages was called true.
 PAGE_TRUST = Trust(query_prior_events=3.0)
@@ -372,13 +372,15 @@ def _(spec, row, pool, delta, now):
     before = state.test.moved | state.test.stayed
     tested = state.open != 0
     teach(spec, row, delta)
-    report = settle(spec.bandit, state, pool.bandit, delta.bandit, now) | LEARNT
+    report, top, paged, state.last = LEARNT, state.last, row.filled > 1, -1
+    if top >= 0:
+        report |= settle_play(spec.bandit, state, pool.bandit, delta.bandit, top, state.earned, True, paged, now)
     below = row.seen & (bit(row.filled) - 2)  # the seen slots but the top
     while below != 0:
         slot = lowest(below)
         below &= below - 1
         earned = 1.0 if has(row.clicks, slot) else 0.0
-        report |= settle_play(spec.bandit, state, pool.bandit, delta.bandit, row.page[slot], earned, False, now)
+        report |= settle_play(spec.bandit, state, pool.bandit, delta.bandit, row.page[slot], earned, False, paged, now)
     if row.filled > 1:
         after_verdicts(spec, row, before, tested)
         if state.t & DIVERSITY_MASK == 0:
