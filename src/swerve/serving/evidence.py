@@ -52,20 +52,21 @@ class Evidence:
 
     def shown(self, session: int, key: bytes, phase: int, results: list[int]) -> None:
         """Note that a page of results was shown to the session and that the policy learns from it; the first is on top."""
-        young = self._young
-        spent = young.get((session, key))
+        young, pair = self._young, (session, key)
+        spent = young.get(pair)
         if spent is None:
-            spent = self._old.get((session, key))
+            spent = self._old.get(pair)
             if len(young) >= self.half:
                 self._old, self._young = young, {}
                 young = self._young
         if spent is None or spent.phase != phase:
-            spent = young[session, key] = Spent(phase, results)
+            spent = young[pair] = Spent(phase, results)
         else:
-            young[session, key] = spent
+            young[pair] = spent
             spent.shows += results
-        if spent.shows.count(results[0]) >= self.limit and results[0] not in spent.results:
-            spent.results.append(results[0])
+        top = results[0]
+        if (self.limit == 1 or spent.shows.count(top) >= self.limit) and top not in spent.results:
+            spent.results.append(top)
 
     def shown_instead(self, session: int, key: bytes, phase: int, results: list[int]) -> None:
         """Note that these results were really shown on a page that the policy learns from: clicks on them are evidence too."""
