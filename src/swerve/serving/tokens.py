@@ -130,6 +130,8 @@ class Tokens:
             state.update(payload)
             raw += (payload, state.digest())
             lengths.append(LENGTHS[slots])
+        if not raw:
+            return []
         # The bytes of a token are a multiple of three, so that all tokens can be encoded together.
         text = b2a_base64(b"".join(raw), newline=False).translate(_TO_URL).decode("ascii")
         if len(lengths) == 1:
