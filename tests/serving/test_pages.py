@@ -222,7 +222,7 @@ def test_what_is_kept_of_steady_orders_is_bounded():
     decided = script.rank("q", OFFER, session="s")
     made.steady.half = 50
     for number in range(1000):
-        made.steady.keep(number, b"q", decided, None)
+        made.steady.keep(number, b"q", decided)
     kept = [number for number in range(1000) if made.steady.find(number, b"q")]
     assert 50 <= len(kept) <= 100 and kept[-1] == 999
 

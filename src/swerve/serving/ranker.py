@@ -242,14 +242,13 @@ class Ranker:
 
     def _again(self, place: Place, request: Prepared, person: int, now: float) -> Decided | None:
         """Return the ranking that the session was shown a short time ago for the same candidates, or None."""
-        found = self.steady.find(person, place.key)
-        if found is None:  # nearly always
+        decided = self.steady.find(person, place.key)
+        if decided is None:  # nearly always
             return None
-        ruling = request.ruling
+        raw, ruling = decided.raw, request.ruling
         slots = request.slots if ruling is None else ruling.slots
-        if not self.steady.holds(found[0], slots, now) or request.as_given or found[0].ruling != ruling:
+        if not self.steady.holds(decided, slots, now) or request.as_given or decided.ruling != ruling:
             return None
-        decided, raw = found
         if decided.control != request.control or decided.signed.arm != request.arm:  # the experiment has gone on
             return None
         if decided.phase != place.shelf.numbers[place.index, place.shelf.at["phase"]]:
@@ -331,7 +330,8 @@ class Ranker:
             if answer[SWAPPED]:
                 decided.swapped = [answer[SWAPPED] & 15, answer[SWAPPED] >> 4]
             if session and steady and not request.as_given:
-                self.steady.keep(session, key, decided, place.raw)
+                decided.raw = place.raw
+                self.steady.keep(session, key, decided)
             out.append(decided)
             number += 1
         if self._way:
@@ -388,7 +388,7 @@ class Ranker:
             page.ranking, token, page.chances, explored, phase, report, signal, now, False, request.ruling, request.control
         )
         if session and self.settings.steady > 0.0:
-            self.steady.keep(session, place.key, decided, None)
+            self.steady.keep(session, place.key, decided)
         return decided
 
     # ------------------------------------------------------------------ shifts

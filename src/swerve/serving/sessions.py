@@ -7,7 +7,7 @@ Kept in memory only, bounded, under a hash: a restart loses a few reformulations
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from swerve.serving.requests import Decided, Prepared
@@ -73,11 +73,11 @@ class Steady:
 
     def __init__(self, seconds: float, most: int = MOST) -> None:
         self.seconds, self.half = seconds, most // 2
-        self._young: dict[tuple[int, bytes], tuple[Decided, Any]] = {}
-        self._old: dict[tuple[int, bytes], tuple[Decided, Any]] = {}
+        self._young: dict[tuple[int, bytes], Decided] = {}
+        self._old: dict[tuple[int, bytes], Decided] = {}
 
-    def find(self, name: int, key: bytes) -> tuple[Decided, Any] | None:
-        """Return the last ranking that the session was shown, and its candidates as they were sent."""
+    def find(self, name: int, key: bytes) -> Decided | None:
+        """Return the last ranking that the session was shown for a query."""
         pair = name, key
         return self._young.get(pair) or self._old.get(pair)
 
@@ -85,13 +85,13 @@ class Steady:
         """Return whether a ranking was shown a short time ago, and fills so many slots."""
         return 0.0 <= now - decided.at <= self.seconds and len(decided.chances) == min(slots, len(decided.ranking))
 
-    def keep(self, name: int, key: bytes, decided: Decided, raw: Any) -> None:
+    def keep(self, name: int, key: bytes, decided: Decided) -> None:
         """Remember a ranking."""
         young, pair = self._young, (name, key)
         if len(young) >= self.half and pair not in young:
             self._old, self._young = young, {}
             young = self._young
-        young[pair] = decided, raw
+        young[pair] = decided
 
     def forget(self, keys: Collection[bytes]) -> None:
         """Forget the rankings of these queries."""
