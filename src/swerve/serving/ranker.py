@@ -30,7 +30,7 @@ from swerve.serving.rows import Place, Rows, Shelf, owner_of
 from swerve.serving.ruled import show
 from swerve.serving.sessions import Sessions, Steady, person_of
 from swerve.serving.settings import Settings
-from swerve.serving.tokens import Signed
+from swerve.serving.tokens import Signed, page_of
 from swerve.store.protocol import Life
 from swerve_client.naming import CONTROL, namespace_in
 
@@ -324,7 +324,7 @@ class Ranker:
             shown = [shorts[arm] for arm in order[:filled]]
             if evidence and session and limited:
                 self.evidence.shown(session, key, phase, shown)
-            page = answer[8 : 8 + filled] + tuple([short & NAMES for short in shown])
+            page = page_of(answer[8 : 8 + filled], [short & NAMES for short in shown])
             token = Signed(key, start, phase, number, session, evidence != 0, seen, place.mask, page, request.arm, rival)
             decided = Decided(ranking, token, chance, explored, phase, report, signal, now, control=request.control)
             if answer[SWAPPED]:
@@ -368,7 +368,7 @@ class Ranker:
         free = [name for name, code in zip(page.names, page.codes, strict=True) if code != GONE]
         if page.evidence and session and self.evidence.limit > 0 and free:
             self.evidence.shown(session, place.key, phase, free)
-        codes = (*page.codes, *[name & NAMES for name in page.names])
+        codes = page_of(page.codes, [name & NAMES for name in page.names])
         token = Signed(
             place.key,
             start,
