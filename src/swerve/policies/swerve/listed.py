@@ -61,7 +61,6 @@ MOST_PRIOR = 255  # plays of a prior, which a byte holds
 RENEW_MASK = 7  # priors are renewed every 8 rounds
 FIRST = 200  # impressions of a query in which exploration has a budget
 DIVERSITY_MASK = 15  # whether intents are mixed is computed every 16 rounds: it takes many logarithms
-
 STUDIED = -1  # the last page is held by another policy: it is not counted in the record
 
 #: On a page the results that did not change are seen too: a smaller share of them is expected to have changed. The next alarm is
