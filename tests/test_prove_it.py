@@ -135,8 +135,10 @@ def test_the_page_is_true(reader: Reader) -> None:
     found = json.loads(reader.run(["swerve", "evaluate", "searches.jsonl", "--no-forecast", "--json"]))
     shifts = [one for one in found["shifts"]["shifts"] if one["query"] == "hurricane"]
     harvey = next(event for event in reader.names["world"].tallies.shifts if event.event.query == "hurricane").event
-    (first,) = (one for one in shifts if abs(one["until"] - harvey.at) < 0.25 * DAY)
-    assert (first["risen"], first["fallen"]) == (harvey.after.id, harvey.before.id) and first["lost"] > 100
+    # Harvey rises over a day, and such a rise may be found in several steps; each has its part of the loss.
+    rises = [one for one in shifts if one["risen"] == harvey.after.id]
+    assert any(one["fallen"] == harvey.before.id and abs(one["until"] - harvey.at) < 0.25 * DAY for one in rises)
+    assert sum(one["lost"] for one in rises) > 100
 
     # 2. a store from the log, with the configuration of the page
     reader.go_on()

@@ -1,34 +1,20 @@
-"""The client for JavaScript in Node, against the real service; its size, its types and its package."""
+"""The client for JavaScript in Node, against the real service; its size, its methods and its package."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
-import pytest
 from clients.keyed import CONFIG, JS, KEY
+from clients.nodejs import needs_node, node
 from service.running import running
 
 from swerve.version import __version__
 
 #: Bytes of the client, minified and gzipped.
 MOST_BYTES = 3000
-NODE = shutil.which("node")
-needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed (tools/system-packages nodejs)")
-
-
-def node(*arguments: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    assert NODE is not None
-    done = subprocess.run(
-        [NODE, *arguments], cwd=cwd, env={**os.environ, **more}, capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
 
 
 def slimmed(source: str) -> str:
@@ -42,7 +28,7 @@ def slimmed(source: str) -> str:
 def test_it_works_in_node_against_the_real_service(tmp_path: Path):
     with running(tmp_path, CONFIG) as service:
         url = f"http://127.0.0.1:{service.port}"
-        said = node("--test", "test/", cwd=JS, SWERVE_URL=url, SWERVE_KEY=KEY.text).stdout
+        said = node("--test", "test/swerve.test.mjs", cwd=JS, SWERVE_URL=url, SWERVE_KEY=KEY.text).stdout
     assert re.search(r"^# pass 4$", said, re.M) and re.search(r"^# (fail|skipped) 0$", said, re.M), said
 
 
@@ -61,17 +47,23 @@ def test_it_is_small(tmp_path: Path):
 def test_every_method_has_its_types():
     show = "import { Swerve } from './swerve.js'; console.log(Object.getOwnPropertyNames(Swerve.prototype).join())"
     methods = node("--input-type=module", "-e", show, cwd=JS).stdout.strip().split(",")
-    types = (JS / "index.d.ts").read_text(encoding="utf-8").split("export class Swerve {")[1]
+    types = (JS / "swerve.d.ts").read_text(encoding="utf-8").split("export declare class Swerve {")[1]
     public = [name for name in methods if not name.startswith("_")]
     assert public == ["constructor", "rank", "feedback", "beacon", "watch"]
-    assert re.findall(r"^  (\w+)\(", types, re.M) == public
+    assert re.findall(r"^    (\w+)\(", types, re.M) == public
 
 
-def test_the_package_has_no_dependency_and_no_address():
+def test_the_package_needs_nothing_to_run_and_its_lock_has_no_address():
     package, lock = (json.loads((JS / name).read_text(encoding="utf-8")) for name in ("package.json", "package-lock.json"))
     assert package["name"] == "swerve-client"
-    assert not {"dependencies", "devDependencies", "peerDependencies", "optionalDependencies"} & package.keys()
-    assert list(lock["packages"]) == [""] and "resolved" not in json.dumps(lock)
+    assert not {"dependencies", "peerDependencies", "optionalDependencies", "bundleDependencies"} & package.keys()
+    compiler = package["devDependencies"]
+    assert compiler.keys() == {"typescript"} and re.fullmatch(r"\d+\.\d+\.\d+", compiler["typescript"])
+    assert lock["packages"][""]["devDependencies"] == compiler and lock["packages"].keys() == {"", "node_modules/typescript"}
+    locked = lock["packages"]["node_modules/typescript"]
+    assert locked["version"] == compiler["typescript"] and locked["dev"] and locked["integrity"].startswith("sha512-")
+    assert "resolved" not in json.dumps(lock) and "://" not in json.dumps(lock)
+    assert (JS / ".npmrc").read_text(encoding="utf-8") == "omit-lockfile-registry-resolved=true\n"  # so that it stays so
     ours = re.sub(r"\.dev(\d+)$", r"-dev.\1", __version__)  # npm wants semantic versions
     assert package["version"] == lock["version"] == lock["packages"][""]["version"] == ours
     for name in package["files"]:

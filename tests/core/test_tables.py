@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from numba import njit
 
 from swerve import BWC, UCB1, Rectangle, SwerveError, Testable
-from swerve.core.tables import CAPACITIES, bit, capacity, full_mask, has, nested, pool_dtype, row_dtype
+from swerve.core.tables import CAPACITIES, bit, capacity, full_mask, has, lowest, nested, pool_dtype, row_dtype
 
 
 @njit
@@ -18,6 +18,16 @@ def members(mask, n):
         if has(mask, arm):
             out += 1
     return out
+
+
+@njit
+def listed(mask, arms):
+    n = 0
+    while mask != 0:
+        arms[n] = lowest(mask)
+        mask &= mask - 1
+        n += 1
+    return n
 
 
 @njit
@@ -54,6 +64,10 @@ def test_masks_hold_all_64_arms_compiled_and_not(arms):
         assert mask_of(np.array(sorted(arms))) == signed
     assert members(np.int64(signed), 64) == len(arms)
     assert {arm for arm in range(64) if has(np.int64(signed), arm)} == arms
+    out = np.zeros(64, np.int64)
+    assert out[: listed(np.int64(signed), out)].tolist() == sorted(arms)
+    if arms:
+        assert lowest(np.int64(signed)) == min(arms)
 
 
 @pytest.mark.parametrize("arms", [1, 5, 63, 64])

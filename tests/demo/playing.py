@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import forking
 from service.running import PATIENCE, SRC, Http
 
 COMMAND = (sys.executable, "-m", "swerve", "demo")
@@ -32,7 +33,7 @@ def run(*args: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
 class Playing:
     """A demo that runs until the test ends it."""
 
-    def __init__(self, child: subprocess.Popen[str], port: int) -> None:
+    def __init__(self, child: forking.Process, port: int) -> None:
         self.child, self.port = child, port
         self.http = Http(port)
 
@@ -58,7 +59,7 @@ def playing(folder: Path, *args: str) -> Iterator[Playing]:
     """Yield a demo whose users have started; end it afterwards."""
     command = [*COMMAND, "--port", "0", *args]
     with (folder / "stderr.txt").open("w") as errors:
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment(), cwd=folder)
+        child = forking.start(command, environment(), folder, errors)
     guard = threading.Timer(PATIENCE, child.kill)
     guard.start()
     try:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,16 @@ def test_every_requirement_of_the_image_has_a_hash():
                 assert "--require-hashes" in command
 
 
+def test_the_image_has_what_its_extras_need_traces_among_them():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    pins = ((ROOT / "requirements" / name).read_text() for name in ("service.txt", "dev.txt"))
+    pinned, tested = (dict(re.findall(r"^([\w.-]+)==(\S+)", text, re.M)) for text in pins)
+    for extra in ("service", "client", "otel"):
+        needed = {re.match(r"[\w.-]+", one)[0] for one in extras[extra]} - {"swerve-client"}  # of this repository
+        assert needed <= pinned.keys(), extra
+    assert {name: tested.get(name) for name in pinned} == pinned  # the versions that the tests run with
+
+
 def missing() -> str:
     """Return why the steps cannot be carried out here; empty: they can."""
     if os.geteuid() != 0:
@@ -105,18 +116,22 @@ def test_the_steps_of_the_dockerfile_make_a_service_that_serves_and_stops(tmp_pa
     )
     if index.returncode != 0:
         pytest.skip("the steps of the Dockerfile need an index of packages, and pip reaches none")
+    from collecting import collector  # skips without the extra `otel`
+
     stages: list[Stage] = []
     try:
         image = build(tmp_path, DOCKERFILE, stages)
         assert "compiled for 64 candidates" in image.said[-2]  # the last but one: the last adds the user
-        serves(image, tmp_path)
+        with collector() as spans:
+            serves(image, tmp_path, f"http://127.0.0.1:{spans.port}")
+        assert {"POST /v1/rank", "rank", "POST /v1/feedback", "store.commit"} <= {span.name for span in spans.spans}
     finally:
         for stage in stages:
             stage.close()
 
 
-def serves(image, tmp_path: Path) -> None:
-    """Run the image as the chart does: read-only root, volumes, a configuration with a key; ask it, and stop it."""
+def serves(image, tmp_path: Path, collector: str) -> None:
+    """Run the image as the chart does: read-only root, volumes, a key, a collector of spans; ask it, and stop it."""
     made = json.loads(image.stage.execute(["swerve", "keys", "new", "shop", "--json", "-"]))
     table = f'[[security.api_keys]]\nname = "shop"\nhash = "{made["hash"]}"\n'
     stage = image.stage
@@ -136,7 +151,8 @@ def serves(image, tmp_path: Path) -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    variables = {"SWERVE__SERVER__PORT": str(port), "SWERVE_CONFIG": "/mnt/swerve.toml"}
+    traced = {"SWERVE__TRACING__ENDPOINT": collector, "SWERVE__TRACING__SAMPLE": "1"}
+    variables = {"SWERVE__SERVER__PORT": str(port), "SWERVE_CONFIG": "/mnt/swerve.toml", **traced}
     log = (tmp_path / "log.txt").open("w+")
     since = time.perf_counter()
     child = subprocess.Popen(

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from scipy.special import betaln
+from scipy.special import betaln, gammaln
 from twins.detectors import forecast
 from twins.kl_ucb import kl
 from twins.split import Split as Twin, log_factor
@@ -19,7 +19,7 @@ from swerve.core.contract import evict, evidence, onset, watch
 from swerve.core.engine import Entry
 from swerve.detectors.counts import take_in
 from swerve.detectors.glr import gain, surely_below
-from swerve.detectors.split import LEAST_BAR, LEAST_ODDS, log_bayes
+from swerve.detectors.split import HIGH, LEAST_BAR, LEAST_ODDS, LOW, log_bayes, log_bayes_bound
 
 
 @Entry
@@ -93,6 +93,36 @@ def test_no_bayes_factor_is_above_the_likelihood_ratio():
             for r, q in itertools.product(range(m + 1), range(n - m + 1)):
                 closest = max(closest, log_bayes(n, float(r + q), m, float(r)) - gain(n, float(r + q), m, float(r)))
     assert closest == pytest.approx(math.log(5 / 6), abs=1e-9)  # two plays of four, one click before and one after
+
+
+def test_the_gamma_function_lies_between_the_two_forms_of_stirling():
+    x = np.logspace(-9, 3, 100_001)  # beyond, rounding decides: x + 1/6 is the limit
+    inside = np.exp(2.0 * (gammaln(1.0 + x) + x - x * np.log(x))) / (2.0 * math.pi) - x
+    assert inside.min() > LOW
+    assert inside.max() < HIGH
+
+
+def above_bound(n: float, s: float, m: float, r: float) -> float:
+    g, k = log_bayes_bound(n, s, m, r)
+    return log_bayes(n, s, m, r) - (g - 0.5 * math.log(k))
+
+
+def test_no_bayes_factor_is_above_its_bound():
+    """Checks every split of every record of up to 30 clicks, also where nothing was played before."""
+    closest = -math.inf
+    for n in range(1, 31):
+        for m in range(1, n + 1):
+            for r, q in itertools.product(range(m + 1), range(n - m + 1)):
+                closest = max(closest, above_bound(float(n), float(r + q), float(m), float(r)))
+    assert -0.05 < closest <= 0.0
+
+
+@given(st.integers(1, 10**6), st.data())
+def test_no_bayes_factor_of_fractional_rewards_is_above_its_bound(n, data):
+    m = data.draw(st.integers(1, n))
+    r = data.draw(st.floats(0.0, m))
+    s = r + data.draw(st.floats(0.0, n - m))
+    assert above_bound(float(n), s, float(m), r) <= 1e-6
 
 
 @given(st.integers(5, 10**6), st.data(), st.floats(0.01, 20.0))

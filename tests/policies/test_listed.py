@@ -9,15 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import given as drawn, settings, strategies as st
 
-from swerve.core.contract import reward, select, show
+from swerve.core.contract import RESTARTED, reward, select, show, testing as is_testing
 from swerve.core.engine import consider
 from swerve.core.fleet import Fleet
-from swerve.core.pages import order, present, redraw, respond
+from swerve.core.pages import order, present, present_and_respond, redraw, respond
 from swerve.core.tables import full_mask
+from swerve.detectors.split import log_bayes
+from swerve.policies import Oracle, Patient
+from swerve.policies.swerve.credit import below_of, judge_diversity, surely_one_intent
 from swerve.policies.swerve.listed import Listed
 from swerve.policies.swerve.placing import sort_page
 from swerve.policies.swerve.policy import Swerve
-from swerve.policies.swerve.posterior import rescale
+from swerve.policies.swerve.posterior import plays_in, rescale, total_in
+from swerve.policies.top import Top
 
 ARMS, FEATURES = 6, 2
 
@@ -103,6 +107,76 @@ def test_the_scales_of_the_samplers_are_those_of_the_counts_after_every_response
     assert opened > 20
 
 
+@pytest.mark.parametrize(
+    "spec", [Listed(), Patient(Listed()), Oracle(Listed()), Top(Swerve())], ids=lambda spec: type(spec).__name__
+)
+def test_a_page_whose_clicks_are_known_ends_in_the_bytes_of_present_and_respond(spec: Any):
+    one, two = fleet(spec), fleet(spec)
+    draw = random.Random(11)
+    pages, given = (np.zeros(5, np.int64), np.zeros(5, np.int64)), np.arange(ARMS)
+    opened = clicked = mixed = 0
+    for t in range(400):
+        now, x = float(t), contexts(t, draw)
+        for each, page in zip((one, two), pages, strict=True):
+            consider(each.policy, each.table[0], each.pools, 0, each.writer, x, int(t == 150), now)
+            order(each.policy, each.table[0], each.pools[0], given, page, now)
+        page = pages[0]
+        assert page.tolist() == pages[1].tolist()
+        lucky = draw.random()  # shared by all slots of a page: clicks come together, as with mixed intents
+        clicks = sum(1 << slot for slot in range(5) if lucky < chances(t)[page[slot]] and draw.random() < 0.8)
+        seen = present(one.policy, one.table[0], one.pools[0], page, t, now)
+        if clicks:
+            seen = respond(one.policy, one.table[0], one.pools[0], page, seen, 0, page, clicks, t, now, now)
+        assert present_and_respond(two.policy, two.table[0], two.pools[0], page, clicks, t, now) == seen
+        assert one.table.tobytes() == two.table.tobytes()
+        assert one.pools.tobytes() == two.pools.tobytes()
+        clicked += clicks != 0
+        opened += int(is_testing(spec, one.table[0]))
+        mixed += isinstance(spec, Listed) and bool(one.table[0]["mixed"])
+    assert clicked > 100
+    if isinstance(spec, Listed):  # its shorter way has gone through tests and mixed intents
+        assert opened > 20
+        assert mixed > 20
+
+
+def evidence_of_intents(row: Any) -> float:
+    test, found = row["bandit"]["test"], 0.0
+    for arm in range(len(row["rank"])):
+        below, clicks = below_of(row, arm)
+        if below > 0.0:
+            found += max(log_bayes(float(plays_in(test, arm)), total_in(test, arm), below, clicks), -1.0)
+    return found
+
+
+@drawn(st.data())
+def test_intents_are_judged_by_the_sum_of_all_evidence_also_where_a_bound_decides(data: st.DataObject):
+    row = fleet(Listed()).table[0]
+    test = row["bandit"]["test"]
+    for arm in range(ARMS):
+        plays = data.draw(st.integers(0, 2000))
+        below = data.draw(st.integers(0, plays))
+        chance, other = data.draw(st.floats(0.0, 1.0)), data.draw(st.sampled_from([0.0, 0.02, 0.1, -0.1]))
+        clicks = np.floor(below * min(max(chance + other, 0.0), 1.0))
+        test["old_plays"][arm] = plays
+        test["old_total"][arm] = clicks + np.floor((plays - below) * chance * 4096) / 4096
+        row["below_plays"][arm], row["below_clicks"][arm] = below, clicks
+    expected = evidence_of_intents(row)
+    judge_diversity(Listed(), row)
+    assert row["mixed"] == (expected > 0.0)
+    assert not (surely_one_intent(row) and expected > 0.0)
+
+
+def test_the_bound_decides_that_a_usual_query_has_one_intent():
+    row = fleet(Listed()).table[0]
+    row["bandit"]["test"]["old_plays"][:ARMS], row["bandit"]["test"]["old_total"][:ARMS] = 400, 120.0
+    row["below_plays"][:ARMS], row["below_clicks"][:ARMS] = 200.0, 66.0
+    assert evidence_of_intents(row) == -ARMS
+    assert surely_one_intent(row)
+    row["below_clicks"][:ARMS] = 20.0
+    assert evidence_of_intents(row) > 0.0
+    assert not surely_one_intent(row)
+
+
 @pytest.mark.parametrize("slots", [1, 4, 6])
 def test_another_page_is_drawn_as_order_would_draw_it(slots: int):
     """`redraw` after `order` gives the page that `order` gives on a copy of the row from before, with the same random stream."""
@@ -180,6 +254,30 @@ def test_a_new_query_starts_with_the_given_order():
         assert sorted(page.tolist()) == sorted(given.tolist())
         same += page[0] == 4
     assert same >= 40
+
+
+def test_an_event_is_reported_once_however_many_results_it_changes():
+    """Each further verdict began a phase of the service: 11 of 22 alarms of the demo's `tomato` were false."""
+    one = fleet(Listed(prior_plays=0))
+    state, draw = one.table[0].bandit, random.Random(4)
+    page, given = np.zeros(ARMS, np.int64), np.arange(ARMS)
+    first, further, silent = 0, 0, 0
+    for t in range(900):
+        rates = [0.7, 0.1, 0.5, 0.1, 0.3, 0.05] if t < 400 else [0.05, 0.6, 0.1, 0.5, 0.02, 0.4]
+        before, since = int(state.test.moved), int(state.since)
+        report = consider(one.policy, one.table[0], one.pools, 0, one.writer, np.full(FEATURES, 0.1), 0, float(t))
+        if state.open and int(state.since) == since and int(state.test.moved) & ~before:
+            first += before == 0 and report & RESTARTED != 0
+            further += before != 0
+            silent += before != 0 and report & RESTARTED == 0
+        order(one.policy, one.table[0], one.pools[0], given, page, float(t))
+        seen = present(one.policy, one.table[0], one.pools[0], page, t, float(t))
+        after = sum(1 << slot for slot in range(ARMS) if draw.random() < rates[page[slot]])
+        if after:
+            respond(one.policy, one.table[0], one.pools[0], page, seen, 0, page, after, t, float(t), float(t))
+    assert first >= 1
+    assert further >= 2
+    assert silent == further
 
 
 @pytest.mark.parametrize("slots", [1, 3, 5])

@@ -29,7 +29,7 @@ def plain(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def whole(stub: Engine, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Served]:
     """A service with the proxy in its process; `RULES` in the module are its rules. The deadline is long: machines are busy."""
-    with served(tmp_path_factory.mktemp("served"), stub.port, getattr(request.module, "RULES", []), deadline_ms=500.0) as made:
+    with served(tmp_path_factory.mktemp("served"), stub.port, getattr(request.module, "RULES", []), deadline_ms=2000.0) as made:
         yield made
 
 

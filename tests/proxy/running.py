@@ -33,7 +33,7 @@ def proxied(folder: Path, upstream: int, service: int | None = None, changes: Ta
     away = free_port() if service is None else service
     own = {"listen": "127.0.0.1:0", "upstream": f"http://127.0.0.1:{upstream}", "service": f"http://127.0.0.1:{away}"}
     changes = changes or {}
-    tables = {**changes, "proxy": {**own, "deadline_ms": 500.0, **changes.get("proxy", {})}}
+    tables = {**changes, "proxy": {**own, "deadline_ms": 2000.0, **changes.get("proxy", {})}}
     made = Proxied(folder, tables, (sys.executable, "-m", "swerve", "proxy"))
     try:
         made.start()

@@ -7,7 +7,6 @@ import http.client
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -17,8 +16,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-ROOT = Path(__file__).parents[2]
-SRC = os.pathsep.join((str(ROOT / "src"), str(ROOT / "clients" / "python" / "src")))
+import forking
+from forking import ROOT as ROOT, SRC as SRC
+
 COMMAND = (sys.executable, "-m", "swerve", "serve")
 #: A policy that compiles in seconds; one capacity. The deadline is long, because reading a row may be slow on a busy machine.
 SMALL: dict[str, dict[str, Any]] = {
@@ -120,7 +120,7 @@ class Running:
         self.log = folder / "stderr.txt"
         self.file = folder / "swerve.toml"
         self.configure(changes or {})
-        self.child: subprocess.Popen[str] | None = None
+        self.child: forking.Process | None = None
         self.port = 0
         self.said: list[str] = []
         self.clients: list[Http] = []
@@ -143,7 +143,7 @@ class Running:
         env = self.environment()
         with self.log.open("ab") as errors:
             command = [*self.command, "--config", str(self.file), *options]
-            self.child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=env, cwd=self.folder)
+            self.child = forking.start(command, env, self.folder, errors)
         # bounds the wait for a line that never comes
         guard = threading.Timer(PATIENCE, self.child.kill)
         guard.start()

@@ -24,7 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from service.running import Gone, Http, Running
+from service.running import PATIENCE, Gone, Http, Running
 from service.soak_faults import FAULTS, Disk, Faults, Line, Stuck, schedule, verify
 from service.soak_ledger import Difference, Ledger
 from service.soak_load import Traffic, Worker, names_of
@@ -129,7 +129,7 @@ class Soak:
     def run(self) -> Report:
         """Run load and faults for the planned time, then check the ledger."""
         try:
-            self.faults.start()
+            self.faults.start(PATIENCE)  # the first start compiles
             self.began = time.monotonic()
             for worker in self.workers:
                 worker.start()
@@ -190,7 +190,7 @@ class Soak:
         """Stop all workers; every request is then answered, or never will be."""
         self.traffic.go.clear()
         for worker in self.workers:
-            if not worker.idle.wait(120.0):
+            if not worker.rested(120.0):
                 raise Stuck(f"{worker.name} has waited two minutes for an answer")
 
     def check(self, when: str) -> None:

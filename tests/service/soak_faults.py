@@ -136,14 +136,14 @@ class Faults:
         return started
 
     # ------------------------------------------------------------------ the process
-    def start(self) -> None:
+    def start(self, patience: float = 60.0) -> None:
         """Start the service and wait until it serves."""
         try:
             self.service.start(ready=False)
         except AssertionError as error:
             self.service.kill()
             raise Stuck(f"the service does not start: {error}") from error
-        self.ready()
+        self.ready(patience)
 
     def ready(self, patience: float = 60.0) -> None:
         """Wait until the service reports that it is ready, and decides a ranking."""

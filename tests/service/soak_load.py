@@ -65,7 +65,7 @@ class Worker(threading.Thread):
         self.ledger = traffic.ledger
         self.queries = list(traffic.names)
         self.client = Http(0)
-        self.idle = threading.Event()
+        self.stepping = threading.Lock()  # held during a step
         self.later: list[tuple[float, int, Click]] = []  # not sent yet: due time, order, click
         self.open: list[Click] = []  # sent without an answer; will be sent again
         self.kept: list[Click] = []  # acknowledged; sent again now and then
@@ -75,19 +75,24 @@ class Worker(threading.Thread):
     # ------------------------------------------------------------------ life
     def run(self) -> None:
         try:
-            for step in itertools.count():
-                if not self.traffic.go.is_set():
-                    self.idle.set()
-                    self.traffic.go.wait()
-                    self.idle.clear()
-                if self.traffic.end.is_set():
-                    return
-                self.step(random.Random(f"{self.traffic.seed}/{self.number}/{step}"))
+            step = 0
+            while not self.traffic.end.is_set():
+                self.traffic.go.wait()
+                with self.stepping:
+                    if self.traffic.go.is_set() and not self.traffic.end.is_set():  # it may have been cleared since
+                        self.step(random.Random(f"{self.traffic.seed}/{self.number}/{step}"))
+                        step += 1
         except BaseException as error:  # reported by the thread that waits for this one
             self.failure = error
         finally:
-            self.idle.set()
             self.client.close()
+
+    def rested(self, patience: float) -> bool:
+        """Wait until no step is under way; return False if that takes too long. While `go` is cleared, no further one begins."""
+        if not self.stepping.acquire(timeout=patience):
+            return False
+        self.stepping.release()
+        return True
 
     def step(self, draw: random.Random) -> None:
         """Send feedback that is due, then take one random action."""
@@ -210,25 +215,32 @@ class Worker(threading.Thread):
 
     # ------------------------------------------------------------------ feedback
     def tell(self, clicks: list[Click], *, together: bool) -> None:
-        """Send feedback once for each entry of the list, and record the answers."""
-        for some in [clicks] if together else [[click] for click in clicks]:
-            sent = self.ledger.sending(some)
-            statuses: list[str | None] = [None] * len(some)
-            try:
-                entries = [said_of(click.token, click.clicked) for click in some]
-                if together:
-                    answer = self.call("POST", "/v1/feedback/batch", entries)
-                    if answer.status == 200:
-                        statuses = [self.status_of(one) for one in answer.json]
-                else:
-                    answer = self.call("POST", "/v1/feedback", entries[0])
-                    if answer.status != 503:
-                        statuses = [self.status_of(answer.json)]
-            finally:
-                for one, status in zip(sent, statuses, strict=True):
-                    self.ledger.answered(one, status)
-                for click, status in dict(zip(some, statuses, strict=True)).items():
-                    self.sort(click, status)
+        """Send feedback once for each entry of the list, and record the answers.
+
+        A click leaves the ledger only after its last request: until then a restore sets it back, and a repeat counts again.
+        """
+        last: dict[Click, str | None] = {}
+        try:
+            for some in [clicks] if together else [[click] for click in clicks]:
+                sent = self.ledger.sending(some)
+                statuses: list[str | None] = [None] * len(some)
+                try:
+                    entries = [said_of(click.token, click.clicked) for click in some]
+                    if together:
+                        answer = self.call("POST", "/v1/feedback/batch", entries)
+                        if answer.status == 200:
+                            statuses = [self.status_of(one) for one in answer.json]
+                    else:
+                        answer = self.call("POST", "/v1/feedback", entries[0])
+                        if answer.status != 503:
+                            statuses = [self.status_of(answer.json)]
+                finally:
+                    for one, status in zip(sent, statuses, strict=True):
+                        self.ledger.answered(one, status)
+                    last |= zip(some, statuses, strict=True)
+        finally:
+            for click, status in last.items():
+                self.sort(click, status)
 
     def status_of(self, answer: Any) -> str | None:
         """Return the status of one answer; None if the feedback must be sent again."""

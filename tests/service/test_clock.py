@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import struct
+import threading
 import time
 
 import pytest
@@ -18,6 +20,7 @@ from swerve.serving.messages import Event, FeedbackRequest, RankRequest, encode
 from swerve.store import Batch, open_store
 
 HOUR = 3600.0
+WINDOW = 1800.0  # `feedback.window_seconds`
 SECRETS = Secrets((b"t" * 32,), b"q" * 32)
 CANDIDATES = ["a", "b", "c"]
 
@@ -177,3 +180,94 @@ def test_a_clock_that_cannot_be_right_is_not_taken_from_the_store(tmp_path):
         await service.stop()
 
     asyncio.run(live())
+
+
+async def told(service: Service, token: str) -> str:
+    """Click on the first result of a decision; return the answer."""
+    return (await service.feedback.one(FeedbackRequest(token, [Event("click", position=1)]))).status
+
+
+async def clicks(service: Service) -> int:
+    return sum(arm.clicks for arm in (await service.inspection.explain("q", {})).arms)
+
+
+async def tidied(service: Service) -> None:
+    """Return when the housekeeping that is due is done."""
+
+    async def nothing() -> None:
+        pass
+
+    for _ in range(2):  # the second begins after the housekeeping that follows the first
+        await service.committer.aside(nothing)
+
+
+def test_a_repeat_that_waits_while_the_clock_jumps_is_not_counted_again(tmp_path, hands):
+    """It came inside the window. While its row is read the clock jumps, and the decision's outcome is dropped with its window."""
+    asked, go = threading.Event(), threading.Event()
+
+    async def live() -> None:
+        service = over(tmp_path, hands)
+        await service.start(whole=True)
+        token = (await ranked(service)).decision
+        assert token is not None
+        assert await told(service, token) == "learned"
+        (place,) = service.ranker.rows
+        service.ranker.rows.drop(place)
+        load = service.store.load
+
+        def waits(keys):
+            asked.set()
+            go.wait(30.0)
+            return load(keys)
+
+        service.store.load = waits
+        repeat = asyncio.ensure_future(told(service, token))
+        await asyncio.to_thread(asked.wait, 30.0)
+        hands.wall += 48.0 * HOUR
+        service.clock.check()
+        await tidied(service)
+        go.set()
+        assert await repeat == "expired"
+        assert await clicks(service) == 1
+        assert await service.stop()
+
+    asyncio.run(live())
+
+
+@pytest.mark.parametrize("ahead", [30.0, 48.0 * HOUR])
+def test_a_restore_that_sets_time_back_counts_no_click_of_the_time_that_was_twice(tmp_path, ahead):
+    """The machine's clock is ahead, then right again; a backup of before is restored, and clicks come on rankings of after."""
+    wall, store, copy = 1.8e9, tmp_path / "swerve.db", tmp_path / "copy.db"
+
+    async def make(at: float) -> str:
+        service = over(tmp_path, Hands(wall=at))
+        await service.start(whole=True)
+        token = (await ranked(service)).decision
+        assert token is not None
+        assert await service.stop()
+        return token
+
+    async def later(token: str) -> None:
+        hands, near = Hands(wall=wall), ahead < HOUR
+        service = over(tmp_path, hands)
+        await service.start(whole=True)
+        await ranked(service)
+        first = await told(service, token)
+        assert first in (("learned", "late") if near else ("expired",))
+        assert await service.stop()
+        service = over(tmp_path, hands)  # so that the store alone knows of the click
+        await service.start(whole=True)
+        for seconds in (10.0, WINDOW, 15.0):  # the last: beyond the window of this start, and not of the decision
+            hands.go(seconds)
+            await tidied(service)
+            assert await told(service, token) == first
+            assert await clicks(service) == near
+        hands.go(10.0)
+        assert await told(service, token) == "expired"
+        assert await service.stop()
+
+    asyncio.run(make(wall))
+    shutil.copy(store, copy)
+    token = asyncio.run(make(wall + ahead))
+    shutil.copy(copy, store)
+    asyncio.run(later(token))

@@ -5,10 +5,15 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import uvicorn
 from service.running import said_of
+from uvicorn.server import ServerState
+
+from swerve.service.http.door import Door
 
 CANDIDATES = ["a", "b", "c"]
 
@@ -106,3 +111,74 @@ def test_a_caller_that_hangs_up_is_counted_all_the_same(served, client, decision
     with socket.create_connection(("127.0.0.1", served.port), timeout=10) as gone:
         gone.sendall(message("/v1/feedback", said_of(decision["decision"], decision["ranking"][0])))
     assert client.feedback(decision["decision"], decision["ranking"][0]).json == {"status": "learned"}
+
+
+# ---------------------------------------------------------------- idle connections
+
+
+class Clock:
+    """An event loop in which time passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.now, self.timers = 0.0, list[tuple[float, Any]]()
+
+    def time(self) -> float:
+        return self.now
+
+    def call_later(self, delay: float, what: Any) -> Any:
+        timer = self.now + delay, what
+        self.timers.append(timer)
+        return SimpleNamespace(cancel=lambda: self.timers.remove(timer))
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        for timer in [timer for timer in self.timers if timer[0] <= self.now]:
+            self.timers.remove(timer)
+            timer[1]()
+
+
+class Wire:
+    """A transport that keeps what is written."""
+
+    def __init__(self) -> None:
+        self.sent, self.closed = list[bytes](), False
+        self.pause_reading = self.resume_reading = lambda: None
+
+    def write(self, data: bytes) -> None:
+        self.sent.append(data)
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_connection_is_closed_when_it_was_idle_for_the_whole_time():
+    """One timer serves all requests of the short way: it runs out while the connection is in use, and looks again later."""
+    app = SimpleNamespace(at_once=lambda *asked: (200, b"{}", "id"))
+    config = uvicorn.Config(app, http=Door, ws="none", lifespan="off", log_config=None, timeout_keep_alive=10)
+    config.load()
+    config.loaded_app = app
+    clock, wire = Clock(), Wire()
+    door = Door(config, ServerState(), {}, _loop=clock)  # type: ignore[arg-type]
+    door.connection_made(wire)
+    for _ in range(9):
+        door.data_received(rank("idle"))
+        clock.sleep(4.0)
+        assert len(clock.timers) == 1
+    assert len(wire.sent) == 9 and not wire.closed
+    clock.sleep(5.5)
+    assert not wire.closed  # 9.5 seconds after the last answer
+    door.data_received(rank("idle")[:20])  # a request has begun
+    clock.sleep(11.0)
+    assert not wire.closed and not clock.timers
+    door.data_received(rank("idle")[20:])
+    assert len(wire.sent) == 10
+    clock.sleep(9.5)
+    assert not wire.closed
+    clock.sleep(1.0)
+    assert wire.closed

@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
 from service.running import Http, Running, said_of
 
 from swerve.service.http.routes import LISTED
-from swerve.serving.tokens import Signed, Tokens
+from swerve.serving.tokens import Signed, Tokens, page_of
 from swerve.store import Life
 
 CONFIG = {"limits": {"body_bytes": 65536}}
@@ -233,6 +233,6 @@ def test_any_text_as_a_token(served, token, clicked):
 def test_tokens_of_another_service_are_refused(served, client):
     """A token of the same version, signed with another key."""
     other = Tokens((b"another key of 32 bytes.........",), Life(1, 2, 3))
-    token = other.sign(Signed(b"q" * 16, 0, 1, 5, 9, True, seen=1, offer=1, page=(0, 3)), 1e9)
+    token = other.sign(Signed(b"q" * 16, 0, 1, 5, 9, True, seen=1, offer=1, page=page_of([0], [3])), 1e9)
     answer = client.feedback(token, "a")
     assert (answer.status, answer.json["error"]["code"]) == (403, "forged")

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import permutations
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from service.paging import (
@@ -79,6 +80,24 @@ def test_a_repeat_of_a_click_that_was_no_evidence_is_answered_as_before(client):
     assert answers == {"b": "ignored", "a": "learned"}
     for name in ("b", "a", "b"):
         assert client.feedback(other, name).json["status"] == answers[name], name
+
+
+@pytest.mark.parametrize("order", list(permutations([0, 1, 3])))
+def test_a_repeat_has_the_answer_of_the_first_also_where_it_was_late(client, order):
+    """Clicks on both slots, the second after an operator's shift, and on a result below the slots, in any order."""
+    query = f"late {order}"
+    answer = client.rank(query, PAGE, slots=2).json
+    said: dict[tuple[int, ...], str] = {}
+    for places in [(place,) for place in order] + [order[:2], order[1:], order[::2], order]:
+        if places == (1,):
+            assert client.call("POST", f"/v1/queries/{quote(query)}/shift", {}).status == 200
+        for told in (places, *said):
+            clicks = [click(answer["ranking"][place]) for place in told]
+            status = client.events(answer["decision"], *clicks).json["status"]
+            assert said.setdefault(told, status) == status, (places, told)
+    early = "learned" if order.index(0) < order.index(1) else "late"
+    assert (said[0,], said[1,], said[3,], said[order]) == (early, "late", "ignored", early)
+    assert client.clicks(query) == dict.fromkeys(answer["ranking"][:2], 1)
 
 
 def test_a_position_beyond_the_ranking_is_refused_with_its_field(client):

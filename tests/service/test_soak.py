@@ -6,14 +6,16 @@ import json
 import os
 import subprocess
 import sys
+import time
 from itertools import islice
 from pathlib import Path
 
 import pytest
+from service.running import Answer, Gone, Running
 from service.soak import Plan, soak
 from service.soak_faults import FAULTS, schedule
 from service.soak_ledger import ABSENT, FOLLOWED, MAYBE, PRESENT, Click, Ledger
-from service.soak_load import names_of
+from service.soak_load import Traffic, Worker, names_of
 from service.soak_log import ANOTHER, Log
 
 SOAK = Path(__file__).with_name("soak.py")
@@ -234,6 +236,66 @@ def test_a_restore_under_a_running_service_leaves_open_what_was_on_its_way(ledge
     assert early.state == PRESENT
     assert counts(ledger) == (2, 5)
     assert not ledger.wrong
+
+
+class Counting(Worker):
+    """A worker whose steps only count."""
+
+    steps = 0
+
+    def step(self, draw):
+        self.steps += 1
+
+
+def test_who_rests_does_nothing_also_where_a_rest_follows_a_rest_at_once(ledger, tmp_path):
+    """A thread wakes some time after it may go on; by then it may have to rest again."""
+    traffic = Traffic(Running(tmp_path), ledger, 1, {"q": ["q/a"]})
+    worker = Counting(traffic, 0)
+    worker.start()
+    for _ in range(300):
+        traffic.go.set()
+        traffic.go.clear()
+        assert worker.rested(10.0)
+        before = worker.steps
+        time.sleep(0.0005)
+        assert worker.steps == before
+    traffic.end.set()
+    traffic.go.set()
+    worker.join(10.0)
+    assert worker.failure is None and not worker.is_alive()
+
+
+class Restoring(Worker):
+    """A worker whose second request meets a restore: what it had told is undone, and the request gets no answer."""
+
+    def __init__(self, ledger: Ledger, folder: Path) -> None:
+        super().__init__(Traffic(Running(folder), ledger, 1, {"q": ["q/a"]}), 0)
+        self.held = ledger.backup_begins()
+        ledger.backup_ends(self.held)
+        self.counted: dict[str, str] = {}  # in the store: the status of each decision
+        self.sent = 0
+
+    def call(self, method, path, body=None):
+        self.sent += 1
+        if self.sent == 2:
+            self.ledger.swap_begins()
+            self.counted.clear()
+            self.ledger.swap_ends(self.held, running=False)
+            raise Gone
+        status = self.counted.setdefault(body["decision"], "learned" if self.sent == 1 else "late")  # its show is gone too
+        return Answer(200, {}, json.dumps({"status": status}).encode(), 0.0)
+
+
+@pytest.mark.parametrize("token", ["1", "6"])  # one that is not sent again once it is acknowledged, and one that is kept
+def test_a_restore_between_a_click_and_its_repeat_sets_the_click_back(ledger, tmp_path, token):
+    """While a worker may still send a click, the ledger must not take it for done."""
+    worker, one = Restoring(ledger, tmp_path), click(ledger, token)
+    with pytest.raises(Gone):
+        worker.tell([one, one], together=False)
+    worker.drain(10.0)
+    assert worker.counted == {token: "late"}
+    assert not ledger.wrong
+    assert ledger.compare({"q": {"q/a": 1}}) == []
 
 
 # ---------------------------------------------------------------------- the log

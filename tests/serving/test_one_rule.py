@@ -16,6 +16,7 @@ from swerve.policies.patient import Patient
 from swerve.serving.migration import Layouts
 from swerve.serving.outcomes import IGNORED, LATE, LEARNED
 from swerve.serving.requests import Decided
+from swerve.serving.tokens import page_of
 from swerve.signals import RAW
 from swerve.store import Row, open_store
 
@@ -149,8 +150,8 @@ def test_what_another_policy_decided_is_not_this_ones(tmp_path: Path, owners: in
         decided = before.rank("0", ["only"])
         place = before.place("0")
         place.record.policy.generation[0] = owners
-        name = decided.signed.page[1]
-        decided.signed = decided.signed._replace(page=(int(encode(0, owners, 0)), name))
+        (name,) = decided.signed.names
+        decided.signed = decided.signed._replace(page=page_of([int(encode(0, owners, 0))], [name]))
         layout = Layouts(store, before.ranker).ids[place.shelf]
         row = Row(place.key, 1, layout, 0, 0, 0.0, place.record.tobytes(), place.names())
         for kept, outcome in ((before, LEARNED), (after, LATE)):

@@ -58,7 +58,7 @@ def test_a_page_is_filled_and_the_rest_is_as_given():
     for _ in range(30):
         decided = script.rank("q", OFFER)
         assert sorted(decided.ranking) == OFFER
-        assert len(decided.chances) == len(decided.signed.page) // 2 == 3
+        assert len(decided.chances) == len(decided.signed.codes) == 3
         assert decided.ranking[3:] == [name for name in OFFER if name not in decided.ranking[:3]]
     assert sum(plays for plays, _ in totals(script).values()) == 30 * 3  # each shown candidate counts a play
     assert len(script.rank("q", OFFER[:2]).chances) == 2  # no more than there are
@@ -222,8 +222,8 @@ def test_what_is_kept_of_steady_orders_is_bounded():
     decided = script.rank("q", OFFER, session="s")
     made.steady.half = 50
     for number in range(1000):
-        made.steady.keep(number, b"q", decided, None)
-    kept = [number for number in range(1000) if made.steady.find(number, b"q", 1, script.now)]
+        made.steady.keep(number, b"q", decided)
+    kept = [number for number in range(1000) if made.steady.find(number, b"q")]
     assert 50 <= len(kept) <= 100 and kept[-1] == 999
 
 

@@ -253,4 +253,4 @@ def test_a_request_that_finds_no_room_leaves_nothing_of_the_one_before_to_be_rep
     for _ in range(20):
         (decided,) = made.rank([(place, Prepared(place.key, "q", None, raw))], script.now + 2)
         assert decided is not None
-        assert decided.signed.page[len(decided.chances)] == made.rows.short(decided.ranking[0]) & NAMES
+        assert decided.signed.names[0] == made.rows.short(decided.ranking[0]) & NAMES

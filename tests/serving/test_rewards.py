@@ -11,9 +11,10 @@ from hypothesis import given, settings, strategies as st
 from serving.checking import refused
 from serving.scripted import Script, ranker
 
+from swerve.core.examination import SLOTS
 from swerve.policies import Listed, Patient
 from swerve.serving.messages import Event
-from swerve.serving.outcomes import LEARNED, MOST_MARKS, UNITS, Outcome, decode, encode
+from swerve.serving.outcomes import IGNORED, LATE, LEARNED, MOST_MARKS, UNITS, Outcome, decode, encode
 from swerve.serving.ranker import Ranker
 from swerve.serving.replay import ticket_of
 from swerve.serving.requests import Decided
@@ -176,3 +177,29 @@ def test_units_are_whole_and_rounded():
     assert rewards.units_of(Event("cart", "a"), 0) == 333
     assert added([], [(0, 1, 333), (0, 2, 333), (0, 3, 333)], 0)[1] == 0
     assert added([], [(0, 1, 334), (0, 2, 333), (0, 3, 333)], 0)[1] == 1
+
+
+SLOTS_OF_ANY = st.integers(0, 1023)
+MARKS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2**32 - 1), st.integers(1, UNITS - 1)), max_size=3)
+OUTCOMES = st.builds(
+    Outcome,
+    st.sampled_from([LEARNED, LATE, IGNORED]),
+    *[SLOTS_OF_ANY] * 3,
+    st.booleans(),
+    st.none() | st.tuples(SLOTS_OF_ANY, SLOTS_OF_ANY),
+    MARKS.map(tuple),
+    SLOTS_OF_ANY,
+    SLOTS_OF_ANY,
+)
+
+
+@given(OUTCOMES)
+def test_an_outcome_comes_back_from_its_number(outcome):
+    assert decode(encode(outcome)) == outcome
+
+
+def test_where_all_events_had_one_status_the_number_is_short():
+    """Such a number has 64 bits at most, and is what it was before late events were kept apart."""
+    for status, late in ((LEARNED, 0), (LATE, 0b11), (IGNORED, 0)):
+        number = encode(Outcome(status, 7, 0b11, 0b11, late=late))
+        assert number == ((0b11 << SLOTS | 0b11) << SLOTS | 7) << 3 | status

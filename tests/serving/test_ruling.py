@@ -64,7 +64,7 @@ def test_a_pin_is_where_it_is_pinned_with_a_propensity_of_one(spec):
             assert len(decided.chances) == 3
             if position <= 3:
                 assert decided.chances[position - 1] == 1.0
-                assert decided.signed.page[position - 1] == GONE
+                assert decided.signed.codes[position - 1] == GONE
             assert decided.ruling.marks(decided.ranking) == [Ruled("pin", 1, "d", min(position, 5))]
 
 
@@ -177,7 +177,7 @@ def test_a_page_of_pins_alone_teaches_nothing():
         decided = ruled(script, *pins)
         assert decided.ranking[:3] == ["a", "b", "c"] and decided.chances == [1.0] * 3
         assert script.click(decided, ["a", 2, "c"]) == IGNORED
-    assert before.signed.page[:3] == (GONE,) * 3
+    assert before.signed.codes[:3] == (GONE,) * 3
     assert all(seen == (0, 0, 0, 0) for seen in counts(script).values())
     assert int(script.place("q").record.policy.plays.sum()) == 0
 

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from swerve.core.decisions import encode
 from swerve.core.errors import SwerveError
-from swerve.serving.tokens import LENGTHS, Forged, Signed, Ticket, Tokens
+from swerve.serving.tokens import LENGTHS, Forged, Signed, Ticket, Tokens, page_of
 from swerve.store import Life
 
 KEY, OLD = bytes(range(32)), bytes(range(32, 64))
@@ -19,8 +19,8 @@ QUERY = bytes(range(100, 116))
 LIFE = Life(store=2**63 - 1, mark=2**62 + 5, id=7)
 TOKENS = Tokens((KEY,), LIFE)
 #: Two slots: for each an arm with its generation, then for each the hash of its candidate.
-PAGE = (encode(63, 255, 0), encode(1, 0, 0), 2**32 - 2, 7)
-TOKEN = TOKENS.sign(Signed(QUERY, 12345, 2**24 + 5, 7 << 40 | 99, 12, True, 0b11, 2**63 | 2, PAGE), 1.7e9 + 0.25)
+CODES, NAMES = [encode(63, 255, 0), encode(1, 0, 0)], [2**32 - 2, 7]
+TOKEN = TOKENS.sign(Signed(QUERY, 12345, 2**24 + 5, 7 << 40 | 99, 12, True, 0b11, 2**63 | 2, page_of(CODES, NAMES)), 1.7e9 + 0.25)
 LENGTH = LENGTHS[2]
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
@@ -29,7 +29,8 @@ def raw(text: str) -> bytes:
     return base64.urlsafe_b64decode(text)
 
 
-def signed(number: int, page: tuple[int, ...] = PAGE) -> Signed:
+def signed(number: int, slots: int = 2) -> Signed:
+    page = page_of(CODES[:slots], NAMES[:slots])
     return Signed(QUERY, start=7, phase=1, number=number, session=0, evidence=True, seen=1, offer=3, page=page)
 
 
@@ -48,7 +49,7 @@ def signed(number: int, page: tuple[int, ...] = PAGE) -> Signed:
 def test_what_is_signed_comes_back(key, start, phase, at, number, session, evidence, seen, offer, slots):
     codes = tuple(int(encode(arm, generation, 0)) for arm, generation, _ in slots)
     names = tuple(name for *_, name in slots)
-    text = TOKENS.sign(Signed(key, start, phase, LIFE.id << 40 | number, session, evidence, seen, offer, (*codes, *names)), at)
+    text = TOKENS.sign(Signed(key, start, phase, LIFE.id << 40 | number, session, evidence, seen, offer, page_of(codes, names)), at)
     assert len(text) == LENGTHS[len(slots)]
     assert set(text) <= set(ALPHABET)
     assert TOKENS.read(text) == Ticket(
@@ -66,7 +67,7 @@ def test_the_bytes_are_as_documented():
 
 
 def test_many_are_signed_as_one_is():
-    some = [signed(number, PAGE[: 2 * (number % 3)]) for number in range(5)]  # pages of different lengths together
+    some = [signed(number, number % 3) for number in range(5)]  # pages of different lengths together
     assert TOKENS.sign_many(some, 1e9) == [TOKENS.sign(one, 1e9) for one in some]
     assert TOKENS.sign_many([], 1e9) == []
 
@@ -126,7 +127,7 @@ def test_any_text_is_refused_and_nothing_else_happens(text):
 
 @given(st.data())
 def test_pieces_of_two_tokens_are_refused(data):
-    other = TOKENS.sign(Signed(QUERY[::-1], 2, 3, 4, 5, False, 0, 1, (1, 2, 3, 4)), 1.6e9)
+    other = TOKENS.sign(Signed(QUERY[::-1], 2, 3, 4, 5, False, 0, 1, page_of([1, 2], [3, 4])), 1.6e9)
     cut = data.draw(st.integers(1, LENGTH - 1))
     mixed = TOKEN[:cut] + other[cut:]
     if mixed not in (TOKEN, other):

@@ -22,7 +22,7 @@ def test_a_newer_file_is_refused_and_left_as_it_is(tmp_path):
     open_store(f"sqlite:///{path}").close()
     change(path, "PRAGMA user_version = 7")
     before = path.read_bytes()
-    with pytest.raises(SwerveError, match="has schema 7, and this version of Swerve knows schemas up to 2: use a newer Swerve"):
+    with pytest.raises(SwerveError, match="has schema 7, and this version of Swerve knows schemas up to 3: use a newer Swerve"):
         open_store(f"sqlite:///{path}")
     assert path.read_bytes() == before
 

@@ -306,7 +306,7 @@ def large(folder: Path, effort: Effort, progress: Progress) -> list[Row]:
             load.run(service_traffic.fill, own.port, start, min(start + step, effort.stored))
         own.settle(patience=WRITING_SECONDS)
         memory, cached = own.memory(), own.metric("swerve_cache_rows")
-    count, records, names = contents(folder / "swerve.db")
+    count, records, packed, names = contents(folder / "swerve.db")
     if count != effort.stored:
         raise SwerveError(f"the store holds {count:,} queries; {effort.stored:,} were asked")
     disk = sum(file.stat().st_size for file in folder.glob("swerve.db*"))
@@ -329,17 +329,19 @@ def large(folder: Path, effort: Effort, progress: Progress) -> list[Row]:
             "MB",
             "records' bytes",
             disk / records,
-            f"records {records / MB:,.0f} MB, ids of candidates {names / MB:,.0f} MB",
+            f"records {records / MB:,.0f} MB, packed {packed / MB:,.0f} MB, ids of candidates {names / MB:,.0f} MB",
         ),
         line("restart", took, "s", "bar 5 s", took / SERVICE_BARS["restart"].limit, longest),
     ]
 
 
-def contents(file: Path) -> tuple[int, int, int]:
-    """Return the rows of a store that no process has open, the bytes of their records, and the bytes of their candidates' ids."""
+def contents(file: Path) -> tuple[int, int, int, int]:
+    """Return the rows of a store that no process has open, and the bytes of their records, of these as they are stored, and of
+    their candidates' ids."""
+    wanted = "count(*), sum(iif(size, size, length(record))), sum(length(record)), sum(length(names))"
     with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as opened:
-        count, records, names = opened.execute("SELECT count(*), sum(length(record)), sum(length(names)) FROM rows").fetchone()
-    return count, records, names
+        count, records, packed, names = opened.execute(f"SELECT {wanted} FROM rows").fetchone()
+    return count, records, packed, names
 
 
 def restart(folder: Path, effort: Effort) -> float:

@@ -1,7 +1,8 @@
 """Verbs for whole pages: a policy fills the slots of a page and learns from every click on it.
 
-A round with a page calls `order` and `present` instead of `select` and `show`, and `respond` instead of `reward`. Every policy can
-do that: by default it chooses the top slot, leaves the rest in the given order, and learns from clicks on the top alone.
+A round with a page calls `order` and `present` instead of `select` and `show`, and `respond` instead of `reward`, or
+`present_and_respond` where the clicks are known at once. Every policy can do that: by default it chooses the top slot, leaves the
+rest in the given order, and learns from clicks on the top alone.
 
 The arguments are those of `swerve.core.contract`, and:
 
@@ -77,6 +78,14 @@ def _respond(spec, row, pool, page, seen, before, final, after, number, shown, n
 
 
 @kernel
+def _present_and_respond(spec, row, pool, page, clicks, number, now):
+    seen = present(spec, row, pool, page, number, now)
+    if clicks != 0:
+        return respond(spec, row, pool, page, seen, np.int64(0), page, clicks, number, now, now)
+    return seen
+
+
+@kernel
 def _top(spec, row, pool, page, clicks, number):
     return 1
 
@@ -133,6 +142,14 @@ def respond(spec, row, pool, page, seen, before, final, after, number, shown, no
     So far `page` counted as shown, with the slots `seen` and the clicks `before`. From now on `final` counts, with the clicks
     `after`: the same page after another click, or the results that were really shown. Clicks arrive in any order and one at a time
     or together. As long as no other page of the query is learnt from in between, the row ends in the same bytes.
+    """
+
+
+@verb(default=_present_and_respond)
+def present_and_respond(spec, row, pool, page, clicks, number, now):
+    """Count the page that `order` has just filled, whose clicks are known already; return what `respond` would.
+
+    This is `present` and then, if there are clicks, `respond`. A policy may have a shorter way to the same bytes.
     """
 
 

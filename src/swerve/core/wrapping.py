@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeVar, overload
 
 from swerve.core.contract import layout, pool_layout, select
-from swerve.core.pages import HOLDING, order, present, redraw, respond
+from swerve.core.pages import HOLDING, order, present, present_and_respond, redraw, respond
 from swerve.core.tables import nested
 from swerve.core.verbs import WRAPPING, Verb
 
@@ -45,7 +45,7 @@ def wrapping(cls: Any = None, /, *, without: Collection[Verb] = ()) -> Any:
         layout.register(cls)(inner_layout)
         pool_layout.register(cls)(inner_pool_layout)
         # in terms of the wrapper's own select, show, reward and settle
-        for verb in (order, redraw, present, respond, *HOLDING):
+        for verb in (order, redraw, present, respond, present_and_respond, *HOLDING):
             assert verb.default is not None, "every policy can show a page"
             verb.register(cls)(verb.default)
         select.register(cls)(select.passing)  # explicitly: the catalogue lists classes that implement `select`

@@ -15,6 +15,8 @@ from swerve.detectors.suffixes import MOST_LEVELS, suffix
 STIRLING = 10.0  # from here on four terms of Stirling's series are exact to 10⁻¹²
 HALF_LOG_TWO_PI = 0.5 * log(2.0 * math.pi)
 LEAST_BAR, LEAST_ODDS = 6.0, 404.0  # ln 404 = 6.0014: above 6, however it is rounded
+LOW, HIGH = 0.159, 0.182  # Γ(1 + x) is between (x/e)^x √(2π(x + LOW)) and (x/e)^x √(2π(x + HIGH)), for every x ≥ 0
+TINY = 1e-30  # replaces a divisor of 0 where what is divided is 0 too, or the other bound is used
 FEW = 4  # plays required before a split: with fewer there is no record to compare with
 
 
@@ -75,6 +77,33 @@ def log_bayes(n, s, m, r):
     """Return the log Bayes factor for a change before the last m of n plays, which earned r of s."""
     before = log_beta(1.0 + s - r, 1.0 + (n - m) - (s - r))
     return log_beta(1.0 + r, 1.0 + m - r) + before - log_beta(1.0 + s, 1.0 + n - s)
+
+
+@kernel
+def kl_bound(at_q, at_p):
+    """Return a bound of n · kl(p, q) from n (p − q)² / (q (1 − q)) and n (p − q)² / (p (1 − p)).
+
+    kl(p, q) is the integral of (p − t) / (t (1 − t)) over t from q to p. 1 / (t (1 − t)) is convex, so a straight line from q to p
+    lies above it, which gives a third and a sixth of the arguments. The first argument alone is a bound too.
+    """
+    return min(at_q, at_q / 3.0 + at_p / 6.0)
+
+
+@kernel
+def log_bayes_bound(n, s, m, r):
+    """Return g and k such that `log_bayes(n, s, m, r)` ≤ g − ln(k) / 2, without computing a logarithm; requires n ≥ m > 0.
+
+    g is at least the gain of the split in log-likelihood, and the rest of the Bayes factor at most 1 / √k, by Stirling's formula.
+    """
+    old, left = n - m, s - r
+    variance = s * (n - s)
+    excess = (r * n - m * s) * (r * n - m * s)
+    here = kl_bound(excess / max(m * variance, TINY), excess * m / max(r * (m - r) * (n * n), TINY))
+    before = kl_bound(excess / max(old * variance, TINY), excess * old / max(left * (old - left) * (n * n), TINY))
+    spread = (r + HIGH) * (m - r + HIGH) * (left + HIGH) * (old - left + HIGH) * (n + HIGH)
+    one = (m + LOW) * (old + LOW) * (s + LOW) * (n - s + LOW)
+    both = (m + 1.0) * (old + 1.0) / (n + 1.0)
+    return here + before, one * both * both / (2.0 * math.pi * spread)
 
 
 @evidence.register(Split)

@@ -37,6 +37,9 @@ from swerve.store.protocol import StoreError
 WAIT = 1.0
 #: Entries of a batch that wait together: bounds the tasks and the pinned rows of one batch.
 SLICE = 100
+#: Seconds by which a decision's time may be ahead of the clock: twice what a crash can lose of the time in the store. Only a
+#: restore with a clock that was set back leaves more. Outcomes are kept for as long beyond their window: a repeat is known.
+AHEAD = 120.0
 
 ANSWERS: dict[Status, FeedbackResponse] = {status: FeedbackResponse(status) for status in (*STATUSES.values(), "expired")}
 
@@ -99,17 +102,17 @@ class Feedback:
         again. `within` are the namespaces that the caller may use."""
         check_feedback(request, self.limits, self.kinds)
         ticket, now = self._read(request.decision), self.clock()
-        if now - ticket.at > self.window or self.erased.query(ticket.key, ticket.at):
+        if self._over(ticket, now):
             return self.answer("expired")
         if self.shorter and (late := self._late(request, ticket, now)):
             kept = [event for event in request.events if event.kind not in late]
             if not kept and request.shown is None:
                 return FeedbackResponse(self.answer("expired").status, late)
             in_time = msgspec.structs.replace(request, events=kept)
-            return FeedbackResponse((await self._one(in_time, ticket, now, within)).status, late)
-        return await self._one(request, ticket, now, within)
+            return FeedbackResponse((await self._one(in_time, ticket, within)).status, late)
+        return await self._one(request, ticket, within)
 
-    async def _one(self, request: FeedbackRequest, ticket: Ticket, now: float, within: Within) -> FeedbackResponse:
+    async def _one(self, request: FeedbackRequest, ticket: Ticket, within: Within) -> FeedbackResponse:
         """Count feedback that came in time."""
         self.availability.require()
         life, number = self.ranker.life, await self._number(ticket)
@@ -119,17 +122,16 @@ class Feedback:
         place = self.ranker.rows.get(ticket.key)
         if place is not None:
             require(within, place.namespace)
-            return await self._when_durable(*self._count(place, ticket, number, request, now))
+            counted = self._count_in_time(place, ticket, number, request)
+            return await self._when_durable(*counted)
         async with self.loader.held([Wish(ticket.key, begin=within is None, rival=ticket.rival)], WAIT) as (found,):
             if found == "unknown":  # the token does not tell the namespace of a query without a row; or that policy is gone
                 return self.answer("expired")
             if isinstance(found, str) or self.ranker.life is not life:
                 raise Unavailable
-            if self.erased.query(ticket.key, ticket.at):  # while it was read
-                return self.answer("expired")
             self.availability.require()
             require(within, found.namespace)
-            counted = self._count(found, ticket, number, request, now)
+            counted = self._count_in_time(found, ticket, number, request)
         return await self._when_durable(*counted)
 
     async def many(self, entries: Sequence[FeedbackRequest | Refused], turns: Turns, within: Within = None) -> list[Said]:
@@ -182,6 +184,11 @@ class Feedback:
         except Unavailable:
             return None
 
+    def _over(self, ticket: Ticket, now: float) -> bool:
+        """Return whether feedback for a decision no longer counts: its window is over, its query was deleted, or its time has not
+        come yet, so that its outcome would be dropped too early."""
+        return not -AHEAD <= now - ticket.at <= self.window or self.erased.query(ticket.key, ticket.at)
+
     def _late(self, request: FeedbackRequest, ticket: Ticket, now: float) -> list[str]:
         """Return the kinds of the request's events whose windows are over."""
         age = now - ticket.at
@@ -229,6 +236,12 @@ class Feedback:
             used.put(number, known[number], self.clock())
 
     # ------------------------------------------------------------------ count, wait, answer
+    def _count_in_time(self, place: Place, ticket: Ticket, number: int, request: FeedbackRequest) -> Counted:
+        """Apply feedback that has waited for its row or its number. Meanwhile its window may have ended, or its query may have been
+        deleted: then its outcome may be gone, and a repeat would count again."""
+        now = self.clock()
+        return ("expired", None) if self._over(ticket, now) else self._count(place, ticket, number, request, now)
+
     def _count(self, place: Place, ticket: Ticket, number: int, request: FeedbackRequest, now: float) -> Counted:
         """Apply feedback to its decision, in the order in which requests arrive; raises `Refused`."""
         known = self.committer.used.get(number)
@@ -254,13 +267,16 @@ class Feedback:
     ) -> Counted:
         """Apply events to a decision, whose outcome was `before`; raises `Refused`."""
         outcome = self.ranker.feedback(place, ticket, number, before, events, shown, now)
-        status = STATUSES[outcome.status]
+        # After other events of the decision, the answer is the one that a repeat will get.
+        known = outcome is before or before.told
+        status = STATUSES[self.ranker.responses.again(place, ticket, outcome, events) if known else outcome.status]
         if outcome is before:
             self.metrics.feedback("repeat").value += 1
-            return STATUSES[self.ranker.responses.again(place, ticket, before, events)], self.committer.again(number)
+            return status, self.committer.again(number)
         seen = self.watched.get(place.key) if self.watched else None
-        for slot in range(len(self.metrics.clicks)):
-            if (outcome.heard & ~before.heard) >> slot & 1:
+        fresh = outcome.heard & ~before.heard
+        for slot in range(fresh.bit_length()):
+            if fresh >> slot & 1:
                 self.metrics.clicks[slot].value += 1
                 if seen is not None and (ticket.rival or ticket.arm != CONTROL):  # the given order is no page of the policy
                     seen.clicked(slot)

@@ -86,27 +86,27 @@ class Ranking:
         self.shadow = Shadow(metrics, clock()) if ranker.settings.shadow else None
         self.rules: RuleBook | None = None  # None while there is no rule: then rules cost one test
         self._keys: dict[Name, tuple[bytes, str]] = {}
+        self._get, self._touch = ranker.rows.get, ranker.rows.touch
         self._estimated = ranker.settings.draws > 0
 
     # ------------------------------------------------------------------ prepare
     def prepare(self, asked: Asked) -> tuple[Place | None, Prepared]:
         """Read and check a request; return its row, if that is in memory, and the request. Raises `Refused`."""
         name: Name = asked.query
-        namespace = asked.namespace
+        namespace, raw, signals, session = asked.namespace, asked.candidates, asked.signals, asked.session
         if asked.locale is not None or asked.filter is not None or asked.segment is not None or namespace is not None:
             name = asked.query, asked.locale, asked.filter, asked.segment, namespace
         key, text = self._keys.get(name) or self._key_of(name)
-        place = self.ranker.rows.get(key)
+        place = self._get(key)
         candidates = None
-        if place is None or place.raw != asked.candidates:  # else they are those of the last request, which were checked
+        if place is None or place.raw != raw:  # else they are those of the last request, which were checked
             candidates = asked.read()
             check_candidates(candidates, self.limits)
-        session = asked.session
         if session is not None:
             check_session(session, self.limits)
-        if asked.signals and not asked.signals.keys() <= self.numbers:
-            check_signals(asked.signals, self.numbers)
-        prepared = Prepared(key, text, candidates, asked.candidates, asked.signals, session, asked.slots or self.slots)
+        if signals and signals.keys() != self.numbers:
+            check_signals(signals, self.numbers)
+        prepared = Prepared(key, text, candidates, raw, signals, session, asked.slots or self.slots)
         if namespace is not None:
             self.namespaces.check(namespace, candidates, asked.signals)
             prepared.namespace = namespace
@@ -237,7 +237,7 @@ class Ranking:
             for at, prepared in entries:
                 answers[at] = self.given(prepared, reason)
             return
-        get, touch = self.ranker.rows.get, self.ranker.rows.touch
+        get, touch = self._get, self._touch
         wishes: dict[bytes, Wish] = {}
         for _, prepared in entries:
             if get(prepared.key) is not None:
@@ -292,28 +292,28 @@ class Ranking:
         """Decide requests whose rows are in memory, and set their answers."""
         if not pairs:
             return
-        now, touch = self.clock(), self.ranker.rows.touch
+        now, touch = self.clock(), self._touch
         for _, prepared in pairs:
             touch(prepared.key)
         made = explored = 0
         try:
             decisions = self.ranker.rank(pairs, now)
-            made_now = [decided.signed for decided in decisions if decided is not None and not decided.again]
-            tokens = iter(self.tokens.sign_many(made_now, now) if made_now else ())
+            tokens = self.tokens.sign_many(
+                [decided.signed for decided in decisions if decided is not None and not decided.again], now
+            )
             for at, (_, prepared), decided in zip(spots, pairs, decisions, strict=True):
                 if decided is None:
                     # the capacity that it needs may still be compiling
                     answers[at] = self.given(prepared, "candidates" if self.ranker.rows.ready else "starting")
-                    continue
-                if decided.again:
+                elif decided.again:
                     self.metrics.shown_again.value += 1
                     answers[at] = self._answer(prepared, decided, self.tokens.sign(decided.signed, decided.at))
-                    continue
-                if self.recorder is not None:
-                    self.recorder.ranked(prepared, decided, now)
-                answers[at] = self._answer(prepared, decided, next(tokens))
-                made += 1
-                explored += decided.explored >= 0
+                else:
+                    if self.recorder is not None:
+                        self.recorder.ranked(prepared, decided, now)
+                    answers[at] = self._answer(prepared, decided, tokens[made])
+                    made += 1
+                    explored += decided.explored >= 0
         except Exception:
             self._failed([(at, prepared) for at, (_, prepared) in zip(spots, pairs, strict=True)], answers)
         self.metrics.decisions.value += made

@@ -26,7 +26,7 @@ from swerve.service.control import AUDIT, RULES, Control
 from swerve.service.erasing import Erasing
 from swerve.service.experiments import EXPERIMENT, Experiments
 from swerve.service.exporting import Exporting
-from swerve.service.feedback import Feedback
+from swerve.service.feedback import AHEAD, Feedback
 from swerve.service.feeding import Feeding
 from swerve.service.forwarding import Forwarder
 from swerve.service.inspection import Inspection
@@ -56,9 +56,10 @@ log = logging.getLogger("swerve.service")
 TICK = 5.0
 #: Ticks between two full garbage collections: one every ten minutes, because each looks through all rows in memory.
 GARBAGE_TICKS = 120
-#: Objects that a collection of the youngest generation looks at, and how many such collections make one of the next generation. A
-#: collection holds the event loop, and this many objects take about a millisecond. `GARBAGE_TICKS` alone collects the oldest one.
-GC_THRESHOLDS = 2000, 3, 100_000
+#: Objects that a collection of the youngest generation looks at; it holds the event loop, for a tenth of a millisecond. What lives
+#: longer is not looked at again until it is frozen, at the next tick: nearly all of it is kept for minutes, and looking at all that
+#: came since the last tick would hold the loop for milliseconds. `GARBAGE_TICKS` alone collects the rest.
+GC_THRESHOLDS = 2000, 100_000, 100_000
 
 
 #: Seconds in which a stop still forwards documents of UBI.
@@ -106,7 +107,7 @@ class Service:
             self.metrics,
             self.clock.now,
             flush=config.store.flush_seconds,
-            window=max(windows.values()),
+            window=max(windows.values()) + AHEAD,
             idle=self._idle,
             moved=self._moved,
         )

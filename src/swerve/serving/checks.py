@@ -127,7 +127,8 @@ def check_positions(events: Sequence[Event], results: int) -> None:
 
 def check_session(session: str, limits: Limits) -> None:
     """Refuse a session that is too long, empty or not text."""
-    _text("session", session, limits.session_chars)
+    if not 0 < len(session) <= limits.session_chars or "\0" in session:
+        _text("session", session, limits.session_chars)
 
 
 def check_unit(unit: str, limits: Limits) -> None:

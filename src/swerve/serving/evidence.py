@@ -10,20 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from msgspec import Struct
+
 #: Pairs of a session and a query that are remembered at most; bounds the memory.
 MOST = 50_000
 
 
-class Spent:
+class Spent(Struct, gc=False):
     """What one session has taught about one query in one phase, by the keyed hash of each result."""
 
-    __slots__ = ("clicks", "phase", "results", "shows")
-
-    def __init__(self, phase: int, shows: list[int]) -> None:
-        self.phase = phase
-        self.shows = shows  # each result's hash as often as its show was evidence; mostly once
-        self.clicks: list[int] = []
-        self.results: list[int] = []  # those that were on top, on which the session has no units left
+    phase: int
+    shows: list[int]  # each result's hash as often as its show was evidence; mostly once
+    clicks: tuple[int, ...] = ()
+    results: tuple[int, ...] = ()  # those that were on top, on which the session has no units left
 
 
 class Evidence:
@@ -34,7 +33,7 @@ class Evidence:
     >>> evidence = Evidence(limit=1)
     >>> evidence.shown(session=7, key=b"jaguar", phase=1, results=[5, 6])
     >>> evidence.spent_by(7, b"jaguar").results, evidence.spent_by(8, b"jaguar")
-    ([5], None)
+    ((5,), None)
     >>> [evidence.clicked(7, b"jaguar", 1, 5, shown=True) for _ in range(2)]
     [True, False]
     """
@@ -52,20 +51,21 @@ class Evidence:
 
     def shown(self, session: int, key: bytes, phase: int, results: list[int]) -> None:
         """Note that a page of results was shown to the session and that the policy learns from it; the first is on top."""
-        young = self._young
-        spent = young.get((session, key))
+        young, pair = self._young, (session, key)
+        spent = young.get(pair)
         if spent is None:
-            spent = self._old.get((session, key))
+            spent = self._old.get(pair)
             if len(young) >= self.half:
                 self._old, self._young = young, {}
                 young = self._young
         if spent is None or spent.phase != phase:
-            spent = young[session, key] = Spent(phase, results)
+            spent = young[pair] = Spent(phase, results)
         else:
-            young[session, key] = spent
+            young[pair] = spent
             spent.shows += results
-        if spent.shows.count(results[0]) >= self.limit and results[0] not in spent.results:
-            spent.results.append(results[0])
+        top = results[0]
+        if (self.limit == 1 or spent.shows.count(top) >= self.limit) and top not in spent.results:
+            spent.results += (top,)
 
     def shown_instead(self, session: int, key: bytes, phase: int, results: list[int]) -> None:
         """Note that these results were really shown on a page that the policy learns from: clicks on them are evidence too."""
@@ -83,7 +83,7 @@ class Evidence:
             return shown
         if spent.clicks.count(result) >= spent.shows.count(result):
             return False
-        spent.clicks.append(result)
+        spent.clicks += (result,)
         return True
 
     def forget(self, keys: Collection[bytes]) -> None:

@@ -5,6 +5,7 @@ Nearly all numbers fit in 64 bits. The results that were really shown, where a c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from swerve.core.decisions import ARM_BITS, GENERATION_BITS
@@ -39,7 +40,8 @@ class Outcome(NamedTuple):
     Masks are of slots. `clicks` are those that the policy counts, `heard` all that were reported; `outside` says that a result
     below the slots was clicked. `final` has the codes of the results that were really shown, None if they are the decision's own.
     `marks` has the events on slots that are worth less than a click in sum, sorted; a slot that was reported and has no marks is
-    worth a whole one. `ignored` are the slots whose clicks are no evidence: a repeat is answered as its first was.
+    worth a whole one. `ignored` are the slots whose clicks are no evidence, `late` those that were late: a repeat is answered
+    as its first was.
     """
 
     status: int
@@ -50,6 +52,12 @@ class Outcome(NamedTuple):
     final: tuple[int, ...] | None = None
     marks: tuple[Mark, ...] = ()
     ignored: int = 0
+    late: int = 0
+
+    @property
+    def told(self) -> int:
+        """The slots on which an event was reported, as a mask."""
+        return self.heard | slots_of(self.marks)
 
     def reward(self) -> float:
         """Return what the events on the slots are worth, at most 1 for each.
@@ -57,21 +65,35 @@ class Outcome(NamedTuple):
         >>> Outcome(LEARNED, 7, heard=0b11, marks=((1, 99, 300), (2, 99, 250))).reward()
         1.55
         """
-        partial = 0
-        for slot, _, _ in self.marks:
-            partial |= 1 << slot
-        return (self.heard & ~partial).bit_count() + sum(units for _, _, units in self.marks) / UNITS
+        return (self.heard & ~slots_of(self.marks)).bit_count() + sum(units for _, _, units in self.marks) / UNITS
+
+
+def slots_of(marks: Iterable[Mark]) -> int:
+    """Return the slots that have marks, as a mask.
+
+    >>> slots_of([(0, 99, 300), (2, 99, 250)])
+    5
+    """
+    slots = 0
+    for slot, _, _ in marks:
+        slots |= 1 << slot
+    return slots
+
+
+def _expected(outcome: Outcome) -> int:
+    """Return the slots that are late if all events have had the outcome's status: the number has only what differs from that."""
+    return outcome.told & ~outcome.ignored if outcome.status == LATE else 0
 
 
 def encode(outcome: Outcome) -> int:
     """Return the number of an outcome.
 
     >>> decode(encode(Outcome(LEARNED, 7, 2, 2, False, (5, GONE))))
-    Outcome(status=1, seen=7, clicks=2, heard=2, outside=False, final=(5, 32767), marks=(), ignored=0)
+    Outcome(status=1, seen=7, clicks=2, heard=2, outside=False, final=(5, 32767), marks=(), ignored=0, late=0)
     """
-    status, seen, clicks, heard, outside, final, marks, ignored = outcome
-    number = ignored
-    if marks or ignored:
+    status, seen, clicks, heard, outside, final, marks, ignored, late = outcome
+    number = (late ^ _expected(outcome)) << SLOTS | ignored
+    if marks or number:
         for slot, key, units in reversed(marks):
             number = ((number << UNIT_BITS | units) << KEY_BITS | key) << COUNT_BITS | slot
         number = number << MARKS_BITS | len(marks)
@@ -100,8 +122,9 @@ def decode(number: int) -> Outcome:
         final = tuple(number >> CODE_BITS * slot & GONE for slot in range(count - 1))
         number >>= CODE_BITS * (count - 1)
     seen, clicks, heard = masks
-    marks, ignored = _marks(number)
-    return Outcome(status, seen, clicks, heard, outside, final, marks, ignored)
+    marks, number = _marks(number)
+    found = Outcome(status, seen, clicks, heard, outside, final, marks, number & (1 << SLOTS) - 1)
+    return found._replace(late=number >> SLOTS ^ _expected(found))
 
 
 def _marks(number: int) -> tuple[tuple[Mark, ...], int]:

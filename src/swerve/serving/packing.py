@@ -1,7 +1,6 @@
 """The compiled call of a ranking: requests packed into its arrays, and its answers taken out.
 
-Assigning to NumPy arrays costs more than the decision of a single request, so one request is written with `struct`, and several by
-column. Both must write the same columns: change them together.
+Assigning to NumPy arrays costs more than a decision, so each request is written with `struct`, into the memory of the arrays.
 """
 
 from __future__ import annotations
@@ -24,9 +23,13 @@ if TYPE_CHECKING:
 
 ASK = struct.Struct(f"={kernels.ASKED}q")
 ANSWER = struct.Struct(f"={kernels.ANSWERED - kernels.ASKED}q")
-CHANCES = struct.Struct(f"={SLOTS}d")
-CHANCES_AT = 8 * kernels.CHANCES  # bytes before them
-NO_CHANCES = (0.0,) * SLOTS
+#: The propensities of a page, by its slots.
+CHANCES = tuple(struct.Struct(f"={slots}d") for slots in range(SLOTS + 1))
+WORD = 8  # bytes of a number
+CHANCES_AT = WORD * kernels.CHANCES  # bytes before them
+#: Bytes of a request in `asks` and in `orders`.
+ASK_BYTES, ORDER_BYTES = WORD * kernels.ASKS, kernels.ORDERS
+FIRST_ROOM = 128  # requests for which there is room at the start
 
 
 def picker(names: tuple[str, ...]) -> Callable[[dict[str, float | None]], Any]:
@@ -36,86 +39,84 @@ def picker(names: tuple[str, ...]) -> Callable[[dict[str, float | None]], Any]:
     return lambda given: [given[name] for name in names]
 
 
+class Arrays:
+    """The arrays of a compiled call, with room for `count` requests, and their memory."""
+
+    __slots__ = ("ask_bytes", "asks", "fact_bytes", "facts", "order_bytes", "orders")
+
+    def __init__(self, count: int, numbers: int) -> None:
+        self.asks = np.zeros((count, kernels.ASKS), np.int64)
+        self.orders = np.zeros((count, kernels.ORDERS), np.uint8)
+        self.facts = np.zeros((count, kernels.FACTS + numbers))
+        self.ask_bytes, self.order_bytes, self.fact_bytes = (
+            memoryview(array.data).cast("B") for array in (self.asks, self.orders, self.facts)
+        )
+
+
 class Packing:
     """The arrays of one ranker's calls."""
 
     def __init__(self, ranker: Ranker) -> None:
         self.ranker, self._names = ranker, ranker.settings.numbers
         self._work = np.zeros(max(ranker.features, 1) + SLOTS)  # a context, and a number for each slot
-        self._fact = struct.Struct(f"={kernels.FACTS + len(self._names)}d")
+        self._fact = struct.Struct(f"=2d{WORD * SLOTS}x{len(self._names)}d")  # the columns of `facts`
         self._pick = picker(self._names)
         self._none = [math.nan] * len(self._names)
-        self._one, self._many = self._arrays(1), self._arrays(128)
-        self._order = memoryview(self._one[1]).cast("B")
+        # A single request has arrays of its own: cutting larger ones to its size takes longer than packing it.
+        self._one, self._many = Arrays(1, len(self._names)), Arrays(FIRST_ROOM, len(self._names))
+        self._used = self._one  # by the last call
 
-    def decide(self, run: Sequence[Asking], now: float) -> tuple[list[Sequence[int]], list[Sequence[float]], list[bytes], int]:
+    def decide(self, run: Sequence[Asking], now: float) -> tuple[list[tuple[int, ...]], list[list[float]], list[bytes], int]:
         """Decide requests whose rows lie in one table, and share what they learn.
 
         Return the call's answers, the propensities of the slots, the arms in the order to show, and the first decision's number.
         """
-        ranker, shelf = self.ranker, run[0][0].shelf
-        single = len(run) == 1
-        first = (ranker.life.id << NUMBER_BITS | ranker.issued) + 1
-        if single:  # packing by hand takes half the time of assigning to arrays
-            ((place, session, newest, given, left, owner, when, spent, phase, slots, as_given),) = run
-            asks, orders, facts = self._one
-            count = len(place.order)
-            ASK.pack_into(
-                asks, 0, place.index, place.owner, place.mask, session != 0, left, owner, spent, phase, count, len(place.grades),
-                slots, as_given, first,
+        ranker, count, (begun, *_) = self.ranker, len(run), run[0]
+        number = first = (ranker.life.id << NUMBER_BITS | ranker.issued) + 1
+        arrays = self._used = self._one if count == 1 else self._room_for(count)
+        asks, orders, facts = arrays.ask_bytes, arrays.order_bytes, arrays.fact_bytes
+        pack, pack_fact, fact_bytes = ASK.pack_into, self._fact.pack_into, self._fact.size
+        ask_at = order_at = fact_at = 0
+        for place, session, newest, given, left, owner, when, spent, phase, slots, as_given in run:
+            order, grades = place.order, place.grades
+            size = len(order)
+            pack(
+                asks, ask_at, place.index, place.owner, place.mask, session != 0, left, owner, spent, phase, size, len(grades),
+                slots, as_given, number,
             )  # fmt: skip
-            self._order[:count] = place.order
-            if place.grades:
-                self._order[kernels.GRADES_AT : kernels.GRADES_AT + count] = place.grades
-            self._fact.pack_into(facts, 0, newest, when, *NO_CHANCES, *given)
-        else:
-            places, sessions, newests, givens, lefts, owners, whens, spents, phases, slots_of, shown_as_given = zip(
-                *run, strict=True
-            )
-            asks, orders, facts = self._room_for(len(run))
-            asks[:, kernels.ROW] = [place.index for place in places]
-            asks[:, kernels.OWNER] = [place.owner for place in places]
-            asks[:, kernels.OFFER] = [place.mask for place in places]
-            asks[:, kernels.SESSION] = [session != 0 for session in sessions]
-            asks[:, kernels.LEFT], asks[:, kernels.LEFT_OWNER] = lefts, owners
-            asks[:, kernels.SPENT], asks[:, kernels.SPENT_PHASE] = spents, phases
-            asks[:, kernels.CANDIDATES] = [len(place.order) for place in places]
-            asks[:, kernels.GRADED] = [len(place.grades) for place in places]
-            asks[:, kernels.FILL], asks[:, kernels.AS_GIVEN] = slots_of, shown_as_given
-            asks[:, kernels.NUMBER] = range(first, first + len(run))
-            for k, place in enumerate(places):
-                orders[k, : len(place.order)] = np.frombuffer(place.order, np.uint8)
-                if place.grades:
-                    orders[k, kernels.GRADES_AT : kernels.GRADES_AT + len(place.grades)] = np.frombuffer(place.grades, np.uint8)
-            facts[:, kernels.NEWEST], facts[:, kernels.LEFT_AT] = newests, whens
-            if self._names:
-                facts[:, kernels.FACTS :] = givens
-        common = run[0][0].common
+            orders[order_at : order_at + size] = order
+            if grades:
+                orders[order_at + kernels.GRADES_AT : order_at + kernels.GRADES_AT + size] = grades
+            pack_fact(facts, fact_at, newest, when, *given)
+            ask_at += ASK_BYTES
+            order_at += ORDER_BYTES
+            fact_at += fact_bytes
+            number += 1
+        columns = arrays.asks, arrays.orders, arrays.facts
+        if count < len(arrays.asks):
+            columns = arrays.asks[:count], arrays.orders[:count], arrays.facts[:count]
+        shelf, common = begun.shelf, begun.common
         shelf.calls.rank(
             shelf.params, ranker.senses, shelf.table, shelf.words, ranker.fixed[shelf], common.pools, common.seasons,
-            self._work, asks, orders, facts, now, ranker.settings.draws,
+            self._work, *columns, now, ranker.settings.draws,
         )  # fmt: skip
         ranker.learnt = True
-        ranker.issued += len(run)
-        if single:
-            order = bytes(self._order[kernels.ANSWERED_ORDER : kernels.ANSWERED_ORDER + count])
-            return [ANSWER.unpack_from(asks, ASK.size)], [CHANCES.unpack_from(facts, CHANCES_AT)], [order], first
-        shown, width, after = orders[:, kernels.ANSWERED_ORDER :].tobytes(), kernels.ORDERS - kernels.ANSWERED_ORDER, 0
-        found = []
-        for place in places:
-            found.append(shown[after : after + len(place.order)])
-            after += width
-        return (
-            asks[:, kernels.ASKED : kernels.ANSWERED].tolist(),
-            facts[:, kernels.CHANCES : kernels.CHANCES + SLOTS].tolist(),
-            found,
-            first,
-        )
+        ranker.issued += count
+        answers, chances, shown = [], [], []
+        ask_at, order_at, fact_at = ASK.size, kernels.ANSWERED_ORDER, CHANCES_AT
+        for place, *_ in run:
+            answer = ANSWER.unpack_from(asks, ask_at)
+            answers.append(answer)
+            chances.append(list(CHANCES[max(answer[0], 0)].unpack_from(facts, fact_at)))
+            shown.append(bytes(orders[order_at : order_at + len(place.order)]))
+            ask_at += ASK_BYTES
+            order_at += ORDER_BYTES
+            fact_at += fact_bytes
+        return answers, chances, shown, first
 
     def choices(self, count: int) -> list[list[int]]:
         """Return the arms that the policy would have put into the slots, for the requests of the last call, shown as given."""
-        asks = self._one[0] if count == 1 else self._many[0][:count]
-        found: list[list[int]] = asks[:, kernels.OTHER : kernels.OTHER + SLOTS].tolist()
+        found: list[list[int]] = self._used.asks[:count, kernels.OTHER : kernels.OTHER + SLOTS].tolist()
         return found
 
     def numbers_in(self, given: dict[str, float | None] | None) -> Sequence[float]:
@@ -130,12 +131,8 @@ class Packing:
             pass
         return [math.nan if (number := given.get(name)) is None else number for name in self._names]
 
-    def _room_for(self, count: int) -> Any:
-        """Return arrays for this many requests."""
-        if len(self._many[0]) < count:
-            self._many = self._arrays(max(count, 128))
-        return tuple(array[:count] for array in self._many)
-
-    def _arrays(self, count: int) -> Any:
-        facts = np.zeros((count, kernels.FACTS + len(self._names)))
-        return np.zeros((count, kernels.ASKS), np.int64), np.zeros((count, kernels.ORDERS), np.uint8), facts
+    def _room_for(self, count: int) -> Arrays:
+        """Return arrays for this many requests, or more."""
+        if len(self._many.asks) < count:
+            self._many = Arrays(count, len(self._names))
+        return self._many

@@ -30,7 +30,7 @@ from swerve.serving.rows import Place, Rows, Shelf, owner_of
 from swerve.serving.ruled import show
 from swerve.serving.sessions import Sessions, Steady, person_of
 from swerve.serving.settings import Settings
-from swerve.serving.tokens import Signed
+from swerve.serving.tokens import Signed, page_of
 from swerve.store.protocol import Life
 from swerve_client.naming import CONTROL, namespace_in
 
@@ -179,10 +179,11 @@ class Ranker:
         """
         if len(requests) == 1:
             ((place, request),) = requests
-            if request.session is not None and (again := self._again(place, request, now)) is not None:
+            person = person_of(request)
+            if person and (again := self._again(place, request, person, now)) is not None:
                 return [again]
-            asking = self._asking(place, request, now)
-            return [None] if asking is None else self._decide([asking], [request], now)
+            asking = self._asking(place, request, person, now)
+            return [None] if asking is None else self._decide([asking], requests, now)
         held: list[Place] = []
         try:
             return self._in_order(requests, now, held)
@@ -193,9 +194,9 @@ class Ranker:
     def _in_order(self, requests: Sequence[tuple[Place, Prepared]], now: float, held: list[Place]) -> list[Decided | None]:
         out: list[Decided | None] = []
         run: list[Asking] = []
-        asked: list[Prepared] = []
+        asked: list[tuple[Place, Prepared]] = []
         shelf: Shelf | None = None
-        asked_by: set[tuple[str, Place]] = set()  # sessions and queries of the run
+        asked_by: set[tuple[int, Place]] = set()  # sessions and queries of the run
         rows: set[Place] = set()  # queries of the run
 
         def decide() -> None:
@@ -206,7 +207,8 @@ class Ranker:
                 asked_by.clear()
                 rows.clear()
 
-        for place, request in requests:
+        for pair in requests:
+            place, request = pair
             if place.raw is None or place.raw != request.raw:
                 if not held:  # a row that grows must not push out the row of a later request
                     held += [each for each, _ in requests]
@@ -215,36 +217,38 @@ class Ranker:
                 # An arm may change hands, and a row has the candidates of one request: decide first what came before.
                 if place in rows or (run and any(candidate not in place.arms for candidate in request.ids())):
                     decide()
-            session = request.session
-            alike = place.shelf is shelf and (not run or place.common is run[0][0].common)
-            if run and (not alike or (session is not None and (session, place) in asked_by)):
+            person = person_of(request)
+            if run and (
+                place.shelf is not shelf or place.common is not run[0][0].common or (person and (person, place) in asked_by)
+            ):
                 decide()  # the session's earlier evidence must be counted first
-            if session is not None and (again := self._again(place, request, now)) is not None:
+            if person and (again := self._again(place, request, person, now)) is not None:
                 decide()
                 out.append(again)
                 continue
-            asking = self._asking(place, request, now)
+            asking = self._asking(place, request, person, now)
             if asking is None:
                 decide()
                 out.append(None)
                 continue
             shelf = place.shelf
-            if session is not None:
-                asked_by.add((session, place))
+            if person:
+                asked_by.add((person, place))
             rows.add(place)
             run.append(asking)
-            asked.append(request)
+            asked.append(pair)
         decide()
         return out
 
-    def _again(self, place: Place, request: Prepared, now: float) -> Decided | None:
+    def _again(self, place: Place, request: Prepared, person: int, now: float) -> Decided | None:
         """Return the ranking that the session was shown a short time ago for the same candidates, or None."""
-        ruling = request.ruling
-        slots = request.slots if ruling is None else ruling.slots
-        found = self.steady.find(person_of(request), place.key, slots, now)
-        if found is None or request.as_given or found[0].ruling != ruling:
+        decided = self.steady.find(person, place.key)
+        if decided is None:  # nearly always
             return None
-        decided, raw = found
+        raw, ruling = decided.raw, request.ruling
+        slots = request.slots if ruling is None else ruling.slots
+        if not self.steady.holds(decided, slots, now) or request.as_given or decided.ruling != ruling:
+            return None
         if decided.control != request.control or decided.signed.arm != request.arm:  # the experiment has gone on
             return None
         if decided.phase != place.shelf.numbers[place.index, place.shelf.at["phase"]]:
@@ -253,7 +257,7 @@ class Ranker:
             return None
         return msgspec.structs.replace(decided, report=0, again=True)
 
-    def _asking(self, place: Place, request: Prepared, now: float) -> Asking | None:
+    def _asking(self, place: Place, request: Prepared, person: int, now: float) -> Asking | None:
         """Give the candidates their arms and collect what the compiled call needs; None when there are too many candidates."""
         if place.query is None and self.settings.keep_text:
             place.query = request.text
@@ -271,40 +275,37 @@ class Ranker:
                 self.rows.remember(place, raw, published)
         else:
             published = place.published
-        signals = request.signals
-        given = self.packing.numbers_in(signals)
-        session = request.session
+        given = self.packing.numbers_in(request.signals)
         way = self._way | request.as_given | request.control
         if request.ruling is not None:
             way |= kernels.HELD | kernels.UNSWAPPED if place.shelf.held else kernels.UNSWAPPED
-        if session is None:
-            return place, 0, published, given, -1, 0, 0.0, 0, 0, request.slots, way
         left, owner, when, spent, phase = -1, 0, 0.0, 0, 0
-        name = person_of(request)
-        before = self.sessions.moved(name, place.key, now)
-        if before is not None and (row := self.rows.get(before[0])) is not None:
-            if row.shelf is place.shelf:
-                left, owner, when = row.index, row.owner, before[1]
-            else:
-                written(row, row.shelf.calls.left(self.senses, row.shelf.table, row.index, row.owner, before[1], now))
-            self.mark(row, now)
-        found = self.evidence.spent_by(name, place.key)
-        if found is not None:
-            shorts, phase = place.shorts, found.phase
-            for result in found.results:
-                if result in shorts:
-                    spent |= 1 << shorts.index(result)
-            spent = signed(spent)
-        return place, name, published, given, left, owner, when, spent, phase, request.slots, way
+        if person:
+            key = place.key
+            before = self.sessions.moved(person, key, now)
+            if before is not None and (row := self.rows.get(before[0])) is not None:
+                if row.shelf is place.shelf:
+                    left, owner, when = row.index, row.owner, before[1]
+                else:
+                    written(row, row.shelf.calls.left(self.senses, row.shelf.table, row.index, row.owner, before[1], now))
+                if not row.dirty:
+                    self.mark(row, now)
+            found = self.evidence.spent_by(person, key)
+            if found is not None:
+                shorts, phase = place.shorts, found.phase
+                for result in found.results:
+                    if result in shorts:
+                        spent |= 1 << shorts.index(result)
+                spent = signed(spent)
+        return place, person, published, given, left, owner, when, spent, phase, request.slots, way
 
-    def _decide(self, run: Sequence[Asking], requests: Sequence[Prepared], now: float) -> list[Decided | None]:
+    def _decide(self, run: Sequence[Asking], requests: Sequence[tuple[Place, Prepared]], now: float) -> list[Decided | None]:
         """Decide requests whose rows lie in the same table."""
         answers, chances, orders, number = self.packing.decide(run, now)
-        shelf = run[0][0].shelf
+        rival = run[0][0].shelf.rival
         out: list[Decided | None] = []
         limited, steady = self.evidence.limit > 0, self.settings.steady > 0.0
-        for asking, request, answer, chance, order in zip(run, requests, answers, chances, orders, strict=True):
-            place, session = asking[0], asking[1]
+        for asking, (place, request), answer, chance, order in zip(run, requests, answers, chances, orders, strict=True):
             filled, start, phase, explored, report, signal, evidence, seen = answer[:8]
             if filled < 0:
                 if filled == MISPLACED:
@@ -314,23 +315,23 @@ class Ranker:
                 continue
             if not place.dirty:
                 self.mark(place, now)
-            ranking = place.last if order == place.order else list(map(place.ids.__getitem__, order))
+            ranking = place.last if order == place.order else [place.ids[arm] for arm in order]
             if request.ruling is not None:
                 out.append(self._ruled(asking, request, ranking, answer, chance, number, now))
                 number += 1
                 continue
-            shown = list(map(place.shorts.__getitem__, order[:filled]))
-            page = (*answer[8 : 8 + filled], *[short & NAMES for short in shown])
+            session, key, shorts = asking[1], place.key, place.shorts
+            shown = [shorts[arm] for arm in order[:filled]]
             if evidence and session and limited:
-                self.evidence.shown(session, place.key, phase, shown)
-            token = Signed(
-                place.key, start, phase, number, session, evidence != 0, seen, place.mask, page, request.arm, shelf.rival
-            )
-            decided = Decided(ranking, token, list(chance[:filled]), explored, phase, report, signal, now, control=request.control)
+                self.evidence.shown(session, key, phase, shown)
+            page = page_of(answer[8 : 8 + filled], [short & NAMES for short in shown])
+            token = Signed(key, start, phase, number, session, evidence != 0, seen, place.mask, page, request.arm, rival)
+            decided = Decided(ranking, token, chance, explored, phase, report, signal, now, control=request.control)
             if answer[SWAPPED]:
                 decided.swapped = [answer[SWAPPED] & 15, answer[SWAPPED] >> 4]
             if session and steady and not request.as_given:
-                self.steady.keep(session, place.key, decided, place.raw)
+                decided.raw = place.raw
+                self.steady.keep(session, key, decided)
             out.append(decided)
             number += 1
         if self._way:
@@ -367,7 +368,7 @@ class Ranker:
         free = [name for name, code in zip(page.names, page.codes, strict=True) if code != GONE]
         if page.evidence and session and self.evidence.limit > 0 and free:
             self.evidence.shown(session, place.key, phase, free)
-        codes = (*page.codes, *[name & NAMES for name in page.names])
+        codes = page_of(page.codes, [name & NAMES for name in page.names])
         token = Signed(
             place.key,
             start,
@@ -387,7 +388,7 @@ class Ranker:
             page.ranking, token, page.chances, explored, phase, report, signal, now, False, request.ruling, request.control
         )
         if session and self.settings.steady > 0.0:
-            self.steady.keep(session, place.key, decided, None)
+            self.steady.keep(session, place.key, decided)
         return decided
 
     # ------------------------------------------------------------------ shifts

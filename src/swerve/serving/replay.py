@@ -155,10 +155,9 @@ class Opened(msgspec.Struct):
 
 def ticket_of(decided: Decided, life: Life) -> Ticket:
     """Return the content of the token of a decision."""
-    key, start, phase, number, session, evidence, seen, offer, page, arm, rival, ruled = decided.signed
+    key, start, phase, number, session, evidence, seen, offer, _, arm, rival, ruled = decided.signed
     offer &= (1 << 64) - 1
     mark = (1 << NUMBER_BITS) - 1
-    slots = len(page) // 2
     return Ticket(
         key,
         start,
@@ -171,8 +170,8 @@ def ticket_of(decided: Decided, life: Life) -> Ticket:
         evidence,
         seen,
         offer,
-        page[:slots],
-        page[slots:],
+        decided.signed.codes,
+        decided.signed.names,
         arm,
         rival,
         ruled,

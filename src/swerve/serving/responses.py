@@ -7,6 +7,7 @@ Tests: tests/serving/test_pages.py, tests/serving/test_one_rule.py, tests/servin
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from swerve.serving import feedback_kernel
 from swerve.serving.arms import written
 from swerve.serving.ledger import NOBODY
 from swerve.serving.messages import Event, Refused
-from swerve.serving.outcomes import GONE, IGNORED, LEARNED, UNITS, Mark, Outcome
+from swerve.serving.outcomes import GONE, IGNORED, LATE, LEARNED, UNITS, Mark, Outcome, slots_of
 from swerve.serving.rewards import Rewards, added, drawn, mark_of
 from swerve.serving.rows import Place
 from swerve.serving.tokens import NAME_BITS, Ticket
@@ -31,6 +32,9 @@ MOST_ARMS = 64
 ARM_MASK = MOST_ARMS - 1
 #: The bits of a candidate's hash that tokens carry.
 NAMES = (1 << NAME_BITS) - 1
+#: The columns of a call before its pages, and those of a page by its length: NumPy takes ten times as long to set them.
+_HEAD = struct.Struct(f"{feedback_kernel.PAGE_SO_FAR}q")
+_PAGES = tuple(struct.Struct(f"{slots}q") for slots in range(SLOTS + 1))
 
 
 class Responses:
@@ -40,6 +44,7 @@ class Responses:
         self.ranker = ranker
         self.rewards = Rewards(dict(ranker.settings.weights))
         self._ask = np.zeros(feedback_kernel.RESPONSE, np.int64)
+        self._data = self._ask.data
 
     def compile(self, place: Place) -> None:
         """Compile (or load) the call, by feedback to a row that has no owner."""
@@ -48,7 +53,12 @@ class Responses:
         self._ask[[feedback_kernel.F_ROW, feedback_kernel.F_OWNER]] = place.index, NOBODY
         shelf.calls.respond(shelf.params, ranker.senses, shelf.table, place.common.pools, self._ask, 0.0, 0.0)
 
-    def _call(self, place: Place, shown: float, now: float) -> int:
+    def _call(self, place: Place, head: Sequence[int], was: Sequence[int], final: Sequence[int], shown: float, now: float) -> int:
+        """Call the kernel with the columns of feedback, whose last are the pages so far and from now on; return the outcome."""
+        data, size = self._data, self._ask.itemsize
+        _HEAD.pack_into(data, 0, *head, len(was), len(final))
+        _PAGES[len(was)].pack_into(data, feedback_kernel.PAGE_SO_FAR * size, *was)
+        _PAGES[len(final)].pack_into(data, feedback_kernel.PAGE_NOW * size, *final)
         ranker, shelf, pools = self.ranker, place.shelf, place.common.pools
         return written(place, shelf.calls.respond(shelf.params, ranker.senses, shelf.table, pools, self._ask, shown, now))
 
@@ -81,10 +91,11 @@ class Responses:
         page = ticket.codes if before.final is None else before.final
         final = page if shown is None else self._shown(place, ticket, shown)
         moved = final is not page
-        clicks, heard, marks, unheeded = before.clicks, before.heard, before.marks, before.ignored
+        clicks, heard, marks, unheeded, late = before.clicks, before.heard, before.marks, before.ignored, before.late
         if moved:  # clicks are on results: they move with them
-            clicks, heard, unheeded = (moved_to(final, page, mask) for mask in (clicks, heard, unheeded))
+            clicks, heard, unheeded, late = (moved_to(final, page, mask) for mask in (clicks, heard, unheeded, late))
             marks = marks_moved_to(final, page, marks)
+        told = heard | slots_of(marks)
         fresh, outside = 0, before.outside
         partial: list[Mark] = []
         for index, event in enumerate(events):
@@ -98,10 +109,7 @@ class Responses:
             else:
                 partial.append(mark_of(slot, event, units))
         if partial or marks:
-            whole = heard
-            for slot, _, _ in marks:
-                whole &= ~(1 << slot)
-            marks, fresh = added(marks, partial, whole | fresh)
+            marks, fresh = added(marks, partial, heard & ~slots_of(marks) | fresh)
             fresh |= drawn(marks, number, final)
         fresh &= ~heard
         if before.status and not moved and not fresh and outside == before.outside and marks == before.marks:
@@ -134,13 +142,11 @@ class Responses:
             was, seen, counted, clicks = shows, allowed, 0, 0
         ask = self._ask
         first = (fresh != 0 or outside or marks != ()) and before.heard == 0 and not before.outside and not before.marks
-        ask[: feedback_kernel.PAGE_SO_FAR] = (
+        head = (
             place.index, place.owner, ticket.start, ticket.phase, number, evidence or allowed != 0, seen, counted, clicks | allowed,
-            first, len(was), len(shows),
+            first,
         )  # fmt: skip
-        ask[feedback_kernel.PAGE_SO_FAR : feedback_kernel.PAGE_SO_FAR + len(was)] = was
-        ask[feedback_kernel.PAGE_NOW : feedback_kernel.PAGE_NOW + len(shows)] = shows
-        outcome = self._call(place, ticket.at, now)
+        outcome = self._call(place, head, was, shows, ticket.at, now)
         learnt_seen, learnt = int(ask[feedback_kernel.SEEN_SO_FAR]), int(ask[feedback_kernel.AFTER])
         if ignored:
             self._count_ignored(place, final, ignored)
@@ -149,20 +155,28 @@ class Responses:
             outcome = IGNORED  # the click is on nothing that the policy has chosen, or the page has nothing of it
         if not ticket.evidence:
             learnt_seen, learnt = before.seen, 0
+        if outcome == LATE:
+            late |= (heard | fresh | slots_of(marks)) & ~told & ~ignored
         reported = None if final is ticket.codes else tuple(final)
-        return Outcome(outcome, learnt_seen, learnt, heard | fresh, outside, reported, marks, unheeded | ignored)
+        return Outcome(outcome, learnt_seen, learnt, heard | fresh, outside, reported, marks, unheeded | ignored, late)
 
-    def again(self, place: Place, ticket: Ticket, before: Outcome, events: Sequence[Event]) -> int:
-        """Return the status of a repeat, which is answered as its first was: `before` may have another status, that of events which
-        came later."""
-        page = ticket.codes if before.final is None else before.final
+    def again(self, place: Place, ticket: Ticket, outcome: Outcome, events: Sequence[Event]) -> int:
+        """Return the status of events that a decision's outcome has: a repeat is answered as its first was, whatever came between.
+
+        Events on several slots are learned if those on one of them are. The status of the outcome is that of its last change.
+        """
+        page = ticket.codes if outcome.final is None else outcome.final
         touched = 0
         for index, event in enumerate(events):
             slot = self._slot(place, ticket, page, event, index)
             touched |= 0 if slot < 0 else 1 << slot
-        if events and not touched & ~before.ignored:
+        heeded = touched & ~outcome.ignored
+        if events and not heeded:
             return IGNORED
-        return LEARNED if touched and before.status == IGNORED else before.status
+        heeded &= outcome.told
+        if not heeded:
+            return outcome.status
+        return LEARNED if heeded & ~outcome.late else LATE
 
     def instead(
         self,
@@ -185,23 +199,7 @@ class Responses:
         if place.shelf.held:  # the page has not been counted
             was, seen = [-1] * len(page), int(final[0] >= 0)
         ask = self._ask
-        ask[: feedback_kernel.PAGE_SO_FAR] = (
-            place.index,
-            place.owner,
-            start,
-            phase,
-            number,
-            evidence,
-            seen,
-            0,
-            0,
-            0,
-            len(was),
-            len(final),
-        )
-        ask[feedback_kernel.PAGE_SO_FAR : feedback_kernel.PAGE_SO_FAR + len(was)] = was
-        ask[feedback_kernel.PAGE_NOW : feedback_kernel.PAGE_NOW + len(final)] = final
-        outcome = self._call(place, now, now)
+        outcome = self._call(place, (place.index, place.owner, start, phase, number, evidence, seen, 0, 0, 0), was, final, now, now)
         return outcome, int(ask[feedback_kernel.SEEN_SO_FAR]) if outcome == LEARNED else 0
 
     def _shown(self, place: Place, ticket: Ticket, shown: Sequence[str]) -> tuple[int, ...]:
@@ -242,9 +240,17 @@ class Responses:
     def _alive(self, place: Place, ticket: Ticket, codes: Sequence[int]) -> list[bool]:
         """Return for each code whether its arm is still the decision's: it may belong to another candidate, or to the same one
         anew, an operator's shift disowns all arms, and a crash may have undone what gave it."""
-        ids, shorts = place.ids, place.shorts
+        ids, shorts, generations = place.ids, place.shorts, place.shelf.generations[place.index].tolist()
+        if codes is ticket.codes:
+            return [
+                code != GONE
+                and (arm := code & ARM_MASK) < len(ids)
+                and ids[arm] is not None
+                and code >> ARM_BITS == generations[arm]
+                and shorts[arm] & NAMES == name
+                for code, name in zip(codes, ticket.names, strict=True)
+            ]
         names = dict(zip(ticket.codes, ticket.names, strict=True))
-        generations = place.record.policy.generation.tolist()
         out: list[bool] = []
         for code in codes:
             arm = code & ARM_MASK

@@ -208,6 +208,7 @@ class Shelf:
         self._memory = mmap.mmap(-1, room * self.dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.table: Table = np.frombuffer(self._memory, self.dtype)
         self.words = as_words(self.table)
+        self.generations: NDArray[Any] = self.table["policy"]["generation"]  # by row and arm
         self.numbers = self.words.view(np.int64)
         self.floats = self.words.view(np.float64)
         self.at = ledger_offsets(self.dtype, WORD)  # access by offset: attributes of a record take microseconds

@@ -7,7 +7,7 @@ Kept in memory only, bounded, under a hash: a restart loses a few reformulations
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from swerve.serving.requests import Decided, Prepared
@@ -25,7 +25,9 @@ def name_of(session: str | None) -> int:
 def person_of(request: Prepared) -> int:
     """Return the hash of a request's session, 0 for none. A session of one namespace is not that of another."""
     session = request.session
-    return name_of(session if session is None or request.namespace is None else f"{request.namespace}\0{session}")
+    if session is None:
+        return 0
+    return hash(session if request.namespace is None else f"{request.namespace}\0{session}") & MASK or 1
 
 
 class Sessions:
@@ -71,25 +73,25 @@ class Steady:
 
     def __init__(self, seconds: float, most: int = MOST) -> None:
         self.seconds, self.half = seconds, most // 2
-        self._young: dict[tuple[int, bytes], tuple[Decided, Any]] = {}
-        self._old: dict[tuple[int, bytes], tuple[Decided, Any]] = {}
+        self._young: dict[tuple[int, bytes], Decided] = {}
+        self._old: dict[tuple[int, bytes], Decided] = {}
 
-    def find(self, name: int, key: bytes, slots: int, now: float) -> tuple[Decided, Any] | None:
-        """Return the ranking that the session was shown a short time ago, and its candidates as they were sent."""
-        found = self._young.get((name, key)) or self._old.get((name, key))
-        if (
-            found is None
-            or not 0.0 <= now - found[0].at <= self.seconds
-            or len(found[0].chances) != min(slots, len(found[0].ranking))
-        ):
-            return None
-        return found
+    def find(self, name: int, key: bytes) -> Decided | None:
+        """Return the last ranking that the session was shown for a query."""
+        pair = name, key
+        return self._young.get(pair) or self._old.get(pair)
 
-    def keep(self, name: int, key: bytes, decided: Decided, raw: Any) -> None:
+    def holds(self, decided: Decided, slots: int, now: float) -> bool:
+        """Return whether a ranking was shown a short time ago, and fills so many slots."""
+        return 0.0 <= now - decided.at <= self.seconds and len(decided.chances) == min(slots, len(decided.ranking))
+
+    def keep(self, name: int, key: bytes, decided: Decided) -> None:
         """Remember a ranking."""
-        if len(self._young) >= self.half and (name, key) not in self._young:
-            self._old, self._young = self._young, {}
-        self._young[name, key] = decided, raw
+        young, pair = self._young, (name, key)
+        if len(young) >= self.half and pair not in young:
+            self._old, self._young = young, {}
+            young = self._young
+        young[pair] = decided
 
     def forget(self, keys: Collection[bytes]) -> None:
         """Forget the rankings of these queries."""

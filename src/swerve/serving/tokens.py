@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from binascii import Error, a2b_base64, b2a_base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hmac import compare_digest
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -36,6 +36,7 @@ SHORTEST_KEY, LONGEST_KEY = 16, 64
 NAME_BITS = 32
 
 _HEAD = struct.Struct("<BBBH16sQdQQQQQ")
+SLOT = 6  # bytes of a slot
 _PAGES = tuple(struct.Struct(f"<{slots}H{slots}I") for slots in range(SLOTS + 1))
 #: Characters of a token by its number of slots. The bytes are a multiple of three: no padding, no spare bits, one text per token.
 LENGTHS = tuple((_HEAD.size + page.size + TAG) * 4 // 3 for page in _PAGES)
@@ -72,8 +73,18 @@ class Ticket(NamedTuple):
     ruled: bool = False  # whether rules have changed the ranking: it may have more results than were on offer
 
 
+def page_of(codes: Sequence[int], names: Sequence[int]) -> bytes:
+    """Return a page as tokens have it: the codes of all slots, then their names.
+
+    >>> Signed(b"q" * 16, 1, 7, 5, 0, True, 1, 8, page_of([3, 4], [9, 10])).names
+    (9, 10)
+    """
+    return _PAGES[len(codes)].pack(*codes, *names)
+
+
 class Signed(NamedTuple):
-    """The content of a decision's token besides its time and life. `page` has the codes of all slots, then their names."""
+    """The content of a decision's token besides its time and life. Sessions keep it: `page` is packed, which takes an eighth of the
+    memory of its numbers."""
 
     key: bytes
     start: int
@@ -83,17 +94,31 @@ class Signed(NamedTuple):
     evidence: bool
     seen: int
     offer: int
-    page: tuple[int, ...]
+    page: bytes  # see `page_of`
     arm: int = 0
     rival: bool = False
     ruled: bool = False
+
+    @property
+    def codes(self) -> tuple[int, ...]:
+        """By slot: the arm and its generation."""
+        return self._numbers()[: len(self.page) // SLOT]
+
+    @property
+    def names(self) -> tuple[int, ...]:
+        """By slot: keyed hash of the candidate."""
+        return self._numbers()[len(self.page) // SLOT :]
+
+    def _numbers(self) -> tuple[int, ...]:
+        return _PAGES[len(self.page) // SLOT].unpack(self.page)
 
 
 class Tokens:
     """Signs and reads decision tokens. The first key signs, all keys are accepted: there are two after a rotation.
 
     >>> tokens = Tokens((b"k" * 32,), Life(store=1, mark=2, id=3))
-    >>> text = tokens.sign(Signed(b"q" * 16, 1, 7, number=5, session=0, evidence=True, seen=1, offer=8, page=(3, 9)), at=1e9)
+    >>> page = page_of([3], [9])
+    >>> text = tokens.sign(Signed(b"q" * 16, 1, 7, number=5, session=0, evidence=True, seen=1, offer=8, page=page), at=1e9)
     >>> ticket = tokens.read(text)
     >>> ticket.start, ticket.phase, ticket.store, ticket.life, ticket.number, ticket.codes, ticket.names
     (1, 7, 1, 2, 5, (3,), (9,))
@@ -120,16 +145,18 @@ class Tokens:
         raw: list[bytes] = []
         lengths: list[int] = []
         for key, start, phase, number, session, evidence, seen, offer, page, arm, rival, ruled in decisions:
-            slots = len(page) // 2
+            slots = len(page) // SLOT
             word = start & STARTS | (phase & _PHASES) << START_BITS
             flags = evidence | arm << 1 | rival << 3 | ruled << 4
-            payload = pack(
-                VERSION, flags, slots, seen, key, word, at, store, mark, number & _NUMBERS, session, offer & _WORDS
-            ) + _PAGES[slots].pack(*page)
+            payload = (
+                pack(VERSION, flags, slots, seen, key, word, at, store, mark, number & _NUMBERS, session, offer & _WORDS) + page
+            )
             state = copy()
             state.update(payload)
             raw += (payload, state.digest())
             lengths.append(LENGTHS[slots])
+        if not raw:
+            return []
         # The bytes of a token are a multiple of three, so that all tokens can be encoded together.
         text = b2a_base64(b"".join(raw), newline=False).translate(_TO_URL).decode("ascii")
         if len(lengths) == 1:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from swerve.core.contract import CONSULTED, testing
 from swerve.core.engine import NOWHERE, Entry, admissible, consider
 from swerve.core.examination import SLOTS
-from swerve.core.pages import grade, order, present, respond
+from swerve.core.pages import grade, order, present_and_respond
 from swerve.core.spec import record_dtype
 from swerve.core.tables import Table
 from swerve.core.verbs import inlined, kernel
@@ -89,10 +89,9 @@ def play_page(
     shown = page[:filled]
     clicks = np.int64(0)
     if filled > 0:
-        seen = present(spec, row, pools[group], shown, cursor.t, now)
         clicks = browse(env, facts, segments, cursor, shown)
+        present_and_respond(spec, row, pools[group], shown, clicks, cursor.t, now)
         if clicks != 0:
-            respond(spec, row, pools[group], shown, seen, np.int64(0), shown, clicks, cursor.t, now, now)
             tally.searches += 1
     while clicks != 0:
         tally.clicks += float(clicks & 1)

@@ -21,7 +21,7 @@ log = logging.getLogger("swerve.store")
 #: Milliseconds that a statement waits for another program's lock: less than a request's deadline, because the caller retries.
 WRITER_BUSY_MS, READER_BUSY_MS = 50, 10
 #: Page caches: the writer's holds the pages of a large batch with its indexes; the reader loads few rows at a time.
-WRITER_CACHE_KIB, READER_CACHE_KIB = 16384, 8192
+WRITER_CACHE_KIB, READER_CACHE_KIB = 8192, 2048
 #: Random numbers have 63 bits, because SQLite's integers are signed.
 RANDOM_MASK = (1 << 63) - 1
 #: Bytes that no store reaches: the default bound.

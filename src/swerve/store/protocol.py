@@ -23,6 +23,8 @@ NAMED_IN_MESSAGE = 3
 
 #: The numbers of a row as its checksum covers them: version, layout, day, level, shifted.
 ROW_NUMBERS = struct.Struct("<qqqqd")
+#: The size of a packed record, likewise.
+RECORD_SIZE = struct.Struct("<q")
 
 
 @dataclass(slots=True)
@@ -45,8 +47,13 @@ class Row:
 
     def checksum(self) -> int:
         """Return the CRC-32 of all fields, which proves that the bytes are those written for this key and this version."""
+        return self.checksum_of(self.record)
+
+    def checksum_of(self, stored: bytes, size: int = 0) -> int:
+        """Return the CRC-32 of all fields with the record as it is stored; `size` is that of the record, 0 if it is not packed."""
         head = ROW_NUMBERS.pack(self.version, self.layout, self.day, self.level, self.shifted)
-        return zlib.crc32(self.names, zlib.crc32(self.record, zlib.crc32(head, zlib.crc32(self.key))))
+        found = zlib.crc32(self.names, zlib.crc32(stored, zlib.crc32(head, zlib.crc32(self.key))))
+        return zlib.crc32(RECORD_SIZE.pack(size), found) if size else found
 
 
 class Life(NamedTuple):

@@ -43,9 +43,11 @@ MIGRATIONS = (
     INSERT INTO meta VALUES ('store', random()), ('owner', x'');
     CREATE INDEX rows_worth ON rows({WORTH});
     """,
+    # Records are packed, see `swerve.store.packed`: the size of the record, 0 for the rows of schema 2, which are not packed.
+    "ALTER TABLE rows ADD COLUMN size INTEGER NOT NULL DEFAULT 0",
 )
 
-#: 8192 bytes hold three records of 8 arms with little left over (file ÷ records 1.2), and a commit writes whole pages.
+#: 8192 bytes hold four packed records of 8 arms: more would share the fate of a damaged page. A commit writes whole pages.
 PAGE_BYTES = 8192
 #: The log is copied into the file when it has this many pages (32 MiB), and is truncated to this size after a burst.
 CHECKPOINT_PAGES = 4000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from swerve.core.errors import SwerveError
 from swerve.store.lock import left_alone
 from swerve.store.protocol import InUse, Row
 from swerve.store.schema import APPLICATION, translated
-from swerve.store.statements import COLUMNS
+from swerve.store.statements import as_written, columns
 from swerve.store.wal import read_log
 
 #: Seconds that a statement waits for another program's lock: reading a whole store has no deadline.
@@ -31,14 +30,9 @@ class Snapshot:
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows one by one, in the order of their creation, without damaged ones."""
-        for values in self._connection.execute(f"SELECT {COLUMNS} FROM rows ORDER BY id"):
-            *parts, crc = values
-            row = Row(*parts)
-            try:
-                good = row.checksum() == crc and row.layout in self.layouts
-            except (TypeError, struct.error):  # a damaged page can turn bytes into text, and a number into NULL
-                good = False
-            if good:
+        for values in self._connection.execute(f"SELECT {columns(self._connection)} FROM rows ORDER BY id"):
+            row = as_written(values)
+            if row is not None and row.layout in self.layouts:
                 yield row
             else:
                 self.damaged += 1

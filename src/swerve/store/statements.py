@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from swerve.store.packed import pack, unpack
 from swerve.store.protocol import Damaged, Row
 
-COLUMNS = "key, version, layout, day, level, shifted, record, names, crc"
+COLUMNS = "key, version, layout, day, level, shifted, record, names, size, crc"
+#: The schema that introduced packed records.
+PACKED_SCHEMA = 3
 #: Columns that each update sets, and those that it sets only if they change, because they are indexed; both after the key.
-UPDATED, INDEXED = ("key", "version", "layout", "record", "names", "crc"), ("key", "day", "level", "shifted")
+UPDATED, INDEXED = ("key", "version", "layout", "record", "names", "size", "crc"), ("key", "day", "level", "shifted")
 #: Rows or ids per statement: within the limit of variables of every build.
 PER_STATEMENT = 250
 
@@ -21,17 +24,32 @@ PER_STATEMENT = 250
 LARGEST_INTEGER = (1 << 63) - 1
 
 
-def checked(path: Path, values: tuple[Any, ...]) -> Row | Damaged:
-    """Return the row of these values of `COLUMNS`, as a damaged one where they are not what was written."""
-    *parts, crc = values
+def columns(connection: sqlite3.Connection) -> str:
+    """Return `COLUMNS` as they are selected from a file that may have an older schema."""
+    schema: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return COLUMNS if schema >= PACKED_SCHEMA else COLUMNS.replace("size", "0")
+
+
+def as_written(values: Sequence[Any]) -> Row | None:
+    """Return the row of these values of `COLUMNS`; None where they are not what was written. A record is unpacked only then."""
+    *parts, size, crc = values
     row = Row(*parts)
     try:
-        if row.checksum() == crc:
-            return row
-    except (TypeError, struct.error):  # a damaged page can turn bytes into text, and a number into NULL
-        pass
-    version = row.version if isinstance(row.version, int) else 0
-    return Damaged(row.key, version, f"{path}: the record of a row is not what was written: {row.key!r}")
+        if row.checksum_of(row.record, size) != crc:
+            return None
+        row.record = unpack(row.record, size)
+    except (TypeError, ValueError, struct.error):  # a damaged page can turn bytes into text, and a number into NULL
+        return None
+    return row
+
+
+def checked(path: Path, values: Sequence[Any]) -> Row | Damaged:
+    """Return the row of these values of `COLUMNS`, as a damaged one where they are not what was written."""
+    row = as_written(values)
+    if row is not None:
+        return row
+    key, version, *_ = values
+    return Damaged(key, version if isinstance(version, int) else 0, f"{path}: the record of a row is not what was written: {key!r}")
 
 
 def outcomes(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, int]:
@@ -46,11 +64,12 @@ def update(writer: sqlite3.Connection, rows: Sequence[Row]) -> int:
     for start in range(0, len(rows), PER_STATEMENT):
         some = rows[start : start + PER_STATEMENT]
         values: list[Any] = []
-        for row in some:
-            values += (row.key, row.version, row.layout, row.record, row.names, row.checksum())
+        for row, (stored, size) in zip(some, pack([row.record for row in some]), strict=True):
+            values += (row.key, row.version, row.layout, stored, row.names, size, row.checksum_of(stored, size))
         # VALUES names its columns column1, column2, …
         done += writer.execute(
-            "UPDATE rows SET version = v.column2, layout = v.column3, record = v.column4, names = v.column5, crc = v.column6 "
+            "UPDATE rows SET version = v.column2, layout = v.column3, record = v.column4, names = v.column5, size = v.column6, "
+            "crc = v.column7 "
             f"FROM (VALUES {marks(len(UPDATED), len(some))}) AS v WHERE rows.key = v.column1 AND rows.version = v.column2 - 1",
             values,
         ).rowcount
@@ -70,10 +89,11 @@ def insert(writer: sqlite3.Connection, rows: Sequence[Row], holes: list[int]) ->
     for start in range(0, len(rows), PER_STATEMENT):
         some = rows[start : start + PER_STATEMENT]
         values: list[Any] = []
-        for row in some:
+        for row, (stored, size) in zip(some, pack([row.record for row in some]), strict=True):
             # a free id that a failing commit has taken is dropped: an unused id is harmless, one given twice is not
             values.append(holes.pop() if holes else None)
-            values += (row.key, row.version, row.layout, row.day, row.level, row.shifted, row.record, row.names, row.checksum())
+            values += (row.key, row.version, row.layout, row.day, row.level, row.shifted, stored, row.names)
+            values += (size, row.checksum_of(stored, size))
         statement = (
             f"INSERT INTO rows(id, {COLUMNS}) VALUES {marks(1 + len(COLUMNS.split()), len(some))} ON CONFLICT(key) DO NOTHING"
         )

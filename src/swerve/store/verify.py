@@ -9,7 +9,6 @@ import contextlib
 import os
 import shutil
 import sqlite3
-import struct
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +21,7 @@ from swerve.store.layouts import layout_of
 from swerve.store.lock import left_alone
 from swerve.store.protocol import Row
 from swerve.store.schema import APPLICATION, MIGRATIONS, kind_of
-from swerve.store.statements import COLUMNS
+from swerve.store.statements import as_written, columns
 from swerve.store.wal import Log, log_path, read_log, way_out
 
 ROWS_AT_ONCE = 512  # rows checked together: enough for NumPy to pay off, few enough for memory
@@ -251,10 +250,9 @@ def _check_rows(connection: sqlite3.Connection, report: Report, meaning: Meaning
         if found is None:
             troubles.add(UNREADABLE, f"row {row_id}")
             continue
-        *parts, crc = found
-        row = Row(*parts)
-        if not _as_written(row, crc):
-            troubles.add(CHECKSUM, row.key)
+        row = as_written(found)
+        if row is None:
+            troubles.add(CHECKSUM, found[0])
         elif meaning is None:
             continue
         elif row.layout not in sizes:
@@ -272,13 +270,6 @@ def _check_rows(connection: sqlite3.Connection, report: Report, meaning: Meaning
             _understood(report, troubles, meaning, layouts[number], some)
 
 
-def _as_written(row: Row, crc: object) -> bool:
-    try:
-        return row.checksum() == crc
-    except (TypeError, struct.error):  # a damaged page can turn bytes into text, and a number into NULL
-        return False
-
-
 def _understood(report: Report, troubles: _Records, meaning: Meaning, description: str, rows: list[Row]) -> None:
     if rows:
         for problem, row in meaning.records(description, rows):
@@ -290,9 +281,9 @@ def _understood(report: Report, troubles: _Records, meaning: Meaning, descriptio
 
 def _rows(connection: sqlite3.Connection) -> Iterator[tuple[int, tuple[Any, ...] | None]]:
     """Yield every row with its row id; None for a row whose page cannot be read."""
-    seen = BEFORE_ALL
+    seen, wanted = BEFORE_ALL, columns(connection)
     try:
-        for row_id, *values in connection.execute(f"SELECT id, {COLUMNS} FROM rows NOT INDEXED ORDER BY id"):
+        for row_id, *values in connection.execute(f"SELECT id, {wanted} FROM rows NOT INDEXED ORDER BY id"):
             seen = row_id
             yield row_id, tuple(values)
         return
@@ -303,7 +294,7 @@ def _rows(connection: sqlite3.Connection) -> Iterator[tuple[int, tuple[Any, ...]
     row_ids = [row_id for (row_id,) in connection.execute("SELECT id FROM rows INDEXED BY rows_day WHERE id > ?", (seen,))]
     for row_id in sorted(row_ids):
         try:
-            yield row_id, connection.execute(f"SELECT {COLUMNS} FROM rows WHERE id = ?", (row_id,)).fetchone()
+            yield row_id, connection.execute(f"SELECT {wanted} FROM rows WHERE id = ?", (row_id,)).fetchone()
         except sqlite3.DatabaseError as error:
             if kind_of(error) != "corrupt":
                 raise

@@ -12,10 +12,10 @@ from swerve.core.examination import SLOTS
 from swerve.core.pages import PARTS, drop_held, hand, hold, hold_final, hold_page, move_held, study, turn
 from swerve.core.tables import has
 from swerve.core.verbs import kernel
-from swerve.policies.swerve.credit import UNKNOWN, judge_diversity, measure, teach_looks
+from swerve.policies.swerve.credit import UNKNOWN, after_verdicts, judge_diversity, measure, teach_looks
 from swerve.policies.swerve.examination import MEASURED
 from swerve.policies.swerve.lifecycle import follow_up
-from swerve.policies.swerve.listed import DIVERSITY_MASK, STUDIED, Listed, after_verdicts
+from swerve.policies.swerve.listed import DIVERSITY_MASK, STUDIED, Listed
 from swerve.policies.swerve.policy import count_earned, count_shown, settle_play
 
 
@@ -31,7 +31,7 @@ def _(spec, row, pool, delta, arm, value, now):
     if row.measured[arm] < MEASURED:
         measure(row, delta.pages, arm, value > 0.0)
         report = LEARNT
-    report |= settle_play(spec.bandit, state, pool.bandit, delta.bandit, arm, value, False, now)
+    report |= settle_play(spec.bandit, state, pool.bandit, delta.bandit, arm, value, False, True, now)
     after_verdicts(spec, row, before, tested)
     return report
 

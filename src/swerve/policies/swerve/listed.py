@@ -20,19 +20,21 @@ from swerve.core.contract import (
     settle,
 )
 from swerve.core.examination import NO_GRADE, SLOTS
-from swerve.core.pages import PARTS, grade, looks, mask_of, order, present, redraw, respond
+from swerve.core.pages import PARTS, grade, looks, mask_of, order, present, present_and_respond, redraw, respond
 from swerve.core.spec import Natural, Positive, Probability, Range, Spec
-from swerve.core.tables import bit, has, nested
+from swerve.core.tables import bit, has, lowest, nested
 from swerve.core.verbs import kernel
 from swerve.core.wrapping import inner_layout, inner_pool_layout, wrapping
 from swerve.policies.swerve.credit import (
     UNKNOWN,
+    after_verdicts,
     correct_late,
+    count_slots,
     credit_page,
     forget_below,
     judge_diversity,
-    learn_share,
     mean_chance,
+    note_page,
     same_page,
     seen_slots,
     teach,
@@ -59,12 +61,11 @@ MOST_PRIOR = 255  # plays of a prior, which a byte holds
 RENEW_MASK = 7  # priors are renewed every 8 rounds
 FIRST = 200  # impressions of a query in which exploration has a budget
 DIVERSITY_MASK = 15  # whether intents are mixed is computed every 16 rounds: it takes many logarithms
-
-
 STUDIED = -1  # the last page is held by another policy: it is not counted in the record
 
-#: On a page the results that did not change are seen too: a smaller share of them is expected to have changed.
-PAGE_TEST = ChangeTest(other_change_probability=0.3)
+#: On a page the results that did not change are seen too: a smaller share of them is expected to have changed. The next alarm is
+#: often false and finds results undecided that nobody has seen since the event: they keep records that are not clearly stale.
+PAGE_TEST = ChangeTest(other_change_probability=0.3, stale_from=0.8)
 #: Two or three true alarms of a query do not prove that its next one is true: with the weight that suits one slot (0.1), one false
 #: alarm in five on noisy pages was called true.
 PAGE_TRUST = Trust(query_prior_events=3.0)
@@ -318,16 +319,16 @@ def _(spec, row, given, page, other, word):
 
 @present.register(Listed)
 def _(spec, row, pool, page, number, now):
-    state = row.bandit
-    row.filled = min(len(page), SLOTS)
-    row.number = np.uint64(number)
-    for slot in range(row.filled):
-        row.page[slot] = page[slot]
-        row.spare[page[slot]] = state.test.factor[page[slot]]
-    state.t += 1
-    state.last = page[0]
-    state.earned = 0.0
+    note_page(row, page, 0, number)
     return credit_page(spec, row, pool, 0, now, False)
+
+
+@present_and_respond.register(Listed)
+def _(spec, row, pool, page, clicks, number, now):
+    seen = seen_slots(spec, row, pool, page, clicks, number, True)
+    note_page(row, page, clicks, number)
+    count_slots(spec, row, seen, clicks, now, False)
+    return seen
 
 
 @kernel
@@ -356,25 +357,10 @@ def _(spec, row, pool, page, seen, before, final, after, number, shown, now):
 
 @looks.register(Listed)
 def _(spec, row, pool, page, clicks, number):
-    return seen_slots(spec, row, pool, page, clicks, number)
+    return seen_slots(spec, row, pool, page, clicks, number, False)
 
 
 # ---------------------------------------------------------------- settling
-
-
-@kernel
-def after_verdicts(spec, row, before, tested):
-    """Drop what verdicts have made stale, and learn from them how many results a test finds changed.
-
-    `before` has the results that were decided before, `tested` says whether a test was open then.
-    """
-    state = row.bandit
-    for arm in range(row.rank.shape[0]):
-        if has(state.test.moved & ~before, arm):
-            row.prior_plays[arm] = 0
-            forget_below(row, arm)
-    if state.open != 0 and tested and state.test.moved | state.test.stayed != before:
-        learn_share(spec, row)
 
 
 @settle.register(Listed)
@@ -385,11 +371,15 @@ def _(spec, row, pool, delta, now):
     before = state.test.moved | state.test.stayed
     tested = state.open != 0
     teach(spec, row, delta)
-    report = settle(spec.bandit, state, pool.bandit, delta.bandit, now) | LEARNT
-    for slot in range(1, row.filled):
-        if has(row.seen, slot):
-            earned = 1.0 if has(row.clicks, slot) else 0.0
-            report |= settle_play(spec.bandit, state, pool.bandit, delta.bandit, row.page[slot], earned, False, now)
+    report, top, paged, state.last = LEARNT, state.last, row.filled > 1, -1
+    if top >= 0:
+        report |= settle_play(spec.bandit, state, pool.bandit, delta.bandit, top, state.earned, True, paged, now)
+    below = row.seen & (bit(row.filled) - 2)  # the seen slots but the top
+    while below != 0:
+        slot = lowest(below)
+        below &= below - 1
+        earned = 1.0 if has(row.clicks, slot) else 0.0
+        report |= settle_play(spec.bandit, state, pool.bandit, delta.bandit, row.page[slot], earned, False, paged, now)
     if row.filled > 1:
         after_verdicts(spec, row, before, tested)
         if state.t & DIVERSITY_MASK == 0:

@@ -118,7 +118,8 @@ def draw_move(spec, row, available, page, slots, slack, drawn):
             if theta > best:
                 best, winner = theta, arm
             spot = row.spot[arm]
-            if spot > 0 and theta > highest and theta > row.spare[page[spot - 1]]:
+            # one branch, rarely taken: nobody could predict each of the three
+            if (spot > 0) & (theta > highest) & (theta > row.spare[page[max(spot, 1) - 1]]):
                 highest, mover = theta, arm
     if winner != page[0]:
         cost = move_cost(row, page, slots, winner, 0)

@@ -217,17 +217,23 @@ def _(spec, row, arm):
 
 
 @kernel
-def settle_play(spec, row, pool, delta, arm, earned, follow, now):
-    """Judge one play whose reward is known: the arm's verdict in an open test, then the net. `follow`: do what else is due."""
+def settle_play(spec, row, pool, delta, arm, earned, follow, paged, now):
+    """Judge one play whose reward is known: the arm's verdict in an open test, then the net. `follow`: do what else is due.
+
+    `paged`: the play is one of a page, where an event changes many results. The first one found is the event, and is reported; the
+    verdicts on the others belong to it.
+    """
     report = 0
     if row.open != 0:
         found = verdict(spec.test, row.test, arm)
         if found > 0:
+            first = row.test.moved == 0
             plays, total = onset(spec.net, row.net, arm)
             decide_changed(spec.test, row.test, arm, plays, total)
             lose(row, arm)
             evict(spec.net, row.net, arm)
-            report |= RESTARTED
+            if not paged or first:
+                report |= RESTARTED
             if arm == row.test.leader:
                 row.fell = row.t
             if row.caught != 0:
@@ -260,7 +266,7 @@ def _(spec, row, pool, delta, now):
     if arm < 0:
         return 0
     row.last = -1
-    return settle_play(spec, row, pool, delta, arm, row.earned, True, now)
+    return settle_play(spec, row, pool, delta, arm, row.earned, True, False, now)
 
 
 @observe.register(Swerve)

@@ -47,7 +47,8 @@ class ChangeTest(Spec):
     the leader has changed with probability `other_change_probability`. The mean of a changed leader is `fall_factor` times its
     former mean. Another changed arm is better than the leader was with probability `overtake_probability`. An arm is decided to
     have changed when P(changed) > `decision_confidence` and the Bayes factor of its own clicks exceeds `min_bayes_factor`. It is
-    decided to be unchanged when P(changed | event) < 1 − `decision_confidence`.
+    decided to be unchanged when P(changed | event) < 1 − `decision_confidence`. When another test takes the place of one that has
+    found a changed arm, an undecided arm loses its old record if P(it is stale) > `stale_from`.
     """
 
     a: Positive = 1.0
@@ -57,6 +58,7 @@ class ChangeTest(Spec):
     overtake_probability: Gap = 0.25
     decision_confidence: Annotated[float, Range(0.5, 1.0, open_low=True, open_high=True)] = 0.95
     min_bayes_factor: Positive = 5.0
+    stale_from: Gap = 0.5
 
 
 def change_layout(arms: int) -> list[tuple[Any, ...]]:
@@ -267,15 +269,17 @@ def unseen_rise(spec, row):
 def begin_change(spec, row, open_before, odds, falls, rises, most, caught=-1):
     """Start to suspect an event: the leader falls with probability `falls`, another arm rises with probability `rises`.
 
-    If a test was open (with posterior `odds`), arms that are more likely stale than not lose their old record; the others keep it
-    and their remaining suspicion. Return the mask of the arms that lost it. The arm `caught`, if any, keeps its whole record, which
-    is the evidence for its change; the caller splits the record where the net suspects the change.
+    If a test was open (with posterior `odds`), arms that are more likely stale than not (if it has found a changed arm: stale with
+    more than `stale_from`) lose their old record; the others keep it and their remaining suspicion. Return the mask of the arms
+    that lost it. The arm `caught`, if any, keeps its whole record, which is the evidence for its change; the caller splits the
+    record where the net suspects the change.
     """
     dropped = 0
     if open_before:
+        stale_from = spec.stale_from if row.found != 0 else 0.5
         for arm in range(row.given.shape[0]):
             q = suspicion(row, arm, odds)
-            if q > 0.5 and arm != caught:
+            if q > stale_from and arm != caught:
                 drop(spec, row, arm)
                 dropped |= bit(arm)
                 q = 0.0

@@ -17,19 +17,19 @@ from starlette.routing import Route
 
 from swerve.service import logs, tracing
 from swerve.service.availability import Unavailable
-from swerve.service.groups import Written
 from swerve.service.http import openapi, routes
 from swerve.service.http.gate import VARY, Gate
-from swerve.service.http.handlers import JSON, UNAVAILABLE, Handler, Handlers, Scope, problem
+from swerve.service.http.handlers import UNAVAILABLE, Handler, Handlers, Scope, problem
 from swerve.service.http.limits import ClientGone, read_body
 from swerve.service.http.porter import Porter, grouped
-from swerve.service.http.schemas import one_limit, read_feedback, read_rank, read_ranks
+from swerve.service.http.schemas import one_limit
+from swerve.service.http.short import ShortWay, bearer
 from swerve.service.metrics import Histogram
-from swerve.service.namespaces import may, require_all
+from swerve.service.namespaces import require_all
 from swerve.service.runtime import Service
 from swerve.service.secrets import ApiKeys, Denied
 from swerve.service.throttle import TooMany
-from swerve.serving.messages import Error, Problem, Refused, encode
+from swerve.serving.messages import Refused
 
 log = logging.getLogger("swerve.service")
 
@@ -37,10 +37,6 @@ log = logging.getLogger("swerve.service")
 RETRY_AFTER = b"1"
 #: Headers of streamed bodies: proxies must not cache or buffer them.
 ENDLESS = ((b"cache-control", b"no-store"), (b"x-accel-buffering", b"no"))
-
-#: Entries of a batch that the short way ranks without a pause: more would hold the event loop for milliseconds.
-MOST_ON_SHORT_WAY = 128
-
 
 #: Routes without spans: probes, scrapes, pages, and streams without an end.
 UNTRACED = frozenset(("healthz", "readyz", "metrics", "openapi", "docs", "live"))
@@ -174,12 +170,6 @@ def needed(headers: Iterable[tuple[bytes, bytes]]) -> tuple[str | None, bytes | 
     return key, kind, identity
 
 
-def bearer(value: bytes) -> str | None:
-    """Return the key in an `Authorization` header, or None."""
-    scheme, _, text = value.decode("latin-1").partition(" ")
-    return text.strip() if scheme.lower() == "bearer" else None
-
-
 async def not_found(request: Request, error: Exception) -> Response:
     """Answer a request that no route takes, in the form of all other errors."""
     status = error.status_code if isinstance(error, HTTPException) else 500
@@ -208,10 +198,6 @@ SEVERAL = {
     for path in {route.path for route in routes.ROUTES}
     if len(methods := {route.method.upper() for route in routes.ROUTES if route.path == path}) > 1
 }
-#: The routes that `App.at_once` may answer.
-SHORT_ROUTES = {b"/v1/rank": "rank", b"/v1/rank/batch": "rank_batch", b"/v1/feedback": "feedback"}
-#: A status, a body and the request's id.
-Reply = tuple[int, bytes, str]
 
 
 class App(Starlette):
@@ -226,11 +212,10 @@ class App(Starlette):
 
     def __init__(self, service: Service, extra_routes: Sequence[Route] = (), **named: Any) -> None:
         self.service, self.keys = service, ApiKeys(service.config.security.api_keys)
-        self.at_most = min(MOST_ON_SHORT_WAY, service.config.limits.batch)
         live = any(route.name == "live" for route in extra_routes)
         keys, handlers, metrics = self.keys, Handlers(service, live), service.metrics
         self.gate, self.porter = Gate(service.config), Porter(service.config.limits, metrics)
-        self.seconds = {route: spread for route in SHORT_ROUTES.values() if (spread := metrics.seconds(route)) is not None}
+        self.at_once = ShortWay(service, keys, self.gate).at_once
         served = list(extra_routes)
         self.busy: dict[str, Endpoint] = {}
         for route in routes.ROUTES:
@@ -245,115 +230,6 @@ class App(Starlette):
         served.sort(key=lambda route: -len(route.path))
         super().__init__(routes=served, exception_handlers={HTTPException: not_found}, **named)
         self.router.redirect_slashes = False  # a redirect would lead to the name in the caller's `Host`
-
-    def at_once(
-        self, path: bytes, headers: list[tuple[bytes, bytes]], body: bytes, later: Callable[[Reply], None]
-    ) -> Reply | tuple[()] | None:
-        """Answer a request without a task: a `rank` or a batch whose rows are in memory, or feedback that needs no reading.
-
-        Returns the answer of a `rank` or a batch. Returns `()` for feedback, and calls `later` with the answer when the feedback is
-        durable. Returns None for requests that must go through their route, refused ones included. `Door` calls this before it
-        makes a task.
-        """
-        started = time.perf_counter()
-        host = kind = presented = sent_id = sent_trace = None
-        for name, value in headers:
-            if name == b"content-type":
-                kind = value
-            elif name == b"host":
-                if host is not None:
-                    return None
-                host = value
-            elif name == b"authorization":
-                presented = bearer(value)
-            elif name == b"x-request-id":
-                sent_id = value.decode("latin-1")
-            elif name == b"traceparent":
-                sent_trace = value if sent_trace is None else b""  # two are malformed
-            elif name == b"origin" or name == b"sec-fetch-site":
-                return None  # from a browser: the gate must check the page's origin
-        if kind != JSON or host not in self.gate.good:
-            return None
-        made = self.service.tracing
-        if sent_trace is None and made is None:
-            return self._at_once(path, body, presented, sent_id, later, started)
-        parent, span = tracing.parent_of(sent_trace or b""), None
-        if made is not None:
-            span = made.request("POST", path.decode(), parent)
-        token = logs.trace_id.set(span.trace if span is not None else parent.trace if parent is not None else "")
-        try:
-            return self._at_once(path, body, presented, sent_id, later, started, span)
-        finally:  # the connection's next request has another trace
-            logs.trace_id.reset(token)
-
-    def _at_once(
-        self,
-        path: bytes,
-        body: bytes,
-        presented: str | None,
-        sent_id: str | None,
-        later: Callable[[Reply], None],
-        started: float,
-        span: tracing.Span | None = None,
-    ) -> Reply | tuple[()] | None:
-        """Do the work of `at_once`. A span of a request that goes through its route is dropped: that one makes its own."""
-        service, route = self.service, SHORT_ROUTES[path]
-        seconds = self.seconds[route]
-        answer: Any = None
-        waiting: Any = None
-        try:
-            caller = self.keys.check(presented, "feedback" if route == "feedback" else "rank")
-            within, count = self.keys.within.get(caller), 1
-            if not service.throttle.allows(caller):
-                return None
-            if route == "feedback":
-                waiting = service.feedback.at_once(read_feedback(body), within)
-            else:
-                entries = [read_rank(body)] if route == "rank" else read_ranks(body)
-                count = len(entries)
-                if count > self.at_most or not service.throttle.allows(caller, count):
-                    return None
-                if within is not None and not all(may(within, entry.namespace) for entry in entries):
-                    return None
-                deciding = None if span is None else span.child("rank", entries=count)
-                answers = service.ranking.at_once(entries)
-                if deciding is not None and answers is not None:
-                    deciding.end()
-                answer = answers[0] if answers and route == "rank" else answers
-        except (Refused, Denied):
-            return None
-        identity = logs.new_id(sent_id)
-
-        def reply(status: int, content: bytes) -> Reply:
-            took = time.perf_counter() - started
-            service.metrics.request(route, status)
-            seconds.observe(took)
-            logs.access(route, "POST", status, took, caller, identity)
-            if span is not None:
-                span.end(status, request_id=identity)
-            return status, content, identity
-
-        if (waiting if route == "feedback" else answer) is None:
-            return None
-        service.throttle.take(caller, count)
-        if route != "feedback":
-            return reply(200, encode(answer))
-        response, written = waiting
-        if written is None:  # a repeat whose first one is durable
-            return reply(200, encode(service.feedback.answer(response)))
-
-        writing = None if span is None else span.child("store.commit")
-
-        def durable(done: Written) -> None:
-            if writing is not None:
-                writing.end(error="" if not done.cancelled() and done.exception() is None and done.result() else "Unavailable")
-            if done.cancelled() or done.exception() is not None or not done.result():
-                later(reply(503, encode(Problem(Error(*UNAVAILABLE, request_id=identity)))))
-            else:
-                later(reply(200, encode(service.feedback.answer(response))))
-
-        written.add_done_callback(durable)
-        return ()
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:  # type: ignore[override]
         if scope["type"] == "http":

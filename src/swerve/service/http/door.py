@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from swerve.service.http.joined import MOST_COPIED, Joined, Pending
 from swerve.service.turns import Turns
 from swerve.serving.messages import Error, Problem, encode
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 #: Bytes of a request's line and headers, or of its chunk sizes and trailers. A little more may have arrived when the limit applies.
 MOST_HEAD = 65_536
-#: Bytes of a body that is worth a copy: an answer's, joined with its head, or a request's, kept for the short way.
-MOST_COPIED = 65_536
 #: Bytes parsed between two looks at the clock: so few that answering the small requests in them takes about a millisecond.
 PARSED_AT_ONCE = 2048
 #: Status lines of the answers that this module writes.
@@ -45,73 +43,6 @@ def refusal(status: int, code: str, message: str) -> bytes:
     return head % (STATUS_LINES[status], retry, len(said)) + said
 
 
-class Joined:
-    """A transport that sends the head of an answer together with its body, which saves a system call and wakes the caller once."""
-
-    __slots__ = ("door", "get_extra_info", "held", "is_closing", "paused", "send", "transport")
-
-    def __init__(self, transport: asyncio.Transport, door: Door) -> None:
-        self.transport, self.door, self.held, self.paused = transport, door, b"", False
-        # every request uses these: bound here, they cost no extra call
-        self.send, self.is_closing, self.get_extra_info = transport.write, transport.is_closing, transport.get_extra_info
-
-    def write(self, data: bytes) -> None:
-        if self.held:
-            if len(data) > MOST_COPIED:
-                self.flush()
-            else:
-                data, self.held = self.held + data, b""
-        elif data.startswith(b"HTTP/1.1 2"):
-            self.held = data
-            return
-        self.send(data)
-
-    def flush(self) -> None:
-        """Send a pending head whose answer has no body."""
-        if self.held:
-            self.send(self.held)
-            self.held = b""
-
-    def close(self) -> None:
-        self.flush()
-        self.transport.close()
-
-    def pause_reading(self) -> None:
-        self.paused = True
-        self.transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        """Continue reading. Bytes that were read and not parsed yet are parsed first."""
-        self.paused = False
-        if self.door.rest:
-            self.door.loop.call_soon(self.door.go_on_reading)
-        else:
-            self.transport.resume_reading()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.transport, name)
-
-
-class Pending:
-    """Stands for a request's cycle while its answer waits for the store, so that the protocol holds back the requests behind it."""
-
-    __slots__ = ("disconnected", "keep_alive", "message_event", "response_complete", "response_started")
-
-    def __init__(self) -> None:
-        self.response_complete, self.response_started, self.disconnected, self.keep_alive = False, False, False, True
-        self.message_event = NOBODY
-
-
-class Nobody:
-    """Stands for an `asyncio.Event` that nothing waits for."""
-
-    def set(self) -> None:
-        """Do nothing."""
-
-
-NOBODY = Nobody()
-
-
 class Door(HttpToolsProtocol):
     """Limits requests in size and time, and answers plain requests for rows in memory, and feedback, on a short way.
 
@@ -129,6 +60,9 @@ class Door(HttpToolsProtocol):
     _upgrade = False  # whether the caller asks for another protocol, which the service never grants
     _body: list[bytes] | None = None  # of a request on the short way
     _size = 0  # bytes in `_body`
+    _idle_since = 0.0  # when the last answer was sent
+    _given: list[tuple[bytes, bytes]] | None = None  # the headers of every answer,
+    _lines = b""  # and the same as they are sent
     _porter: Porter | None = None
     _most = 2 * MOST_HEAD  # bytes of a whole request: head, chunk sizes and trailers; twice the body's limit is added
 
@@ -190,7 +124,6 @@ class Door(HttpToolsProtocol):
                     self._turn_away(413, "request_bytes", f"the request as a whole is longer than {self._most} bytes")
             return
         self._got += len(data)
-        self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as end:
@@ -203,7 +136,7 @@ class Door(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._stage = HEAD
-        super().on_message_begin()
+        self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._stage != HEAD:
@@ -222,8 +155,16 @@ class Door(HttpToolsProtocol):
         else:
             if not self.url.startswith(b"/"):
                 self._take_host(httptools.parse_url(self.url))
-            super().on_headers_complete()
+            self._begin_long_way()
         self._stage, self._since, self._asked = BODY, None, True
+
+    def _begin_long_way(self) -> None:
+        """Pass the head of the request on to the framework. The short way needs no scope, so it is made here."""
+        url, headers, expect = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.headers, self.expect_100_continue = url, headers, expect
+        self.scope["headers"] = headers
+        super().on_headers_complete()
 
     def _take_host(self, target: Any) -> None:
         """Replace the value of `Host` by the host of an absolute request target."""
@@ -283,7 +224,7 @@ class Door(HttpToolsProtocol):
                 self._body = None
                 if answer:
                     self._joined.send(self._written(answer))
-                    return super().on_response_complete()
+                    return self._answered()
                 self._pending = self.cycle = Pending()  # type: ignore[assignment]
                 return
             self._go_on()
@@ -292,7 +233,7 @@ class Door(HttpToolsProtocol):
     def _go_on(self) -> None:
         """Pass the request on to the long way, from its beginning."""
         body, self._body = self._body or [], None
-        super().on_headers_complete()
+        self._begin_long_way()
         for piece in body:
             super().on_body(piece)
 
@@ -356,19 +297,41 @@ class Door(HttpToolsProtocol):
             return
         self._joined.send(self._written(answer))
         if pending.keep_alive:
-            super().on_response_complete()
+            self._answered()
         else:  # the server is stopping
             self.transport.close()
 
     def _written(self, answer: Answer) -> bytes:
         """Return the bytes of an answer."""
         status, content, identity = answer
-        lines = [b"%b: %b\r\n" % header for header in self.server_state.default_headers]
-        if status == 503:
-            lines.append(b"retry-after: 1\r\n")
-        head = STATUS_LINES[status], b"".join(lines), len(content), identity.encode()
+        given = self.server_state.default_headers
+        if given is not self._given:  # the server makes a new list every second, because of the date
+            self._given, self._lines = given, b"".join([b"%b: %b\r\n" % header for header in given])
+        retry = b"retry-after: 1\r\n" if status == 503 else b""
+        head = STATUS_LINES[status], self._lines + retry, len(content), identity.encode()
         return b"HTTP/1.1 %b\r\n%bcontent-type: application/json\r\ncontent-length: %d\r\nx-request-id: %b\r\n\r\n" % head + content
+
+    def _answered(self) -> None:
+        """Go on after an answer of the short way. A timer for idle connections that runs is left alone: another one for each
+        request would cost more than reading its head."""
+        if self.timeout_keep_alive_task is None or self.flow.read_paused or self.pipeline:
+            return self.on_response_complete()
+        self.server_state.total_requests += 1
+        self._idle_since = self.loop.time()
 
     def on_response_complete(self) -> None:
         self._joined.flush()
+        self._idle_since = self.loop.time()
         super().on_response_complete()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close the connection if it has been idle for long; if it has not, look again when it will have been."""
+        self.timeout_keep_alive_task = None
+        cycle = self.cycle
+        if self._stage != IDLE or (cycle is not None and not cycle.response_complete):
+            return  # the answer sets the timer again
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0.0:
+            self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
+        else:
+            super().timeout_keep_alive_handler()

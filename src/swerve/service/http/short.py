@@ -1,0 +1,156 @@
+"""The short way: rankings of rows in memory, and feedback, answered without a task and without the framework."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from swerve.service import logs, tracing
+from swerve.service.groups import Written
+from swerve.service.http.gate import Gate
+from swerve.service.http.handlers import JSON, UNAVAILABLE
+from swerve.service.http.schemas import read_feedback, read_rank, read_ranks
+from swerve.service.namespaces import may
+from swerve.service.runtime import Service
+from swerve.service.secrets import ApiKeys, Denied
+from swerve.serving.messages import Error, Problem, Refused, encode
+
+#: Entries of a batch that are ranked without a pause: more would hold the event loop for milliseconds.
+MOST_ENTRIES = 128
+#: The paths of the short way, and the names of their routes.
+RANK, RANK_BATCH, FEEDBACK = "rank", "rank_batch", "feedback"
+ROUTES = {b"/v1/rank": RANK, b"/v1/rank/batch": RANK_BATCH, b"/v1/feedback": FEEDBACK}
+#: A status, a body and the request's id.
+Reply = tuple[int, bytes, str]
+Later = Callable[[Reply], None]
+
+
+def bearer(value: bytes) -> str | None:
+    """Return the key in an `Authorization` header, or None."""
+    scheme, _, text = value.decode("latin-1").partition(" ")
+    return text.strip() if scheme.lower() == "bearer" else None
+
+
+class Request:
+    """A request on the short way, until its answer is counted and logged."""
+
+    __slots__ = ("caller", "identity", "route", "span", "started")
+
+    def __init__(self, route: str, started: float, identity: str | None, span: tracing.Span | None) -> None:
+        self.route, self.started, self.identity, self.span, self.caller = route, started, identity, span, ""
+
+
+class ShortWay:
+    """Answers requests at once, or leaves them to their route."""
+
+    def __init__(self, service: Service, keys: ApiKeys, gate: Gate) -> None:
+        self.service, self.keys, self.gate = service, keys, gate
+        self.at_most = min(MOST_ENTRIES, service.config.limits.batch)
+        metrics = service.metrics
+        self._seconds = {route: spread for route in ROUTES.values() if (spread := metrics.seconds(route)) is not None}
+
+    def at_once(self, path: bytes, headers: list[tuple[bytes, bytes]], body: bytes, later: Later) -> Reply | tuple[()] | None:
+        """Answer a request without a task: a `rank` or a batch whose rows are in memory, or feedback that needs no reading.
+
+        Returns the answer of a `rank` or a batch. Returns `()` for feedback, and calls `later` with the answer when the feedback is
+        durable. Returns None for requests that must go through their route, refused ones included. `Door` calls this before it
+        makes a task.
+        """
+        started = time.perf_counter()
+        host = kind = presented = sent_id = sent_trace = None
+        for name, value in headers:
+            if name == b"content-type":
+                kind = value
+            elif name == b"host":
+                if host is not None:
+                    return None
+                host = value
+            elif name == b"authorization":
+                presented = bearer(value)
+            elif name == b"x-request-id":
+                sent_id = value.decode("latin-1")
+            elif name == b"traceparent":
+                sent_trace = value if sent_trace is None else b""  # two are malformed
+            elif name == b"origin" or name == b"sec-fetch-site":
+                return None  # from a browser: the gate must check the page's origin
+        if kind != JSON or host not in self.gate.good:
+            return None
+        made = self.service.tracing
+        if sent_trace is None and made is None:
+            return self._answer(Request(ROUTES[path], started, sent_id, None), body, presented, later)
+        parent, span = tracing.parent_of(sent_trace or b""), None
+        if made is not None:
+            span = made.request("POST", path.decode(), parent)
+        token = logs.trace_id.set(span.trace if span is not None else parent.trace if parent is not None else "")
+        try:
+            return self._answer(Request(ROUTES[path], started, sent_id, span), body, presented, later)
+        finally:  # the connection's next request has another trace
+            logs.trace_id.reset(token)
+
+    def _answer(self, request: Request, body: bytes, presented: str | None, later: Later) -> Reply | tuple[()] | None:
+        """Do the work of `at_once`. A span of a request that goes through its route is dropped: that one makes its own."""
+        try:
+            request.caller = self.keys.check(presented, "feedback" if request.route is FEEDBACK else "rank")
+            if not self.service.throttle.allows(request.caller):
+                return None
+            if request.route is FEEDBACK:
+                return self._feedback(request, body, later)
+            content = self._rank(request, body)
+        except (Refused, Denied):
+            return None
+        return None if content is None else self._reply(request, 200, content)
+
+    def _rank(self, request: Request, body: bytes) -> bytes | None:
+        """Return the answer to one request or to a batch; None if it must go through its route."""
+        single, throttle = request.route is RANK, self.service.throttle
+        entries = [read_rank(body)] if single else read_ranks(body)
+        count, within = len(entries), self.keys.within.get(request.caller)
+        if not single and (count > self.at_most or not throttle.allows(request.caller, count)):
+            return None
+        if within is not None and not all(may(within, entry.namespace) for entry in entries):
+            return None
+        deciding = None if request.span is None else request.span.child("rank", entries=count)
+        answers = self.service.ranking.at_once(entries)
+        if answers is None:
+            return None
+        if deciding is not None:
+            deciding.end()
+        throttle.take(request.caller, count)
+        return encode(answers[0] if single else answers)
+
+    def _feedback(self, request: Request, body: bytes, later: Later) -> Reply | tuple[()] | None:
+        """Count feedback; its answer goes to `later` when it is durable."""
+        service = self.service
+        counted: Any = service.feedback.at_once(read_feedback(body), self.keys.within.get(request.caller))
+        if counted is None:
+            return None
+        response, written = counted
+        service.throttle.take(request.caller)
+        if written is None:  # a repeat whose first one is durable
+            return self._reply(request, 200, encode(service.feedback.answer(response)))
+        writing = None if request.span is None else request.span.child("store.commit")
+        request.identity = logs.new_id(request.identity)
+
+        def durable(done: Written) -> None:
+            kept = not done.cancelled() and done.exception() is None and done.result()
+            if writing is not None:
+                writing.end(error="" if kept else "Unavailable")
+            if kept:
+                later(self._reply(request, 200, encode(service.feedback.answer(response))))
+            else:
+                later(self._reply(request, 503, encode(Problem(Error(*UNAVAILABLE, request_id=request.identity)))))
+
+        written.add_done_callback(durable)
+        return ()
+
+    def _reply(self, request: Request, status: int, content: bytes) -> Reply:
+        """Count and log an answer, and return it."""
+        took = time.perf_counter() - request.started
+        route, identity = request.route, logs.new_id(request.identity)
+        self.service.metrics.request(route, status)
+        self._seconds[route].observe(took)
+        logs.access(route, "POST", status, took, request.caller, identity)
+        if request.span is not None:
+            request.span.end(status, request_id=identity)
+        return status, content, identity
