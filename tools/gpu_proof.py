@@ -10,164 +10,17 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
-import dataclasses
-import hashlib
 import json
 import os
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-PAPER = ("fractions", "features")
-#: Policies of the default cells of `swerve compare` that pool nothing, and the one that does.
-UNPOOLED = ("oracle-ts", "glr-ts", "cusum-klucb", "ts")
-CELL = ("mixed-noisy", 0.5)
-PAGES = ("list-ts", "oracle-list", "bubble", "swerve")
-
-
-# ---------------------------------------------------------------- parts: each returns its figures
-
-
-def digest(results: Any) -> str:
-    """Return a digest of every number of every run."""
-    hashed = hashlib.sha256()
-    for run in results.runs:
-        hashed.update(run.regret.tobytes() + run.clicks.tobytes() + json.dumps(run.counts, sort_keys=True).encode())
-    return hashed.hexdigest()[:16]
-
-
-def about() -> dict[str, Any]:
-    """Name the machine."""
-    import numba
-    import numpy
-
-    from swerve.simulate import gpu
-
-    reason = gpu.missing()
-    return {
-        "gpu": gpu.name() if reason is None else reason, "cores": os.cpu_count(), "python": sys.version.split()[0],
-        "numpy": numpy.__version__, "numba": numba.__version__, "numba-cuda": gpu.version(),
-    }  # fmt: skip
-
-
-def paper(device: str, runs: str) -> dict[str, Any]:
-    """Play the paper's tables (b) and (c)."""
-    from swerve.experiments import EXPERIMENTS, run
-
-    begun = time.perf_counter()
-    cells, seconds = [], {}
-    for name in PAPER:
-        part = time.perf_counter()
-        cells += run(EXPERIMENTS[name], runs=int(runs), device=device)
-        seconds[name] = time.perf_counter() - part
-    return {
-        "seconds": time.perf_counter() - begun, "parts": seconds,
-        "digests": {f"{cell.experiment}/{cell.setting:g}/{cell.policy}": digest(cell.results) for cell in cells},
-        "cells": [cell.as_row() for cell in cells],
-    }  # fmt: skip
-
-
-def played(policy: str, where: str, fraction: str, device: str, runs: str, queries: str = "100") -> dict[str, Any]:
-    """Play one policy on a workload, twice: the first time may compile, and draws the instances."""
-    from swerve.environments import workload
-    from swerve.experiments.compare import sized, tuning
-    from swerve.policies import policy as named
-    from swerve.simulate import Worlds, simulate
-
-    problem = sized(where, float(fraction), int(queries), None) if queries != "100" else workload(where, float(fraction))
-    worlds, count = Worlds(problem, room=1 << 36), int(runs)
-    spec = named(policy, **tuning(problem, 100))
-    out: dict[str, Any] = {}
-    for name in ("first", "again"):
-        begun = time.perf_counter()
-        results = simulate(spec, problem, runs=count, seed=100, device=device, worlds=worlds)
-        out[f"{name}_seconds"] = time.perf_counter() - begun
-    rounds = sum(int(run.rounds[-1]) for run in results.runs)
-    shorter = dataclasses.replace(results, runs=results.runs[:4])
-    return {
-        **out,
-        "rounds": rounds,
-        "rate": rounds / out["again_seconds"] / 1e9,
-        "digest_of_4": digest(shorter),
-        "digest": digest(results),
-    }
-
-
-def strides(policy: str, where: str, runs: str, queries: str = "100") -> dict[str, Any]:
-    """Time a policy with 1, 4 and 32 threads for each one that plays."""
-    from swerve.environments import workload
-    from swerve.experiments.compare import sized, tuning
-    from swerve.policies import policy as named
-    from swerve.simulate import Worlds, gpu, simulate
-
-    problem = sized(where, 0.5, int(queries), None) if queries != "100" else workload(where, 0.5)
-    worlds, out = Worlds(problem, room=1 << 36), {}
-    spec = named(policy, **tuning(problem, 100))
-    for stride in (32, 8, 1):
-        gpu.stride_of = lambda tasks, stride=stride: stride
-        for _ in range(2):
-            begun = time.perf_counter()
-            results = simulate(spec, problem, runs=int(runs), seed=100, device="cuda", worlds=worlds)
-            out[f"stride {stride}"] = time.perf_counter() - begun
-    return {**out, "digest": digest(results)}
-
-
-def state(policy: str) -> dict[str, Any]:
-    """Compare the bytes of rows, pools, cursors, counters and curves of a small batch with those of the processor."""
-    from swerve.environments import Pages, Traffic, world
-    from swerve.experiments.compare_pages import page_tuning
-    from swerve.policies import policy as named
-    from swerve.simulate import Session, spread
-    from swerve.simulate.results import Plan
-    from swerve.simulate.runner import checkpoints
-
-    traffic = Traffic(queries=12, impressions=24_000, shifting_share=0.5, features=6)
-    problems = [
-        traffic,
-        dataclasses.replace(traffic, order="uniform"),
-        Pages(queries=6, impressions=6000, results=10, slots=4, features=4),
-    ]
-    out: dict[str, Any] = {}
-    for number, problem in enumerate(problems):
-        worlds = [world(problem, seed) for seed in range(4)]
-        tuned = {"arms": worlds[0].arms, "horizon": int(worlds[0].rounds.max()), **page_tuning(problem)}
-        try:
-            spec = named(policy, **tuned)
-            sessions = [Session(spec, drawn) for drawn in worlds]
-            marks = checkpoints(len(worlds[0].schedule), 5)
-            curves = [[(session.play(int(mark)), session.regret)[1] for mark in marks] for session in sessions]
-        except Exception as error:  # a policy for pages cannot play one slot, and the other way round
-            out[str(number)] = f"not played: {type(error).__name__}"
-            continue
-        begun = time.perf_counter()
-        batch = spread.Batch(Plan(spec, problem), spread.Instances(worlds), marks)
-        batch.play()
-        differing = set()
-        for run, session in enumerate(sessions):
-            ours = {**session.state, "pools": session.fleet.pools[:-1].tobytes()}
-            theirs = batch.state(run)
-            differing |= {name for name in ours if ours[name] != theirs[name]}
-        if batch.curves()[0].tolist() != curves:
-            differing.add("curves")
-        out[str(number)] = {
-            "way": batch.way,
-            "waves": batch.waves,
-            "differs": sorted(differing),
-            "seconds": time.perf_counter() - begun,
-        }
-    return out
-
-
-PARTS: dict[str, Callable[..., dict[str, Any]]] = {
-    "about": about, "paper": paper, "played": played, "state": state, "strides": strides,
-}  # fmt: skip
-
-
-# ---------------------------------------------------------------- all parts
+from gpu_parts import CELL, PAPER, PARTS, RESIZED, UNPOOLED, catalogue
 
 
 class Proof:
@@ -210,16 +63,16 @@ def prove(minutes: float) -> None:
     """Run everything, the most important first, and print the table."""
     proof = Proof(minutes)
     proof.run("about")
-    from swerve.policies.catalog import POLICIES
-
     # compile everything that is timed below, on all cores at once; small sizes of the same record types
-    warm = [("state", name) for name in ("ucb1", "bwc", "exp3s", "ora")]
+    warm = [("state", name) for name in ("ucb1", RESIZED["bwc"], "exp3s", "ora")]
     proof.at_once(
         [("paper", "cuda", "1"), ("paper", "cpu", "1"), ("played", "swerve", *map(str, CELL), "cuda", "1", "2"),
          *[("played", name, *map(str, CELL), "cuda", "1", "2") for name in UNPOOLED],
          *[("played", name, *map(str, CELL), "cpu", "1", "2") for name in (*UNPOOLED, "swerve")], *warm],
         os.cpu_count() or 1, 200.0,
     )  # fmt: skip
+    proof.run("bits")
+    proof.run("timeline", "10")
     ten = proof.run("paper", "cuda", "10")
     thousand = proof.run("paper", "cuda", "1000", most=150.0)
     cores = proof.run("paper", "cpu", "10", most=120.0)
@@ -230,7 +83,7 @@ def prove(minutes: float) -> None:
     proof.run("strides", "ts", name, "10", most=40.0)
     proof.run("strides", "swerve", name, "64", "4", most=80.0)
     proof.run("played", "swerve", name, fraction, "cpu", "64", "4", most=40.0)
-    proof.at_once([("state", each) for each in POLICIES if ("state", each) not in warm], os.cpu_count() or 1, 240.0)
+    proof.at_once([("state", each) for each in catalogue() if ("state", each) not in warm], os.cpu_count() or 1, 240.0)
     print_table(proof, ten, thousand, cores)
 
 
@@ -249,6 +102,9 @@ def print_table(proof: Proof, ten: dict[str, Any], thousand: dict[str, Any], cor
             same = on["digest_of_4"] == off["digest_of_4"]
             rates = f"GPU {on['rate']:7.3f} G rounds/s, cores {off['rate']:6.3f}, {on['rate'] / off['rate']:5.1f} ×"
             print(f"{policy:14} {rates}, same bytes: {same}")
+    for title, spans in proof.found.get("timeline 10", {}).get("spans", {}).items():
+        print(f"{title:44} {spans}")
+    print_cells(thousand)
     for key, figures in proof.found.items():
         if key.startswith("strides"):
             print(key, {part: f"{value:.2f}" for part, value in figures.items() if part.startswith("stride")})
@@ -257,6 +113,23 @@ def print_table(proof: Proof, ten: dict[str, Any], thousand: dict[str, Any], cor
     bad = sorted({key for key, case in cases if case["differs"]} | {key for key, figures in states.items() if "error" in figures})
     equal = sum(not case["differs"] for _, case in cases)
     print(f"states of {len(states)} policies: {equal} of {len(cases)} small batches equal; policies that differ or failed: {bad}")
+
+
+def print_cells(figures: dict[str, Any]) -> None:
+    """Print the paper's tables: the mean regret in thousands, its 95 % interval, and the paper's figure."""
+    cells = figures.get("cells", [])
+    for name in PAPER:
+        own = [cell for cell in cells if cell["experiment"] == name]
+        settings = list(dict.fromkeys(cell["setting"] for cell in own))
+        print(f"\n| {name} | " + " | ".join(f"{setting:g}" for setting in settings) + " |\n|---" * 1 + "|---" * len(settings) + "|")
+        for policy in dict.fromkeys(cell["policy"] for cell in own):
+            line = []
+            for cell in own:
+                if cell["policy"] == policy:
+                    half = 1.96 * cell["sd"] / cell["runs"] ** 0.5
+                    paper = "" if cell["paper"] is None else f" ({cell['paper'] / 1e3:.1f})"
+                    line.append(f"{cell['mean'] / 1e3:.2f} ± {half / 1e3:.2f}{paper}")
+            print(f"| {policy} | " + " | ".join(line) + " |")
 
 
 def main() -> None:

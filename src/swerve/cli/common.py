@@ -104,7 +104,7 @@ threads_option = click.option("--threads", type=click.IntRange(1), default=None,
 def device_of(ctx: click.Context, _: click.Parameter, where: str) -> str:
     """Return the device of a choice of --on; refuse a GPU that is not there before a long computation begins."""
     if where == "gpu":
-        need_gpu("--on gpu")
+        need_gpu("--on gpu", start=False)
         return CUDA
     return CPU
 

@@ -26,7 +26,7 @@ from swerve.cli.common import (
     write_json,
 )
 from swerve.core.errors import SwerveError
-from swerve.experiments import EXPERIMENTS, Cell, Experiment, lower_bounds, run, total_rounds
+from swerve.experiments import EXPERIMENTS, Cell, Experiment, lower_bounds, run_all, total_rounds
 from swerve.experiments.analysis import agreements, breakdown
 from swerve.simulate import Interrupted
 from swerve.simulate.loop import CAUSES
@@ -102,13 +102,13 @@ def command(
     growths: list[lower_bounds.Growth] = []
     try:
         with progress_bar(what, total) as tick:
-            for experiment in experiments:
-                cells += run(experiment, runs=count, seed=seed, threads=threads, device=device, out=out, progress=tick)
+            if experiments:
+                cells = run_all(experiments, runs=count, seed=seed, threads=threads, device=device, out=out, progress=tick)
             if families:
                 growths = lower_bounds.run(
                     runs=count, seed=seed, horizons=horizons, threads=threads, device=device, out=out, progress=tick
                 )
-    except Interrupted:
+    except (Interrupted, KeyboardInterrupt):
         errors.print(f"swerve: interrupted; finished runs are in {out}, repeat the command to continue")
         raise click.exceptions.Exit(INTERRUPTED) from None
     seconds = time.perf_counter() - start

@@ -13,8 +13,10 @@ import functools
 import hashlib
 import importlib
 import importlib.metadata
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 from unittest import mock
 
 import numpy as np
@@ -31,7 +33,29 @@ from swerve.simulate.pages import play_page
 if not hasattr(np, "row_stack"):  # NumPy 2.5 dropped the name, and numba-cuda still asks for it
     np.row_stack = np.vstack
 
+#: Queues between which the GPU chooses; the driver reads it once. Threads that share one may wait for each other.
+os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 cuda: Any = importlib.import_module("numba.cuda")
+#: Whether Numba's simulator takes the place of a GPU. It plays one thing at a time.
+SIMULATED = bool(cuda.config.ENABLE_CUDASIM)
+#: Arrays that wait to be freed. Freeing waits for everything that runs, of other threads too.
+cuda.config.CUDA_DEALLOCS_COUNT = 4096
+
+_own = threading.local()
+_switching, _making = threading.Lock(), threading.Lock()
+Made = TypeVar("Made")
+
+
+def made_once(make: Callable[..., Made]) -> Callable[..., Made]:
+    """Return a function that makes each thing once, and gives it to all threads."""
+    kept = functools.cache(make)
+
+    def one(*arguments: Any, **named: Any) -> Made:
+        with _making:
+            return kept(*arguments, **named)
+
+    return one
+
 
 #: Threads of a block. A thread needs many registers, and small blocks leave room for more of them.
 BLOCK = 64
@@ -68,7 +92,7 @@ def page_turn(
     )  # fmt: skip
 
 
-@functools.cache
+@made_once
 def alone(turn: Callable[..., bool], features: int, arms: int, slots: int, see: bool, journal: int) -> Callable[..., None]:
     """Return the kernel in which a thread plays one query of one run. Lengths are constants, so that loops are unrolled."""
 
@@ -123,7 +147,7 @@ def alone(turn: Callable[..., bool], features: int, arms: int, slots: int, see: 
     return play_alone
 
 
-@functools.cache
+@made_once
 def together(turn: Callable[..., bool], features: int, arms: int, slots: int, see: bool) -> Callable[..., None]:
     """Return the kernel in which a thread plays all queries of one run that learn together. Their rows are in global memory."""
 
@@ -219,10 +243,21 @@ def sum_queries(columns, queries, out):
 # ---------------------------------------------------------------- compiling and launching
 
 
+def absent() -> str | None:
+    """Return why there is no GPU here, or None. Nothing is started on it yet."""
+    if SIMULATED:
+        return None
+    try:
+        return None if len(cuda.gpus) > 0 else "there is none"
+    except Exception as error:
+        return " ".join(str(error).split()).rstrip(":. ") or type(error).__name__
+
+
 def missing() -> str | None:
     """Return why nothing can be played on a GPU here, or None."""
-    if cuda.config.ENABLE_CUDASIM:
-        return None
+    reason = absent()
+    if reason is not None or SIMULATED:
+        return reason
     try:
         cuda.current_context()
     except Exception as error:
@@ -230,22 +265,34 @@ def missing() -> str | None:
     return None
 
 
-@contextlib.contextmanager
-def exact() -> Iterator[None]:
+class Exact:
     """Compile inside the block without contraction (a · b + c in one rounding), and with tables of constants in global memory.
 
-    Numba has no switch for either.
+    Numba has no switch for either. Blocks of several threads may overlap: the first one switches, the last one switches back.
     """
-    if cuda.config.ENABLE_CUDASIM:
-        yield
-        return
-    nvvm = importlib.import_module("numba.cuda.cudadrv.nvvm")
-    plain = nvvm.compile_ir
-    with (
-        mock.patch.object(nvvm, "compile_ir", lambda code, **options: plain(code, **{**options, "fma": False})),
-        mock.patch.object(nvvm, "ADDRSPACE_CONSTANT", nvvm.ADDRSPACE_GLOBAL),
-    ):
-        yield
+
+    def __init__(self) -> None:
+        self.inside, self.switches = 0, contextlib.ExitStack()
+
+    def __enter__(self) -> None:
+        with _switching:
+            self.inside += 1
+            if self.inside > 1 or SIMULATED:
+                return
+            nvvm = importlib.import_module("numba.cuda.cudadrv.nvvm")
+            plain = nvvm.compile_ir
+            contracting = mock.patch.object(nvvm, "compile_ir", lambda code, **options: plain(code, **{**options, "fma": False}))
+            self.switches.enter_context(contracting)
+            self.switches.enter_context(mock.patch.object(nvvm, "ADDRSPACE_CONSTANT", nvvm.ADDRSPACE_GLOBAL))
+
+    def __exit__(self, *_: object) -> None:
+        with _switching:
+            self.inside -= 1
+            if self.inside == 0:
+                self.switches.close()
+
+
+exact = Exact()
 
 
 @functools.cache
@@ -256,7 +303,7 @@ def version() -> str:
 
 def digest_of(function: Callable[..., None], specs: Sequence[Spec]) -> str:
     """Return the name of the cache folder for a kernel's code: a fingerprint of all code that it reaches."""
-    parts = [fingerprint(function, specs), fingerprint(exact.__wrapped__), version()]  # type: ignore[attr-defined]
+    parts = [fingerprint(function, specs), fingerprint(Exact.__enter__), version()]
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
 
@@ -264,7 +311,7 @@ class Kernel:
     """A kernel that is compiled when it is first launched, and cached on disk in a folder of its own code."""
 
     def __init__(self, function: Callable[..., None], specs: Sequence[Spec] = ()) -> None:
-        if cuda.config.ENABLE_CUDASIM:
+        if SIMULATED:
             self._dispatcher = cuda.jit(function)
             return
         root = cache_root() if from_modules(function, specs) else None
@@ -272,17 +319,18 @@ class Kernel:
             self._dispatcher = cuda.jit(function, lto=False)
             return
         folder = root / f"gpu-{digest_of(function, specs)}"
-        before = cuda.config.CACHE_DIR
-        cuda.config.CACHE_DIR = str(folder)
-        try:
-            self._dispatcher = one_at_a_time(cuda.jit(function, lto=False, cache=True), folder)
-        finally:
-            cuda.config.CACHE_DIR = before
+        with _switching:  # the folder is read while the function is decorated
+            before = cuda.config.CACHE_DIR
+            cuda.config.CACHE_DIR = str(folder)
+            try:
+                self._dispatcher = one_at_a_time(cuda.jit(function, lto=False, cache=True), folder)
+            finally:
+                cuda.config.CACHE_DIR = before
 
     def launch(self, threads: int, *arguments: Any) -> None:
         """Run this many threads."""
-        with exact():
-            self._dispatcher[max(1, -(-threads // BLOCK)), BLOCK](*arguments)
+        with exact:
+            self._dispatcher[max(1, -(-threads // BLOCK)), BLOCK, stream()](*arguments)
 
     def play(self, tasks: int, *arguments: Any) -> None:
         """Run a thread for each task, every `stride`-th of the threads."""
@@ -292,7 +340,7 @@ class Kernel:
 
 def stride_of(tasks: int) -> int:
     """Return how many threads there are for each of which one plays: a power of two."""
-    if cuda.config.ENABLE_CUDASIM:
+    if SIMULATED:
         return 1
     stride = WARP
     while stride > 1 and tasks * stride > SPREAD:
@@ -300,40 +348,50 @@ def stride_of(tasks: int) -> int:
     return stride
 
 
+def stream() -> Any:
+    """Return this thread's queue of the GPU: what several threads launch runs at the same time."""
+    if not hasattr(_own, "stream"):
+        _own.stream = cuda.stream()
+    return _own.stream
+
+
 def on_device(array: np.ndarray[Any, Any]) -> Any:
-    """Return a copy of an array in the GPU's memory."""
-    return cuda.to_device(np.ascontiguousarray(array))
+    """Return a copy of an array in the GPU's memory, which is there for all threads."""
+    out = cuda.to_device(np.ascontiguousarray(array), stream=stream())
+    stream().synchronize()
+    return out
 
 
 def empty(shape: int | tuple[int, ...], dtype: Any) -> Any:
     """Return an array in the GPU's memory, with whatever is in it."""
-    return cuda.device_array(shape, np.dtype(dtype))
+    return cuda.device_array(shape, np.dtype(dtype), stream=stream())
 
 
 def on_host(array: Any) -> np.ndarray[Any, Any]:
     """Return a copy of a GPU's array."""
-    out: np.ndarray[Any, Any] = array.copy_to_host()
+    out: np.ndarray[Any, Any] = array.copy_to_host(stream=stream())
+    stream().synchronize()
     return out
 
 
 def room() -> int:
     """Return the bytes that are free in the GPU's memory."""
-    if cuda.config.ENABLE_CUDASIM:
+    if SIMULATED:
         return 1 << 30
     return int(cuda.current_context().get_memory_info().free)
 
 
 def name() -> str:
     """Return the name of the GPU."""
-    if cuda.config.ENABLE_CUDASIM:
+    if SIMULATED:
         return "simulator"
     text = cuda.get_current_device().name
     return text.decode() if isinstance(text, bytes) else str(text)
 
 
 def wait() -> None:
-    """Wait until everything that was launched is done."""
-    cuda.synchronize()
+    """Wait until everything that this thread has launched is done."""
+    stream().synchronize()
 
 
 def assembly(function: Callable[..., None], arguments: Sequence[Any], capability: tuple[int, int] = (9, 0)) -> str:
@@ -343,7 +401,7 @@ def assembly(function: Callable[..., None], arguments: Sequence[Any], capability
     compiler, dispatcher = (importlib.import_module(f"numba.cuda.{name}") for name in ("compiler", "dispatcher"))
     asked = mock.Mock(return_value=mock.Mock(compute_capability=capability))
     with (
-        exact(),
+        exact,
         mock.patch.object(dispatcher, "get_current_device", asked),
         mock.patch.object(compiler, "get_current_device", asked),
     ):

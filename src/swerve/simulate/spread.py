@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -35,6 +36,8 @@ from swerve.simulate.results import Plan, Run
 from swerve.simulate.sessions import Session, counts_of, facts_of
 
 ALONE, WAVES, TOGETHER = "alone", "waves", "together"
+#: Bytes of a round in the GPU's memory, where rounds are not played in the order of their queries: its number, and its query.
+ORDERED = 8
 
 
 @Entry
@@ -59,6 +62,7 @@ class Instances:
         self.paged = browse.knows(self.spec)
         self.bounds = np.cumsum([0, *[len(drawn.segments) for drawn in self.worlds]])
         self.on_gpu: dict[str, Any] = {}
+        self.uploading = threading.Lock()  # policies that play at once upload each array once
 
     @functools.cached_property
     def sequential(self) -> bool:
@@ -68,9 +72,10 @@ class Instances:
 
     def shared(self, name: str, make: Callable[[], Table]) -> Any:
         """Return an array in the GPU's memory, made when it is first asked for."""
-        if name not in self.on_gpu:
-            self.on_gpu[name] = gpu.on_device(make())
-        return self.on_gpu[name]
+        with self.uploading:
+            if name not in self.on_gpu:
+                self.on_gpu[name] = gpu.on_device(make())
+            return self.on_gpu[name]
 
     def joined(self, name: str) -> Any:
         """Return the tables of all instances, one after the other."""
@@ -87,26 +92,28 @@ class Instances:
         array is empty.
         """
         key = f"order {part.tobytes().hex()}"
-        parts = int(part.max()) + 1
-        if key not in self.on_gpu:
-            count = np.array([np.bincount(part, weights=drawn.rounds, minlength=parts) for drawn in self.worlds]).astype(np.int64)
-            first = np.cumsum(count, axis=1) - count
-            ready = parts == 1 or (self.sequential and bool((np.diff(part) >= 0).all()))
-            order = np.zeros(1, np.int32)
-            if not ready:
-                order = np.zeros((self.runs, self.horizon), np.int32)
-                sort = by_part.bind()
-                with ThreadPoolExecutor() as executor:
-                    done = [
-                        executor.submit(sort, drawn.schedule, part, first[run].copy(), order[run])
-                        for run, drawn in enumerate(self.worlds)
-                    ]
-                    for each in done:
-                        each.result()
-                first = first + np.arange(self.runs)[:, None] * self.horizon
-            self.on_gpu[key] = tuple(gpu.on_device(array.ravel()) for array in (order, first, count))
-        out: tuple[Any, Any, Any] = self.on_gpu[key]
+        with self.uploading:
+            if key not in self.on_gpu:
+                self.on_gpu[key] = tuple(gpu.on_device(array.ravel()) for array in self._ordered(part))
+            out: tuple[Any, Any, Any] = self.on_gpu[key]
         return out
+
+    def _ordered(self, part: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Return the arrays of `orders`."""
+        parts = int(part.max()) + 1
+        count = np.array([np.bincount(part, weights=drawn.rounds, minlength=parts) for drawn in self.worlds]).astype(np.int64)
+        first = np.cumsum(count, axis=1) - count
+        if parts == 1 or (self.sequential and bool((np.diff(part) >= 0).all())):
+            return np.zeros(1, np.int32), first, count
+        order = np.zeros((self.runs, self.horizon), np.int32)
+        sort = by_part.bind()
+        with ThreadPoolExecutor() as executor:
+            done = [
+                executor.submit(sort, drawn.schedule, part, first[run].copy(), order[run]) for run, drawn in enumerate(self.worlds)
+            ]
+            for each in done:
+                each.result()
+        return order, first + np.arange(self.runs)[:, None] * self.horizon, count
 
 
 def way_of(plan: Plan, instances: Instances, groups: NDArray[np.int64]) -> str:
@@ -241,7 +248,7 @@ class Batch:
         shape = (len(self.marks), self.instances.runs)
         for columns in (self.regret, self.clicks):
             totals = gpu.empty(shape, np.float64)
-            summing().launch(shape[0] * shape[1], columns, self.instances.queries, totals)
+            kernel_of(gpu.sum_queries).launch(shape[0] * shape[1], columns, self.instances.queries, totals)
             out.append(gpu.on_host(totals).T.copy())
         return out[0], out[1]
 
@@ -277,11 +284,15 @@ class Batch:
 
 
 def bytes_of(plan: Plan, drawn: World) -> int:
-    """Return about how many bytes of a GPU's memory a run takes, beside those of its instance."""
+    """Return about how many bytes of a GPU's memory a run takes, with its instance."""
+    instances = Instances([drawn])
+    alone = way_of(plan, instances, groups_of(plan.pooling, drawn.queries)) != TOGETHER
+    order = 0 if alone and instances.sequential else ORDERED * len(drawn.schedule)
     row, pool = (
         dtype.itemsize for dtype in (row_dtype(plan.policy, drawn.arms, drawn.features), pool_dtype(plan.policy, drawn.features))
     )
-    return drawn.queries * (row + 3 * pool + pages.TALLY.itemsize + pages.NOTE.itemsize + CURSOR.itemsize + 16 * plan.points)
+    counters = pages.TALLY.itemsize + pages.NOTE.itemsize + 2 * CURSOR.itemsize + 16 * plan.points
+    return order + 2 * drawn.segments.nbytes + drawn.queries * (row + 4 * pool + counters)
 
 
 def blank_on_device(count: int, dtype: Any) -> Any:
@@ -289,18 +300,14 @@ def blank_on_device(count: int, dtype: Any) -> Any:
     return gpu.on_device(np.zeros(count, dtype))
 
 
-@functools.cache
-def summing() -> gpu.Kernel:
-    """Return the kernel that adds up the curves."""
-    return gpu.Kernel(gpu.sum_queries)
-
-
 _KERNELS: dict[tuple[Callable[..., None], str], gpu.Kernel] = {}
+_making = threading.Lock()
 
 
 def kernel_of(function: Callable[..., None], *specs: Spec) -> gpu.Kernel:
     """Return the kernel of a function for a policy and an environment: one for all specs of the same classes."""
-    key = (function, gpu.digest_of(function, specs))
-    if key not in _KERNELS:
-        _KERNELS[key] = gpu.Kernel(function, specs)
-    return _KERNELS[key]
+    with _making:  # one thread at a time, so that there is one of each
+        key = (function, gpu.digest_of(function, specs))
+        if key not in _KERNELS:
+            _KERNELS[key] = gpu.Kernel(function, specs)
+        return _KERNELS[key]

@@ -25,6 +25,7 @@ class Worlds:
     def __init__(self, environment: Spec, room: int = ROOM) -> None:
         self.environment, self.room = environment, room
         self.on_gpu: tuple[tuple[int, ...], Any] | None = None  # seeds, and their instances in a GPU's memory
+        self.uploading = threading.Lock()
         self._kept: OrderedDict[int, World] = OrderedDict()
         self._size = 0
         self._drawing: dict[int, threading.Lock] = {}
