@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import json
+import math
 import os
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from gpu_parts import CELL, PAPER, PARTS, RESIZED, UNPOOLED, catalogue
+
+TEN = 10  # runs of the paper
 
 
 class Proof:
@@ -116,19 +119,27 @@ def print_table(proof: Proof, ten: dict[str, Any], thousand: dict[str, Any], cor
 
 
 def print_cells(figures: dict[str, Any]) -> None:
-    """Print the paper's tables: the mean regret in thousands, its 95 % interval, and the paper's figure."""
+    """Print the paper's tables as Markdown: the mean regret in thousands and its 95 % interval, and below it the paper's figure.
+
+    The last number is the distance of the paper's figure from our mean, in standard errors of a mean of ten runs.
+    """
     cells = figures.get("cells", [])
     for name in PAPER:
         own = [cell for cell in cells if cell["experiment"] == name]
         settings = list(dict.fromkeys(cell["setting"] for cell in own))
-        print(f"\n| {name} | " + " | ".join(f"{setting:g}" for setting in settings) + " |\n|---" * 1 + "|---" * len(settings) + "|")
+        print(f"\n| {name} | " + " | ".join(f"{setting:g}" for setting in settings) + " |")
+        print("|---" * (1 + len(settings)) + "|")
         for policy in dict.fromkeys(cell["policy"] for cell in own):
             line = []
             for cell in own:
                 if cell["policy"] == policy:
-                    half = 1.96 * cell["sd"] / cell["runs"] ** 0.5
-                    paper = "" if cell["paper"] is None else f" ({cell['paper'] / 1e3:.1f})"
-                    line.append(f"{cell['mean'] / 1e3:.2f} ± {half / 1e3:.2f}{paper}")
+                    mean, sd, runs, printed = (cell[key] for key in ("mean", "sd", "runs", "paper"))
+                    away = (printed - mean) / (sd * math.sqrt(1 / TEN + 1 / runs))
+                    line.append(
+                        f"{mean / 1e3:.2f} ± {1.96 * sd / math.sqrt(runs) / 1e3:.2f}<br>{printed / 1e3:.1f} · {away:+.1f}".replace(
+                            "-", "−"
+                        )
+                    )
             print(f"| {policy} | " + " | ".join(line) + " |")
 
 
