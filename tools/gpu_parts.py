@@ -94,6 +94,17 @@ def played(policy: str, where: str, fraction: str, device: str, runs: str, queri
     }
 
 
+def compared(runs: str) -> dict[str, Any]:
+    """Play the default cells of `swerve compare` on the GPU."""
+    from swerve.cli.compare import DEFAULT_POLICIES, chosen_workloads
+    from swerve.experiments.compare import compare
+
+    begun = time.perf_counter()
+    found = compare(DEFAULT_POLICIES, chosen_workloads(()), runs=int(runs), device="cuda")
+    rows = [(row.workload, row.fraction, row.policy, row.ratio, row.ratio_low, row.ratio_high, row.seconds) for row in found.rows]
+    return {"seconds": time.perf_counter() - begun, "rows": rows}
+
+
 def strides(policy: str, where: str, runs: str, queries: str = "100") -> dict[str, Any]:
     """Time a policy with 1, 4 and 32 threads for each one that plays."""
     from swerve.environments import workload
@@ -317,6 +328,5 @@ def timeline(runs: str = "10") -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[..., dict[str, Any]]] = {
-    "about": about, "bits": bits, "paper": paper, "played": played, "ptx": ptx, "small": small, "state": state, "strides": strides,
-    "timeline": timeline,
-}  # fmt: skip
+    part.__name__: part for part in (about, bits, compared, paper, played, ptx, small, state, strides, timeline)
+}

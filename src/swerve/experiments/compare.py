@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from swerve.experiments.compare_pages import (
 from swerve.experiments.intervals import Values, interval, ratio_of
 from swerve.policies import policy
 from swerve.simulate import Interrupted, Tick, Worlds, simulate
+from swerve.simulate.devices import CPU, at_once
 
 FRACTIONS = (0.0, 0.1, 0.5)  # nothing shifts, the paper's fraction, half of the queries
 RUNS = 20  # per cell: enough for intervals that decide most cells
@@ -243,7 +246,7 @@ def compare(
     queries: int | None = None,
     impressions: int | None = None,
     threads: int | None = None,
-    device: str = "cpu",
+    device: str = CPU,
     out: str | Path | None = None,
     progress: Callable[[Tick], None] | None = None,
 ) -> Comparison:
@@ -251,7 +254,7 @@ def compare(
 
     `against` names the policy whose differences are taken (default: the first). `queries` and `impressions` make all workloads
     smaller. With `out`, finished runs are stored in that folder and reused by the next call. Ctrl-C raises `Stopped` with the
-    finished cells.
+    finished cells. On a GPU cells are played at the same time, and `seconds` of a row overlap with those of others.
 
     >>> found = compare(["ts", "ucb1"], ["clear"], [0.5], runs=2, queries=2, impressions=4000, threads=1)
     >>> [(row.policy, row.runs, row.seed) for row in found.rows]
@@ -265,22 +268,35 @@ def compare(
     try:
         cells = cells_of(workloads, fractions, queries, impressions)
         tunings = {key: tuning(problem, seed) for key, problem in cells.items()}
-        for (name, fraction), problem in cells.items():
-            regrets, seconds, figures, clicks = {}, {}, {}, {}
-            oracle, worlds = oracle_of(problem), Worlds(problem)
-            for text in dict.fromkeys([*players(asked, oracle), subject]):
-                start = time.perf_counter()
-                spec = policy(text, **tunings[name, fraction])
+        stop, tasks = threading.Event(), runs * max(int(getattr(problem, "queries", 1)) for problem in cells.values())
+        for block in [[key] for key in cells] if device == CPU else [list(cells)]:  # a cell at a time, or all
+            shared: dict[Cell, Worlds] = {}
+            jobs = [(key, text) for key in block for text in dict.fromkeys([*players(asked, oracle_of(cells[key])), subject])]
+
+            def play(number: int, jobs: list[tuple[Cell, str]] = jobs, shared: dict[Cell, Worlds] = shared) -> tuple[Any, ...]:
+                key, text = jobs[number]
+                start, problem = time.perf_counter(), cells[key]
+                worlds = shared.setdefault(key, Worlds(problem))
                 results = simulate(
-                    spec, problem, runs=runs, seed=seed, threads=threads, device=device, out=out, progress=progress, worlds=worlds
-                )
-                regrets[text], seconds[text] = results.regret, time.perf_counter() - start
-                figures[text], clicks[text] = page_figures(problem, results), page_totals(problem, results)
-            found.regrets.update({(name, fraction, text): values for text, values in regrets.items()})
-            rows = rows_of(name, fraction, asked, subject, seed, regrets, seconds, oracle)
-            for row in rows:
-                gained = click_figures(problem, clicks[row.policy], None if row.policy == subject else clicks[subject])
-                found.rows.append(dataclasses.replace(row, **figures[row.policy], **gained))
+                    policy(text, **tunings[key]), problem, runs=runs, seed=seed, threads=threads, device=device, out=out,
+                    progress=progress, stop=stop, worlds=worlds,
+                )  # fmt: skip
+                if number + 1 == len(jobs) or jobs[number + 1][0] != key:
+                    shared.pop(key, None)  # players that still play in these instances have them
+                figures, clicks = page_figures(problem, results), page_totals(problem, results)
+                return results.regret, time.perf_counter() - start, figures, clicks
+
+            played = dict(
+                zip(jobs, at_once([partial(play, number) for number in range(len(jobs))], device, stop, tasks), strict=True)
+            )
+            for name, fraction in block:
+                own = {text: done for (key, text), done in played.items() if key == (name, fraction)}
+                regrets, seconds = {text: done[0] for text, done in own.items()}, {text: done[1] for text, done in own.items()}
+                found.regrets.update({(name, fraction, text): values for text, values in regrets.items()})
+                problem = cells[name, fraction]
+                for row in rows_of(name, fraction, asked, subject, seed, regrets, seconds, oracle_of(problem)):
+                    gained = click_figures(problem, own[row.policy][3], None if row.policy == subject else own[subject][3])
+                    found.rows.append(dataclasses.replace(row, **own[row.policy][2], **gained))
     except (Interrupted, KeyboardInterrupt):
         raise Stopped(found) from None
     return found

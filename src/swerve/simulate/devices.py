@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import threading
@@ -20,10 +21,10 @@ Played = TypeVar("Played")
 
 CPU, CUDA = DEVICES = ("cpu", "cuda")
 #: The share of the GPU's free memory that the runs of all batches may take that are played at the same time.
-SHARE = 0.5
+SHARE = 0.8
 #: Batches that are played on a GPU at the same time: as many as fill it with this many threads. One with few threads waits for the
 #: memory most of the time.
-MOST_AT_ONCE, LEAST_AT_ONCE, FILLED = 40, 4, 1 << 17
+MOST_AT_ONCE, LEAST_AT_ONCE, FILLED = 40, 4, 1 << 18
 
 _own = threading.local()
 
@@ -40,11 +41,13 @@ def need_gpu(asked: str, start: bool = True) -> None:
         raise SwerveError(f"{needs}; here: {reason}")
 
 
-def gpu_is_simulated() -> bool:
-    """Return whether a simulator takes the place of a GPU."""
+def has_queues() -> bool:
+    """Return whether a GPU can play several things at once: a simulator cannot, and without a compiler nothing is played."""
+    if importlib.util.find_spec("numba_cuda") is None:
+        return False
     from swerve.simulate import gpu
 
-    return gpu.SIMULATED
+    return not gpu.SIMULATED
 
 
 def at_once(jobs: Sequence[Callable[[], Played]], device: str, stop: threading.Event, tasks: int) -> list[Played]:
@@ -52,14 +55,18 @@ def at_once(jobs: Sequence[Callable[[], Played]], device: str, stop: threading.E
 
     `tasks` is how many threads of a GPU each of them keeps busy. An error in one of them sets `stop`, so that the others end soon.
     """
-    if device == CPU or gpu_is_simulated():
+    if device == CPU or not has_queues():
         return [job() for job in jobs]
+    from swerve.simulate import gpu
+
     workers = max(1, min(max(FILLED // max(1, tasks), LEAST_AT_ONCE), MOST_AT_ONCE, len(jobs)))
+    room = functools.cache(lambda: int(SHARE * gpu.room() / workers))
 
-    def share() -> None:
-        _own.share = SHARE / workers
+    def begin() -> None:
+        _own.room = room
 
-    with ThreadPoolExecutor(workers, initializer=share) as executor:
+    with ThreadPoolExecutor(workers + 1, initializer=begin) as executor:
+        executor.submit(gpu.missing)  # starts the GPU while the others draw instances
         waiting = [executor.submit(job) for job in jobs]
         try:
             return [each.result() for each in waiting]
@@ -94,7 +101,9 @@ def play_on_gpu(
 
     first = worlds[seeds[0]]
     each = spread.bytes_of(plan, first)
-    most = max(1, int(getattr(_own, "share", SHARE) * gpu.room() / each))
+    need_gpu('device="cuda"')
+    room = _own.room() if hasattr(_own, "room") else int(SHARE * gpu.room())
+    most = max(1, room // each)
     for begun in range(0, len(seeds), most):
         if stop.is_set():
             return

@@ -115,7 +115,7 @@ def simulate(
     if device not in DEVICES:
         raise SwerveError(f"device = {device!r} is not allowed; device must be one of {', '.join(DEVICES)}")
     if device == CUDA:
-        need_gpu('device="cuda"')
+        need_gpu('device="cuda"', start=False)
     seed = whole("seed", seed)
     folder = None if out is None else Path(out)
     finished: dict[int, Run] = {}
