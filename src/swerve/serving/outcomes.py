@@ -80,7 +80,7 @@ def slots_of(marks: Iterable[Mark]) -> int:
     return slots
 
 
-def _expected(outcome: Outcome) -> int:
+def expected_late(outcome: Outcome) -> int:
     """Return the slots that are late if all events have had the outcome's status: the number has only what differs from that."""
     return outcome.told & ~outcome.ignored if outcome.status == LATE else 0
 
@@ -92,7 +92,7 @@ def encode(outcome: Outcome) -> int:
     Outcome(status=1, seen=7, clicks=2, heard=2, outside=False, final=(5, 32767), marks=(), ignored=0, late=0)
     """
     status, seen, clicks, heard, outside, final, marks, ignored, late = outcome
-    number = (late ^ _expected(outcome)) << SLOTS | ignored
+    number = (late ^ expected_late(outcome)) << SLOTS | ignored
     if marks or number:
         for slot, key, units in reversed(marks):
             number = ((number << UNIT_BITS | units) << KEY_BITS | key) << COUNT_BITS | slot
@@ -124,7 +124,7 @@ def decode(number: int) -> Outcome:
     seen, clicks, heard = masks
     marks, number = _marks(number)
     found = Outcome(status, seen, clicks, heard, outside, final, marks, number & (1 << SLOTS) - 1)
-    return found._replace(late=number >> SLOTS ^ _expected(found))
+    return found._replace(late=number >> SLOTS ^ expected_late(found))
 
 
 def _marks(number: int) -> tuple[tuple[Mark, ...], int]:
