@@ -64,7 +64,7 @@ several = st.lists(marks, max_size=5) | st.just([(9, (1 << KEY_BITS) - 1, UNITS 
 )
 def test_an_outcome_is_one_number(outcome):
     assert decode(encode(outcome)) == outcome
-    plain = outcome._replace(final=None, marks=(), ignored=0)
+    plain = outcome._replace(final=None, marks=())
     assert encode(plain._replace(late=expected_late(plain))) < 1 << 63  # nearly all fit in an integer of the store
 
 
