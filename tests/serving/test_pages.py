@@ -118,17 +118,17 @@ def test_what_was_really_shown_takes_the_place_of_the_page(paged):
     turned = [decided.ranking[3], *decided.ranking[1::-1]]
     before = totals(script)
     outcome = script.respond(decided, 1, shown=turned)  # the first result of what was shown
-    assert outcome.status == LEARNED and outcome.heard == 1 and len(outcome.final) == 3
+    assert outcome.status == LEARNED and outcome.clicked == 1 and len(outcome.final) == 3
     assert totals(script)[turned[0]][1] == before[turned[0]][1] + 1
-    assert script.respond(decided, turned[2]).heard == 0b101  # by its id, where it was shown
-    assert script.respond(decided, None, shown=decided.ranking[:3]).heard == 0b001  # clicks are on results, and move with them
+    assert script.respond(decided, turned[2]).clicked == 0b101  # by its id, where it was shown
+    assert script.respond(decided, None, shown=decided.ranking[:3]).clicked == 0b001  # clicks are on results, and move with them
 
 
 def test_a_click_below_what_was_shown_is_told_apart(paged):
     script = paged
     decided = script.rank("q", OFFER, session="below")
     outcome = script.respond(decided, decided.ranking[4])
-    assert (outcome.status, outcome.heard, outcome.outside) == (IGNORED, 0, True)
+    assert (outcome.status, outcome.clicked, outcome.outside) == (IGNORED, 0, True)
     assert script.click(decided, 900) == IGNORED  # a position that no page has
     assert script.click(decided, 1) == LEARNED
 
