@@ -12,7 +12,7 @@ from scipy import stats
 
 from swerve import UCB1, Shifts, SpecError, SwerveError, Thompson
 from swerve.environments import world
-from swerve.environments.shifts import CEILING, INTENTS, RISE, STEP
+from swerve.environments.histories import CEILING, INTENTS, RISE, STEP
 from swerve.simulate import Session
 
 
@@ -149,8 +149,8 @@ def test_whoever_plays_meets_the_same_rounds():
             session.play(until)
         assert one.cursors.tobytes() == two.cursors.tobytes()  # rounds, segments, signals
         assert one.x.tobytes() == two.x.tobytes()
-        assert one.tally[0]["events"] == two.tally[0]["events"] >= told
-        told = one.tally[0]["events"]
+        assert one.counts["events"] == two.counts["events"] >= told
+        told = one.counts["events"]
     assert told > 0
     assert one.fleet.table.tobytes() != two.fleet.table.tobytes()
 

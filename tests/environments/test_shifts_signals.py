@@ -13,8 +13,8 @@ from twins import shifts as twins
 
 from swerve import Shifts, SpecError
 from swerve.environments import world
-from swerve.environments.shifts import announced
-from swerve.environments.worlds import Line
+from swerve.environments.histories import announce, write_line
+from swerve.environments.worlds import blank
 
 
 def test_a_clean_signal_comes_with_its_event():
@@ -83,12 +83,15 @@ CHANCES = {1: [0.1, 0.2, 0.3], 10: [0.9, 0.2, 0.3], 20: [0.1, 0.9, 0.3]}
 @settings(max_examples=60)
 @given(st.lists(st.integers(2, 30), max_size=6))
 def test_signals_are_put_between_the_lines_without_changing_them(signals):
-    out = announced({since: Line(since, p, since > 1, False) for since, p in CHANCES.items()}, signals)
-    assert [line.since for line in out] == sorted({*CHANCES, *signals})
+    segments = blank(1, len(CHANCES) + len(signals), 3)[0]
+    for i, (since, chances) in enumerate(CHANCES.items(), len(signals)):
+        write_line(Shifts(results=3), segments, i, since, since > 1, chances)
+    out = segments[: announce(segments, 0, len(signals), len(segments), sorted(signals), len(signals))]
+    assert out["since"].tolist() == sorted({*CHANCES, *signals})
     for line in out:
-        assert line.chances == CHANCES[max(since for since in CHANCES if since <= line.since)]
-        assert line.event == (line.since in {10, 20})
-        assert line.signal == (line.since in signals)
+        assert line["chance"][:3].tolist() == CHANCES[max(since for since in CHANCES if since <= line["since"])]
+        assert line["event"] == (line["since"] in {10, 20})
+        assert line["signal"] == (line["since"] in signals)
 
 
 def test_silent_events_send_nothing_and_the_others_do():

@@ -52,7 +52,7 @@ def regret(policy: Spec, problem: int) -> float:
     world = assemble(Piecewise(), 0, arms=K, features=0, histories=[history] * RUNS, schedule=schedule)
     session = Session(policy, world, "query")
     session.play(RUNS * T)
-    return float(session.tally[0]["regret"]) / RUNS
+    return session.regret / RUNS
 
 
 @pytest.mark.parametrize(("name", "problem"), PUBLISHED, ids=lambda part: str(part))

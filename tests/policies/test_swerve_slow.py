@@ -54,7 +54,7 @@ def test_without_alarms_and_without_a_net_it_is_thompson_sampling(kind):
     for until in range(20_000, 200_001, 20_000):
         ours.play(until)
         alone.play(until)
-        assert ours.tally[0]["regret"] == alone.tally[0]["regret"]
+        assert ours.regret == alone.regret
         assert (ours.fleet.table["rng"] == alone.fleet.table["rng"]).all()
     assert (ours.fleet.table["test"]["old_plays"] == alone.fleet.table["plays"]).all()
     assert (ours.fleet.table["test"]["old_total"] == alone.fleet.table["total"]).all()
@@ -85,19 +85,19 @@ def test_the_safe_mode_misses_no_event_after_correct_labels():
         row, pool = session.fleet.table[query], session.fleet.pools[0]
         place[query] += 1
         event = every[query].told[place[query] - 1]
-        before = session.tally.copy()[0]
+        before = session.counts
         if event:
             signal = blame(SAFE.classifier, pool.classifier, every[query].xs[place[query] - 1])  # the signal to blame for the alarm
             trusted = sum(rates(SAFE.trust, row.trust, pool.trust, signal))
             since, known = int(row.t - row.since) if row.open else 10**9, int(pool.classifier.known)
         session.play(t + 1)
-        alarms += int(session.tally[0]["true_alarms"] - before["true_alarms"])
-        if session.tally[0]["misses"] > before["misses"]:
+        alarms += session.counts["true_alarms"] - before["true_alarms"]
+        if session.counts["misses"] > before["misses"]:
             assert known == 0 or since < SAFE.min_test_rounds * (1.0 + SAFE.unlikely_alarm_delay / trusted)
             passed_over.append(t)
     assert alarms + len(passed_over) == instance.k
     assert alarms >= 0.9 * instance.k
-    assert session.tally[0]["false_labels"] > 5
+    assert session.counts["false_labels"] > 5
     box, edges = session.fleet.pools[0].classifier, instance.scene[0]["edge"]
     assert box.known == 1
     assert (box.high[:10] <= edges[:10]).all()
@@ -116,7 +116,7 @@ def test_hardly_a_true_alarm_is_called_false_in_the_safe_mode():
         instance = world(workload("clear", 0.5, queries=20, impressions=120_000), seed)
         session = Session(SAFE, instance)
         session.play(len(instance.schedule))
-        wrong, events = wrong + int(session.tally[0]["wrong_false_labels"]), events + instance.k
+        wrong, events = wrong + session.counts["wrong_false_labels"], events + instance.k
     assert events > 500
     assert wrong <= 0.02 * events
 
@@ -155,7 +155,7 @@ def test_ten_million_rounds_take_no_memory_and_leave_only_numbers(kind, counted)
     test = session.fleet.table["test"]
     assert (test["old_total"] <= test["old_plays"]).all()
     assert (test["new_total"] <= test["new_plays"]).all()
-    assert session.tally[0]["rounds"] == 10_000_000
+    assert session.counts["rounds"] == 10_000_000
 
 
 # ---------------------------------------------------------------- adversarial contexts

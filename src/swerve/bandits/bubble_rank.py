@@ -8,6 +8,7 @@ from swerve.bandits.listing import GONE, clicked_at, close, drop, finish, open_l
 from swerve.bandits.pairs import forget_pairs, pair_layout, prefer
 from swerve.bandits.solo import alone, solo_layout
 from swerve.core.contract import begin, evict, layout, restart, room
+from swerve.core.elementary import log
 from swerve.core.pages import mask_of, order
 from swerve.core.rng import draw
 from swerve.core.spec import Gap, Spec
@@ -96,7 +97,7 @@ def _(spec, row):
 def certain(spec, row, better, worse):
     """Return whether the first arm is better than the second for certain."""
     lead = row.lead[better, worse]
-    return lead > 0 and lead > 2.0 * math.sqrt(row.compared[better, worse] * -math.log(spec.delta))
+    return lead > 0 and lead > 2.0 * math.sqrt(row.compared[better, worse] * -log(spec.delta))
 
 
 @kernel

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 from swerve.bandits.counts import count_evict
 from swerve.bandits.kl_ucb import KLUCB, refresh, upper_bound
 from swerve.bandits.listing import by_score, count_read, depth_of, drop, finish, open_layout, opening, restart_open, to_first_click
 from swerve.core.contract import evict, layout, mean_of, restart
+from swerve.core.elementary import log
 from swerve.core.pages import order
 from swerve.core.spec import NonNegative
 from swerve.core.tables import capacity
@@ -53,8 +52,8 @@ def _(spec, row, arm):
 
 @order.register(CascadeKLUCB)
 def _(spec, row, pool, given, page, now):
-    log_t = math.log(row.t + 1.0)
-    level = log_t + (spec.c * math.log(log_t) if spec.c > 0.0 and log_t > 1.0 else 0.0)
+    log_t = log(row.t + 1.0)
+    level = log_t + (spec.c * log(log_t) if spec.c > 0.0 and log_t > 1.0 else 0.0)
     for arm in given:
         if row.plays[arm] == 0:
             row.scores[arm] = UNPLAYED

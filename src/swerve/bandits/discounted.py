@@ -11,6 +11,7 @@ import math
 from typing import Annotated, Any
 
 from swerve.core.contract import begin, evict, layout, mean_of, played, plays_of, restart, reward, room, select, show
+from swerve.core.elementary import log
 from swerve.core.rng import beta, gamma_scale
 from swerve.core.spec import Count, Natural, Positive, Range, Spec, coerced
 from swerve.core.tables import has
@@ -168,7 +169,7 @@ def _(spec, row, pool, available, now):
     total = 0.0
     for arm in range(row.plays.shape[0]):
         total += row.mass[arm]
-    scale = 4.0 * spec.xi * max(0.0, math.log(total / row.weight)) if total > 0.0 else 0.0
+    scale = 4.0 * spec.xi * max(0.0, log(total / row.weight)) if total > 0.0 else 0.0
     best, chosen = -1.0, -1
     for arm in range(row.plays.shape[0]):
         if has(available, arm):

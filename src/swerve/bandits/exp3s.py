@@ -6,6 +6,7 @@ import math
 from typing import Annotated
 
 from swerve.core.contract import begin, evict, layout, restart, reward, select, show
+from swerve.core.elementary import exp, log
 from swerve.core.rng import draw
 from swerve.core.spec import Count, Natural, NonNegative, Range, Spec, coerced
 from swerve.core.tables import bit, has
@@ -37,10 +38,10 @@ class EXP3S(Spec):
         """Return the published tuning: Corollary 8.2 without `shifts`, Corollary 8.3 with `shifts`."""
         n, horizon = coerced("EXP3S.tuned", "n", Natural, n), coerced("EXP3S.tuned", "horizon", Natural, horizon)
         if shifts is None:
-            gamma = math.sqrt(n * math.log(n * horizon) / horizon)
+            gamma = math.sqrt(n * log(n * horizon) / horizon)
         else:
             hardness = coerced("EXP3S.tuned", "shifts", Count, shifts) + 1
-            gamma = math.sqrt(n * (hardness * math.log(n * horizon) + math.e) / ((math.e - 1.0) * horizon))
+            gamma = math.sqrt(n * (hardness * log(n * horizon) + math.e) / ((math.e - 1.0) * horizon))
         return cls(gamma=min(1.0, gamma), alpha=1.0 / horizon)
 
 
@@ -114,7 +115,7 @@ def _(spec, row, arm, now):
 def _(spec, row, arm, value, shown, now):
     n = weigh(row, row.offered)[1]
     # show has added the share already: the published update multiplies the weight from before it
-    row.weight[arm] += row.before[arm] * (math.exp(spec.gamma * value / (row.chance[arm] * n)) - 1.0)
+    row.weight[arm] += row.before[arm] * (exp(spec.gamma * value / (row.chance[arm] * n)) - 1.0)
     if row.weight[arm] > LARGE:  # only ratios matter
         for other in range(row.weight.shape[0]):
             row.weight[other] /= LARGE

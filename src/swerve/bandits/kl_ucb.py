@@ -6,6 +6,7 @@ import math
 
 from swerve.bandits.counts import count_evict, count_layout, count_reward, count_show, counting
 from swerve.core.contract import evict, layout, mean_of, reward, select, show
+from swerve.core.elementary import log
 from swerve.core.spec import NonNegative, Spec
 from swerve.core.tables import has
 from swerve.core.verbs import kernel
@@ -42,13 +43,13 @@ def _(spec, arms, features):
 def own_share(p):
     """Return p ln p + (1 − p) ln(1 − p), the part of kl(p, q) that does not depend on q."""
     p = min(max(p, EDGE), 1.0 - EDGE)
-    return p * math.log(p) + (1.0 - p) * math.log(1.0 - p)
+    return p * log(p) + (1.0 - p) * log(1.0 - p)
 
 
 @kernel
 def divergence(p, share, q):
     """Return kl(p, q) of two Bernoulli distributions, where `share` is `own_share(p)`."""
-    return share - p * math.log(q) - (1.0 - p) * math.log(1.0 - q)
+    return share - p * log(q) - (1.0 - p) * log(1.0 - q)
 
 
 @kernel
@@ -85,8 +86,8 @@ def refresh(spec, row, arm):
 
 @select.register(KLUCB)
 def _(spec, row, pool, available, now):
-    log_t = math.log(row.t + 1.0)
-    level = log_t + (spec.c * math.log(log_t) if spec.c > 0.0 and log_t > 1.0 else 0.0)
+    log_t = log(row.t + 1.0)
+    level = log_t + (spec.c * log(log_t) if spec.c > 0.0 and log_t > 1.0 else 0.0)
     best, chosen = -1.0, -1
     for arm in range(row.plays.shape[0]):
         if has(available, arm):

@@ -10,6 +10,7 @@ from swerve.bandits.listing import clicked_at, close, drop, finish, open_layout,
 from swerve.bandits.pairs import forget_pairs, pair_layout, prefer
 from swerve.bandits.solo import alone, solo_layout
 from swerve.core.contract import begin, evict, layout, restart, room
+from swerve.core.elementary import log
 from swerve.core.pages import mask_of, order
 from swerve.core.rng import draw
 from swerve.core.spec import Gap, Spec
@@ -130,7 +131,7 @@ def _(spec, row, pool, given, page, now):
 def beats(spec, row, better, worse):
     """Return whether the first arm is known to beat the second."""
     lead, compared = row.lead[better, worse], float(row.compared[better, worse])
-    return lead > 0 and lead >= math.sqrt(2.0 * compared * math.log(SURPLUS * math.sqrt(compared) / spec.delta))
+    return lead > 0 and lead >= math.sqrt(2.0 * compared * log(SURPLUS * math.sqrt(compared) / spec.delta))
 
 
 @finish.register(TopRank)

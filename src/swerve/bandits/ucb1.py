@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from swerve.core.contract import begin, evict, layout, mean_of, played, plays_of, restart, reward, room, select, show
+from swerve.core.elementary import log
 from swerve.core.spec import NonNegative, Positive, Spec
 from swerve.core.tables import has
 
@@ -58,7 +59,7 @@ def _(spec, row):
 @select.register(UCB1)
 def _(spec, row, pool, available, now):
     # TINY: never zero
-    scale = max(spec.alpha * math.sqrt(8.0 * math.log(spec.t0 + (row.t + 1))), TINY)
+    scale = max(spec.alpha * math.sqrt(8.0 * log(spec.t0 + (row.t + 1))), TINY)
     best, chosen = -math.inf, -1
     for arm in range(row.plays.shape[0]):
         if has(available, arm):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from swerve.core.contract import begin, evict, layout, mean_of, played, plays_of, restart, reward, room, select, show
+from swerve.core.elementary import log
 from swerve.core.rng import beta, gamma_scale
 from swerve.core.spec import Count, Natural, Positive, Spec, coerced
 from swerve.core.tables import has
@@ -22,7 +23,7 @@ LONGEST = 1 << 20  # a ring of 3 MiB per query
 def window_for(owner: str, horizon: int, shifts: int) -> int:
     """Return τ = 2 √(T ln T / Υ), at most T: Garivier and Moulines's window for T rounds with Υ changes."""
     horizon, shifts = coerced(owner, "horizon", Natural, horizon), max(1, coerced(owner, "shifts", Count, shifts))
-    return max(1, min(horizon, LONGEST, round(2.0 * math.sqrt(horizon * math.log(horizon) / shifts))))
+    return max(1, min(horizon, LONGEST, round(2.0 * math.sqrt(horizon * log(horizon) / shifts))))
 
 
 class SWUCB(Spec):
@@ -190,7 +191,7 @@ for _cls in (SWUCB, SWTS):
 
 @select.register(SWUCB)
 def _(spec, row, pool, available, now):
-    scale = spec.xi * math.log(float(min(row.t + 1, row.arms.shape[0])))
+    scale = spec.xi * log(float(min(row.t + 1, row.arms.shape[0])))
     best, chosen = -1.0, -1
     for arm in range(row.plays.shape[0]):
         if has(available, arm):

@@ -115,7 +115,7 @@ def simulated(name: str, policy: Spec, environment: Spec, see: bool | None = Non
 
         def run() -> object:
             session.play(rounds)
-            return session.tally
+            return session.tallies
 
         return run
 

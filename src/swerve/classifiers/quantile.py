@@ -6,6 +6,7 @@ import math
 from typing import Annotated
 
 from swerve.core.contract import absorb, all_missing, begin_pool, blame, clear, domain, heed, merge, pool_layout, predict
+from swerve.core.elementary import power
 from swerve.core.spec import Natural, NonNegative, Probability, Range, Spec
 from swerve.core.verbs import kernel
 
@@ -256,7 +257,7 @@ def _(spec, pool, delta, x):
 @kernel
 def step_after(seen):
     """Return the step of the search after this many values, in mean deviations."""
-    return max(LONG_STEP, STEP / (seen + HEADSTART) ** DECAY) if seen < SETTLED else LONG_STEP
+    return max(LONG_STEP, STEP / power(seen + HEADSTART, DECAY)) if seen < SETTLED else LONG_STEP
 
 
 @merge.register(QuantileBox)

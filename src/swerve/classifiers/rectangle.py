@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from swerve.core.contract import all_missing, begin_pool, blame, clear, domain, learn, merge, pool_layout, predict
+from swerve.core.contract import all_missing, begin_pool, blame, clear, domain, joins, learn, merge, pool_layout, predict
 from swerve.core.spec import Positive, Spec
 
 ROUNDING = 1.0 + 1e-9  # a context on the surface of the ball is inside it, despite rounding
@@ -92,6 +92,11 @@ def _(spec, pool, delta):
             pool.high[j] = delta.high[j] if pool.known == 0 else max(pool.high[j], delta.high[j])
         pool.known = 1
     return 0
+
+
+@joins.register(Rectangle)
+def _(spec):
+    return True
 
 
 @clear.register(Rectangle)

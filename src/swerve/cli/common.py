@@ -38,6 +38,7 @@ from swerve.core.parse import spec_classes
 from swerve.core.verbs import MARKERS
 from swerve.policies import POLICIES
 from swerve.simulate import Tick
+from swerve.simulate.devices import CPU, CUDA, need_gpu
 
 #: Characters that names and explanations need at least; a table that cannot provide them is printed as a list.
 NAME_WIDTH = 12
@@ -98,6 +99,20 @@ json_option = click.option(
 seed_option = click.option("--seed", default=0, show_default=True, help="Seed of the first run; run i uses seed + i.")
 runs_option = click.option("--runs", type=click.IntRange(1), default=10, show_default=True, help="Number of runs.")
 threads_option = click.option("--threads", type=click.IntRange(1), default=None, help="Threads over runs  [default: all cores]")
+
+
+def device_of(ctx: click.Context, _: click.Parameter, where: str) -> str:
+    """Return the device of a choice of --on; refuse a GPU that is not there before a long computation begins."""
+    if where == "gpu":
+        need_gpu("--on gpu", start=False)
+        return CUDA
+    return CPU
+
+
+on_option = click.option(
+    "--on", "device", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, callback=device_of,
+    help="Play on the processor's cores or on a GPU (extra `gpu`); the results have the same bytes.",
+)  # fmt: skip
 
 
 def load_files(ctx: click.Context, _: click.Parameter, files: tuple[Path, ...]) -> tuple[Path, ...]:

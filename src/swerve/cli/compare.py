@@ -22,6 +22,7 @@ from swerve.cli.common import (
     load_option,
     need_plots,
     number,
+    on_option,
     progress_bar,
     threads_option,
     write_json,
@@ -138,6 +139,7 @@ def picture(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path |
     help=f"Folder of recorded signals, instead of the variable {DATA_VARIABLE}.",
 )  # fmt: skip
 @threads_option
+@on_option
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for finished runs; a second call uses them.")
 @click.option("--markdown", is_flag=True, help="Print the tables as Markdown.")
 @click.option(
@@ -149,8 +151,8 @@ def picture(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path |
 @json_option
 def command(
     workloads: tuple[str, ...], parts: tuple[str, ...], texts: tuple[str, ...], against: str | None, runs: int | None, seed: int,
-    queries: int | None, impressions: int | None, quick: bool, data: Path | None, threads: int | None, out: Path | None,
-    markdown: bool, plot: Path | None, bars: bool, json_to: str | None,
+    queries: int | None, impressions: int | None, quick: bool, data: Path | None, threads: int | None, device: str,
+    out: Path | None, markdown: bool, plot: Path | None, bars: bool, json_to: str | None,
 ) -> None:  # fmt: skip
     """Play policies on workloads with the same clicks, contexts and events for all, and tell which differences are certain.
 
@@ -182,7 +184,7 @@ def command(
             with progress_bar("compare", total) as tick:
                 found = compare(
                     policies, names, fractions, runs=count, seed=seed, against=against, queries=queries, impressions=impressions,
-                    threads=threads, out=out, progress=tick,
+                    threads=threads, device=device, out=out, progress=tick,
                 )  # fmt: skip
         except Stopped as stop:
             found, stopped = stop.comparison, True

@@ -19,13 +19,14 @@ from swerve.cli.common import (
     json_option,
     need_plots,
     number,
+    on_option,
     progress_bar,
     seed_option,
     threads_option,
     write_json,
 )
 from swerve.core.errors import SwerveError
-from swerve.experiments import EXPERIMENTS, Cell, Experiment, lower_bounds, run, total_rounds
+from swerve.experiments import EXPERIMENTS, Cell, Experiment, lower_bounds, run_all, total_rounds
 from swerve.experiments.analysis import agreements, breakdown
 from swerve.simulate import Interrupted
 from swerve.simulate.loop import CAUSES
@@ -56,6 +57,7 @@ THOUSAND = 1e3
 @click.option("--quick", is_flag=True, help="A small version with the same shape, in seconds.")
 @click.option("--exp3s", "with_exp3s", is_flag=True, help="Also play EXP3.S in figure (a); the paper omits it, far above.")
 @threads_option
+@on_option
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("runs"), show_default=True,
     help="Folder for finished runs; a second call uses them.",
@@ -70,6 +72,7 @@ def command(
     quick: bool,
     with_exp3s: bool,
     threads: int | None,
+    device: str,
     out: Path,
     report: Path | None,
     json_to: str | None,
@@ -99,11 +102,13 @@ def command(
     growths: list[lower_bounds.Growth] = []
     try:
         with progress_bar(what, total) as tick:
-            for experiment in experiments:
-                cells += run(experiment, runs=count, seed=seed, threads=threads, out=out, progress=tick)
+            if experiments:
+                cells = run_all(experiments, runs=count, seed=seed, threads=threads, device=device, out=out, progress=tick)
             if families:
-                growths = lower_bounds.run(runs=count, seed=seed, horizons=horizons, threads=threads, out=out, progress=tick)
-    except Interrupted:
+                growths = lower_bounds.run(
+                    runs=count, seed=seed, horizons=horizons, threads=threads, device=device, out=out, progress=tick
+                )
+    except (Interrupted, KeyboardInterrupt):
         errors.print(f"swerve: interrupted; finished runs are in {out}, repeat the command to continue")
         raise click.exceptions.Exit(INTERRUPTED) from None
     seconds = time.perf_counter() - start

@@ -18,6 +18,7 @@ from swerve.cli.common import (
     json_option,
     load_option,
     number,
+    on_option,
     progress_bar,
     runs_option,
     seed_option,
@@ -25,10 +26,10 @@ from swerve.cli.common import (
     write_json,
 )
 from swerve.core.errors import SwerveError
-from swerve.environments import environment, world
+from swerve.environments import environment
 from swerve.experiments.compare_pages import page_tuning
 from swerve.policies import policy
-from swerve.simulate import Interrupted, Results, simulate
+from swerve.simulate import Interrupted, Results, Worlds, simulate
 
 #: Characters of a plot in the terminal: wider ones are hard to read.
 PLOT_WIDTH, PLOT_HEIGHT = 110, 24
@@ -52,6 +53,7 @@ PLOT_WIDTH, PLOT_HEIGHT = 110, 24
     "--spacing", type=click.Choice(["linear", "log"]), default="linear", show_default=True, help="Spacing of the checkpoints."
 )
 @threads_option
+@on_option
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), help="Folder for one Parquet file per run; finished runs are reused."
 )
@@ -68,6 +70,7 @@ def command(
     points: int,
     spacing: str,
     threads: int | None,
+    device: str,
     out: Path | None,
     curves: bool,
     plot: bool,
@@ -85,7 +88,8 @@ def command(
     if plot:
         need_plotext("--plot")
     problem = environment(where)
-    first = world(problem, seed)
+    worlds = Worlds(problem)
+    first = worlds[seed]
     facts = {"arms": first.arms, "horizon": int(first.rounds.max()), **page_tuning(problem)}
     specs = {name: policy(name, **facts) for name in dict.fromkeys(policies)}
     done: dict[str, tuple[Results, float]] = {}
@@ -96,7 +100,7 @@ def command(
             with progress_bar(name, runs * len(first.schedule)) as tick:
                 results = simulate(
                     spec, problem, runs=runs, seed=seed, pooling=pooling, points=points, spacing=spacing, threads=threads,
-                    out=out, progress=tick
+                    out=out, progress=tick, worlds=worlds, device=device,
                 )  # fmt: skip
         except Interrupted as interruption:
             stopped = True

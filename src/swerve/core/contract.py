@@ -252,6 +252,14 @@ def merge(spec, pool, delta):
 
 
 @verb(default=_nothing)
+def joins(spec):
+    """Return whether what a group knows is a join: merging is commutative, associative and idempotent (called from Python only).
+
+    Then the order in which queries learn does not matter for what the group knows in the end.
+    """
+
+
+@verb(default=_nothing)
 def clear(spec, delta):
     """Empty a delta after it was folded into the pool."""
 

@@ -38,6 +38,7 @@ from swerve.core.verbs import inlined, kernel
 FEW = 256
 
 NOT_FINITE, OUTSIDE, NOTHING_TO_SHOW = -1, -2, -3
+NOWHERE = -1  # the row of a journal that nobody keeps
 
 
 class Entry:
@@ -70,27 +71,32 @@ class Entry:
 
 
 @kernel
-def fold(spec, pools, group, writer, report):
-    """Merge the writer's delta into its group and empty it, if the report says that something was learnt."""
+def fold(spec, pools, group, writer, report, journal=NOWHERE):
+    """Merge the writer's delta into its group and empty it, if the report says that something was learnt.
+
+    `journal` is a row of the pools that also receives the delta: it holds what was learnt, apart from what was known.
+    """
     if report & LEARNT:
+        if journal >= 0:
+            merge(spec, pools[journal], pools[writer])
         merge(spec, pools[group], pools[writer])
         clear(spec, pools[writer])
 
 
 @inlined
-def consider(spec, row, pools, group, writer, x, told, now):
+def consider(spec, row, pools, group, writer, x, told, now, journal=NOWHERE):
     """Run a round up to the choice (settle, observe); return the report bits."""
     report = settle(spec, row, pools[group], pools[writer], now)
-    fold(spec, pools, group, writer, report)
+    fold(spec, pools, group, writer, report, journal)
     seen = observe(spec, row, pools[group], pools[writer], x, told, now)
-    fold(spec, pools, group, writer, seen)
+    fold(spec, pools, group, writer, seen, journal)
     return report | seen
 
 
 @inlined
-def decide(spec, row, pools, group, writer, x, told, available, now):
+def decide(spec, row, pools, group, writer, x, told, available, now, journal=NOWHERE):
     """Run a round up to the show (settle, observe, select, show); return the arm and the report bits."""
-    report = consider(spec, row, pools, group, writer, x, told, now)
+    report = consider(spec, row, pools, group, writer, x, told, now, journal)
     arm = select(spec, row, pools[group], available, now)
     if arm >= 0:
         show(spec, row, arm, now)

@@ -10,10 +10,11 @@ import numpy as np
 from numba.core.errors import NumbaError
 from numpy.typing import ArrayLike, NDArray
 
-from swerve.core import engine, rng
+from swerve.core import engine
 from swerve.core.contract import reads_context, select
 from swerve.core.decisions import GENERATION_BITS, START_BITS, decode
 from swerve.core.errors import SwerveError, shown, table_of, whole
+from swerve.core.hashing import words
 from swerve.core.spec import LARGEST, Spec, pack
 from swerve.core.tables import full_mask, pool_dtype, row_dtype
 
@@ -91,6 +92,8 @@ def groups_of(pooling: str | int | ArrayLike, queries: int) -> NDArray[np.int64]
 class Fleet:
     """`queries` bandits under one policy: their state in one table, their shared knowledge in the pools.
 
+    `compiled_setup` sets up few rows by compiled code too, for callers that make many fleets of one policy.
+
     >>> from swerve import UCB1
     >>> fleet = Fleet(UCB1(), queries=2, arms=3)
     >>> decision = fleet.select(0)
@@ -107,6 +110,7 @@ class Fleet:
         features: int = 0,
         pooling: str | int | ArrayLike = "shared",
         seed: int = 0,
+        compiled_setup: bool = False,
     ) -> None:
         if not isinstance(policy, Spec) or not select.knows(policy):
             raise SwerveError(f"policy = {policy!r} is not allowed; a policy must be able to select, such as UCB1()")
@@ -122,8 +126,8 @@ class Fleet:
         self.pools = np.zeros(self.writer + 1, pool_dtype(policy, features))
         self.available = full_mask(arms)
         self._quiet = np.zeros(features)
-        words = np.array([rng.split(self.seed, "policy", i) for i in range(queries)], np.uint64)
-        engine.begin_rows.fitting(queries, policy)(self.params, self.table, words)
+        begin = engine.begin_rows.bind(policy) if compiled_setup else engine.begin_rows.fitting(queries, policy)
+        begin(self.params, self.table, words(self.seed, "policy", queries))
         engine.begin_pools.fitting(len(self.pools), policy)(self.params, self.pools, features)
         self._select_one = engine.select_one.bind(policy)
         self._update_one = engine.update_one.bind(policy)

@@ -15,6 +15,7 @@ import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
+from swerve.core.elementary import exp, log
 from swerve.core.verbs import inlined, kernel
 
 MASK = (1 << 64) - 1
@@ -93,10 +94,10 @@ def _ziggurat() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """
     edge, area = TAIL, 0.00492867323399
     edges = np.zeros(257)
-    edges[0], edges[1] = area / math.exp(-0.5 * edge * edge), edge
+    edges[0], edges[1] = area / exp(-0.5 * edge * edge), edge
     for i in range(2, 256):
-        edges[i] = math.sqrt(-2.0 * math.log(area / edges[i - 1] + math.exp(-0.5 * edges[i - 1] * edges[i - 1])))
-    return edges, np.array([math.exp(-0.5 * x * x) for x in edges])
+        edges[i] = math.sqrt(-2.0 * log(area / edges[i - 1] + exp(-0.5 * edges[i - 1] * edges[i - 1])))
+    return edges, np.array([exp(-0.5 * x * x) for x in edges])
 
 
 TAIL = 3.6541528853610088  # where the tail beyond the lowest of 256 layers begins (Marsaglia and Tsang)
@@ -122,14 +123,14 @@ def normal(word):
         word = wrap_add(word, GOLDEN)
         v = unit(mix(word))
         if layer > 0:
-            if DENSITY[layer] + v * (DENSITY[layer + 1] - DENSITY[layer]) < math.exp(-0.5 * x * x):
+            if DENSITY[layer] + v * (DENSITY[layer + 1] - DENSITY[layer]) < exp(-0.5 * x * x):
                 return x, word
         else:  # the tail beyond the lowest layer
             deep, v = 0.0, 1.0 - v
             while True:
-                deep = -math.log(v) / TAIL
+                deep = -log(v) / TAIL
                 word = wrap_add(word, GOLDEN)
-                if -2.0 * math.log(1.0 - unit(mix(word))) > deep * deep:
+                if -2.0 * log(1.0 - unit(mix(word))) > deep * deep:
                     break
                 word = wrap_add(word, GOLDEN)
                 v = 1.0 - unit(mix(word))
@@ -148,7 +149,7 @@ def gamma(word, shape, scale):
     boost = 1.0
     if shape < 1.0:
         word = wrap_add(word, GOLDEN)
-        boost = math.exp(math.log(1.0 - unit(mix(word))) / shape)
+        boost = exp(log(1.0 - unit(mix(word))) / shape)
         shape += 1.0
     d = shape - 1.0 / 3.0
     while True:
@@ -159,7 +160,7 @@ def gamma(word, shape, scale):
             word = wrap_add(word, GOLDEN)
             u = 1.0 - unit(mix(word))
             square = x * x
-            if u < 1.0 - SQUEEZE * square * square or math.log(u) < 0.5 * square + d * (1.0 - v + math.log(v)):
+            if u < 1.0 - SQUEEZE * square * square or log(u) < 0.5 * square + d * (1.0 - v + log(v)):
                 return boost * d * v, word
 
 

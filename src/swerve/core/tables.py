@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba.cpython.unsafe.numbers import trailing_zeros
 from numba.extending import overload
 
 from swerve.core.contract import layout, pool_layout
@@ -31,9 +30,12 @@ def capacity(what: str, wanted: int) -> int:
     raise SwerveError(f"{what} = {wanted} is not allowed; {what} must be at most {CAPACITIES[-1]}")
 
 
+UNUSED = "unused"  # the one field of a part without fields
+
+
 def nested(fields: list[tuple[Any, ...]]) -> np.dtype[Any]:
     """Return a record type for a part that may have no fields (compiled records cannot be empty)."""
-    return record_dtype(fields or [("unused", "i8")])
+    return record_dtype(fields or [(UNUSED, "i8")])
 
 
 def row_dtype(spec: Spec, arms: int, features: int) -> np.dtype[Any]:
@@ -45,6 +47,13 @@ def row_dtype(spec: Spec, arms: int, features: int) -> np.dtype[Any]:
 def pool_dtype(spec: Spec, features: int) -> np.dtype[Any]:
     """Return the record type of the knowledge shared by a group of queries."""
     return nested(pool_layout(spec, capacity("features", features)))
+
+
+def pools_nothing(record: np.dtype[Any]) -> bool:
+    """Return whether a record of a group has no field that anything could be kept in."""
+    if record.fields is None:
+        return False
+    return all(name == UNUSED or pools_nothing(part) for name, (part, *_) in record.fields.items())
 
 
 @kernel
@@ -70,8 +79,19 @@ def lowest(mask: Any) -> int:
     return (int(mask) & -int(mask)).bit_length() - 1
 
 
+#: For counting set bits: every second bit, two of every four, four of every eight, the lowest of every eight.
+TWOS, FOURS, EIGHTS = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333), np.uint64(0x0F0F0F0F0F0F0F0F)
+LOWEST = np.uint64(0x0101010101010101)
+
+
 def _lowest(mask):
-    return trailing_zeros(np.int64(mask))
+    # the zeros below the lowest bit, as ones, are counted in a way that compilers know: on a processor they make one instruction
+    word = np.uint64(mask)
+    word = ~word & (word - np.uint64(1))
+    word = word - ((word >> np.uint64(1)) & TWOS)
+    word = (word & FOURS) + ((word >> np.uint64(2)) & FOURS)
+    word = (word + (word >> np.uint64(4))) & EIGHTS
+    return np.int64((word * LOWEST) >> np.uint64(56))
 
 
 @overload(lowest)

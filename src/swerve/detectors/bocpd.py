@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 
 from swerve.core.contract import watch
+from swerve.core.elementary import log
 from swerve.core.spec import Gap, Natural, Spec, coerced
 from swerve.core.verbs import kernel
 from swerve.detectors.counts import over_suffixes, take_in
 from swerve.detectors.glr import surely_below
+from swerve.detectors.split import log_gamma
 from swerve.detectors.suffixes import MOST_LEVELS, due, suffix
 
 
@@ -51,7 +53,7 @@ class BOCPD(Spec):
 @kernel
 def log_evidence(n, s):
     """Return ln of the probability that Laplace's forecaster gives n plays that earned s: −L̂."""
-    return math.lgamma(s + 1.0) + math.lgamma(n - s + 1.0) - math.lgamma(n + 2.0)
+    return log_gamma(s + 1.0) + log_gamma(n - s + 1.0) - log_gamma(n + 2.0)
 
 
 @watch.register(BOCPD)
@@ -59,10 +61,10 @@ def _(spec, row, arm, value):
     n, s = take_in(row, arm, value)
     if n % spec.check_every != 0:
         return False
-    bar = math.log(n / spec.delta)
+    bar = log(n / spec.delta)
     # An integral is at most its highest value, which is at most n + 1 times the integral. A split whose likelihood ratio stays
     # ln(n + 1) below the bar therefore cannot outweigh the first forecaster.
-    low = bar - math.log(n + 1.0)
+    low = bar - log(n + 1.0)
     for k in range(spec.suffix_levels):
         m, r = suffix(row, arm, k, n, s)
         if m == n or not due(k, n, spec.check_every):

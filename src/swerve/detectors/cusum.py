@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
 from swerve.core.contract import evict, layout, restart, watch
+from swerve.core.elementary import log
 from swerve.core.errors import SwerveError
 from swerve.core.spec import Count, Natural, NonNegative, Positive, Spec, coerced
 from swerve.detectors.counts import restart_arms
@@ -38,7 +37,7 @@ class CUSUM(Spec):
         horizon, shifts = coerced("CUSUM.tuned", "horizon", Natural, horizon), coerced("CUSUM.tuned", "shifts", Count, shifts)
         if horizon <= max(1, shifts):
             raise SwerveError(f"CUSUM.tuned: horizon = {horizon} is not allowed; horizon must be > shifts = {max(1, shifts)}")
-        return cls(warmup=warmup, drift=drift, threshold=math.log(horizon / max(1, shifts)))
+        return cls(warmup=warmup, drift=drift, threshold=log(horizon / max(1, shifts)))
 
 
 @layout.register(CUSUM)

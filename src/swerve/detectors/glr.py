@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from swerve.core.contract import watch
+from swerve.core.elementary import log
 from swerve.core.spec import Gap, Natural, Spec, coerced
 from swerve.core.verbs import kernel
 from swerve.detectors.counts import over_suffixes, take_in
@@ -50,7 +51,7 @@ def surprise(n, s):
     """Return −ln of the highest likelihood of n plays that earned s: n · H(s/n)."""
     if s <= 0.0 or s >= n:
         return 0.0
-    return n * math.log(n) - s * math.log(s) - (n - s) * math.log(n - s)
+    return n * log(n) - s * log(s) - (n - s) * log(n - s)
 
 
 @kernel
@@ -75,7 +76,7 @@ def _(spec, row, arm, value):
     n, s = take_in(row, arm, value)
     if n % spec.check_every != 0:
         return False
-    bar = math.log(n * math.sqrt(n) / spec.delta)
+    bar = log(n * math.sqrt(n) / spec.delta)
     for k in range(spec.suffix_levels):
         m, r = suffix(row, arm, k, n, s)
         if m == n or not due(k, n, spec.check_every):

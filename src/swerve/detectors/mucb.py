@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from swerve.core.contract import evict, layout, restart, watch
+from swerve.core.elementary import log
 from swerve.core.spec import Natural, Positive, Spec, coerced
 from swerve.detectors.counts import restart_arms
 
@@ -42,7 +43,7 @@ class MUCB(Spec):
     def tuned(cls, arms: int, horizon: int, window: int = 200) -> MUCB:
         """Return the detector with the published threshold for this window."""
         arms, horizon = coerced("MUCB.tuned", "arms", Natural, arms), coerced("MUCB.tuned", "horizon", Natural, horizon)
-        return cls(window=window, threshold=math.sqrt(0.5 * window * math.log(2.0 * arms * horizon * horizon)))
+        return cls(window=window, threshold=math.sqrt(0.5 * window * log(2.0 * arms * horizon * horizon)))
 
 
 @layout.register(MUCB)

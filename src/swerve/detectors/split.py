@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from swerve.core.contract import evidence, intake, onset, watch
+from swerve.core.elementary import log
 from swerve.core.spec import Gap, Natural, Positive, Spec
 from swerve.core.verbs import kernel
 from swerve.detectors.counts import over_suffixes, take_in
@@ -12,7 +13,7 @@ from swerve.detectors.glr import surely_below
 from swerve.detectors.suffixes import MOST_LEVELS, suffix
 
 STIRLING = 10.0  # from here on four terms of Stirling's series are exact to 10⁻¹²
-HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+HALF_LOG_TWO_PI = 0.5 * log(2.0 * math.pi)
 LEAST_BAR, LEAST_ODDS = 6.0, 404.0  # ln 404 = 6.0014: above 6, however it is rounded
 LOW, HIGH = 0.159, 0.182  # Γ(1 + x) is between (x/e)^x √(2π(x + LOW)) and (x/e)^x √(2π(x + HIGH)), for every x ≥ 0
 TINY = 1e-30  # replaces a divisor of 0 where what is divided is 0 too, or the other bound is used
@@ -61,8 +62,8 @@ def log_gamma(x):
         x += 1.0
     y = 1.0 / (x * x)
     series = (1.0 / 12.0 - y * (1.0 / 360.0 - y * (1.0 / 1260.0 - y / 1680.0))) / x
-    value = (x - 0.5) * math.log(x) - x + HALF_LOG_TWO_PI + series
-    return value if product == 1.0 else value - math.log(product)
+    value = (x - 0.5) * log(x) - x + HALF_LOG_TWO_PI + series
+    return value if product == 1.0 else value - log(product)
 
 
 @kernel
@@ -117,7 +118,7 @@ def _(spec, row, arm, bonus):
             break
         if bonus < LEAST_BAR and spec.alarm_odds > LEAST_ODDS * spec.hazard * m and surely_below(n, s, m, r, LEAST_BAR - bonus):
             continue  # below the bar, since that is not lower: nearly every record is, and the logarithm is saved
-        bar = math.log(spec.alarm_odds / spec.hazard / m) - bonus
+        bar = log(spec.alarm_odds / spec.hazard / m) - bonus
         if bar > 0.0 and surely_below(n, s, m, r, bar):
             continue  # BF < exp(gain) at every split (checked for all records of up to 110 clicks), so this hides no alarm
         score = log_bayes(n, s, m, r) - bar
@@ -134,7 +135,7 @@ def _(spec, row, arm):
         m, r = suffix(row, arm, k, n, s)
         if m >= n:
             break
-        score = log_bayes(n, s, m, r) + math.log(m)
+        score = log_bayes(n, s, m, r) + log(m)
         if score > top:
             top, plays, total = score, m, r
     return plays, total

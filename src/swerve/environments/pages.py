@@ -16,8 +16,9 @@ from swerve.core.tables import CAPACITIES, Table
 from swerve.core.verbs import kernel
 from swerve.environments.browsing import browse, ideal, offer, rate, worth
 from swerve.environments.clicks import any_click, best_clicks, best_gains, clicks_on, gain_of, intent_of
+from swerve.environments.histories import INTENTS, MOVES
 from swerve.environments.schedule import ORDERS
-from swerve.environments.shifts import INTENTS, MOVES, Shifts
+from swerve.environments.shifts import Shifts
 from swerve.environments.worlds import World, segment_dtype, world
 
 PAGE_MOVES = (*MOVES, "intents")

@@ -1,15 +1,18 @@
-"""The order in which queries arrive, and the rounds of their events."""
+"""The order in which queries arrive."""
 
 from __future__ import annotations
+
+import functools
 
 import numpy as np
 from numpy.typing import NDArray
 
 from swerve.core.engine import Entry
 from swerve.core.errors import SwerveError
-from swerve.core.rng import Stream, at, split
+from swerve.core.rng import at, split
 
 ORDERS = ("sequential", "uniform", "zipf")
+BYTES = 256  # so many queries have numbers of one byte
 
 
 @Entry
@@ -21,6 +24,7 @@ def shuffle(items, word):
         items[i], items[np.int64(j)] = items[np.int64(j)], items[i]
 
 
+@functools.lru_cache(64)
 def traffic_shares(queries: int, impressions: int, order: str, exponent: float) -> NDArray[np.int64]:
     """Return the impressions of each query: equal shares, or Zipf's by rank, at least one each, with the exact total.
 
@@ -35,6 +39,7 @@ def traffic_shares(queries: int, impressions: int, order: str, exponent: float) 
     left = impressions - queries - int(shares.sum())
     shares[np.argsort(-(wanted - shares), kind="stable")[:left]] += 1
     shares += 1
+    shares.flags.writeable = False  # it is shared by all callers
     return shares
 
 
@@ -42,19 +47,17 @@ def arrange(shares: NDArray[np.int64], order: str, seed: int) -> NDArray[np.int3
     """Return the query of every round: one query after the other, or all of them shuffled together."""
     if order not in ORDERS:
         raise SwerveError(f"order = {order!r} is not allowed; order must be one of {', '.join(ORDERS)}")
-    schedule = np.repeat(np.arange(len(shares), dtype=np.int32), shares)
-    if order != "sequential":
-        shuffle.bind()(schedule, np.uint64(split(seed, "order")))
-    return schedule
+    one_by_one = repeated(shares.tobytes())
+    if order == "sequential":
+        return one_by_one
+    # the smaller the items, the more of them are in the processor's cache, and a shuffle jumps among all of them
+    schedule = one_by_one.astype(np.uint8 if len(shares) <= BYTES else np.int32)
+    shuffle.bind()(schedule, np.uint64(split(seed, "order")))
+    return schedule.astype(np.int32, copy=False)
 
 
-def event_rounds(what: str, remedy: str, stream: Stream, rounds: int, low: int, high: int, apart: int) -> list[int]:
-    """Return the rounds of k ~ U{low … high} events of a query, uniform over the sets that are at least `apart` rounds apart."""
-    k = stream.integer(low, high)
-    room = rounds - 1 - k * (apart - 1)  # draw k points on a line shortened by the gaps, then insert the gaps
-    if room < k:
-        raise SwerveError(
-            f"{what}: {k} events at least {apart} rounds apart do not fit into the {rounds} rounds of a query; "
-            f"lower {remedy}, or raise impressions"
-        )
-    return [2 + point + (i + 1) * (apart - 1) for i, point in enumerate(sorted(stream.choose(room, k)))]
+@functools.lru_cache(2)
+def repeated(shares: bytes) -> NDArray[np.int32]:
+    """Return each query as often as its share says, one query after the other. It is the same for all seeds, and so shared."""
+    counts = np.frombuffer(shares, np.int64)
+    return np.repeat(np.arange(len(counts), dtype=np.int32), counts)

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
 
+from swerve.core.elementary import sine
 from swerve.core.errors import SwerveError
+from swerve.core.hashing import SCRATCH
 from swerve.core.rng import GOLDEN, Stream, at, mix, split, unit, wrap_add
 from swerve.core.spec import Choice, Count, Natural, NonNegative, Positive, Probability, Range, Spec
 from swerve.core.tables import CAPACITIES, capacity
 from swerve.core.verbs import kernel
-from swerve.environments.schedule import ORDERS, arrange, event_rounds, traffic_shares
-from swerve.environments.worlds import Line, World, assemble, context, world
+from swerve.environments.drawing import CROWDED, DETAILS, FITTING, TRIES, drawer, lottery, refuse
+from swerve.environments.histories import CEILING, INTENTS, MOVES, RISE, ROUNDING, draw_queries, most_lines
+from swerve.environments.schedule import ORDERS, arrange, traffic_shares
+from swerve.environments.worlds import World, blank, context, scene_of, world
 
-MOVES = ("all", "one", "return")
-TRIES = 100_000  # draws before a setting is refused as impossible
 MISSING = ("nan", "zero", "quiet")
 EXTREME = ("edge", "tenfold", "quiet")
 AS_NAN, AS_ZERO, EDGE, TENFOLD = 0, 1, 0, 1  # indices in the two lists above
 TEN = 10.0  # the factor of an extreme value
-STEP = 5  # a glide is a staircase with one step every this many rounds
-INTENTS = 3  # the number of meanings of a query with recurring intents
 SPOILT = np.uint64(0x4D49_5353_494E_4721)  # separates the draws of missing and extreme values from those of the context
-ROUNDING = 1e-12  # sums of shares may exceed 1 by this much, and a tie is a gap below it
 
 
 class Shifts(Spec):
@@ -131,144 +129,42 @@ class Shifts(Spec):
         return int(traffic_shares(self.queries, self.impressions, self.order, self.zipf_exponent).max())
 
 
-RISE = 0.05  # a rising result ends at least this far above the best one
-CEILING = 0.98  # and at most here
-
-
-def leader(chances: list[float]) -> int:
-    """Return the best result."""
-    return chances.index(max(chances))
-
-
-def draw_intent(spec: Shifts, stream: Stream, taken: set[int]) -> list[float]:
-    """Draw click probabilities of all results such that none of `taken` is the best."""
-    for _ in range(TRIES):
-        best = stream.integer(0, spec.results - 1)
-        chances = [stream.uniform(spec.other_low, spec.other_high) for _ in range(spec.results)]
-        chances[best] = stream.uniform(spec.best_low, spec.best_high)
-        ranked = sorted(chances)
-        if leader(chances) not in taken and ranked[-1] - ranked[-2] >= max(spec.minimum_gap, ROUNDING):
-            return chances
-    raise SwerveError(
-        f"Shifts: {TRIES} draws gave no best result that leads by {spec.minimum_gap:g}; lower minimum_gap or widen the ranges"
-    )
-
-
-def move_one(spec: Shifts, stream: Stream, former: list[float], turn: int) -> list[float]:
-    """Let another result rise in even turns and the best fall in odd ones; half the time redraw some other result low."""
-    out, best = list(former), leader(former)
-    others = [arm for arm in range(spec.results) if arm != best]
-    if turn % 2 == 0:
-        moved = others[stream.integer(0, len(others) - 1)]
-        out[moved] = stream.uniform(former[best] + RISE, CEILING)
-    else:
-        moved = best
-        out[moved] = stream.uniform(spec.other_low, spec.other_high)
-    bystanders = [arm for arm in range(spec.results) if arm not in {moved, leader(out), best}]
-    if stream.uniform() < 0.5:
-        out[bystanders[stream.integer(0, len(bystanders) - 1)]] = stream.uniform(spec.other_low, spec.other_high)
-    return out
-
-
-def draw_intents(spec: Shifts, stream: Stream, events: int) -> list[list[float]]:
-    """Return the click probabilities before the first event and after each."""
-    out = [draw_intent(spec, stream, set())]
-    if spec.moves == "return":
-        meanings = out[:]
-        while len(meanings) < min(INTENTS, spec.results):
-            meanings.append(draw_intent(spec, stream, {leader(meaning) for meaning in meanings}))
-        now = 0
-        for _ in range(events):
-            now = (now + stream.integer(1, len(meanings) - 1)) % len(meanings)
-            out.append(meanings[now])
-        return out
-    for turn in range(events):
-        if spec.moves == "one":
-            out.append(move_one(spec, stream, out[-1], turn))
-        else:
-            out.append(draw_intent(spec, stream, {leader(out[-1])}))
-    return out
-
-
-def glided(spec: Shifts, start: int, former: list[float], target: list[float]) -> list[Line]:
-    """Return the staircase from one set of click probabilities to the next; the event is where another result first leads.
-
-    A third result may lead for some steps in between. Then the event is where the third one takes the lead, and there is no second.
-    """
-    out: list[Line] = []
-    stairs = math.ceil(spec.glide_rounds / STEP)
-    crossed = False
-    for i in range(stairs):
-        share = (i + 1) / stairs
-        chances = [a + (b - a) * share for a, b in zip(former, target, strict=True)]
-        crossing = not crossed and leader(chances) != leader(former)
-        out.append(Line(start + i * STEP, chances, crossing, False))
-        crossed |= crossing
-    return out
-
-
-def draw_history(spec: Shifts, stream: Stream, rounds: int, shifts: bool, bursts: bool) -> list[Line]:
-    """Return the history of a query, line by line: its changes, and signals, which may have rounds of their own."""
-    apart = max(1, spec.minimum_event_distance, spec.glide_rounds)
-    starts: list[int] = []
-    if shifts:
-        starts = event_rounds(
-            "Shifts",
-            "events_high, glide_rounds or minimum_event_distance",
-            stream,
-            rounds,
-            spec.events_low,
-            spec.events_high,
-            apart,
-        )
-    intents = draw_intents(spec, stream, len(starts))
-    lines = {1: Line(1, intents[0], False, False)}
-    signals = []
-    for start, former, target in zip(starts, intents[:-1], intents[1:], strict=True):
-        steps = glided(spec, start, former, target) if spec.glide_rounds else [Line(start, target, True, False)]
-        lines.update((step.since, step) for step in steps if step.since <= rounds)  # a glide may outlast its query
-        if stream.uniform() >= spec.silent_share:
-            signals.append(start + stream.integer(-spec.lead_rounds, spec.lag_rounds))
-    if bursts:
-        signals += range(1 + stream.integer(1, spec.burst_every), rounds + 1, spec.burst_every)
-    return announced(lines, [min(max(2, signal), rounds) for signal in signals])
-
-
-def announced(lines: dict[int, Line], signals: list[int]) -> list[Line]:
-    """Return the lines in order with the signals added: a signal between two changes is a line that changes nothing."""
-    out: list[Line] = []
-    for since in sorted({*lines, *signals}):
-        line = lines.get(since) or replace(out[-1], since=since, event=False)
-        out.append(replace(line, signal=since in signals))
-    return out
-
-
 @world.register(Shifts)
 def _(spec: Shifts, seed: int) -> World:
     shares = traffic_shares(spec.queries, spec.impressions, spec.order, spec.zipf_exponent)
-    lottery = Stream(split(seed, "shifting")).choose(spec.queries, spec.queries)
-    shifting = round(spec.shifting_share * spec.queries)
-    bursting = set(lottery[shifting : shifting + round(spec.bursting_share * spec.queries)])
-    movers = set(lottery[:shifting])
-    histories = [
-        draw_history(spec, Stream(split(seed, "query", query)), int(shares[query]), query in movers, query in bursting)
-        for query in range(spec.queries)
-    ]
+    drawn = lottery(split(seed, "shifting"), spec.queries)
+    shifting, bursting = round(spec.shifting_share * spec.queries), round(spec.bursting_share * spec.queries)
+    movers, bursters = np.zeros((2, spec.queries), np.bool_)
+    movers[drawn[:shifting]] = bursters[drawn[shifting : shifting + bursting]] = True
+    most = min(spec.events_high, int(shares.max()))
+    segments, owner, cursors = blank(spec.queries, most_lines(spec, shares, movers, bursters), spec.results)
+    signals = np.zeros(most + int(shares.max()) // spec.burst_every + 1, np.int64)
+    starts, keys, values = np.zeros((3, most), np.int64)
+    trouble = np.zeros(DETAILS, np.int64)
+    lines = drawer(draw_queries, spec, seed)(
+        shares, movers, bursters, segments, owner, cursors, starts, keys, values, signals,
+        np.zeros((most + 1 + INTENTS, spec.results)), np.zeros(SCRATCH + 1, np.uint64), trouble,
+    )  # fmt: skip
+    if trouble[0] == CROWDED:
+        apart = max(1, spec.minimum_event_distance, spec.glide_rounds)
+        refuse("Shifts", "events_high, glide_rounds or minimum_event_distance", apart, trouble)
+    if trouble[0] != FITTING:
+        raise SwerveError(
+            f"Shifts: {TRIES} draws gave no best result that leads by {spec.minimum_gap:g}; lower minimum_gap or widen the ranges"
+        )
     stream = Stream(split(seed, "scene"))
     size = capacity("features", spec.features)
     padding = [0.0] * (size - spec.features)
-    return assemble(
-        spec,
-        seed,
-        arms=spec.results,
-        features=spec.features,
-        histories=histories,
-        schedule=arrange(shares, spec.order, seed),
-        scene=[("edge", "f8", size), ("phase", "f8", size)],
-        facts={
+    scene = scene_of(
+        [("edge", "f8", size), ("phase", "f8", size)],
+        {
             "edge": [stream.uniform(spec.edge_low, spec.edge_high) for _ in range(spec.features)] + padding,
             "phase": [stream.uniform() for _ in range(spec.features)] + padding,
         },
+    )
+    schedule = arrange(shares, spec.order, seed)
+    return World(
+        spec, seed, spec.results, spec.features, schedule, shares, cursors, segments[:lines].copy(), scene, owner[:lines].copy()
     )
 
 
@@ -277,7 +173,7 @@ def edge_of(spec, scene, cursor, j):
     """Return the current upper edge of the box of quiet contexts."""
     if spec.edge_drift == 0.0:
         return scene.edge[j]
-    return scene.edge[j] + spec.edge_drift * math.sin(2.0 * math.pi * (cursor.t / spec.season_rounds + scene.phase[j]))
+    return scene.edge[j] + spec.edge_drift * sine(2.0 * math.pi * (cursor.t / spec.season_rounds + scene.phase[j]))
 
 
 @kernel

@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated
+from typing import Annotated, NoReturn
 
+import numpy as np
+from numpy.typing import NDArray
+
+from swerve.core.engine import Entry
 from swerve.core.errors import SwerveError
+from swerve.core.hashing import SCRATCH, word_of
 from swerve.core.rng import GOLDEN, Stream, at, mix, split, unit, wrap_add
 from swerve.core.spec import Choice, Count, Natural, NonNegative, Positive, Probability, Range, Spec
 from swerve.core.tables import CAPACITIES, capacity
 from swerve.core.verbs import kernel
-from swerve.environments.schedule import ORDERS, arrange, event_rounds, traffic_shares
-from swerve.environments.worlds import World, assemble, context, world
+from swerve.environments.drawing import (
+    CROWDED,
+    DETAILS,
+    FITTING,
+    NO_LEADER,
+    NO_SHIFT,
+    TRIES,
+    close_query,
+    drawer,
+    event_rounds,
+    integer,
+    leader,
+    lottery,
+    refuse,
+    uniform,
+)
+from swerve.environments.schedule import ORDERS, arrange, traffic_shares
+from swerve.environments.worlds import World, blank, context, scene_of, world
 
 ORACLES = ("rectangle", "hyperplane")
 HYPERPLANE = ORACLES.index("hyperplane")
-TRIES = 100_000  # draws before a setting is refused as impossible
 INSIDE = 1.0 - 1e-12  # shrinks a context a little, so that rounding never moves it out of the ball
 
 
@@ -79,70 +99,113 @@ class Traffic(Spec):
         return int(traffic_shares(self.queries, self.impressions, self.order, self.zipf_exponent).max())
 
 
-def draw_chances(spec: Traffic, stream: Stream, former: list[float] | None) -> list[float]:
-    """Draw the click probabilities of a segment until another result is best than before, by enough."""
+@kernel
+def draw_chances(spec, stream, segments, line, old):
+    """Draw the click probabilities of a line until another result is best than `old`, by enough; −1: until the relevant one is.
+
+    Return whether a draw did.
+    """
+    chances = segments[line].chance
     for _ in range(TRIES):
-        best = stream.integer(0, spec.results - 1)
-        chances = [stream.uniform(spec.other_low, spec.other_high) for _ in range(spec.results)]
-        chances[best] = stream.uniform(spec.best_low, spec.best_high)
-        top = max(chances)
-        if former is None:
-            if chances.index(top) == best:
-                return chances
-        else:
-            old = former.index(max(former))
-            if chances.index(top) != old and top - chances[old] > spec.minimum_shift:
-                return chances
-    if former is None:
+        best = integer(stream, 0, spec.results - 1)
+        for arm in range(spec.results):
+            chances[arm] = uniform(stream, spec.other_low, spec.other_high)
+        chances[best] = uniform(stream, spec.best_low, spec.best_high)
+        top = leader(chances, spec.results)
+        if old < 0:
+            if top == best:
+                return True
+        elif top != old and chances[top] - chances[old] > spec.minimum_shift:
+            return True
+    return False
+
+
+@Entry
+def draw_queries(params, query, clicks, contexts, shares, shifts, segments, owner, cursors, starts, keys, values, scratch, trouble):
+    """Draw the history of every query into `segments`; return the number of lines. `trouble` says if that is impossible.
+
+    `query`, `clicks` and `contexts` are the paths of the queries' streams. The arguments after `cursors` are scratch space.
+    """
+    spec = params[0]
+    stream = scratch[SCRATCH:]
+    apart = max(1, spec.minimum_event_distance)
+    line = 0
+    for number in range(len(shares)):
+        stream[0] = word_of(query, number, scratch)
+        events = 0
+        if shifts[number]:
+            events = event_rounds(stream, shares[number], spec.events_low, spec.events_high, apart, starts, keys, values, trouble)
+            if events < 0:
+                return line
+        first = line
+        for turn in range(events + 1):
+            old = leader(segments[line - 1].chance, spec.results) if turn > 0 else -1
+            if not draw_chances(spec, stream, segments, line, old):
+                trouble[0] = NO_LEADER if turn == 0 else NO_SHIFT
+                return line
+            segments[line].since = starts[turn - 1] if turn > 0 else 1
+            segments[line].event, segments[line].signal = 1, 1
+            line += 1
+        close_query(
+            number,
+            first,
+            line,
+            spec.results,
+            word_of(clicks, number, scratch),
+            word_of(contexts, number, scratch),
+            segments,
+            owner,
+            cursors,
+        )
+    return line
+
+
+@world.register(Traffic)
+def _(spec: Traffic, seed: int) -> World:
+    shares = traffic_shares(spec.queries, spec.impressions, spec.order, spec.zipf_exponent)
+    shifts = np.zeros(spec.queries, np.bool_)
+    shifts[lottery(split(seed, "shifting"), spec.queries)[: round(spec.shifting_share * spec.queries)]] = True
+    most = min(spec.events_high, int(shares.max()))
+    segments, owner, cursors = blank(spec.queries, spec.queries + int(shifts.sum()) * most, spec.results)
+    trouble = np.zeros(DETAILS, np.int64)
+    lines = drawer(draw_queries, spec, seed)(
+        shares, shifts, segments, owner, cursors, np.zeros(most, np.int64), np.zeros(most, np.int64), np.zeros(most, np.int64),
+        np.zeros(SCRATCH + 1, np.uint64), trouble,
+    )  # fmt: skip
+    if trouble[0] != FITTING:
+        refuse_traffic(spec, trouble)
+    stream = Stream(split(seed, "scene"))
+    size = capacity("features", spec.features)
+    edges = [stream.uniform(spec.edge_low, spec.edge_high) for _ in range(spec.features)]
+    normal = [stream.uniform(-1.0, 1.0) for _ in range(spec.features)]
+    square = 0.0
+    for w in normal:  # `sum` rounds differently from Python 3.12 on
+        square += w * w
+    length = math.sqrt(square) or 1.0
+    scene = scene_of(
+        [("edge", "f8", size), ("normal", "f8", size)],
+        {
+            "edge": edges + [0.0] * (size - spec.features),
+            "normal": [w / length for w in normal] + [0.0] * (size - spec.features),
+        },
+    )
+    schedule = arrange(shares, spec.order, seed)
+    return World(
+        spec, seed, spec.results, spec.features, schedule, shares, cursors, segments[:lines].copy(), scene, owner[:lines].copy()
+    )
+
+
+def refuse_traffic(spec: Traffic, trouble: NDArray[np.int64]) -> NoReturn:
+    """Raise the error for an instance that cannot be drawn."""
+    if trouble[0] == CROWDED:
+        refuse("Traffic", "events_high or minimum_event_distance", max(1, spec.minimum_event_distance), trouble)
+    if trouble[0] == NO_LEADER:
         raise SwerveError(
             f"Traffic: best_low = {spec.best_low:g}, best_high = {spec.best_high:g} did not beat {spec.results - 1} results in "
             f"[{spec.other_low:g}, {spec.other_high:g}] in {TRIES} draws; raise best_high or lower other_high"
         )
     raise SwerveError(
         f"Traffic: minimum_shift = {spec.minimum_shift:g} is not reached by these click probabilities in {TRIES} draws"
-    )
-
-
-def draw_history(spec: Traffic, stream: Stream, rounds: int, shifts: bool) -> list[tuple[int, list[float]]]:
-    """Return the rounds at which a query's click probabilities change, and the new probabilities."""
-    apart = max(1, spec.minimum_event_distance)
-    starts: list[int] = []
-    if shifts:
-        starts = event_rounds(
-            "Traffic", "events_high or minimum_event_distance", stream, rounds, spec.events_low, spec.events_high, apart
-        )
-    history = [(1, draw_chances(spec, stream, None))]
-    for start in starts:
-        history.append((start, draw_chances(spec, stream, history[-1][1])))
-    return history
-
-
-@world.register(Traffic)
-def _(spec: Traffic, seed: int) -> World:
-    shares = traffic_shares(spec.queries, spec.impressions, spec.order, spec.zipf_exponent)
-    lottery = Stream(split(seed, "shifting"))
-    shifting = set(lottery.choose(spec.queries, round(spec.shifting_share * spec.queries)))
-    histories = [
-        draw_history(spec, Stream(split(seed, "query", query)), int(shares[query]), query in shifting)
-        for query in range(spec.queries)
-    ]
-    stream = Stream(split(seed, "scene"))
-    size = capacity("features", spec.features)
-    edges = [stream.uniform(spec.edge_low, spec.edge_high) for _ in range(spec.features)]
-    normal = [stream.uniform(-1.0, 1.0) for _ in range(spec.features)]
-    length = math.sqrt(sum(w * w for w in normal)) or 1.0
-    return assemble(
-        spec,
-        seed,
-        arms=spec.results,
-        features=spec.features,
-        histories=histories,
-        schedule=arrange(shares, spec.order, seed),
-        scene=[("edge", "f8", size), ("normal", "f8", size)],
-        facts={
-            "edge": edges + [0.0] * (size - spec.features),
-            "normal": [w / length for w in normal] + [0.0] * (size - spec.features),
-        },
     )
 
 

@@ -9,6 +9,7 @@ All randomness is keyed by (seed, query, round) and never depends on the policy,
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -114,12 +115,12 @@ class World:
         """Return the number of queries."""
         return len(self.cursors)
 
-    @property
+    @functools.cached_property
     def events(self) -> NDArray[np.int64]:
         """Return the number of events of each query."""
         return np.bincount(self.owner, weights=self.segments["event"], minlength=self.queries).astype(np.int64)
 
-    @property
+    @functools.cached_property
     def k(self) -> int:
         """Return the number of events of all queries together."""
         return int(self.events.sum())
@@ -130,23 +131,25 @@ class World:
         table: NDArray[np.float64] = self.segments["chance"][:, : self.arms]
         return table
 
-    @property
+    @functools.cached_property
     def shift(self) -> float:
         """Return ε_S: the least distance of a formerly best arm below the new best at an event (inf without events).
 
         With ties, the formerly best arm that falls furthest counts. Where click probabilities glide, the last ones before the next
         event count.
         """
-        chances, out = self.chances, np.inf
-        for i in np.flatnonzero(self.segments["event"]):
-            end = i  # the last line before the query's next event
-            while end + 1 < len(chances) and self.owner[end + 1] == self.owner[i] and not self.segments["event"][end + 1]:
-                end += 1
-            former = chances[i - 1] == chances[i - 1].max()
-            out = min(out, chances[end].max() - chances[end][former].min())
-        return float(out)
+        happened = np.flatnonzero(self.segments["event"])
+        if not happened.size:
+            return float("inf")
+        begins = np.flatnonzero(np.diff(self.owner, prepend=-1) != 0)  # a query's first line; it is no event
+        following = np.union1d(happened, begins)
+        after = np.append(following, len(self.segments))[np.searchsorted(following, happened, side="right")]
+        before, last = self.chances[happened - 1], self.chances[after - 1]  # the last line before the query's next event
+        former = before == before.max(axis=1, keepdims=True)
+        fallen = np.where(former, last, np.inf).min(axis=1)
+        return float((last.max(axis=1) - fallen).min())
 
-    @property
+    @functools.cached_property
     def gap(self) -> float:
         """Return Δ: the least suboptimality of a suboptimal arm in any round (inf when no arm is suboptimal)."""
         short = self.chances.max(axis=1, keepdims=True) - self.chances
@@ -178,12 +181,32 @@ class Line:
     signal: int = 1
 
 
+@functools.cache
 def segment_dtype(arms: int) -> np.dtype[Any]:
     """Return the record type of a segment: click probabilities from `since` to before `until`, and the event of its first round."""
     room = capacity("arms", arms)
     return record_dtype(
         [("since", "i8"), ("until", "i8"), ("event", "i8"), ("signal", "i8"), ("best", "f8"), ("chance", "f8", room)]
     )
+
+
+def blank(queries: int, lines: int, arms: int) -> tuple[Table, NDArray[np.int64], Table]:
+    """Return empty segments, their owners, and cursors."""
+    return np.zeros(lines, segment_dtype(arms)), np.zeros(lines, np.int64), np.zeros(queries, CURSOR)
+
+
+@functools.cache
+def scene_dtype(fields: tuple[tuple[Any, ...], ...]) -> np.dtype[Any]:
+    """Return the record type of a scene."""
+    return nested(list(fields))
+
+
+def scene_of(fields: list[tuple[Any, ...]], facts: dict[str, Any]) -> Table:
+    """Return a scene: the facts that the environment's own `context` reads."""
+    table = np.zeros(1, scene_dtype(tuple(fields)))
+    for name, fact in facts.items():
+        table[0][name] = fact
+    return table
 
 
 def assemble(
@@ -204,9 +227,7 @@ def assemble(
     """
     capacity("arms", arms), capacity("features", features)
     rounds = np.bincount(schedule, minlength=len(histories)).astype(np.int64)
-    segments = np.zeros(sum(map(len, histories)), segment_dtype(arms))
-    cursors = np.zeros(len(histories), CURSOR)
-    owner = np.zeros(len(segments), np.int64)
+    segments, owner, cursors = blank(len(histories), sum(map(len, histories)), arms)
     line = 0
     for query, history in enumerate(histories):
         lines = [entry if isinstance(entry, Line) else Line(*entry) for entry in history]
@@ -227,7 +248,5 @@ def assemble(
             segments[line]["best"] = max(entry.chances)
             owner[line] = query
             line += 1
-    table = np.zeros(1, nested(scene or []))
-    for name, fact in (facts or {}).items():
-        table[0][name] = fact
+    table = scene_of(scene or [], facts or {})
     return World(spec, seed, arms, features, schedule, rounds, cursors, segments, table, owner)

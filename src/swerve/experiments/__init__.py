@@ -1,6 +1,6 @@
 """The paper's experiments as data, and the analyses of their results."""
 
-from swerve.experiments.definition import Cell, Experiment, Setting, run, total_rounds
+from swerve.experiments.definition import Cell, Experiment, Setting, run, run_all, total_rounds
 from swerve.experiments.tables import FEATURE_TABLE, FIGURE_A, FRACTION_TABLE, interleaved
 
 #: The paper's experiments by name; those with a second order of arrival are followed by it.
@@ -15,4 +15,4 @@ EXPERIMENTS: dict[str, Experiment] = {
     )
 }
 
-__all__ = ["EXPERIMENTS", "Cell", "Experiment", "Setting", "run", "total_rounds"]
+__all__ = ["EXPERIMENTS", "Cell", "Experiment", "Setting", "run", "run_all", "total_rounds"]

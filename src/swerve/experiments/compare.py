@@ -30,7 +30,7 @@ from swerve.experiments.compare_pages import (
 )
 from swerve.experiments.intervals import Values, interval, ratio_of
 from swerve.policies import policy
-from swerve.simulate import Interrupted, Tick, simulate
+from swerve.simulate import Interrupted, Tick, Worlds, simulate
 
 FRACTIONS = (0.0, 0.1, 0.5)  # nothing shifts, the paper's fraction, half of the queries
 RUNS = 20  # per cell: enough for intervals that decide most cells
@@ -243,6 +243,7 @@ def compare(
     queries: int | None = None,
     impressions: int | None = None,
     threads: int | None = None,
+    device: str = "cpu",
     out: str | Path | None = None,
     progress: Callable[[Tick], None] | None = None,
 ) -> Comparison:
@@ -266,11 +267,13 @@ def compare(
         tunings = {key: tuning(problem, seed) for key, problem in cells.items()}
         for (name, fraction), problem in cells.items():
             regrets, seconds, figures, clicks = {}, {}, {}, {}
-            oracle = oracle_of(problem)
+            oracle, worlds = oracle_of(problem), Worlds(problem)
             for text in dict.fromkeys([*players(asked, oracle), subject]):
                 start = time.perf_counter()
                 spec = policy(text, **tunings[name, fraction])
-                results = simulate(spec, problem, runs=runs, seed=seed, threads=threads, out=out, progress=progress)
+                results = simulate(
+                    spec, problem, runs=runs, seed=seed, threads=threads, device=device, out=out, progress=progress, worlds=worlds
+                )
                 regrets[text], seconds[text] = results.regret, time.perf_counter() - start
                 figures[text], clicks[text] = page_figures(problem, results), page_totals(problem, results)
             found.regrets.update({(name, fraction, text): values for text, values in regrets.items()})

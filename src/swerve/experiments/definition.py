@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ from swerve.core.errors import SwerveError
 from swerve.core.spec import Spec
 from swerve.environments import Traffic
 from swerve.policies import policy
-from swerve.simulate import Results, Tick, simulate
+from swerve.simulate import Results, Tick, Worlds, simulate
+from swerve.simulate.devices import CPU, at_once
 
 #: Impressions of each query in the paper's experiments.
 PER_QUERY = 30_000
@@ -126,18 +129,30 @@ def total_rounds(experiment: Experiment, runs: int) -> int:
     return runs * len(experiment.policies) * per_setting
 
 
-def run(
-    experiment: Experiment,
+def run(experiment: Experiment, **options: Any) -> list[Cell]:
+    """Run an experiment; the options are those of `run_all`."""
+    return run_all([experiment], **options)
+
+
+def run_all(
+    experiments: Sequence[Experiment],
     *,
     runs: int | None = None,
     seed: int = 0,
     threads: int | None = None,
+    device: str = CPU,
     out: Path | None = None,
     progress: Callable[[Tick], None] | None = None,
 ) -> list[Cell]:
-    """Run an experiment, cell by cell; runs that are already on disk are read."""
-    cells = []
-    for setting, name, spec in experiment.cells():
+    """Run experiments cell by cell, on a GPU many cells at once; runs that are already on disk are read."""
+    stop = threading.Event()
+    worlds: dict[Spec, Worlds] = {}
+    jobs = [(experiment, *cell) for experiment in experiments for cell in experiment.cells()]
+    last = {setting.environment: number for number, (_, setting, *_) in enumerate(jobs)}
+
+    def play(number: int) -> Cell:
+        experiment, setting, name, spec = jobs[number]
+        drawn = worlds.setdefault(setting.environment, Worlds(setting.environment))
         results = simulate(
             spec,
             setting.environment,
@@ -146,8 +161,15 @@ def run(
             points=experiment.points,
             spacing=experiment.spacing,
             threads=threads,
+            device=device,
             out=out,
             progress=progress,
+            stop=stop,
+            worlds=drawn,
         )
-        cells.append(Cell(experiment.name, setting.value, name, results, experiment.paper.get((setting.value, name))))
-    return cells
+        if number == last[setting.environment]:  # cells that still play in these instances have them
+            worlds.pop(setting.environment, None)
+        return Cell(experiment.name, setting.value, name, results, experiment.paper.get((setting.value, name)))
+
+    tasks = max((runs or each.runs) * int(getattr(setting.environment, "queries", 1)) for each, setting, *_ in jobs)
+    return at_once([functools.partial(play, number) for number in range(len(jobs))], device, stop, tasks)

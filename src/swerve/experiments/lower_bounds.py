@@ -14,7 +14,7 @@ from swerve.classifiers import Rectangle
 from swerve.core.spec import Spec
 from swerve.environments import FalsePositives, ManyPhases, SingleEvent, world
 from swerve.policies import BWC, Oracle
-from swerve.simulate import Tick, simulate
+from swerve.simulate import Tick, Worlds, simulate
 from swerve.theory import test_length
 
 HORIZONS = (10_000, 31_623, 100_000, 316_228, 1_000_000)  # half a decade apart, for a slope over two decades
@@ -132,13 +132,28 @@ def run(
     seed: int = 0,
     horizons: tuple[int, ...] = HORIZONS,
     threads: int | None = None,
+    device: str = "cpu",
     out: Path | None = None,
     progress: Callable[[Tick], None] | None = None,
 ) -> list[Growth]:
     """Play all families at all horizons; return each policy's regret on its worst instance."""
     worst: dict[tuple[str, str, int], tuple[float, float]] = {}
+    worlds: dict[Spec, Worlds] = {}
     for family, horizon, name, spec, instance in jobs(horizons):
-        results = simulate(spec, instance, runs=runs, seed=seed, points=1, threads=threads, out=out, progress=progress)
+        if instance not in worlds:
+            worlds = {instance: Worlds(instance)}
+        results = simulate(
+            spec,
+            instance,
+            runs=runs,
+            seed=seed,
+            points=1,
+            threads=threads,
+            device=device,
+            out=out,
+            progress=progress,
+            worlds=worlds[instance],
+        )
         mean, sd = float(results.regret.mean()), float(results.regret.std(ddof=1)) if runs > 1 else 0.0
         key = (family.name, name, horizon)
         worst[key] = max(worst.get(key, (0.0, 0.0)), (mean, sd))

@@ -17,6 +17,7 @@ from swerve.core.contract import (
     domain,
     evict,
     guess,
+    joins,
     layout,
     learn,
     merge,
@@ -35,7 +36,7 @@ from swerve.core.contract import (
     testing,
 )
 from swerve.core.spec import NonNegative, Spec
-from swerve.core.tables import bit, has, nested
+from swerve.core.tables import bit, has, nested, pool_dtype, pools_nothing
 from swerve.core.verbs import kernel
 from swerve.core.wrapping import inner_layout, inner_pool_layout, wrapping
 
@@ -193,6 +194,11 @@ def _(spec, pool, delta):
     merge(spec.classifier, pool.classifier, delta.classifier)
     merge(spec.bandit, pool.bandit, delta.bandit)
     return 0
+
+
+@joins.register(BWC)
+def _(spec):
+    return joins(spec.classifier) and pools_nothing(pool_dtype(spec.bandit, 1))
 
 
 @clear.register(BWC)

@@ -32,6 +32,7 @@ from swerve.bandits import (
 )
 from swerve.classifiers import Hull, Rectangle
 from swerve.core.contract import select
+from swerve.core.elementary import log
 from swerve.core.errors import SwerveError, whole
 from swerve.core.parse import parse
 from swerve.core.spec import Spec
@@ -170,14 +171,14 @@ def bocpd_ts(problem: Problem, check_every: int = 1) -> Spec:
 
 def glr_klucb_theory(problem: Problem) -> Spec:
     """GLR-klUCB as published: forced exploration at rate √(K ln T / T) that grows with each restart."""
-    rate = math.sqrt(problem.arms * math.log(problem.horizon) / problem.horizon)
+    rate = math.sqrt(problem.arms * log(problem.horizon) / problem.horizon)
     return Restarting(Forced(KLUCB(), min(1.0, rate), rate_grows=True), GLR.tuned(problem.horizon))
 
 
 def cusum_ucb_theory(problem: Problem, shifts: int = 1) -> Spec:
     """CUSUM-UCB as published: h = ln(T/Υ), random forced exploration at rate √(Υ/T · ln(T/Υ)); only the changed arm restarts."""
     shifts = whole("shifts", shifts, 1, problem.horizon)
-    rate = math.sqrt(shifts / problem.horizon * math.log(problem.horizon / shifts))
+    rate = math.sqrt(shifts / problem.horizon * log(problem.horizon / shifts))
     return Restarting(Forced(UCB1(), min(1.0, rate), order="random"), CUSUM.tuned(problem.horizon, shifts), scope="arm")
 
 

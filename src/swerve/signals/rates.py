@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from swerve.core.elementary import exp, log
 from swerve.core.verbs import kernel
 from swerve.signals.senses import ABANDONED, REFORMULATED
 
@@ -24,18 +25,18 @@ def tally(spec, row, k, seen, hits):
     hits = min(max(hits, 0), seen)
     known = row.past[k] >= spec.rate_warmup_requests
     p0 = (row.past_hits[k] + PRIOR_HITS) / (row.past[k] + PRIOR_REQUESTS)
-    keep = math.exp(seen * math.log(spec.recent_rate_retention))
+    keep = exp(seen * log(spec.recent_rate_retention))
     each = (1.0 - keep) / (seen * (1.0 - spec.recent_rate_retention))
     row.recent_hits[k] = row.recent_hits[k] * keep + hits * each
     row.recent[k] = row.recent[k] * keep + seen * each
     weight = 1.0
     if known:  # before that, p₀ is a guess: it defines neither surprise nor excess
         p1 = spec.odds_factor * p0 / (1.0 + (spec.odds_factor - 1.0) * p0)
-        up, down = math.log(p1 / p0), math.log((1.0 - p1) / (1.0 - p0))
+        up, down = log(p1 / p0), log((1.0 - p1) / (1.0 - p0))
         row.climb[k] = min(max(row.climb[k] + (hits * up + (seen - hits) * down), 0.0), spec.evidence_ceiling)
         if row.recent_hits[k] > 0.0:
             weight = min(1.0, (SLOPE * p0 + SLACK) * row.recent[k] / row.recent_hits[k])
-    keep = math.exp(seen * math.log(spec.baseline_rate_retention))
+    keep = exp(seen * log(spec.baseline_rate_retention))
     each = (1.0 - keep) / (seen * (1.0 - spec.baseline_rate_retention))
     row.past_hits[k] = row.past_hits[k] * keep + weight * hits * each
     row.past[k] = row.past[k] * keep + seen * each

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from swerve.core.elementary import exp, log
 from swerve.core.verbs import kernel
 
 LARGEST = 1e12  # larger counts are clipped: their squares must stay finite
@@ -19,7 +20,7 @@ def surprise(spec, count, hours, past, past_hours, expected):
     rate = (count + past) / (hours + past_hours)
     if count <= hours * rate:
         return 0.0
-    deviance = count * math.log(count / (hours * rate)) + past * math.log(past / (past_hours * rate))
+    deviance = count * log(count / (hours * rate)) + past * log(past / (past_hours * rate))
     return min(1.0, deviance / (1.0 + spec.overdispersion * expected) / spec.full_surprise_deviance)
 
 
@@ -28,7 +29,7 @@ def volume(spec, row, du):
     """Count a request `du` hours of the season's clock after the last one; return its surprise and its weight in the baseline."""
     rate = (row.slow + PRIOR_COUNT) / (row.span + PRIOR_HOURS)
     window = min(max(spec.window_requests / rate, spec.window_hours_low), spec.window_hours_high)
-    row.fast = row.fast * math.exp(-du / window) + 1.0
+    row.fast = row.fast * exp(-du / window) + 1.0
     level, weight = 0.0, 1.0
     if row.span >= spec.warmup_hours:
         # a decaying sum varies half as much as a count: twice the sum is close to Poisson
@@ -37,7 +38,7 @@ def volume(spec, row, du):
     if row.span > spec.warmup_hours:
         # winsorised, never frozen: a burst would hide the next one, and a lasting rise must become normal
         weight = min(1.0, spec.burst_cap * (rate + 1.0 / (row.span + PRIOR_HOURS)) * window / row.fast)
-    keep = math.exp(-du / spec.baseline_hours)
+    keep = exp(-du / spec.baseline_hours)
     row.slow = row.slow * keep + weight
     row.span = row.span * keep + spec.baseline_hours * (1.0 - keep)
     return level, weight
@@ -69,7 +70,7 @@ def number(spec, row, i, value, du):
         rate = (row.number_slow[i] + PRIOR_COUNT) / (row.number_span[i] + PRIOR_HOURS)
         if row.number_span[i] > spec.warmup_hours:
             before = min(before, spec.burst_cap * (rate + 1.0 / (row.number_span[i] + PRIOR_HOURS)))
-        keep = math.exp(-du / spec.baseline_hours)
+        keep = exp(-du / spec.baseline_hours)
         row.number_slow[i] = row.number_slow[i] * keep + before * spec.baseline_hours * (1.0 - keep)
         row.number_span[i] = row.number_span[i] * keep + spec.baseline_hours * (1.0 - keep)
     row.number[i] = value

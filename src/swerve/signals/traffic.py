@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from swerve.core.elementary import exp
 from swerve.core.engine import Entry
 from swerve.core.rng import at, unit, wrap_add
 from swerve.core.verbs import kernel
@@ -62,7 +63,7 @@ def freshness(spec, since, now):
     """Return 1 for a new candidate, falling by the factor e in `freshness_hours`; 0 if its age is unknown."""
     if math.isnan(since):
         return 0.0
-    return math.exp(-max(0.0, now - since) / (HOUR * spec.freshness_hours))
+    return exp(-max(0.0, now - since) / (HOUR * spec.freshness_hours))
 
 
 @kernel

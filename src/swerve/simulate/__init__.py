@@ -5,9 +5,11 @@ from types import ModuleType
 from typing import Any
 
 from swerve.simulate.results import Plan, Results, Run
-from swerve.simulate.runner import Interrupted, Session, Tick, checkpoints, simulate
+from swerve.simulate.runner import Interrupted, Tick, checkpoints, simulate
+from swerve.simulate.sessions import Session
+from swerve.simulate.worlds import Worlds
 
-__all__ = ["Interrupted", "Plan", "Results", "Run", "Session", "Tick", "checkpoints", "simulate"]
+__all__ = ["Interrupted", "Plan", "Results", "Run", "Session", "Tick", "Worlds", "checkpoints", "simulate"]
 
 
 class _Callable(ModuleType):

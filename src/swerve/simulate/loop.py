@@ -5,18 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from swerve.core.contract import ALARM, CONSULTED, LABEL_FALSE, LABEL_TRUE, RESTARTED, reward, testing
-from swerve.core.engine import Entry, admissible, decide
+from swerve.core.engine import NOWHERE, Entry, admissible, decide
 from swerve.core.spec import record_dtype
-from swerve.core.verbs import kernel
+from swerve.core.verbs import inlined, kernel
 from swerve.environments.worlds import advance, best, chance, click, context
 
-#: The counters of one run. An alarm is true when its own round is an event. A miss is an event whose context was called negative.
-#: An unseen event fell into a test, where the classifier is not asked (for a policy without a classifier: every event).
+#: The counters of one query. They are summed in the order of the queries, so that a run has the same totals whether its queries are
+#: played one after the other or all at once. An alarm is true when its own round is an event. A miss is an event whose context was
+#: called negative. An unseen event fell into a test, where the classifier is not asked (for a policy without a classifier: every
+#: event).
 TALLY = record_dtype(
     [
         ("regret", "f8"),
         ("clicks", "f8"),
-        ("rounds", "i8"),
         ("events", "i8"),
         ("consulted", "i8"),
         ("true_alarms", "i8"),
@@ -82,55 +83,44 @@ def cause_after(cause, event, report):
     return cause
 
 
-@Entry
-def play(
-    params,
-    table,
-    pools,
-    groups,
-    writer,
-    env_params,
-    scene,
-    segments,
-    cursors,
-    schedule,
-    start,
-    stop,
-    see,
-    x,
-    available,
-    tallies,
-    notes,
-):
-    """Play rounds `start` to `stop`; return the round reached, which is below `stop` when a context cannot be used.
+@inlined
+def play_round(spec, row, pools, group, writer, env, facts, segments, cursor, t, see, x, available, tally, note, journal=NOWHERE):
+    """Play round `t`; return False, with nothing decided, when its context cannot be used.
 
     `see` says whether contexts are drawn: a policy that reads none does not pay for them.
     """
-    spec = params[0]
-    env = env_params[0]
-    facts = scene[0]
-    tally = tallies[0]
+    event = advance(env, facts, segments, cursor)
+    if see:
+        context(env, facts, cursor, event, x)
+        if admissible(spec, pools[group], x) != 0:
+            return False
+    arm, report = decide(spec, row, pools, group, writer, x, event, available, float(t), journal)
+    if click(env, facts, segments, cursor, arm):
+        reward(spec, row, arm, 1.0, float(t), float(t))
+        tally.clicks += 1.0
+    if event != 0 or report > CONSULTED:
+        count(tally, note, event, report)
+        note.cause = cause_after(note.cause, event, report)
+    elif report == CONSULTED:
+        tally.consulted += 1
+    lost = best(env, facts, segments, cursor) - chance(env, facts, segments, cursor, arm)
+    tally.regret += lost
+    cause = note.cause
+    tally.by_cause[TESTING if cause == LEARNING and testing(spec, row) else cause] += lost
+    return True
+
+
+@Entry
+def play(
+    params, table, pools, groups, writer, env_params, scene, segments, cursors, schedule, start, stop, see, x, available, tallies,
+    notes,
+):  # fmt: skip
+    """Play rounds `start` to `stop`; return the round reached, which is below `stop` when a context cannot be used."""
     for t in range(start, stop):
         query = np.uint64(schedule[t])  # unsigned: a signed index may count from the end, which costs a comparison at every use
-        cursor = cursors[query]
-        event = advance(env, facts, segments, cursor)
-        if see:
-            context(env, facts, cursor, event, x)
-            if admissible(spec, pools[groups[query]], x) != 0:
-                tally.rounds += t - start
-                return t
-        arm, report = decide(spec, table[query], pools, groups[query], writer, x, event, available, float(t))
-        if click(env, facts, segments, cursor, arm):
-            reward(spec, table[query], arm, 1.0, float(t), float(t))
-            tally.clicks += 1.0
-        if event != 0 or report > CONSULTED:
-            count(tally, notes[query], event, report)
-            notes[query].cause = cause_after(notes[query].cause, event, report)
-        elif report == CONSULTED:
-            tally.consulted += 1
-        lost = best(env, facts, segments, cursor) - chance(env, facts, segments, cursor, arm)
-        tally.regret += lost
-        cause = notes[query].cause
-        tally.by_cause[TESTING if cause == LEARNING and testing(spec, table[query]) else cause] += lost
-    tally.rounds += stop - start
+        if not play_round(
+            params[0], table[query], pools, groups[query], writer, env_params[0], scene[0], segments, cursors[query], t, see, x,
+            available, tallies[query], notes[query],
+        ):  # fmt: skip
+            return t
     return stop

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from swerve.core.contract import CONSULTED, testing
-from swerve.core.engine import Entry, admissible, consider
+from swerve.core.engine import NOWHERE, Entry, admissible, consider
 from swerve.core.examination import SLOTS
 from swerve.core.pages import grade, order, present_and_respond
 from swerve.core.spec import record_dtype
 from swerve.core.tables import Table
-from swerve.core.verbs import kernel
+from swerve.core.verbs import inlined, kernel
 from swerve.environments.browsing import browse, ideal, offer, rate, worth
 from swerve.environments.worlds import advance, best, chance, context
 from swerve.simulate.loop import LEARNING, NOTE as SINGLE_NOTE, TALLY as SINGLE_TALLY, TESTING, cause_after, count
@@ -32,7 +32,7 @@ def extended(record: np.dtype[Any], *more: tuple[Any, ...]) -> np.dtype[Any]:
     return record_dtype([*[(name, record.fields[name][0]) for name in record.names or ()], *more])
 
 
-#: The counters of one run. `regret` is value lost to the best page, `top_regret` attractiveness lost on the top slot.
+#: The counters of one query. `regret` is value lost to the best page, `top_regret` attractiveness lost on the top slot.
 TALLY = extended(
     SINGLE_TALLY,
     ("searches", "i8"),  # rounds with at least one click
@@ -65,102 +65,90 @@ def count_slots(note, page):
     return differing
 
 
-@Entry
-def play_pages(
-    params,
-    table,
-    pools,
-    groups,
-    writer,
-    env_params,
-    scene,
-    segments,
-    cursors,
-    schedule,
-    start,
-    stop,
-    see,
-    x,
-    given,
-    grades,
-    page,
-    tallies,
-    notes,
-    recovered,
-):
-    """Play rounds `start` to `stop`; return the round reached, which is below `stop` when a context cannot be used.
+@inlined
+def play_page(
+    spec, row, pools, group, writer, env, facts, segments, cursor, t, see, x, given, grades, page, tally, note, recovered,
+    journal=NOWHERE,
+):  # fmt: skip
+    """Play round `t`; return False, with nothing decided, when its context cannot be used.
 
     `given`, `grades` and `page` are scratch space. `recovered` holds, for each segment that begins with an event, the rounds until
     the page was good again, −1 before that.
     """
-    spec = params[0]
-    env = env_params[0]
-    facts = scene[0]
-    tally = tallies[0]
+    now = float(t)
+    event = advance(env, facts, segments, cursor)
+    if see:
+        context(env, facts, cursor, event, x)
+        if admissible(spec, pools[group], x) != 0:
+            return False
+    offer(env, facts, segments, cursor, given)
+    report = consider(spec, row, pools, group, writer, x, event, now, journal)
+    if rate(env, facts, segments, cursor, grades):
+        grade(spec, row, given, grades)
+    filled = order(spec, row, pools[group], given, page, now)
+    shown = page[:filled]
+    clicks = np.int64(0)
+    if filled > 0:
+        clicks = browse(env, facts, segments, cursor, shown)
+        present_and_respond(spec, row, pools[group], shown, clicks, cursor.t, now)
+        if clicks != 0:
+            tally.searches += 1
+    while clicks != 0:
+        tally.clicks += float(clicks & 1)
+        clicks >>= 1
+    if event != 0 or report > CONSULTED:
+        count(tally, note, event, report)
+        note.cause = cause_after(note.cause, event, report)
+    elif report == CONSULTED:
+        tally.consulted += 1
+    top = ideal(env, facts, segments, cursor)
+    value = worth(env, facts, segments, cursor, shown)
+    lost = top - value
+    tally.regret += lost
+    tally.by_cause[TESTING if note.cause == LEARNING and testing(spec, row) else note.cause] += lost
+    if filled > 0:
+        tally.top_regret += best(env, facts, segments, cursor) - chance(env, facts, segments, cursor, page[0])
+    else:
+        tally.top_regret += best(env, facts, segments, cursor)
+    tally.churn += count_slots(note, shown)
+    if cursor.t <= FIRST:
+        usual = worth(env, facts, segments, cursor, given[: len(page)])
+        note.harm += usual - value
+        note.given_value += usual
+    if event != 0:
+        note.waits, note.event_round, note.event_line = 1, cursor.t, cursor.segment
+    if note.waits != 0 and value >= GOOD * top:
+        recovered[note.event_line] = cursor.t - note.event_round
+        note.waits = 0
+    return True
+
+
+@Entry
+def play_pages(
+    params, table, pools, groups, writer, env_params, scene, segments, cursors, schedule, start, stop, see, x, given, grades, page,
+    tallies, notes, recovered,
+):  # fmt: skip
+    """Play rounds `start` to `stop`; return the round reached, which is below `stop` when a context cannot be used."""
     for t in range(start, stop):
         query = schedule[t]
-        cursor, note, group = cursors[query], notes[query], groups[query]
-        now = float(t)
-        event = advance(env, facts, segments, cursor)
-        if see:
-            context(env, facts, cursor, event, x)
-            if admissible(spec, pools[group], x) != 0:
-                tally.rounds += t - start
-                return t
-        offer(env, facts, segments, cursor, given)
-        report = consider(spec, table[query], pools, group, writer, x, event, now)
-        if rate(env, facts, segments, cursor, grades):
-            grade(spec, table[query], given, grades)
-        filled = order(spec, table[query], pools[group], given, page, now)
-        shown = page[:filled]
-        clicks = np.int64(0)
-        if filled > 0:
-            clicks = browse(env, facts, segments, cursor, shown)
-            present_and_respond(spec, table[query], pools[group], shown, clicks, cursor.t, now)
-            if clicks != 0:
-                tally.searches += 1
-        while clicks != 0:
-            tally.clicks += float(clicks & 1)
-            clicks >>= 1
-        if event != 0 or report > CONSULTED:
-            count(tally, note, event, report)
-            note.cause = cause_after(note.cause, event, report)
-        elif report == CONSULTED:
-            tally.consulted += 1
-        top = ideal(env, facts, segments, cursor)
-        value = worth(env, facts, segments, cursor, shown)
-        lost = top - value
-        tally.regret += lost
-        tally.by_cause[TESTING if note.cause == LEARNING and testing(spec, table[query]) else note.cause] += lost
-        if filled > 0:
-            tally.top_regret += best(env, facts, segments, cursor) - chance(env, facts, segments, cursor, page[0])
-        else:
-            tally.top_regret += best(env, facts, segments, cursor)
-        tally.churn += count_slots(note, shown)
-        if cursor.t <= FIRST:
-            usual = worth(env, facts, segments, cursor, given[: len(page)])
-            note.harm += usual - value
-            note.given_value += usual
-        if event != 0:
-            note.waits, note.event_round, note.event_line = 1, cursor.t, cursor.segment
-        if note.waits != 0 and value >= GOOD * top:
-            recovered[note.event_line] = cursor.t - note.event_round
-            note.waits = 0
-    tally.rounds += stop - start
+        if not play_page(
+            params[0], table[query], pools, groups[query], writer, env_params[0], scene[0], segments, cursors[query], t, see, x,
+            given, grades, page, tallies[query], notes[query], recovered,
+        ):  # fmt: skip
+            return t
     return stop
 
 
-def page_counts(tally: Any, notes: Table, recovered: NDArray[np.int64], events: NDArray[np.int64]) -> dict[str, float]:
+def page_counts(churn: int, rounds: int, notes: Table, recovered: NDArray[np.int64], events: NDArray[np.int64]) -> dict[str, float]:
     """Return the figures of pages: churn per round, harm in % of the given order's value, and the median rounds to recover.
 
     An event after which the page was never good again counts as infinitely long.
     """
-    rounds = max(1, int(tally["rounds"]))
     played = notes["given_value"] > 0.0
     harm = 100.0 * notes["harm"][played] / notes["given_value"][played]
     waited = np.where(recovered < 0, math.inf, recovered)[events > 0]
     return {
-        "churn": float(tally["churn"]) / rounds,
+        "churn": churn / max(1, rounds),
         "harm": float(harm.mean()) if harm.size else 0.0,
         "harm_p90": float(np.quantile(harm, HARM_QUANTILE)) if harm.size else 0.0,
         "recovered": float(np.quantile(waited, 0.5, method="lower")) if waited.size else math.nan,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -14,12 +15,12 @@ from numpy.typing import NDArray
 
 from swerve.core.contract import reads_context, select, test_length
 from swerve.core.errors import SwerveError, whole
-from swerve.core.fleet import Fleet
-from swerve.core.spec import Spec, pack, walk
-from swerve.environments.browsing import browse
-from swerve.environments.worlds import World, context, world
-from swerve.simulate import loop, pages
-from swerve.simulate.results import Plan, Results, Run, entry_of, read_run, write_run
+from swerve.core.spec import Spec, walk
+from swerve.environments.worlds import World, context
+from swerve.simulate.devices import CPU, CUDA, DEVICES, need_gpu, play_on_gpu
+from swerve.simulate.results import Plan, Results, Run, read_run, write_run
+from swerve.simulate.sessions import Session, facts_of, total
+from swerve.simulate.worlds import Worlds
 
 #: Rounds between two checks of the clock and of Ctrl-C.
 BREATH = 250_000
@@ -62,69 +63,6 @@ def checkpoints(horizon: int, points: int = 100, spacing: str = "linear") -> NDA
     return np.unique(np.rint(at).astype(np.int64))
 
 
-class Session:
-    """A run in progress: a fleet in a drawn instance, the current round, and the counters."""
-
-    def __init__(
-        self, policy: Spec, instance: World, pooling: str | int | tuple[int, ...] = "shared", *, compiled: bool = True
-    ) -> None:
-        self.policy, self.instance = policy, instance
-        self.fleet = Fleet(
-            policy, queries=instance.queries, arms=instance.arms, features=instance.features, pooling=pooling, seed=instance.seed
-        )
-        self.cursors = instance.cursors.copy()
-        self.paged = browse.knows(instance.spec)
-        self.tally = np.zeros(1, pages.TALLY if self.paged else loop.TALLY)
-        self.notes = np.zeros(instance.queries, pages.NOTE if self.paged else loop.NOTE)
-        self.recovered = np.full(len(instance.segments) if self.paged else 0, -1, np.int64)
-        self.x = np.zeros(instance.features)
-        self.see = bool(reads_context(policy))
-        self.done = 0
-        self._env_params = pack(instance.spec)
-        entry = entry_of(instance.spec)
-        self._play = entry.bind(policy, instance.spec) if compiled else entry.plain
-        # the arguments that differ between the two loops: the arms on offer, or scratch space for the given order, grades and page
-        slots = getattr(instance.spec, "slots", 0)
-        scratch = np.zeros(instance.arms, np.int64), np.zeros(instance.arms, np.uint8), np.zeros(slots, np.int64)
-        self._offered = scratch if self.paged else (self.fleet.available,)
-        self._counters = (self.tally, self.notes, self.recovered) if self.paged else (self.tally, self.notes)
-
-    def play(self, until: int) -> None:
-        """Play on, up to and including round `until`."""
-        fleet, instance = self.fleet, self.instance
-        reached = self._play(
-            fleet.params, fleet.table, fleet.pools, fleet.groups, fleet.writer, self._env_params, instance.scene, instance.segments,
-            self.cursors, instance.schedule, self.done, until, self.see, self.x, *self._offered, *self._counters,
-        )  # fmt: skip
-        if reached < until:
-            where = f"round {reached + 1}, query {instance.schedule[reached]}"
-            raise SwerveError(f"{where}: x = {self.x.tolist()} is not allowed; it lies outside the domain of {self.policy!r}")
-        self.done = until
-
-    @property
-    def state(self) -> dict[str, bytes]:
-        """Return everything that a run's future depends on, and its counters, as bytes."""
-        parts = {
-            "table": self.fleet.table,
-            "pools": self.fleet.pools,
-            "cursors": self.cursors,
-            "tally": self.tally,
-            "notes": self.notes,
-            "recovered": self.recovered,
-        }
-        return {name: part.tobytes() for name, part in parts.items()}
-
-    @property
-    def counts(self) -> dict[str, float]:
-        """Return the counters by name, with the regret also by cause."""
-        tally = self.tally[0]
-        counts = {name: tally[name].item() for name in self.tally.dtype.names or () if name != "by_cause"}
-        counts |= {f"regret_{name}": float(lost) for name, lost in zip(loop.CAUSES, tally["by_cause"], strict=True)}
-        if self.paged:
-            counts |= pages.page_counts(tally, self.notes, self.recovered, self.instance.segments["event"])
-        return counts
-
-
 def play_run(plan: Plan, instance: World, tick: Progress | None = None, stop: threading.Event | None = None) -> Run | None:
     """Play one run on a drawn instance; return None when `stop` was set before it ended."""
     session = Session(plan.policy, instance, plan.pooling)
@@ -137,10 +75,9 @@ def play_run(plan: Plan, instance: World, tick: Progress | None = None, stop: th
             before = session.done
             session.play(min(int(mark), before + BREATH))
             if tick is not None:
-                tick(Tick(instance.seed, session.done - before, session.done, float(session.tally[0]["regret"])))
-        regret[number], clicks[number] = session.tally[0]["regret"], session.tally[0]["clicks"]
-    facts = {"k": instance.k, "shift": instance.shift, "gap": instance.gap}
-    return Run(instance.seed, rounds, regret, clicks, session.counts, facts)
+                tick(Tick(instance.seed, session.done - before, session.done, session.regret))
+        regret[number], clicks[number] = session.regret, total(session.tallies["clicks"])
+    return Run(instance.seed, rounds, regret, clicks, session.counts, facts_of(instance))
 
 
 def simulate(
@@ -156,13 +93,16 @@ def simulate(
     out: str | Path | None = None,
     progress: Progress | None = None,
     stop: threading.Event | None = None,
+    worlds: Worlds | None = None,
+    device: str = CPU,
 ) -> Results:
     """Play `policy` in `runs` instances of `environment`, drawn with the seeds `seed`, `seed + 1`, ….
 
     The same seed gives the same bytes on any number of threads, and the same clicks, contexts and events for every policy. With
     `out`, each run is written to a Parquet file in that folder when it ends, and runs whose files exist are read instead of played.
     `progress` is called with a `Tick` now and then, from the threads that play. Setting `stop` ends them soon, like Ctrl-C:
-    `Interrupted` carries the finished runs.
+    `Interrupted` carries the finished runs. Calls for several policies share `worlds`, so that each instance is drawn once.
+    `device` is "cpu", or "cuda" for a GPU, which gives the same bytes.
 
     >>> from swerve import Traffic, UCB1
     >>> results = simulate(UCB1(), Traffic(queries=2, impressions=2000), runs=2, points=4)
@@ -172,6 +112,10 @@ def simulate(
     groups = pooling if isinstance(pooling, str | int) else tuple(int(group) for group in pooling)
     plan = Plan(policy, environment, groups, points, spacing)
     check(plan, runs, threads)
+    if device not in DEVICES:
+        raise SwerveError(f"device = {device!r} is not allowed; device must be one of {', '.join(DEVICES)}")
+    if device == CUDA:
+        need_gpu('device="cuda"')
     seed = whole("seed", seed)
     folder = None if out is None else Path(out)
     finished: dict[int, Run] = {}
@@ -183,10 +127,11 @@ def simulate(
                 last = int(stored.rounds[-1])
                 progress(Tick(number, last, last, float(stored.regret[-1])))
     halt = stop or threading.Event()
+    drawn = worlds if worlds is not None else Worlds(environment)
 
     def one(number: int) -> Run | None:
         try:
-            run = play_run(plan, world(environment, number), progress, halt)
+            run = play_run(plan, drawn[number], progress, halt)
             if run is not None and folder is not None:
                 write_run(folder, plan, run)
         except BaseException:
@@ -195,6 +140,18 @@ def simulate(
         return run
 
     waiting = [number for number in seeds if number not in finished]
+    if device == CUDA and waiting:
+        try:
+            for played in play_on_gpu(plan, waiting, drawn, halt, functools.partial(checkpoints, points=points, spacing=spacing)):
+                finished[played.seed] = played
+                if folder is not None:
+                    write_run(folder, plan, played)
+                if progress is not None:
+                    last = int(played.rounds[-1])
+                    progress(Tick(played.seed, last, last, float(played.regret[-1])))
+        except KeyboardInterrupt:
+            raise Interrupted(Results(plan, [finished[number] for number in sorted(finished)])) from None
+        waiting = []
     workers = max(1, min(threads or os.cpu_count() or 1, len(waiting) or 1))
     with ThreadPoolExecutor(workers) as executor:
         futures: dict[Future[Run | None], int] = {executor.submit(one, number): number for number in waiting}

@@ -6,10 +6,9 @@ tests/policies/test_patient_pages.py, tests/policies/test_late.py, tests/serving
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
+from swerve.core.elementary import exp
 from swerve.core.examination import NO_GRADE, SLOTS
 from swerve.core.pages import NOT_LEARNT
 from swerve.core.tables import bit, has, lowest
@@ -294,7 +293,7 @@ def surely_one_intent(row):
             g, k = log_bayes_bound(float(plays_in(test, arm)), total_in(test, arm), below, clicks)
             gain += g
             odds *= min(k, min(LEAST_ODDS * (1.0 + 2.0 * g * (1.0 + g)), MOST_ODDS))
-    return odds > math.exp(2.0 * min(gain, MOST_GAIN) + MARGIN)
+    return odds > exp(2.0 * min(gain, MOST_GAIN) + MARGIN)
 
 
 @kernel

@@ -229,7 +229,7 @@ def set_prior(spec, row, pool, arm, rank, whole):
     mean = graded_mean(spec.order_results, spec.score_results, pool.pages, rank, row.grade[arm])
     # with the Beta prior of every record, the mean is that of the position
     clicks = (whole + a + b) * mean - a
-    clicks = np.floor(min(max(clicks, 0.0), float(whole)) * QUANTUM) / QUANTUM
+    clicks = float(int(min(max(clicks, 0.0), float(whole)) * QUANTUM)) / QUANTUM
     test.old_plays[arm] += whole - np.int64(row.prior_plays[arm])
     test.old_total[arm] = min(max(test.old_total[arm] + clicks - row.prior_clicks[arm], 0.0), float(test.old_plays[arm]))
     row.prior_plays[arm] = whole

@@ -38,6 +38,7 @@ from swerve.core.contract import (
     starts,
     testing,
 )
+from swerve.core.elementary import exp, log1p
 from swerve.core.rng import at
 from swerve.core.spec import Gap, Natural, NonNegative, Positive, Probability, Spec
 from swerve.core.tables import bit, has, nested
@@ -251,7 +252,7 @@ def settle_play(spec, row, pool, delta, arm, earned, follow, paged, now):
         since, called = row.since, row.label != QUIET  # the next alarm must not wait anew, even if the last is concluded now
         report |= conclude(spec, row, delta)
         open_test(spec, row, pool, 0.5, 0.0, now, arm)
-        split_off(spec.test, row.test, arm, plays, total, spec.suspicion_odds * math.exp(min(score, HIGHEST)))
+        split_off(spec.test, row.test, arm, plays, total, spec.suspicion_odds * exp(min(score, HIGHEST)))
         row.hasty = 1
         row.since = since if called else row.t
         row.caught = 1 if row.t < row.alert else 0
@@ -282,7 +283,7 @@ def _(spec, row, pool, delta, x, told, now):
             row.trust.plain_fall, row.trust.plain_rise = plain_rates(spec.trust, pool.trust, signal)
             open_test(spec, row, pool, falls, rises, now)
             later = (spec.trust.prior_delayed_changes + pool.trust.afters) / (1.0 + pool.trust.tests)
-            row.bonus = math.log1p(later / (spec.revise_until * spec.unannounced_rate))
+            row.bonus = log1p(later / (spec.revise_until * spec.unannounced_rate))
             row.alert = row.t + spec.revise_until
             row.label = WAITING
             row.signal = signal

@@ -18,9 +18,9 @@ The kernels work on a row with the fields of `change_layout`; tests compare them
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any
 
+from swerve.core.elementary import exp, log, log1p, power
 from swerve.core.rng import gamma_scale
 from swerve.core.spec import Gap, Positive, Range, Spec
 from swerve.core.tables import bit
@@ -29,7 +29,7 @@ from swerve.detectors.split import log_bayes
 
 MOST = 1e8  # Bayes factors are kept within [1/MOST, MOST]: more extreme ones would not change any decision
 TOP = 1e200  # products of Bayes factors are kept below this
-HALFWAY = 0.5 * math.log(MOST)  # the largest log Bayes factor at the start of a test: at log(MOST) later clicks could not add
+HALFWAY = 0.5 * log(MOST)  # the largest log Bayes factor at the start of a test: at log(MOST) later clicks could not add
 SURE = 1e6  # odds are kept within [1/SURE, SURE]
 FEW = 40  # up to this many plays the tail of a Beta is summed exactly
 LEAST = 1e-5  # a suspicion below this is not carried over
@@ -236,7 +236,7 @@ def still_better(spec, row, arm):
     if n > FEW:
         return 1.0 if s > row.top * n else 0.0
     # the tail of a Beta(1 + s, 1 + n − s) is that of a binomial; float(): a whole exponent would round differently when compiled
-    term = (1.0 - row.top) ** float(n + 1)
+    term = power(1.0 - row.top, float(n + 1))
     tail = term
     for i in range(int(s)):
         term *= (n + 1 - i) / (i + 1.0) * row.top / (1.0 - row.top)
@@ -291,7 +291,7 @@ def begin_change(spec, row, open_before, odds, falls, rises, most, caught=-1):
             best, row.leader = mean, arm
     row.top = (total_in(row, row.leader) + spec.a) / (plays_in(row, row.leader) + spec.a + spec.b)
     row.fall = spec.a * (1.0 / (spec.fall_factor * row.top) - 1.0)
-    row.rise = math.log(spec.overtake_probability) / math.log1p(-row.top)
+    row.rise = log(spec.overtake_probability) / log1p(-row.top)
     for arm in range(row.given.shape[0]):
         given = min(falls / (falls + rises), most) if arm == row.leader else spec.other_change_probability
         anyway = 0.0
@@ -321,7 +321,7 @@ def split_off(spec, row, arm, plays, total, odds):
     row.old_total[arm] = min(s - total, float(n - plays))
     row.new_plays[arm] = plays
     row.new_total[arm] = min(total, float(plays))
-    row.factor[arm] = clipped(math.exp(min(log_bayes(n, s, plays, total), HALFWAY)), MOST)
+    row.factor[arm] = clipped(exp(min(log_bayes(n, s, plays, total), HALFWAY)), MOST)
     row.given[arm] = CAUGHT
     row.anyway[arm] = 0.0
     row.prior = 1.0

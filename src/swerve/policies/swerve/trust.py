@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from swerve.core.elementary import power
 from swerve.core.spec import Gap, Positive, Spec
 from swerve.core.verbs import kernel
 
@@ -133,20 +134,20 @@ def merge_trust(spec, pool, delta):
     """Merge a delta into the pool, after reducing the weight of the earlier counts."""
     if delta.fresh == 0:
         return
-    fade = spec.retention_per_trial**delta.tests
+    fade = power(spec.retention_per_trial, float(delta.tests))
     pool.tests = fade * pool.tests + delta.tests
     pool.afters = fade * pool.afters + delta.afters
-    fade = spec.retention_per_trial ** (delta.swift + delta.slow)
+    fade = power(spec.retention_per_trial, float(delta.swift + delta.slow))
     pool.swift = fade * pool.swift + delta.swift
     pool.slow = fade * pool.slow + delta.slow
-    fade = spec.retention_per_trial**delta.fall_trials
+    fade = power(spec.retention_per_trial, float(delta.fall_trials))
     pool.falls = fade * pool.falls + delta.falls
     pool.fall_trials = fade * pool.fall_trials + delta.fall_trials
-    fade = spec.retention_per_trial**delta.rise_trials
+    fade = power(spec.retention_per_trial, float(delta.rise_trials))
     pool.rises = fade * pool.rises + delta.rises
     pool.rise_trials = fade * pool.rise_trials + delta.rise_trials
     for j in range(pool.trues_of.shape[0]):
-        fade = spec.retention_per_trial ** delta.alarms_of[j]
+        fade = power(spec.retention_per_trial, float(delta.alarms_of[j]))
         pool.trues_of[j] = fade * pool.trues_of[j] + delta.trues_of[j]
         pool.alarms_of[j] = fade * pool.alarms_of[j] + delta.alarms_of[j]
 
