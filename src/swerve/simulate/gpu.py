@@ -312,6 +312,7 @@ class Kernel:
     """A kernel that is compiled when it is first launched, and cached on disk in a folder of its own code."""
 
     def __init__(self, function: Callable[..., None], specs: Sequence[Spec] = ()) -> None:
+        self._turn = threading.Lock()  # the first launch loads the code, which the driver allows once
         if SIMULATED:
             self._dispatcher = cuda.jit(function)
             return
@@ -330,7 +331,7 @@ class Kernel:
 
     def launch(self, threads: int, *arguments: Any) -> None:
         """Run this many threads."""
-        with exact:
+        with exact, self._turn:
             self._dispatcher[max(1, -(-threads // BLOCK)), BLOCK, stream()](*arguments)
 
     def play(self, tasks: int, *arguments: Any) -> None:
