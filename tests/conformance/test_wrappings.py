@@ -80,6 +80,7 @@ THROUGH = {
     "order": {"select"},
     "present": {"show", "hand"},
     "respond": {"reward", "hand"},
+    "present_and_respond": {"present", "respond", "show", "reward", "hand"},
     "show": {"hand"},
     "reward": {"hand"},
     "settle": {"hand"},

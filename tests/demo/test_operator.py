@@ -9,10 +9,10 @@ import pytest
 from demo.inside import Inside
 from demo.test_world import small
 
-from swerve.core.errors import SwerveError
 from swerve.demo.operator import PIN_AFTER, PIN_POSITION, PIN_SECONDS, Operator
 from swerve.demo.search import Search
 from swerve.demo.world import World
+from swerve_client import ServiceAway
 
 
 class Pins:
@@ -24,7 +24,7 @@ class Pins:
 
     def pin(self, result: str, position: int, **where: Any) -> Any:
         if self.broken:
-            raise SwerveError("away")
+            raise ServiceAway("away")
         self.set.append((result, position, where))
 
 

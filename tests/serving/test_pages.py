@@ -17,7 +17,19 @@ from swerve.service.config.load import resolve
 from swerve.service.config.settings import settings_of
 from swerve.service.config.toml import Document
 from swerve.serving.messages import Refused
-from swerve.serving.outcomes import GONE, IGNORED, KEY_BITS, LATE, LEARNED, MOST_MARKS, UNITS, Outcome, decode, encode
+from swerve.serving.outcomes import (
+    GONE,
+    IGNORED,
+    KEY_BITS,
+    LATE,
+    LEARNED,
+    MOST_MARKS,
+    UNITS,
+    Outcome,
+    decode,
+    encode,
+    expected_late,
+)
 from swerve.serving.requests import Prepared
 
 OFFER = ["a", "b", "c", "d", "e"]
@@ -47,10 +59,13 @@ marks = st.tuples(st.integers(0, SLOTS - 1), st.integers(0, (1 << KEY_BITS) - 1)
 several = st.lists(marks, max_size=5) | st.just([(9, (1 << KEY_BITS) - 1, UNITS - 1)] * MOST_MARKS)
 
 
-@given(st.builds(Outcome, st.integers(0, 3), masks, masks, masks, st.booleans(), st.none() | codes, several.map(tuple), masks))
+@given(
+    st.builds(Outcome, st.integers(0, 3), masks, masks, masks, st.booleans(), st.none() | codes, several.map(tuple), masks, masks)
+)
 def test_an_outcome_is_one_number(outcome):
     assert decode(encode(outcome)) == outcome
-    assert encode(outcome) < 1 << 63 or outcome.final is not None or outcome.marks  # nearly all fit in an integer of the store
+    plain = outcome._replace(final=None, marks=())
+    assert encode(plain._replace(late=expected_late(plain))) < 1 << 63  # nearly all fit in an integer of the store
 
 
 def test_a_page_is_filled_and_the_rest_is_as_given():
@@ -103,17 +118,17 @@ def test_what_was_really_shown_takes_the_place_of_the_page(paged):
     turned = [decided.ranking[3], *decided.ranking[1::-1]]
     before = totals(script)
     outcome = script.respond(decided, 1, shown=turned)  # the first result of what was shown
-    assert outcome.status == LEARNED and outcome.heard == 1 and len(outcome.final) == 3
+    assert outcome.status == LEARNED and outcome.clicked == 1 and len(outcome.final) == 3
     assert totals(script)[turned[0]][1] == before[turned[0]][1] + 1
-    assert script.respond(decided, turned[2]).heard == 0b101  # by its id, where it was shown
-    assert script.respond(decided, None, shown=decided.ranking[:3]).heard == 0b001  # clicks are on results, and move with them
+    assert script.respond(decided, turned[2]).clicked == 0b101  # by its id, where it was shown
+    assert script.respond(decided, None, shown=decided.ranking[:3]).clicked == 0b001  # clicks are on results, and move with them
 
 
 def test_a_click_below_what_was_shown_is_told_apart(paged):
     script = paged
     decided = script.rank("q", OFFER, session="below")
     outcome = script.respond(decided, decided.ranking[4])
-    assert (outcome.status, outcome.heard, outcome.outside) == (IGNORED, 0, True)
+    assert (outcome.status, outcome.clicked, outcome.outside) == (IGNORED, 0, True)
     assert script.click(decided, 900) == IGNORED  # a position that no page has
     assert script.click(decided, 1) == LEARNED
 

@@ -93,7 +93,7 @@ def test_events_add_up_to_a_click_at_most(order):
         outcome = tell(script, decided, three[index])
         total += worth[index]
         assert outcome.reward() == pytest.approx(min(total, 1.0))
-    assert (outcome.heard, outcome.marks, outcome.status) == (0b10, (), LEARNED)
+    assert (outcome.clicked, outcome.marks, outcome.status) == (0b10, (), LEARNED)
     assert tell(script, decided, Event("purchase", position=2)) == outcome  # there is no more to earn
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any, Protocol
 
-from swerve.core.errors import SwerveError
 from swerve.demo.world import World
 from swerve.serving.control import Rule
+from swerve_client import ClientError
 
 log = logging.getLogger("swerve.demo")
 
@@ -47,7 +47,7 @@ class Operator:
         until = world.now + PIN_SECONDS
         try:
             self.client.pin(result, PIN_POSITION, query=query, until=until, note=PIN_NOTE)
-        except SwerveError as error:  # the simulation goes on without it
+        except ClientError as error:  # the simulation goes on without it
             log.warning("the pin was not set: %s", error)
             return
         self.pinned = {"query": query, "result": result, "position": PIN_POSITION, "at": world.now, "until": until}

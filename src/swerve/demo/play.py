@@ -18,7 +18,7 @@ from swerve.demo import scenarios
 from swerve.demo.clock import PACE, Shared
 from swerve.demo.operator import Operator
 from swerve.demo.world import World
-from swerve_client import Client
+from swerve_client import Client, ClientError
 from swerve_client.forms import ServiceAway
 
 REPORT_EVERY = 0.25  # seconds between reports: often enough for a page that moves
@@ -123,7 +123,7 @@ def main(orders: Orders, shared: Shared, pipe: Connection) -> None:
             world = World(scenario, seed=orders.seed, client=client, began=shared.value, advance=advance)
             if pipe.recv()["do"] == "begin":  # the service is ready
                 play(Player(world, orders.speed, Operator(world, client)), pipe)
-    except SwerveError as error:
+    except (SwerveError, ClientError) as error:
         with contextlib.suppress(OSError):
             pipe.send({"failed": str(error)})
     except (EOFError, BrokenPipeError, ConnectionResetError):

@@ -169,13 +169,13 @@ class Experiments:
     def clicked(self, ticket: Ticket, number: int, before: Outcome, outcome: Outcome) -> None:
         """Count feedback for its arm."""
         arm = str(ARMS[ticket.arm])
-        fresh = outcome.heard & ~before.heard
+        fresh = outcome.clicked & ~before.clicked
         for slot in range(fresh.bit_length()):
             if fresh >> slot & 1:
                 self.metrics.arm_clicks(arm, str(slot + 1)).value += 1
         if outcome.outside and not before.outside:
             self.metrics.arm_clicks(arm, "below").value += 1
-        was, now = (one.heard.bit_count() + one.outside for one in (before, outcome))
+        was, now = (one.clicked.bit_count() + one.outside for one in (before, outcome))
         if was == 0 and now:
             self.metrics.arm_clicked(arm).value += 1
         lift = self.lift

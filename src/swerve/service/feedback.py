@@ -274,7 +274,7 @@ class Feedback:
             self.metrics.feedback("repeat").value += 1
             return status, self.committer.again(number)
         seen = self.watched.get(place.key) if self.watched else None
-        fresh = outcome.heard & ~before.heard
+        fresh = outcome.clicked & ~before.clicked
         for slot in range(fresh.bit_length()):
             if fresh >> slot & 1:
                 self.metrics.clicks[slot].value += 1

@@ -87,7 +87,7 @@ def learn_lists(lists: Iterable[Shown], ranker: Ranker) -> tuple[Learnt, float]:
             ticket = ticket_of(decided, ranker.life)
             before = Outcome(0, ticket.seen)
             after = ranker.feedback(place, ticket, decided.signed.number, before, clicks, None, now)
-            learnt.clicks += after.heard.bit_count()
+            learnt.clicks += after.clicked.bit_count()
     learnt.queries = len(ranker.rows)
     return learnt, now
 

@@ -37,7 +37,7 @@ Mark = tuple[int, int, int]
 class Outcome(NamedTuple):
     """The state of a decision after feedback; `status` 0: no feedback yet.
 
-    Masks are of slots. `clicks` are those that the policy counts, `heard` all that were reported; `outside` says that a result
+    Masks are of slots. `clicks` are those that the policy counts, `clicked` all that were reported; `outside` says that a result
     below the slots was clicked. `final` has the codes of the results that were really shown, None if they are the decision's own.
     `marks` has the events on slots that are worth less than a click in sum, sorted; a slot that was reported and has no marks is
     worth a whole one. `ignored` are the slots whose clicks are no evidence, `late` those that were late: a repeat is answered
@@ -47,7 +47,7 @@ class Outcome(NamedTuple):
     status: int
     seen: int
     clicks: int = 0
-    heard: int = 0
+    clicked: int = 0
     outside: bool = False
     final: tuple[int, ...] | None = None
     marks: tuple[Mark, ...] = ()
@@ -57,15 +57,15 @@ class Outcome(NamedTuple):
     @property
     def told(self) -> int:
         """The slots on which an event was reported, as a mask."""
-        return self.heard | slots_of(self.marks)
+        return self.clicked | slots_of(self.marks)
 
     def reward(self) -> float:
         """Return what the events on the slots are worth, at most 1 for each.
 
-        >>> Outcome(LEARNED, 7, heard=0b11, marks=((1, 99, 300), (2, 99, 250))).reward()
+        >>> Outcome(LEARNED, 7, clicked=0b11, marks=((1, 99, 300), (2, 99, 250))).reward()
         1.55
         """
-        return (self.heard & ~slots_of(self.marks)).bit_count() + sum(units for _, _, units in self.marks) / UNITS
+        return (self.clicked & ~slots_of(self.marks)).bit_count() + sum(units for _, _, units in self.marks) / UNITS
 
 
 def slots_of(marks: Iterable[Mark]) -> int:
@@ -80,7 +80,7 @@ def slots_of(marks: Iterable[Mark]) -> int:
     return slots
 
 
-def _expected(outcome: Outcome) -> int:
+def expected_late(outcome: Outcome) -> int:
     """Return the slots that are late if all events have had the outcome's status: the number has only what differs from that."""
     return outcome.told & ~outcome.ignored if outcome.status == LATE else 0
 
@@ -89,10 +89,10 @@ def encode(outcome: Outcome) -> int:
     """Return the number of an outcome.
 
     >>> decode(encode(Outcome(LEARNED, 7, 2, 2, False, (5, GONE))))
-    Outcome(status=1, seen=7, clicks=2, heard=2, outside=False, final=(5, 32767), marks=(), ignored=0, late=0)
+    Outcome(status=1, seen=7, clicks=2, clicked=2, outside=False, final=(5, 32767), marks=(), ignored=0, late=0)
     """
-    status, seen, clicks, heard, outside, final, marks, ignored, late = outcome
-    number = (late ^ _expected(outcome)) << SLOTS | ignored
+    status, seen, clicks, clicked, outside, final, marks, ignored, late = outcome
+    number = (late ^ expected_late(outcome)) << SLOTS | ignored
     if marks or number:
         for slot, key, units in reversed(marks):
             number = ((number << UNIT_BITS | units) << KEY_BITS | key) << COUNT_BITS | slot
@@ -103,7 +103,7 @@ def encode(outcome: Outcome) -> int:
         for code in reversed(final):
             number = number << CODE_BITS | code
         number = number << COUNT_BITS | len(final) + 1
-    for mask in (heard, clicks, seen):
+    for mask in (clicked, clicks, seen):
         number = number << SLOTS | mask
     return (number << 1 | outside) << STATUS_BITS | status
 
@@ -121,10 +121,10 @@ def decode(number: int) -> Outcome:
     if count:
         final = tuple(number >> CODE_BITS * slot & GONE for slot in range(count - 1))
         number >>= CODE_BITS * (count - 1)
-    seen, clicks, heard = masks
+    seen, clicks, clicked = masks
     marks, number = _marks(number)
-    found = Outcome(status, seen, clicks, heard, outside, final, marks, number & (1 << SLOTS) - 1)
-    return found._replace(late=number >> SLOTS ^ _expected(found))
+    found = Outcome(status, seen, clicks, clicked, outside, final, marks, number & (1 << SLOTS) - 1)
+    return found._replace(late=number >> SLOTS ^ expected_late(found))
 
 
 def _marks(number: int) -> tuple[tuple[Mark, ...], int]:

@@ -137,7 +137,7 @@ class Replay:
         before = opened.outcome
         opened.outcome = ranker.feedback(opened.place, opened.ticket, line.number, before, line.events, line.shown, line.now)
         self.counts.feedback += 1
-        self.counts.clicks += opened.outcome.heard.bit_count() - before.heard.bit_count()
+        self.counts.clicks += opened.outcome.clicked.bit_count() - before.clicked.bit_count()
 
     def _shift(self, ranker: Ranker, line: Shifted) -> None:
         place = ranker.rows.get(ranker.key_from(line.query) if line.query.startswith(KEY) else ranker.key_of(line.query))

@@ -91,11 +91,11 @@ class Responses:
         page = ticket.codes if before.final is None else before.final
         final = page if shown is None else self._shown(place, ticket, shown)
         moved = final is not page
-        clicks, heard, marks, unheeded, late = before.clicks, before.heard, before.marks, before.ignored, before.late
+        clicks, clicked, marks, unheeded, late = before.clicks, before.clicked, before.marks, before.ignored, before.late
         if moved:  # clicks are on results: they move with them
-            clicks, heard, unheeded, late = (moved_to(final, page, mask) for mask in (clicks, heard, unheeded, late))
+            clicks, clicked, unheeded, late = (moved_to(final, page, mask) for mask in (clicks, clicked, unheeded, late))
             marks = marks_moved_to(final, page, marks)
-        told = heard | slots_of(marks)
+        told = clicked | slots_of(marks)
         fresh, outside = 0, before.outside
         partial: list[Mark] = []
         for index, event in enumerate(events):
@@ -109,9 +109,9 @@ class Responses:
             else:
                 partial.append(mark_of(slot, event, units))
         if partial or marks:
-            marks, fresh = added(marks, partial, heard & ~slots_of(marks) | fresh)
+            marks, fresh = added(marks, partial, clicked & ~slots_of(marks) | fresh)
             fresh |= drawn(marks, number, final)
-        fresh &= ~heard
+        fresh &= ~clicked
         if before.status and not moved and not fresh and outside == before.outside and marks == before.marks:
             return before  # a repeat
         self.ranker.mark(place, now)
@@ -141,7 +141,7 @@ class Responses:
             shows = [code if allowed >> slot & 1 else -1 for slot, code in enumerate(shows)]
             was, seen, counted, clicks = shows, allowed, 0, 0
         ask = self._ask
-        first = (fresh != 0 or outside or marks != ()) and before.heard == 0 and not before.outside and not before.marks
+        first = (fresh != 0 or outside or marks != ()) and before.clicked == 0 and not before.outside and not before.marks
         head = (
             place.index, place.owner, ticket.start, ticket.phase, number, evidence or allowed != 0, seen, counted, clicks | allowed,
             first,
@@ -156,9 +156,9 @@ class Responses:
         if not ticket.evidence:
             learnt_seen, learnt = before.seen, 0
         if outcome == LATE:
-            late |= (heard | fresh | slots_of(marks)) & ~told & ~ignored
+            late |= (clicked | fresh | slots_of(marks)) & ~told & ~ignored
         reported = None if final is ticket.codes else tuple(final)
-        return Outcome(outcome, learnt_seen, learnt, heard | fresh, outside, reported, marks, unheeded | ignored, late)
+        return Outcome(outcome, learnt_seen, learnt, clicked | fresh, outside, reported, marks, unheeded | ignored, late)
 
     def again(self, place: Place, ticket: Ticket, outcome: Outcome, events: Sequence[Event]) -> int:
         """Return the status of events that a decision's outcome has: a repeat is answered as its first was, whatever came between.

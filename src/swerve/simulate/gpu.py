@@ -42,7 +42,7 @@ SIMULATED = bool(cuda.config.ENABLE_CUDASIM)
 cuda.config.CUDA_DEALLOCS_COUNT = 4096
 
 _own = threading.local()
-_switching, _making = threading.Lock(), threading.Lock()
+_switching, _making, _starting = threading.Lock(), threading.Lock(), threading.Lock()
 Made = TypeVar("Made")
 
 
@@ -255,13 +255,14 @@ def absent() -> str | None:
 
 def missing() -> str | None:
     """Return why nothing can be played on a GPU here, or None."""
-    reason = absent()
-    if reason is not None or SIMULATED:
-        return reason
-    try:
-        cuda.current_context()
-    except Exception as error:
-        return " ".join(str(error).split()).rstrip(":. ") or type(error).__name__
+    with _starting:  # who asks while another thread starts the driver would be told that there is no GPU
+        reason = absent()
+        if reason is not None or SIMULATED:
+            return reason
+        try:
+            cuda.current_context()
+        except Exception as error:
+            return " ".join(str(error).split()).rstrip(":. ") or type(error).__name__
     return None
 
 
@@ -311,6 +312,7 @@ class Kernel:
     """A kernel that is compiled when it is first launched, and cached on disk in a folder of its own code."""
 
     def __init__(self, function: Callable[..., None], specs: Sequence[Spec] = ()) -> None:
+        self._turn = threading.Lock()  # the first launch loads the code, which the driver allows once
         if SIMULATED:
             self._dispatcher = cuda.jit(function)
             return
@@ -329,7 +331,7 @@ class Kernel:
 
     def launch(self, threads: int, *arguments: Any) -> None:
         """Run this many threads."""
-        with exact:
+        with exact, self._turn:
             self._dispatcher[max(1, -(-threads // BLOCK)), BLOCK, stream()](*arguments)
 
     def play(self, tasks: int, *arguments: Any) -> None:

@@ -204,7 +204,7 @@ export class Demo {
       const words = {
         learned: "Counted",
         late: "Counted, but too late for the policy to learn from it",
-        ignored: "Counted, not learned (one person is heard once on a result)",
+        ignored: "Counted, not learned (one person counts once on a result)",
         expired: "Too late to be counted",
       };
       write(said, `${words[status] ?? status}: your click on “${title}”.`);
