@@ -99,7 +99,7 @@ def test_compiled_equals_interpreted_to_the_byte(policy):
     instance, states = drawn(features), []
     for tables, pick in ((fast, lambda entry, *more: entry.bind(policy, *more)), (slow, lambda entry, *more: entry.plain)):
         places, x = instance.cursors.copy(), np.zeros(features)
-        tally, notes = np.zeros(1, loop.TALLY), np.zeros(2, loop.NOTE)
+        tally, notes = np.zeros(2, loop.TALLY), np.zeros(2, loop.NOTE)
 
         def rounds(start, stop, tables=tables, pick=pick, places=places, x=x, tally=tally, notes=notes):
             pick(loop.play, instance.spec)(

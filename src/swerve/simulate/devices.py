@@ -109,5 +109,7 @@ def play_on_gpu(
             return
         instances = instances_of(tuple(seeds[begun : begun + most]), worlds)
         batch = spread.Batch(plan, instances, rounds_of(instances.horizon))  # type: ignore[arg-type]
-        batch.play()
-        yield from batch.results()
+        with gpu.playing():
+            batch.play()
+            results = batch.results()
+        yield from results

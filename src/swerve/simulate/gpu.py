@@ -15,7 +15,7 @@ import importlib
 import importlib.metadata
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 from unittest import mock
 
@@ -42,7 +42,8 @@ SIMULATED = bool(cuda.config.ENABLE_CUDASIM)
 cuda.config.CUDA_DEALLOCS_COUNT = 4096
 
 _own = threading.local()
-_switching, _making, _starting = threading.Lock(), threading.Lock(), threading.Lock()
+_switching, _making, _starting = threading.Lock(), threading.Lock(), threading.RLock()
+_crowd: list[None] = []  # an entry for each batch that is being played
 Made = TypeVar("Made")
 
 
@@ -59,7 +60,8 @@ def made_once(make: Callable[..., Made]) -> Callable[..., Made]:
 
 #: Threads of a block. A thread needs many registers, and small blocks leave room for more of them.
 BLOCK = 64
-#: Threads of a warp take their branches in turn. As long as no more threads than this run, fewer of each warp are used.
+#: Threads of a warp take their branches in turn. As long as no more threads than this run, fewer of each warp are used. More would
+#: wait: their registers and those of the idle ones have to be free.
 SPREAD = 1 << 16
 WARP = 32
 #: The last round of all: later than any.
@@ -248,14 +250,15 @@ def absent() -> str | None:
     if SIMULATED:
         return None
     try:
-        return None if len(cuda.gpus) > 0 else "there is none"
+        with _starting:  # who asks while another thread starts the driver would be told that there is no GPU
+            return None if len(cuda.gpus) > 0 else "there is none"
     except Exception as error:
         return " ".join(str(error).split()).rstrip(":. ") or type(error).__name__
 
 
 def missing() -> str | None:
     """Return why nothing can be played on a GPU here, or None."""
-    with _starting:  # who asks while another thread starts the driver would be told that there is no GPU
+    with _starting:
         reason = absent()
         if reason is not None or SIMULATED:
             return reason
@@ -340,12 +343,24 @@ class Kernel:
         self.launch(tasks * stride, stride, *arguments)
 
 
+@contextlib.contextmanager
+def playing() -> Iterator[None]:
+    """Count a batch inside the block as one of those that are played."""
+    with _switching:
+        _crowd.append(None)
+    try:
+        yield
+    finally:
+        with _switching:
+            _crowd.pop()
+
+
 def stride_of(tasks: int) -> int:
-    """Return how many threads there are for each of which one plays: a power of two."""
+    """Return how many threads there are for each of which one plays: a power of two. Batches that are played at once share."""
     if SIMULATED:
         return 1
     stride = WARP
-    while stride > 1 and tasks * stride > SPREAD:
+    while stride > 1 and tasks * stride * max(1, len(_crowd)) > SPREAD:
         stride //= 2
     return stride
 
