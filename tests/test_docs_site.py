@@ -250,7 +250,7 @@ def test_search_and_versions_work_in_a_browser_without_the_internet(address: str
     pytest.importorskip("playwright", reason="playwright is not installed")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
-        pytest.skip("no chromium")
+        pytest.skip("chromium is not installed (tools/system-packages chromium)")
     from playwright.sync_api import sync_playwright
 
     asked: list[str] = []

@@ -50,7 +50,9 @@ def test_what_is_committed_is_what_the_source_compiles_to(tsc: str, tmp_path: Pa
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_that_uses_it_compiles(tsc: str, program: str):
     """A page with the types of a browser, a server without them; an `@ts-expect-error` before a right line fails too."""
-    node(tsc, "--project", f"test/types/{program}", cwd=JS)
+    assert NODE is not None
+    done = called(NODE, tsc, "--project", f"test/types/{program}", "--pretty", "false", cwd=JS)
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
