@@ -9,7 +9,7 @@ import pytest
 
 from swerve import BWC, UCB1, Decision, Decisions, Fleet, Rectangle, SwerveError, Testable, Thompson
 from swerve.core import engine
-from swerve.core.fleet import groups_of
+from swerve.core.pooling import groups_of
 
 BOX = BWC(Testable(UCB1(), length=20), Rectangle(margin=0.2))
 

@@ -15,6 +15,7 @@ from swerve.core.contract import reads_context, select
 from swerve.core.decisions import GENERATION_BITS, START_BITS, decode
 from swerve.core.errors import SwerveError, shown, table_of, whole
 from swerve.core.hashing import words
+from swerve.core.pooling import groups_of
 from swerve.core.spec import LARGEST, Spec, pack
 from swerve.core.tables import full_mask, pool_dtype, row_dtype
 
@@ -56,37 +57,6 @@ class Decisions(NamedTuple):
     generations: NDArray[np.int64]
     starts: NDArray[np.int64]
     shown: NDArray[np.float64]
-
-
-def groups_of(pooling: str | int | ArrayLike, queries: int) -> NDArray[np.int64]:
-    """Return the group that each query learns with: `"shared"` (one for all), `"query"` (one each), a number of groups, or a list.
-
-    >>> groups_of("shared", 3).tolist(), groups_of("query", 3).tolist(), groups_of(2, 3).tolist()
-    ([0, 0, 0], [0, 1, 2], [0, 1, 0])
-    """
-    numbers = np.arange(queries, dtype=np.int64)
-    refusal = f"pooling = {shown(pooling)} is not allowed; pooling must be 'shared', 'query', a number of groups ≥ 1, or a list"
-    refusal += f" that gives each of the {queries} queries a group number ≥ 0"
-    if isinstance(pooling, str):
-        if pooling == "shared":
-            return numbers * 0
-        if pooling == "query":
-            return numbers
-        if not (pooling.isascii() and pooling.isdecimal()):
-            raise SwerveError(refusal)
-        pooling = int(pooling)
-    if isinstance(pooling, int | np.integer) and not isinstance(pooling, bool):
-        if pooling < 1:
-            raise SwerveError(refusal)
-        return numbers % min(int(pooling), queries)
-    try:
-        labels = np.asarray(pooling)
-    except ValueError:  # lists of different lengths
-        raise SwerveError(refusal) from None
-    if labels.shape != (queries,) or labels.dtype.kind not in "iu" or labels.min() < 0:
-        raise SwerveError(refusal)
-    # renumbered without gaps: one pool is allocated per group, and [0, 10**12] are two groups
-    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
 
 
 class Fleet:

@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 
 from swerve.core.contract import joins, reads_context
 from swerve.core.engine import NOWHERE, Entry, begin_pools
-from swerve.core.fleet import groups_of
 from swerve.core.hashing import words
+from swerve.core.pooling import groups_of
 from swerve.core.spec import Spec, pack
 from swerve.core.tables import Table, full_mask, pool_dtype, pools_nothing, row_dtype
 from swerve.environments.browsing import browse
 from swerve.environments.drawing import packed
 from swerve.environments.worlds import CURSOR, World
-from swerve.simulate import gpu, loop, pages
+from swerve.simulate import gpu, gpu_kernels, loop, pages
 from swerve.simulate.results import Plan, Run
 from swerve.simulate.sessions import Session, counts_of, facts_of
 
@@ -160,7 +160,7 @@ class Batch:
         """Return the constants of a kernel. An array in local memory has room for at least one number."""
         instances, see = self.instances, bool(reads_context(self.plan.policy))
         return {
-            "turn": gpu.page_turn if instances.paged else gpu.single_turn,
+            "turn": gpu_kernels.page_turn if instances.paged else gpu_kernels.single_turn,
             "features": max(1, instances.features) if see else 1,
             "arms": instances.arms if instances.paged else 1,
             "slots": max(1, getattr(instances.spec, "slots", 0)),
@@ -174,7 +174,7 @@ class Batch:
         envs = instances.shared("envs", lambda: packed(instances.spec))
         which = instances.shared("which", lambda: np.zeros(instances.runs, np.int64))
         bounds = instances.shared("bounds", lambda: instances.bounds)
-        marks = gpu.on_device(np.append(self.marks, gpu.NEVER))
+        marks = gpu.on_device(np.append(self.marks, gpu_kernels.NEVER))
         world_data = (params, envs, which, instances.joined("scene"), instances.joined("segments"), bounds)
         available = full_mask(instances.arms)
         counters = (self.tallies, self.notes, self.regret, self.clicks, self.refused)
@@ -190,7 +190,7 @@ class Batch:
                     self.ends, self._carries, *counters,
                 )  # fmt: skip
 
-            return gpu.together(**self._lengths()), together
+            return gpu_kernels.together(**self._lengths()), together
         order, first, count = instances.orders(np.arange(instances.queries))
         cursors = instances.joined("cursors")
         blanks = tuple(gpu.on_device(np.zeros(1, dtype)) for dtype in (self.rows, self.tally, self.note))
@@ -203,7 +203,7 @@ class Batch:
                 len(order) > 1, first, count, marks, available, self.recovered, self.table, self.ends, pools, journals, *counters,
             )  # fmt: skip
 
-        return gpu.alone(**self._lengths(), journal=gpu.JOURNAL if self.way == WAVES else NOWHERE), alone
+        return gpu_kernels.alone(**self._lengths(), journal=gpu_kernels.JOURNAL if self.way == WAVES else NOWHERE), alone
 
     # ------------------------------------------------------------------ playing
     def play(self) -> None:
@@ -228,7 +228,7 @@ class Batch:
         """Correct the guesses in place; return the tasks whose guess has changed."""
         policy, runs = self.plan.policy, self.instances.runs
         wrong = gpu.empty(self.tasks, np.bool_)
-        kernel_of(gpu.relay, policy).launch(
+        kernel_of(gpu_kernels.relay, policy).launch(
             runs, gpu.on_device(self.params), gpu.on_device(self.groups), self.parts, gpu.on_device(self.fresh), self._carries,
             self._carries.view(np.uint64), self._journals, guesses, guesses.view(np.uint64), wrong,
         )  # fmt: skip
@@ -248,7 +248,7 @@ class Batch:
         shape = (len(self.marks), self.instances.runs)
         for columns in (self.regret, self.clicks):
             totals = gpu.empty(shape, np.float64)
-            kernel_of(gpu.sum_queries).launch(shape[0] * shape[1], columns, self.instances.queries, totals)
+            kernel_of(gpu_kernels.sum_queries).launch(shape[0] * shape[1], columns, self.instances.queries, totals)
             out.append(gpu.on_host(totals).T.copy())
         return out[0], out[1]
 
