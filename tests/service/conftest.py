@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,3 +34,22 @@ def unharmed(served: Running) -> Iterator[None]:
     assert made.call("GET", "/readyz").status == 200
     assert not made.rank("after all", ["a", "b"]).json["degraded"]
     assert '"level":"error"' not in served.stderr(), served.stderr()[-3000:]
+
+
+@pytest.fixture
+def no_variables(monkeypatch):
+    """Take away every setting of the environment."""
+    for name in [name for name in os.environ if name == "SWERVE_CONFIG" or name.startswith("SWERVE__")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Return a function that writes the configuration file of this folder, and returns its name."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(text: str) -> str:
+        (tmp_path / "swerve.toml").write_text(text, encoding="utf-8")
+        return "swerve.toml"
+
+    return write

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 
 import pytest
 
@@ -20,21 +19,7 @@ HASH = "sha256:" + "0" * 64
 KEY = f'[[security.api_keys]]\nname = "a"\nhash = "{HASH}"\n'
 
 
-@pytest.fixture(autouse=True)
-def _no_variables(monkeypatch):
-    for name in [name for name in os.environ if name == "SWERVE_CONFIG" or name.startswith("SWERVE__")]:
-        monkeypatch.delenv(name)
-
-
-@pytest.fixture
-def write(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def write(text: str) -> str:
-        (tmp_path / "swerve.toml").write_text(text, encoding="utf-8")
-        return "swerve.toml"
-
-    return write
+pytestmark = pytest.mark.usefixtures("no_variables")
 
 
 def wrong(path: str | None, overrides: dict[str, object] | None = None) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 
 import msgspec
@@ -53,21 +52,7 @@ SPECIAL = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _no_variables(monkeypatch):
-    for name in [name for name in os.environ if name == "SWERVE_CONFIG" or name.startswith("SWERVE__")]:
-        monkeypatch.delenv(name)
-
-
-@pytest.fixture
-def write(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def write(text: str) -> str:
-        (tmp_path / "swerve.toml").write_text(text, encoding="utf-8")
-        return "swerve.toml"
-
-    return write
+pytestmark = pytest.mark.usefixtures("no_variables")
 
 
 def wrong(path: str | None = None) -> list[str]:
