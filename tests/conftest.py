@@ -27,3 +27,5 @@ def uncompiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """
     if request.node.get_closest_marker("compiled") is None:
         monkeypatch.setattr(Entry, "bind", lambda entry, *specs, variant="": entry.plain)
+        if (warm := sys.modules.get("swerve.service.warm")) is not None:
+            monkeypatch.setattr(warm, "mark_of", lambda ranker, shelf: None)  # nothing is missing that children could compile

@@ -5,7 +5,8 @@ hundred times. Here a template process imports the service once; each start is a
 with its own arguments, environment, folder and output: a process of its own, which can be stopped, killed and limited like any.
 
 The template has one thread. For each start it forks a keeper, which forks the process, tells its number and, at the end, its
-exit status. What an import would read from the environment cannot be changed by a fork: such starts begin from nothing.
+exit status. What an import would read from the environment cannot be changed by a fork: such starts begin from nothing. As soon as
+the code of the small service lies compiled on the disk, the template loads it too, so that its forks need not.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from typing import IO, Any
 
 ROOT = Path(__file__).parents[1]
 SRC = os.pathsep.join((str(ROOT / "src"), str(ROOT / "clients" / "python" / "src")))
-#: Variables that are read by the interpreter, the loader or on import.
-EARLY = ("PYTHON", "LD_", "NUMBA_", "OMP_", "OPENBLAS_", "MKL_", "MALLOC_")
+#: Variables that are read by the interpreter, the loader, on import, or for the place of compiled code.
+EARLY = ("PYTHON", "LD_", "NUMBA_", "OMP_", "OPENBLAS_", "MKL_", "MALLOC_", "SWERVE_CACHE_DIR", "XDG_CACHE_HOME", "HOME")
 #: What the template imports: all that `swerve serve` needs.
 MODULES = ("swerve.cli.serve", "swerve.service.http.server", "swerve.dashboard", "swerve.proxy.run", "swerve.store.sqlite")
 MOST_BYTES = 1 << 18
@@ -187,17 +188,39 @@ def become(order: dict[str, Any]) -> None:
     os._exit(code or 0)
 
 
+def load_code() -> bool:
+    """Load the compiled code of the tests' small service; False while it is not complete on the disk."""
+    from service.running import SMALL  # the folder of this file is on the path of a script
+
+    from swerve.service.config.load import resolve
+    from swerve.service.config.settings import settings_of
+    from swerve.service.config.toml import Document
+    from swerve.service.warm import NO_KEY, SCRATCH, mark_of
+    from swerve.serving.ranker import Ranker
+
+    config = resolve(Document("", {"policy": SMALL["policy"], "signals": SMALL["signals"]}, {}))
+    ranker = Ranker(settings_of(config)._replace(budget=SCRATCH), NO_KEY)
+    marks = [mark_of(ranker, shelf) for shelf in ranker.rows.tables]
+    if not all(mark is not None and mark.exists() for mark in marks):
+        return False
+    for shelf in ranker.rows.tables:
+        ranker.compile(shelf)
+    return True
+
+
 def main(channel: socket.socket) -> None:
     """Import everything, then fork for each order until the tests end."""
     import importlib
 
     for module in MODULES:
         importlib.import_module(module)
+    loaded = False
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are reaped by the system
     while True:
         order, files, _, _ = socket.recv_fds(channel, MOST_BYTES, 3)
         if not order:
             return
+        loaded = loaded or load_code()
         if not os.fork():
             channel.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -24,7 +24,7 @@ from swerve_client.reranking import SearchArguments
 
 KEY, OPERATOR = new_key("shop"), new_key("operator")
 CONFIG = {
-    "policy": {"spec": "ts", "arms": 64},
+    "policy": {"spec": "ts", "arms": 8},
     "security": {"api_keys": [{"name": key.entry.name, "hash": key.entry.hash} for key in (KEY, OPERATOR)]},
 }
 NOWHERE = "http://127.0.0.1:9"  # the port `discard`, on which nobody listens
@@ -97,8 +97,8 @@ def test_hits_without_an_id_and_repeated_ones_keep_their_places(client):
 
 def test_hits_behind_the_window_stay_there(client):
     given = hits(*map(str, range(90)))
-    found = rerank(client, "long", given, id=lambda hit: hit.pk)
-    assert found.decision is not None and found.hits[50:] == given[50:]
+    found = rerank(client, "long", given, id=lambda hit: hit.pk, window=8)
+    assert found.decision is not None and found.hits[8:] == given[8:]
     assert sorted(names(found)) == sorted(names(SimpleNamespace(hits=given)))
     short = rerank(client, "short", given, id=lambda hit: hit.pk, window=2)
     assert short.hits[2:] == given[2:] and len(client.state("short").arms) == 2

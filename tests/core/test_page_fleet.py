@@ -12,13 +12,16 @@ from swerve import Listed, PageFleet, SwerveError, Thompson
 from swerve.core.engine import consider
 from swerve.core.examination import SLOTS
 from swerve.core.pages import order, present, respond
+from swerve.evaluate.forecast import ARMS
 
 RATES = (0.1, 0.1, 0.6, 0.1, 0.1)
+OFFER = [0, 1, 2, 3, 4]
 
 
 @pytest.fixture(scope="module")
 def fleet():
-    return PageFleet(Listed(), queries=4, arms=5, features=1, seed=1)
+    """As large as that of a forecast: the compiled code is the same."""
+    return PageFleet(Listed(), queries=4, arms=ARMS, features=1, seed=1)
 
 
 @pytest.mark.usefixtures("uncompiled")
@@ -26,7 +29,7 @@ def test_it_learns_from_clicks_below_the_top(fleet):
     draw = random.Random(3)
     tops = 0
     for t in range(400):
-        page = fleet.order(0, given=[0, 1, 2, 3, 4], x=[draw.uniform(0.0, 0.3)], now=float(t))
+        page = fleet.order(0, given=OFFER, x=[draw.uniform(0.0, 0.3)], now=float(t))
         clicks = [slot for slot, arm in enumerate(page.arms) if draw.random() < 0.8**slot * RATES[arm]]
         assert fleet.respond(0, page, clicks) == bool(clicks)
         tops += t >= 300 and page.arms[0] == 2
@@ -35,7 +38,7 @@ def test_it_learns_from_clicks_below_the_top(fleet):
 
 def test_it_is_the_verbs_byte_for_byte(fleet):
     """Against plain Python: the compiled calls add nothing of their own."""
-    one, other = (PageFleet(Listed(), queries=1, arms=5, features=1, seed=7) for _ in range(2))
+    one, other = (PageFleet(Listed(), queries=1, arms=ARMS, features=1, seed=7) for _ in range(2))
     draw = random.Random(2)
     given = np.array([3, 1, 0, 4, 2])
     for t in range(60):
@@ -55,7 +58,7 @@ def test_it_is_the_verbs_byte_for_byte(fleet):
 
 
 def test_clicks_one_by_one_and_what_was_really_shown(fleet):
-    page = fleet.order(1, x=[0.1], now=1.0)
+    page = fleet.order(1, given=OFFER, x=[0.1], now=1.0)
     assert fleet.respond(1, page, [1])
     assert not fleet.respond(1, page, [1])  # a repeat
     assert fleet.respond(1, page, [3])
@@ -66,7 +69,7 @@ def test_clicks_one_by_one_and_what_was_really_shown(fleet):
 
 
 def test_pages_of_an_earlier_start_teach_nothing(fleet):
-    page = fleet.order(2, x=[0.1], now=1.0)
+    page = fleet.order(2, given=OFFER, x=[0.1], now=1.0)
     fleet.restart(2)
     assert not fleet.respond(2, page, [0])
 
@@ -86,7 +89,7 @@ def test_what_is_refused(fleet):
         fleet.order(0, x=[0.1], slots=11)
     with pytest.raises(SwerveError, match="now"):
         fleet.order(0, x=[0.1], now=float("nan"))
-    page = fleet.order(0, x=[0.1])
+    page = fleet.order(0, given=OFFER, x=[0.1])
     with pytest.raises(SwerveError, match="clicks"):
         fleet.respond(0, page, [5])
 
