@@ -21,6 +21,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import IO, Any
@@ -30,7 +31,10 @@ SRC = os.pathsep.join((str(ROOT / "src"), str(ROOT / "clients" / "python" / "src
 #: Variables that are read by the interpreter, the loader, on import, or for the place of compiled code.
 EARLY = ("PYTHON", "LD_", "NUMBA_", "OMP_", "OPENBLAS_", "MKL_", "MALLOC_", "SWERVE_CACHE_DIR", "XDG_CACHE_HOME", "HOME")
 #: What the template imports: all that `swerve serve` needs.
-MODULES = ("swerve.cli.serve", "swerve.service.http.server", "swerve.dashboard", "swerve.proxy.run", "swerve.store.sqlite")
+MODULES = (
+    "swerve.cli.serve", "swerve.service.http.server", "swerve.dashboard", "swerve.proxy.run", "swerve.store.sqlite",
+    "swerve.cli.simulate", "swerve.experiments", "swerve.evaluate",
+)  # fmt: skip
 MOST_BYTES = 1 << 18
 _STATUS = struct.Struct("<i")
 
@@ -104,7 +108,7 @@ class Template:
         atexit.register(self.close)
 
     def start(self, arguments: list[str], env: dict[str, str], cwd: Path, stderr: int) -> Forked:
-        """Start `python -m swerve` with these arguments."""
+        """Start Python with these arguments: `-m swerve …`, or a script's path and what it takes."""
         output, its_output = os.pipe()
         status, its_status = os.pipe()
         try:
@@ -131,13 +135,31 @@ def early_of(env: dict[str, str]) -> dict[str, str]:
 
 
 def start(command: tuple[str, ...] | list[str], env: dict[str, str], cwd: Path, stderr: IO[Any]) -> Process:
-    """Start a command, its output piped; `python -m swerve …` as a fork of the template."""
+    """Start a command, its output piped; `python -m swerve …` and `python SCRIPT.py …` as a fork of the template."""
     global _template
-    if list(command[:3]) == [sys.executable, "-m", "swerve"]:
+    words = list(command)
+    if words[:3] == [sys.executable, "-m", "swerve"] or (words[0] == sys.executable and words[1].endswith(".py")):
         _template = _template or Template()
         if early_of(env) == _template.early:
-            return _template.start(list(command[3:]), env, cwd, stderr.fileno())
+            return _template.start(words[1:], env, cwd, stderr.fileno())
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=env, cwd=cwd)
+
+
+def run(*command: str, cwd: Path | None = None, timeout: float = 120.0, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, with further variables; its output and its errors are in the result."""
+    env = {**os.environ, "PYTHONPATH": SRC, "PYTHONUNBUFFERED": "1", **more}
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
+        child = start(command, env, cwd or Path.cwd(), errors)
+        try:
+            said, _ = child.communicate(timeout)
+        except BaseException:
+            child.kill()
+            raise
+        finally:
+            if child.stdout is not None:
+                child.stdout.close()
+        errors.seek(0)
+        return subprocess.CompletedProcess(command, child.wait(), said, errors.read())
 
 
 def keep(order: dict[str, Any], output: int, errors: int, status: int) -> None:
@@ -166,10 +188,16 @@ def become(order: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(order["env"])
     os.chdir(order["cwd"])
-    sys.argv = ["swerve", *order["arguments"]]
+    first, *rest = order["arguments"]
+    module = first == "-m"
+    sys.argv = rest if module else [first, *rest]
+    sys.path[0] = order["cwd"] if module else str(Path(first).absolute().parent)
     code: Any = 0
     try:
-        runpy.run_module("swerve", run_name="__main__", alter_sys=True)
+        if module:
+            runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(first, run_name="__main__")
     except SystemExit as end:
         code = end.code
     except BaseException:

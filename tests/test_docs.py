@@ -5,12 +5,11 @@ from __future__ import annotations
 import doctest
 import importlib.util
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import forking
 import pytest
 
 from swerve.service.config.environment import RENAMED
@@ -30,8 +29,7 @@ def blocks(page: Path, language: str = "python") -> list[str]:
 
 
 def run(*command: str, cwd: Path) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "120"}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = forking.run(*command, cwd=cwd, timeout=300, COLUMNS="120")
     assert done.returncode == 0, done.stderr
     return done.stdout
 

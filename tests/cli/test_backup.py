@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
 
+import forking
 import pytest
 from click.testing import CliRunner
 from serving.made import key, made
@@ -57,10 +57,7 @@ def test_json(url, tmp_path):
 
 def test_what_is_wrong_is_one_line_and_exit_code_2(url, tmp_path):
     (tmp_path / "copy.db").write_text("keep me")
-    done = subprocess.run(
-        [sys.executable, "-m", "swerve", "backup", url, str(tmp_path / "copy.db")], capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": SRC},
-    )  # fmt: skip
+    done = forking.run(sys.executable, "-m", "swerve", "backup", url, str(tmp_path / "copy.db"))
     assert done.returncode == 2
     assert done.stderr == f"swerve: {tmp_path}/copy.db exists already; a backup never overwrites: name a new file\n"
     assert (tmp_path / "copy.db").read_text() == "keep me"
@@ -85,9 +82,7 @@ def test_damaged_records_are_told(url, tmp_path):
 @pytest.mark.parametrize("form", ["sqlite:///{}", "{}"])
 def test_serve_takes_an_address_or_a_path(url, tmp_path, form):
     """Both name the store that this process has open, so the command refuses before it serves."""
-    done = subprocess.run(
-        [sys.executable, "-m", "swerve", "serve", "--port", "0", "--store", form.format(tmp_path / "swerve.db")],
-        capture_output=True, text=True, check=False, timeout=120, env={**os.environ, "PYTHONPATH": SRC},
-    )  # fmt: skip
+    store = form.format(tmp_path / "swerve.db")
+    done = forking.run(sys.executable, "-m", "swerve", "serve", "--port", "0", "--store", store)
     assert done.returncode == 2
     assert f"{tmp_path}/swerve.db is in use" in done.stderr and str(os.getpid()) in done.stderr

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import forking
 import pytest
 from click.testing import CliRunner
 
@@ -33,10 +34,7 @@ def invoke(*args: str) -> str:
 
 def refused(*args: str) -> str:
     """Return the single line of a refused command."""
-    done = subprocess.run(
-        [sys.executable, "-m", "swerve", *args], capture_output=True, text=True, timeout=120, check=False,
-        env={**os.environ, "PYTHONPATH": SRC},
-    )  # fmt: skip
+    done = forking.run(sys.executable, "-m", "swerve", *args)
     assert done.returncode == 2
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -316,10 +314,8 @@ def test_a_wrong_request_ends_with_code_2_and_one_line():
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
-    done = subprocess.run(
-        [sys.executable, "-m", "swerve", "simulate", "ucb1", "-e", SMALL, "--runs", "1", "--json", str(blocked / "x.json")],
-        capture_output=True, text=True, timeout=120, check=False, env={**os.environ, "PYTHONPATH": SRC},
-    )  # fmt: skip
+    command = ["simulate", "ucb1", "-e", SMALL, "--runs", "1", "--json", str(blocked / "x.json")]
+    done = forking.run(sys.executable, "-m", "swerve", *command)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
 

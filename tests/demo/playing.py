@@ -26,8 +26,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def run(*args: str, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """Run a demo that ends by itself; return its result."""
-    env = environment(**more)
-    return subprocess.run([*COMMAND, *args], capture_output=True, text=True, env=env, cwd=cwd, timeout=PATIENCE, check=False)
+    return forking.run(*COMMAND, *args, cwd=cwd, timeout=PATIENCE, COLUMNS="200", **more)
 
 
 class Playing:

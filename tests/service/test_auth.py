@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 import subprocess
 import sys
 from urllib.parse import quote
 
+import forking
 import pytest
-from service.running import SRC, Http, Running, running, said_of, until
+from service.running import Http, Running, running, said_of, until
 
 from swerve.service.secrets import new_key
 
@@ -28,7 +28,7 @@ ASK = {"query": "q", "candidates": ["a", "b"]}
 
 def serve_command(*options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "swerve", "serve", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": SRC})
+    return forking.run(*command)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])

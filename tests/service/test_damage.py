@@ -6,11 +6,11 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 
+import forking
 import pytest
-from service.running import SRC, Running, running, until
+from service.running import Running, running, until
 
 from swerve.store.schema import PAGE_BYTES
 
@@ -131,7 +131,7 @@ def test_a_file_that_cannot_be_read_at_all_is_refused_at_the_start(served):
     for log in ("-wal", "-shm"):
         served.database.with_name(f"swerve.db{log}").unlink(missing_ok=True)
     command = [sys.executable, "-m", "swerve", "serve", "--config", str(served.file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": SRC})
+    done = forking.run(*command)
     assert done.returncode == 2
     assert "restore a backup" in done.stderr and "Traceback" not in done.stderr
     assert str(served.database) in done.stderr

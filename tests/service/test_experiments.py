@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import sqlite3
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+import forking
 import pytest
-from service.running import SRC, Http, running, until
+from service.running import Http, running, until
 
 from swerve.service.config.settings import settings_in
 from swerve.service.secrets import new_key, read_file
@@ -271,9 +270,7 @@ def test_a_restored_store_brings_its_own_experiment(tmp_path):
     """While the service runs: share, counts and audit are those of the backup, without a restart."""
 
     def swerve(*args: str) -> None:
-        env = {**os.environ, "PYTHONPATH": SRC}
-        command = [sys.executable, "-m", "swerve", *args]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=60)
+        done = forking.run(sys.executable, "-m", "swerve", *args)
         assert done.returncode == 0, done.stderr
 
     with running(tmp_path, CONFIG) as service:

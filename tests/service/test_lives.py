@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from pathlib import Path
 
+import forking
 import pytest
 from service.running import SMALL, Gone, Http, Running, running, until
 
@@ -37,7 +37,7 @@ def decided(client: Http, query: str) -> tuple[str, str]:
 def backup(service: Running, name: str) -> Path:
     copy = service.folder / name
     command = [sys.executable, "-m", "swerve", "backup", f"sqlite:///{service.database}", str(copy)]
-    subprocess.run(command, check=True, capture_output=True, env=service.environment())
+    forking.run(*command).check_returncode()
     return copy
 
 
@@ -93,9 +93,7 @@ def test_a_deleted_database_is_begun_anew_by_the_operator_alone_and_old_tokens_d
         old = [decided(client, "deleted") for _ in range(5)]
         service.stop()
         service.database.unlink()
-        ended = subprocess.run(
-            [*service.command, "--config", str(service.file)], capture_output=True, text=True, timeout=60, env=service.environment()
-        )
+        ended = forking.run(*service.command, "--config", str(service.file))
         assert ended.returncode != 0
         assert "there has been one" in ended.stderr or "its secrets are there" in ended.stderr
         assert "--new-store" in ended.stderr
@@ -253,8 +251,7 @@ def test_a_store_with_queries_and_without_its_secrets_does_not_start(tmp_path):
         kept = secrets.read_bytes()
 
         def refused() -> str:
-            command = [*service.command, "--config", str(service.file)]
-            ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=service.environment())
+            ended = forking.run(*service.command, "--config", str(service.file))
             assert ended.returncode != 0
             return ended.stderr
 

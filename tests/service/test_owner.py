@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 
-from service.running import SRC
+import forking
 
 
 def test_a_second_process_on_the_same_database_is_refused_and_the_first_goes_on(served, client):
     answer = client.rank("q", ["a", "b"]).json
     command = [sys.executable, "-m", "swerve", "serve", "--config", str(served.file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": SRC})
+    done = forking.run(*command)
     assert done.returncode == 2
     assert done.stdout == ""  # it never listened
     lines = done.stderr.splitlines()
@@ -34,6 +32,6 @@ def test_a_taken_port_is_named(served, tmp_path):
     command = [
         sys.executable, "-m", "swerve", "serve", "--port", str(served.port), "--store", f"sqlite:///{tmp_path}/other.db"
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": SRC})
+    done = forking.run(*command)
     assert done.returncode == 2
     assert f"cannot listen on 127.0.0.1 port {served.port}" in done.stderr and "--port 0" in done.stderr

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+import forking
 import pytest
-from service.running import SRC, Http, running, until
+from service.running import Http, running, until
 
 from swerve.service.config.settings import settings_in
 from swerve.service.secrets import new_key, read_file
@@ -281,10 +280,7 @@ def test_a_restored_store_brings_its_own_rules(tmp_path):
     """While the service runs: rules and audit are those of the backup, without a restart."""
 
     def swerve(*args: str) -> None:
-        env = {**os.environ, "PYTHONPATH": SRC}
-        done = subprocess.run(
-            [sys.executable, "-m", "swerve", *args], capture_output=True, text=True, check=False, env=env, timeout=60
-        )
+        done = forking.run(sys.executable, "-m", "swerve", *args)
         assert done.returncode == 0, done.stderr
 
     with running(tmp_path, CONFIG) as service:
