@@ -33,6 +33,8 @@ cuda: Any = importlib.import_module("numba.cuda")
 SIMULATED = bool(cuda.config.ENABLE_CUDASIM)
 #: Arrays that wait to be freed. Freeing waits for everything that runs, of other threads too.
 cuda.config.CUDA_DEALLOCS_COUNT = 4096
+#: A batch of few runs is small; the warning about it would be one for each launch.
+cuda.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
 _own = threading.local()
 _switching, _starting = threading.Lock(), threading.RLock()

@@ -61,12 +61,22 @@ def draw_changed(spec, test, arm, odds, none, rise, event, bold, look, word):
 
 
 @kernel
+def nearer(spread, theta, clicks, skips):
+    """Move a draw towards the mean of its distribution, so that it lies at `spread` times its distance."""
+    if spread == 1.0:
+        return theta
+    mean = clicks / (clicks + skips)
+    return mean + spread * (theta - mean)
+
+
+@kernel
 def draw_chance(spec, test, arm, changed, word):
-    """Draw an arm's click probability from the posterior, given whether it has changed."""
+    """Draw an arm's click probability from the posterior, given whether it has changed: nearer to the mean if not."""
     clicks, skips = spec.test.a + test.new_total[arm], test.new_plays[arm] - test.new_total[arm]
     if changed:
         skips += slab(test, arm)
         return beta(word, clicks, skips, gamma_scale(clicks), gamma_scale(skips))
     clicks += test.old_total[arm]
     skips += spec.test.b + test.old_plays[arm] - test.old_total[arm]
-    return beta(word, clicks, skips, test.click_scale[arm], test.skip_scale[arm])
+    theta, word = beta(word, clicks, skips, test.click_scale[arm], test.skip_scale[arm])
+    return nearer(spec.sample_spread, theta, clicks, skips), word

@@ -12,7 +12,7 @@ from swerve.core.rng import beta, gamma_scale
 from swerve.core.tables import bit, has
 from swerve.core.verbs import kernel
 from swerve.policies.swerve.credit import below_of
-from swerve.policies.swerve.draws import draw_chance, draw_changed
+from swerve.policies.swerve.draws import draw_chance, draw_changed, nearer
 from swerve.policies.swerve.posterior import plays_in, total_in
 
 
@@ -23,7 +23,8 @@ def draw_alone(spec, row, arm, word):
     less, clicked = below_of(row, arm)
     clicks = prior.a + total_in(test, arm) - clicked
     skips = prior.b + (plays_in(test, arm) - less) - (total_in(test, arm) - clicked)
-    return beta(word, clicks, skips, gamma_scale(clicks), gamma_scale(skips))
+    theta, word = beta(word, clicks, skips, gamma_scale(clicks), gamma_scale(skips))
+    return nearer(spec.bandit.sample_spread, theta, clicks, skips), word
 
 
 @kernel

@@ -111,6 +111,7 @@ class Swerve(Spec):
     look_probability: Probability = 0.5  # the least probability per round of trying it
     suspicion_odds: Positive = 0.3  # odds of an event when the net raises a suspicion
     unannounced_rate: Gap = 1e-6  # changes per round without an alarm
+    sample_spread: Probability = 1.0  # distance of a sample from its mean, as a share of that of a posterior sample
 
     def check(self) -> None:
         if not predict.knows(self.classifier):
