@@ -155,7 +155,8 @@ def _strip(ranker: Ranker, place: Place, result: int, now: float) -> bool:
     assert candidate is not None, "a hash belongs to a candidate"
     del place.arms[candidate]
     place.ids[arm], place.shorts[arm] = None, 0
-    place.last, place.raw, place.order, place.mask, place.grades = [], None, b"", 0, b""
+    place.forget_asked()
+    place.last, place.order, place.mask, place.grades = [], b"", 0, b""
     ranker.rows.recount(place)
     ranker.mark(place, now)
     return True

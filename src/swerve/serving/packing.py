@@ -12,11 +12,12 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from swerve.core.examination import SLOTS
 from swerve.serving import kernels
 from swerve.serving.requests import Asking
-from swerve.serving.tokens import NUMBER_BITS
+from swerve.serving.rows import Common, Shelf
 
 if TYPE_CHECKING:
     from swerve.serving.ranker import Ranker
@@ -25,6 +26,7 @@ ASK = struct.Struct(f"={kernels.ASKED}q")
 ANSWER = struct.Struct(f"={kernels.ANSWERED - kernels.ASKED}q")
 #: The propensities of a page, by its slots.
 CHANCES = tuple(struct.Struct(f"={slots}d") for slots in range(SLOTS + 1))
+Column = NDArray[Any]
 WORD = 8  # bytes of a number
 CHANCES_AT = WORD * kernels.CHANCES  # bytes before them
 #: Bytes of a request in `asks` and in `orders`.
@@ -72,8 +74,8 @@ class Packing:
         Return the call's answers, the propensities of the slots, the arms in the order to show, and the first decision's number.
         """
         ranker, count, (begun, *_) = self.ranker, len(run), run[0]
-        number = first = (ranker.life.id << NUMBER_BITS | ranker.issued) + 1
-        arrays = self._used = self._one if count == 1 else self._room_for(count)
+        number = first = ranker.next_number
+        arrays = self._used = self._one if count == 1 else self.room_for(count)
         asks, orders, facts = arrays.ask_bytes, arrays.order_bytes, arrays.fact_bytes
         pack, pack_fact, fact_bytes = ASK.pack_into, self._fact.pack_into, self._fact.size
         ask_at = order_at = fact_at = 0
@@ -95,13 +97,7 @@ class Packing:
         columns = arrays.asks, arrays.orders, arrays.facts
         if count < len(arrays.asks):
             columns = arrays.asks[:count], arrays.orders[:count], arrays.facts[:count]
-        shelf, common = begun.shelf, begun.common
-        shelf.calls.rank(
-            shelf.params, ranker.senses, shelf.table, shelf.words, ranker.fixed[shelf], common.pools, common.seasons,
-            self._work, *columns, now, ranker.settings.draws,
-        )  # fmt: skip
-        ranker.learnt = True
-        ranker.issued += count
+        self.call(begun.shelf, begun.common, *columns, now)
         answers, chances, shown = [], [], []
         ask_at, order_at, fact_at = ASK.size, kernels.ANSWERED_ORDER, CHANCES_AT
         for place, *_ in run:
@@ -113,6 +109,17 @@ class Packing:
             order_at += ORDER_BYTES
             fact_at += fact_bytes
         return answers, chances, shown, first
+
+    def call(self, shelf: Shelf, common: Common, asks: Column, orders: Column, facts: Column, now: float) -> None:
+        """Decide requests whose rows lie on a shelf: every compiled ranking goes through here, with its columns, which receive the
+        answers; see `swerve.serving.kernels`."""
+        ranker = self.ranker
+        shelf.calls.rank(
+            shelf.params, ranker.senses, shelf.table, shelf.words, ranker.fixed[shelf], common.pools, common.seasons,
+            self._work, asks, orders, facts, now, ranker.settings.draws,
+        )  # fmt: skip
+        ranker.learnt = True
+        ranker.issued += len(asks)
 
     def choices(self, count: int) -> list[list[int]]:
         """Return the arms that the policy would have put into the slots, for the requests of the last call, shown as given."""
@@ -131,7 +138,7 @@ class Packing:
             pass
         return [math.nan if (number := given.get(name)) is None else number for name in self._names]
 
-    def _room_for(self, count: int) -> Arrays:
+    def room_for(self, count: int) -> Arrays:
         """Return arrays for this many requests, or more."""
         if len(self._many.asks) < count:
             self._many = Arrays(count, len(self._names))

@@ -16,7 +16,7 @@ import numpy as np
 
 from swerve.core.spec import pack
 from swerve.serving import kernels
-from swerve.serving.arms import Arms, signed, written
+from swerve.serving.arms import Arms, written
 from swerve.serving.common import Commons
 from swerve.serving.evidence import Evidence
 from swerve.serving.keys import KEY as KEY, Keys
@@ -30,7 +30,7 @@ from swerve.serving.rows import Place, Rows, Shelf, owner_of
 from swerve.serving.ruled import show
 from swerve.serving.sessions import Sessions, Steady, person_of
 from swerve.serving.settings import Settings
-from swerve.serving.tokens import Signed, page_of
+from swerve.serving.tokens import NUMBER_BITS, Signed, page_of
 from swerve.store.protocol import Life
 from swerve_client.naming import CONTROL, namespace_in
 
@@ -164,6 +164,11 @@ class Ranker:
             self.unwritten.append((now, place))
 
     @property
+    def next_number(self) -> int:
+        """The number of the next decision."""
+        return (self.life.id << NUMBER_BITS | self.issued) + 1
+
+    @property
     def pressed(self) -> bool:
         """Whether memory is nearly full of unwritten rows. Only written rows can be dropped to make room."""
         return 2 * len(self.unwritten) > len(self.rows) and self.rows.used > 0.9 * self.rows.budget
@@ -283,21 +288,25 @@ class Ranker:
         if person:
             key = place.key
             before = self.sessions.moved(person, key, now)
-            if before is not None and (row := self.rows.get(before[0])) is not None:
-                if row.shelf is place.shelf:
-                    left, owner, when = row.index, row.owner, before[1]
-                else:
-                    written(row, row.shelf.calls.left(self.senses, row.shelf.table, row.index, row.owner, before[1], now))
-                if not row.dirty:
-                    self.mark(row, now)
+            if before is not None:
+                left, owner, when = self.left(place, before, now)
             found = self.evidence.spent_by(person, key)
             if found is not None:
-                shorts, phase = place.shorts, found.phase
-                for result in found.results:
-                    if result in shorts:
-                        spent |= 1 << shorts.index(result)
-                spent = signed(spent)
+                spent, phase = place.mask_of(found.results), found.phase
         return place, person, published, given, left, owner, when, spent, phase, request.slots, way
+
+    def left(self, place: Place, before: tuple[bytes, float], now: float) -> tuple[int, int, float]:
+        """Note that a session went on to a query from another one, `before`; return that one's row, its owner and the time, for the
+        compiled call, which notes it if the row is on the same shelf. The row is negative otherwise."""
+        row = self.rows.get(before[0])
+        if row is None:
+            return -1, 0, 0.0
+        if not row.dirty:
+            self.mark(row, now)
+        if row.shelf is place.shelf:
+            return row.index, row.owner, before[1]
+        written(row, row.shelf.calls.left(self.senses, row.shelf.table, row.index, row.owner, before[1], now))
+        return -1, 0, 0.0
 
     def _decide(self, run: Sequence[Asking], requests: Sequence[tuple[Place, Prepared]], now: float) -> list[Decided | None]:
         """Decide requests whose rows lie in the same table."""

@@ -10,7 +10,7 @@ import hashlib
 import math
 import mmap
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -22,6 +22,7 @@ from swerve.core.pages import present
 from swerve.core.spec import Spec, pack
 from swerve.core.tables import CAPACITIES, Table, capacity
 from swerve.serving import kernels
+from swerve.serving.columns import Columns
 from swerve.serving.kernels import as_words, query_dtype
 from swerve.store.layouts import copy_fields
 
@@ -97,6 +98,15 @@ def owner_of(key: bytes) -> int:
     return int.from_bytes(key[:WORD], "little", signed=True)
 
 
+def signed(mask: int) -> int:
+    """Return a 64-bit mask as the signed number that a compiled call takes.
+
+    >>> signed(5), signed(1 << 63)
+    (5, -9223372036854775808)
+    """
+    return mask - (1 << 64) if mask >= 1 << 63 else mask
+
+
 class Common:
     """What the queries of a namespace share: what policies learn together, as a group and this writer's delta; and the season."""
 
@@ -121,6 +131,7 @@ class Place:
         "last",
         "mask",
         "namespace",
+        "noted",
         "order",
         "owner",
         "pinned",
@@ -151,6 +162,7 @@ class Place:
         self.last: list[Any] = []  # candidates of the last request; their mask and arms follow, because most requests repeat them
         self.raw: msgspec.Raw | None = None  # those candidates as they were sent
         self.published = math.nan  # when the newest of them was published
+        self.noted = False  # whether they are in the columns of its shelf
         self.mask = 0
         self.order = b""  # their arms in the given order, one byte each
         self.grades = b""  # what their scores say, see `swerve.core.examination.grades_of`; empty without scores
@@ -164,7 +176,18 @@ class Place:
         if before is not None:
             del self.arms[before]
         self.ids[arm], self.shorts[arm], self.arms[candidate], self.last = candidate, short, arm, []
+        self.forget_asked()
+
+    def forget_asked(self) -> None:
+        """Forget the candidates of the last request as they were sent: they may have other arms now."""
         self.raw = None
+        if self.noted:
+            self.noted = False
+            self.shelf.asked.clear(self.index)
+
+    def mask_of(self, shorts: Iterable[int]) -> int:
+        """Return the arms of candidates, by their hashes, as a mask."""
+        return signed(sum(1 << self.shorts.index(short) for short in set(shorts) if short in self.shorts))
 
     @property
     def gone(self) -> bool:
@@ -207,6 +230,8 @@ class Shelf:
         room = max(2 * budget // self.dtype.itemsize, LEAST_ROWS)  # more than the budget allows, so that only the budget bounds it
         self._memory = mmap.mmap(-1, room * self.dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.table: Table = np.frombuffer(self._memory, self.dtype)
+        self.asked = Columns(room, arms)
+        self.row_bytes = self.dtype.itemsize + self.asked.size
         self.words = as_words(self.table)
         self.generations: NDArray[Any] = self.table["policy"]["generation"]  # by row and arm
         self.numbers = self.words.view(np.int64)
@@ -215,11 +240,11 @@ class Shelf:
         self._halves = self.words.view(np.uint32)
         self._half_at = ledger_offsets(self.dtype, HALF)
         self.spare = room - 2  # index of the first of two rows without a query, for copies
-        self._owners: list[Place] = []
+        self.owners: list[Place] = []
         self._touched = 0  # rows for which the system has provided memory
 
     def __len__(self) -> int:
-        return len(self._owners)
+        return len(self.owners)
 
     def of(self, times: str, index: int) -> NDArray[np.uint32]:
         """Return `first` or `offered` of a row's arms."""
@@ -228,27 +253,30 @@ class Shelf:
 
     def take(self, place: Place) -> bool:
         """Give a query a zeroed row; False when all rows are used."""
-        index = len(self._owners)
+        index = len(self.owners)
         if index == self.spare:
             return False
-        self._owners.append(place)
-        place.shelf, place.index = self, index
+        self.owners.append(place)
+        place.shelf, place.index, place.noted = self, index, False
         self.words[index] = 0
+        self.asked.clear(index)
         self._touched = max(self._touched, index + 1)
         return True
 
     def give(self, place: Place) -> None:
         """Take a query's row away."""
-        hole, last = place.index, self._owners.pop()
+        hole, last = place.index, self.owners.pop()
         del place.shelf, place.index
         if last is not place:
             self.words[hole] = self.words[last.index]
-            self._owners[hole], last.index = last, hole
-        size = self.dtype.itemsize
-        if (self._touched - len(self._owners)) * size > SPARE:
-            start = -(-len(self._owners) * size // mmap.PAGESIZE) * mmap.PAGESIZE
-            self._memory.madvise(mmap.MADV_DONTNEED, start, self._touched * size - start)
-            self._touched = len(self._owners)
+            self.asked.rows[hole] = self.asked.rows[last.index]
+            self.owners[hole], last.index = last, hole
+        if (self._touched - len(self.owners)) * self.row_bytes > SPARE:
+            for memory, size in ((self._memory, self.dtype.itemsize), (self.asked.memory, self.asked.size)):
+                start = -(-len(self.owners) * size // mmap.PAGESIZE) * mmap.PAGESIZE
+                if start < self._touched * size:
+                    memory.madvise(mmap.MADV_DONTNEED, start, self._touched * size - start)
+            self._touched = len(self.owners)
 
 
 def ledger_offsets(record: np.dtype[Any], size: int) -> dict[str, int]:
@@ -305,12 +333,12 @@ class Rows:
     @property
     def used(self) -> int:
         """Bytes in use: records and the objects beside them."""
-        return self.extras + sum(len(shelf) * shelf.dtype.itemsize for shelf in self.tables)
+        return self.extras + sum(len(shelf) * shelf.row_bytes for shelf in self.tables)
 
     def add(self, key: bytes, arms: int, rival: bool = False) -> Place | None:
         """Add a query with a zeroed record; None when memory is full of rows that are not written yet."""
         shelf, place = self.shelf_for(arms, rival), Place(key)
-        if not self._room(shelf.dtype.itemsize + OVERHEAD) or not shelf.take(place):
+        if not self._room(shelf.row_bytes + OVERHEAD) or not shelf.take(place):
             return None
         self.places[key] = place
         place.extra = OVERHEAD
@@ -327,7 +355,7 @@ class Rows:
                 if looked < MOVED:  # try other rows first next time
                     self.places.move_to_end(place.key)
                 continue
-            over -= place.shelf.dtype.itemsize + place.extra
+            over -= place.shelf.row_bytes + place.extra
             self.drop(place)
             if over <= 0:
                 return True
@@ -372,7 +400,7 @@ class Rows:
         if larger is smaller:
             return False
         place.pinned += 1  # it must not be dropped to make room for itself
-        room = self._room(larger.dtype.itemsize - smaller.dtype.itemsize) and len(larger) < larger.spare
+        room = self._room(larger.row_bytes - smaller.row_bytes) and len(larger) < larger.spare
         place.pinned -= 1
         if room:
             record = smaller.table[place.index : place.index + 1].copy()

@@ -6,8 +6,13 @@ Kept in memory only, bounded, under a hash: a restart loses a few reformulations
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from swerve.core.siphash import KEY_BYTES, hash_text
 
 if TYPE_CHECKING:
     from swerve.serving.requests import Decided, Prepared
@@ -15,6 +20,9 @@ if TYPE_CHECKING:
 #: Sessions that are remembered at most; bounds the memory.
 MOST = 50_000
 MASK = (1 << 64) - 1
+#: The key of the hashes of sessions, of this process.
+SECRET = np.frombuffer(os.urandom(KEY_BYTES), np.uint64)
+_hash = hash_text.bind()
 
 
 def name_of(session: str | None) -> int:
@@ -27,7 +35,8 @@ def person_of(request: Prepared) -> int:
     session = request.session
     if session is None:
         return 0
-    return hash(session if request.namespace is None else f"{request.namespace}\0{session}") & MASK or 1
+    name = session if request.namespace is None else f"{request.namespace}\0{session}"
+    return _hash(SECRET, name.encode("utf-8", "surrogatepass"))[0] or 1
 
 
 class Sessions:
@@ -65,6 +74,13 @@ class Sessions:
         )
 
 
+class Shown(Protocol):
+    """A ranking that was shown to a session."""
+
+    def decided(self) -> Decided:
+        """Return the ranking."""
+
+
 class Steady:
     """The last ranking of each session for each query, for at least the last `most` / 2 of them and at most `most`.
 
@@ -73,19 +89,20 @@ class Steady:
 
     def __init__(self, seconds: float, most: int = MOST) -> None:
         self.seconds, self.half = seconds, most // 2
-        self._young: dict[tuple[int, bytes], Decided] = {}
-        self._old: dict[tuple[int, bytes], Decided] = {}
+        self._young: dict[tuple[int, bytes], Shown] = {}
+        self._old: dict[tuple[int, bytes], Shown] = {}
 
     def find(self, name: int, key: bytes) -> Decided | None:
         """Return the last ranking that the session was shown for a query."""
         pair = name, key
-        return self._young.get(pair) or self._old.get(pair)
+        found = self._young.get(pair) or self._old.get(pair)
+        return found if found is None else found.decided()
 
     def holds(self, decided: Decided, slots: int, now: float) -> bool:
         """Return whether a ranking was shown a short time ago, and fills so many slots."""
         return 0.0 <= now - decided.at <= self.seconds and len(decided.chances) == min(slots, len(decided.ranking))
 
-    def keep(self, name: int, key: bytes, decided: Decided) -> None:
+    def keep(self, name: int, key: bytes, decided: Shown) -> None:
         """Remember a ranking."""
         young, pair = self._young, (name, key)
         if len(young) >= self.half and pair not in young:
