@@ -155,9 +155,8 @@ def test_the_short_way_takes_batches_that_repeat_what_their_rows_were_asked(tmp_
             return json.dumps([{"query": query, "candidates": candidates} for query, candidates in entries]).encode()
 
         known, other = [(f"q{number}", OFFERS[1]) for number in range(3)], ("q0", OFFERS[2])
-        for _ in range(2):
-            assert batching.ready(body(*known), 10) is None  # rows that are not in memory, then such as are not noted
-            await batching.answer(await parts_in(body(*known), batching, Turns()), Turns())
+        assert batching.ready(body(*known), 10) is None  # rows that are not in memory
+        await batching.answer(await parts_in(body(*known), batching, Turns()), Turns())
         assert batching.ready(body(*known), 2) is None
         assert batching.ready(body(*known, other), 10) is None
         hits, made = service.metrics.cache_hits.value, service.metrics.decisions.value

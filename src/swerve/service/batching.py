@@ -20,10 +20,12 @@ log = logging.getLogger("swerve.service")
 
 #: Entries that are decided without a pause.
 TOGETHER = 128
+#: Entries that are noted without a pause.
+MOST_NOTED = 32
 
 
 class Part(NamedTuple):
-    """A part of a batch: its entries in columns, if it could be read so, and those that are not plain, decoded."""
+    """A part of a batch: its entries in columns, if it could be read so, and decoded those that do not repeat earlier ones."""
 
     read: Read | None
     entries: list[Asked | Refused | None]  # None: it is in columns only
@@ -50,14 +52,18 @@ class Batching:
         )
 
     async def read(self, body: bytes, turns: Turns) -> Part | None:
-        """Read a list of requests; None if the decoder must say what is wrong with it."""
+        """Read a list of requests; None if the decoder must say what is wrong with it. Malformed entries are refused here, before
+        any is decided; entries that repeat what their rows were asked last are noted."""
         read = self.bulk.read(body, self.ranking.limits.batch)
         if read is None:
             return None
+        self.bulk.locate(read, 0, len(read))
         entries: list[Asked | Refused | None] = [None] * len(read)
-        for index in read.entries[:, OTHER].nonzero()[0].tolist():
+        for index in (read.entries[:, SHELF] < 0).nonzero()[0].tolist():
             await turns()
-            entries[index] = self._decoded(read, index)
+            entry = entries[index] = self._decoded(read, index)
+            if isinstance(entry, Asked) and (place := self.ranking.repeats(entry)) is not None:
+                self.bulk.note(entry.query, place)
         return Part(read, entries)
 
     def _decoded(self, read: Read, index: int) -> Asked | Refused:
@@ -77,8 +83,28 @@ class Batching:
         read = self.bulk.read(body, most)
         if read is None:
             return None
+        return read if self._located(read) or (self._noted(read) and self._located(read)) else None
+
+    def _located(self, read: Read) -> bool:
+        """Find the rows of all entries; return whether all repeat what they were asked."""
         self.bulk.locate(read, 0, len(read))
-        return None if (read.entries[:, SHELF] < 0).any() else read
+        return bool((read.entries[:, SHELF] >= 0).all())
+
+    def _noted(self, read: Read) -> bool:
+        """Note what is not in columns yet of rows that were asked the same last; return whether that makes all entries ready."""
+        missing = (read.entries[:, SHELF] < 0).nonzero()[0].tolist()
+        if len(missing) > MOST_NOTED or read.entries[missing, OTHER].any():
+            return False
+        for index in missing:
+            try:
+                asked = read_asked(read.part(index))
+            except Refused:
+                return False
+            place = self.ranking.repeats(asked)
+            if place is None:
+                return False
+            self.bulk.note(asked.query, place)
+        return True
 
     def at_once(self, read: Read) -> bytes:
         """Return the answers to a batch that is ready."""
@@ -149,7 +175,7 @@ class Batching:
         return encode(self.ranking.given(prepared, "memory") if place is None else self.ranking.decided(place, prepared))
 
     async def _usual(self, part: Part, first: int, last: int, turns: Turns, within: Within) -> list[bytes]:
-        """Decide entries in the usual way, and note those that repeat what their rows were asked last."""
+        """Decide entries in the usual way."""
         asked = list[Asked | Refused]()
         for index in range(first, last):
             await turns()
@@ -158,12 +184,7 @@ class Batching:
                 assert part.read is not None
                 entry = self._decoded(part.read, index)
             asked.append(checked(entry, within))
-        repeated = [one for one in asked if isinstance(one, Asked) and self.ranking.repeats(one)]
         answers = await self.ranking.rank(asked, turns)
-        for one in repeated:
-            await turns()
-            if (place := self.ranking.repeats(one)) is not None:
-                self.bulk.note(one.query, place)
         said = list[bytes]()
         for answer in answers:
             await turns()

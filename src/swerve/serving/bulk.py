@@ -9,7 +9,10 @@ Tests: tests/serving/test_bulk.py, tests/service/test_batches_in_columns.py.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import hashlib
+from collections.abc import Collection, Sequence
+from itertools import compress, repeat
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -36,6 +39,7 @@ from swerve.serving.columns import (
     locate,
     spans_of,
 )
+from swerve.serving.evidence import Spent
 from swerve.serving.ledger import MISPLACED
 from swerve.serving.messages import RankResponse, encode
 from swerve.serving.ranker import Ranker
@@ -44,10 +48,26 @@ from swerve.serving.responses import NAMES
 from swerve.serving.rows import Place, Shelf
 from swerve.serving.sealing import MOST_BYTES, Seal, answer
 from swerve.serving.sessions import MASK as WORDS, SECRET
-from swerve.serving.tokens import Signed, Tokens, page_of
+from swerve.serving.tokens import LONGEST_KEY, Signed, Tokens, page_of
 
 SHORTEST = 24  # bytes of a request at least: bounds how many a body can have
-SWAPPED = kernels.SWAPPED
+
+
+#: A session, 0 for none, and the key of a query.
+Pair = tuple[int, bytes]
+LAST, ORDER, TEXT = attrgetter("last"), attrgetter("order"), attrgetter("raw")
+#: The compiled code of this module, which is the same for all policies.
+ENTRIES = (scanning.scan, locate, check, ask, answer, hash_text)
+
+
+def digest() -> str:
+    """Return the fingerprint of the compiled code."""
+    return hashlib.blake2b(" ".join(entry.digest() for entry in ENTRIES).encode(), digest_size=WORD).hexdigest()
+
+
+def compile_for(ranker: Ranker) -> None:
+    """Compile (or load) the code of batches, by calls for no entry."""
+    Bulk(ranker, Tokens((bytes(LONGEST_KEY),), ranker.life), 1).idle()
 
 
 class Read(NamedTuple):
@@ -78,41 +98,48 @@ class Told(NamedTuple):
 
 
 class Run:
-    """Decisions that were made together, as the compiled call left them: sessions keep them for repeats."""
+    """Decisions that were made together, as the compiled call left them, with the candidates of each."""
 
-    __slots__ = ("asks", "facts", "now", "orders")
+    __slots__ = ("asks", "facts", "given", "lasts", "now", "orders", "pairs", "raws", "shorts")
 
-    def __init__(self, asks: Any, orders: Any, facts: Any, now: float) -> None:
-        self.asks, self.orders, self.facts, self.now = asks.copy(), orders.copy(), facts.copy(), now
+    def __init__(self, places: Sequence[Place], pairs: Sequence[Pair], asks: Any, orders: Any, facts: Any, now: float) -> None:
+        shelf, begin = places[0].shelf, kernels.ANSWERED_ORDER
+        self.pairs, self.now = pairs, now
+        self.lasts, self.given, self.raws = ([get(place) for place in places] for get in (LAST, ORDER, TEXT))
+        self.asks, self.orders = asks[:, : kernels.ANSWERED].copy(), orders[:, begin : begin + shelf.arms].copy()
+        self.facts = facts[:, kernels.CHANCES : kernels.FACTS].copy()
+        self.shorts = shelf.asked.words[asks[:, kernels.ROW], SHORTS : SHORTS + shelf.arms]  # by arm
 
 
-class Kept(msgspec.Struct, gc=False):
-    """One decision of a run."""
+class Shown(msgspec.Struct, gc=False):
+    """One decision of a run, which sessions keep: most of them are never looked at again."""
 
     run: Run
     index: int
-    session: int
-    key: bytes
-    last: list[Any]  # the candidates in the given order,
-    order: bytes  # their arms,
-    shorts: tuple[int, ...]  # their hashes by arm,
-    raw: msgspec.Raw | None  # and their text
+
+    def spent(self, limit: int) -> Spent:
+        """Return what the session has taught by the page."""
+        run, k = self.run, self.index
+        filled, phase = run.asks[k, [kernels.FILLED, kernels.PHASE]].tolist()
+        made = Spent(phase, run.shorts[k, run.orders[k, :filled]].tolist())
+        made.use(made.shows[0], limit)
+        return made
 
     def decided(self) -> Decided:
-        """Return the decision."""
-        ask = self.run.asks[self.index].tolist()
+        """Return the ranking."""
+        run, k = self.run, self.index
+        session, key = run.pairs[k]
+        ask, given = run.asks[k].tolist(), run.given[k]
         filled, start, phase, explored, report, signal, evidence, seen = ask[kernels.FILLED : kernels.PAGE]
-        begin = kernels.ANSWERED_ORDER
-        shown = self.run.orders[self.index, begin : begin + len(self.order)].tolist()
-        named = dict(zip(self.order, self.last, strict=True))
-        page = page_of(ask[kernels.PAGE : kernels.PAGE + filled], [self.shorts[arm] & NAMES for arm in shown[:filled]])
-        number, offer = ask[kernels.NUMBER], ask[kernels.OFFER]
-        token = Signed(self.key, start, phase, number, self.session, evidence != 0, seen, offer, page)
-        chances = self.run.facts[self.index, kernels.CHANCES : kernels.CHANCES + filled].tolist()
-        made = Decided([named[arm] for arm in shown], token, chances, explored, phase, report, signal, self.run.now)
-        if swapped := ask[SWAPPED]:
+        shown, shorts = run.orders[k, : len(given)].tolist(), run.shorts[k].tolist()
+        names = dict(zip(given, run.lasts[k], strict=True))
+        page = page_of(ask[kernels.PAGE : kernels.PAGE + filled], [shorts[arm] & NAMES for arm in shown[:filled]])
+        token = Signed(key, start, phase, ask[kernels.NUMBER], session, evidence != 0, seen, ask[kernels.OFFER], page)
+        chances = run.facts[k, :filled].tolist()
+        made = Decided([names[arm] for arm in shown], token, chances, explored, phase, report, signal, run.now)
+        if swapped := ask[kernels.SWAPPED]:
             made.swapped = [swapped & 15, swapped >> 4]
-        made.raw = self.raw
+        made.raw = run.raws[k]
         return made
 
 
@@ -136,6 +163,18 @@ class Bulk:
         numbers = np.empty((room, len(self.ranker.settings.numbers)))
         count = self._scan(SECRET, text, *self._number_names, self.longest, entries, numbers)
         return None if count < 0 else Read(body, text, entries[:count], numbers[:count])
+
+    def idle(self) -> None:
+        """Call everything that is compiled, for no entry."""
+        read, shelf, packing = self.read(b"[]", 1), self.ranker.rows.tables[0], self.ranker.packing
+        assert read is not None
+        arrays, asked = packing.room_for(1), shelf.asked
+        self._hash(SECRET, b"")
+        self._locate(self.names.table, read.entries)
+        self._check(asked.words, 0, 0, read.entries)
+        columns = arrays.asks[:0], arrays.orders[:0], arrays.facts[:0]
+        self._ask(asked.words, asked.floats, asked.given, read.entries, read.numbers, 0, 1, 1, *columns)
+        self._said(read.text, read.entries, *columns, shelf, 0.0)
 
     # ------------------------------------------------------------------ what rows were asked
     def note(self, text: str, place: Place) -> None:
@@ -194,16 +233,19 @@ class Bulk:
             asks, orders, facts,
         )  # fmt: skip
         places = list(map(shelf.owners.__getitem__, asks[:count, kernels.ROW].tolist()))
-        persons = entries[:count, scanning.PERSON].view(np.uint64).tolist()
-        count = self._sessions(places, persons, asks, facts, now, leave)
+        keys = [place.key for place in places]
+        if leave:
+            count = next((k for k, key in enumerate(keys) if key in leave), count)
+        pairs = list(zip(entries[:count, scanning.PERSON].view(np.uint64).tolist(), keys[:count], strict=True))
+        count = self._before(places, pairs, asks, facts, now)
         if count == 0:
             return None
-        del places[count:], persons[count:]
+        del places[count:], pairs[count:]
         asks, orders, facts = asks[:count], orders[:count], facts[:count]
         packing.call(shelf, places[0].common, asks, orders, facts, now)
         if (misplaced := np.flatnonzero(asks[:, kernels.FILLED] == MISPLACED)).size:
             raise Misplaced(places[int(misplaced[0])])
-        self._keep(places, persons, Run(asks, orders, facts, now))
+        self._after(places, pairs, Run(places, pairs, asks, orders, facts, now))
         reports = asks[:, kernels.REPORT]
         alarms = [
             (places[k].key, *asks[k, [kernels.REPORT, kernels.SIGNAL, kernels.PHASE]].tolist())
@@ -220,53 +262,50 @@ class Bulk:
         explored = int(((asks[:, kernels.EXPLORED] >= 0) & (asks[:, kernels.FILLED] > 0)).sum())
         return Told(b",".join(content), count, explored, len(left), alarms)
 
-    def _sessions(
-        self, places: list[Place], persons: list[int], asks: Any, facts: Any, now: float, leave: Collection[bytes]
-    ) -> int:
-        """Add what sessions have done before to the columns; return how many requests can be decided together."""
-        ranker = self.ranker
-        find, moved, spent_by, asked_by = ranker.steady.find, ranker.sessions.moved, ranker.evidence.spent_by, set()
-        for k, (place, person) in enumerate(zip(places, persons, strict=True)):
-            key = place.key
-            if leave and key in leave:
-                return k
-            if not person:
-                continue
-            if (person, key) in asked_by or find(person, key) is not None:
-                return k  # the earlier one must be decided first, and may be shown again
-            asked_by.add((person, key))
-            before = moved(person, key, now)
+    def _before(self, places: list[Place], pairs: list[Pair], asks: Any, facts: Any, now: float) -> int:
+        """Add what sessions have done before to the columns; return how many requests can be decided together: those before one
+        whose session has asked the same query, which may be shown its page again."""
+        ranker, named = self.ranker, [k for k, (person, _) in enumerate(pairs) if person]
+        of_sessions = pairs if len(named) == len(pairs) else [pairs[k] for k in named]
+        count = ranker.steady.fresh(of_sessions)
+        if count < len(of_sessions):
+            stop, of_sessions = named[count], of_sessions[:count]
+            del named[count:]
+        else:
+            stop = len(pairs)
+        if not named:
+            return stop
+        persons, keys = zip(*of_sessions, strict=True)
+        for k, before in zip(named, ranker.sessions.moved_many(persons, keys, now), strict=True):
             if before is not None:
-                asks[k, kernels.LEFT], asks[k, kernels.LEFT_OWNER], facts[k, kernels.LEFT_AT] = ranker.left(place, before, now)
-            found = spent_by(person, key)
-            if found is not None:
-                asks[k, kernels.SPENT], asks[k, kernels.SPENT_PHASE] = place.mask_of(found.results), found.phase
-        return len(places)
+                asks[k, kernels.LEFT], asks[k, kernels.LEFT_OWNER], facts[k, kernels.LEFT_AT] = ranker.left(places[k], before, now)
+        if ranker.evidence.any_of(of_sessions):
+            for k in named:
+                found = ranker.evidence.spent_by(*pairs[k])
+                if found is not None:
+                    asks[k, kernels.SPENT], asks[k, kernels.SPENT_PHASE] = places[k].mask_of(found.results), found.phase
+        return stop
 
-    def _keep(self, places: list[Place], persons: list[int], run: Run) -> None:
+    def _after(self, places: list[Place], pairs: list[Pair], run: Run) -> None:
         """Note what was shown to whom, and which rows have changed."""
-        ranker = self.ranker
-        limited, steady = ranker.evidence.limit > 0, ranker.settings.steady > 0.0
-        shown, keep, mark, touch = ranker.evidence.shown, ranker.steady.keep, ranker.mark, ranker.rows.touch
-        filled, phases, evidence = (run.asks[:, c].tolist() for c in (kernels.FILLED, kernels.PHASE, kernels.EVIDENCE))
-        orders = run.orders[:, kernels.ANSWERED_ORDER :].tolist()
-        for k, (place, person) in enumerate(zip(places, persons, strict=True)):
+        ranker, touch = self.ranker, self.ranker.rows.touch
+        for place in places:
             touch(place.key)
-            if filled[k] <= 0:
-                continue
             if not place.dirty:
-                mark(place, run.now)
-            if not person:
-                continue
-            shorts = place.shorts
-            if evidence[k] and limited:
-                shown(person, place.key, phases[k], [shorts[arm] for arm in orders[k][: filled[k]]])
-            if steady:
-                keep(person, place.key, Kept(run, k, person, place.key, place.last, place.order, tuple(shorts), place.raw))
+                ranker.mark(place, run.now)
+        shown, kept = list(map(Shown, repeat(run), range(len(pairs)))), (run.asks[:, kernels.FILLED] > 0).tolist()
+        if not all(kept) or not all(person for person, _ in pairs):
+            kept = [one and person != 0 for one, (person, _) in zip(kept, pairs, strict=True)]
+            shown, pairs = list(compress(shown, kept)), list(compress(pairs, kept))
+        if ranker.settings.steady > 0.0:
+            ranker.steady.keep_many(pairs, shown)
+        if ranker.evidence.limit > 0:
+            taught = list(compress((run.asks[:, kernels.EVIDENCE] != 0).tolist(), kept))
+            ranker.evidence.shown_many(list(compress(pairs, taught)), list(compress(shown, taught)))
 
     def _said(self, text: Any, entries: Any, asks: Any, orders: Any, facts: Any, shelf: Shelf, now: float) -> bytes:
         """Return the answers to decided entries as JSON, with commas between them."""
-        room = len(asks) * MOST_BYTES + int(entries[-1, scanning.END] - entries[0, scanning.BEGIN])
+        room = len(asks) * MOST_BYTES + len(text)
         if len(self._out) < room:
             self._out = np.zeros(room, np.uint8)
         life, seal, asked = self.tokens.life, self._seal, shelf.asked

@@ -170,10 +170,9 @@ def ask(words, floats, given, entries, numbers, rows, slots, number, asks, order
     that of the first decision.
     """
     arms = given.shape[1] // 2
-    shelf = entries[0, SHELF]
     for k in range(len(entries)):
         entry = entries[k]
-        if shelf < 0 or entry[SHELF] != shelf or not repeats(words, rows, entry):
+        if entry[SHELF] < 0 or entry[SHELF] != entries[0, SHELF] or not repeats(words, rows, entry):
             return k
         i = entry[ROW]
         size = np.int64(words[i, SIZES] & np.uint64((1 << GRADED_BITS) - 1))

@@ -8,7 +8,8 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -23,6 +24,22 @@ class Spent(Struct, gc=False):
     shows: list[int]  # each result's hash as often as its show was evidence; mostly once
     clicks: tuple[int, ...] = ()
     results: tuple[int, ...] = ()  # those that were on top, on which the session has no units left
+
+    def spent(self, limit: int) -> Spent:
+        """Return itself: what one page has taught is also kept in another form, see `swerve.serving.bulk`."""
+        return self
+
+    def use(self, top: int, limit: int) -> None:
+        """Note that this result was on top."""
+        if (limit == 1 or self.shows.count(top) >= limit) and top not in self.results:
+            self.results += (top,)
+
+
+class Taught(Protocol):
+    """What a session has taught about a query."""
+
+    def spent(self, limit: int) -> Spent:
+        """Return it, for so many units of a session."""
 
 
 class Evidence:
@@ -41,31 +58,45 @@ class Evidence:
     def __init__(self, limit: int, most: int = MOST) -> None:
         self.limit, self.half = limit, most // 2
         # The older table is dropped when the younger is full.
-        self._young: dict[tuple[int, bytes], Spent] = {}
-        self._old: dict[tuple[int, bytes], Spent] = {}
+        self._young: dict[tuple[int, bytes], Taught] = {}
+        self._old: dict[tuple[int, bytes], Taught] = {}
 
     def spent_by(self, session: int, key: bytes) -> Spent | None:
         """Return what the session has taught about a query, in the last phase in which it did."""
         pair = session, key
-        return self._young.get(pair) or self._old.get(pair)
+        for table in (self._young, self._old):
+            found = table.get(pair)
+            if found is not None:
+                spent = table[pair] = found.spent(self.limit)
+                return spent
+        return None
+
+    def any_of(self, pairs: Sequence[tuple[int, bytes]]) -> bool:
+        """Return whether a session has taught anything about its query, for any of these pairs."""
+        return not (self._young.keys().isdisjoint(pairs) and self._old.keys().isdisjoint(pairs))
+
+    def shown_many(self, pairs: Sequence[tuple[int, bytes]], shown: Sequence[Taught]) -> None:
+        """Do `shown` for different pairs."""
+        if len(self._young) + len(pairs) <= self.half and not self.any_of(pairs):
+            self._young.update(zip(pairs, shown, strict=True))
+            return
+        for (session, key), one in zip(pairs, shown, strict=True):
+            spent = one.spent(self.limit)
+            self.shown(session, key, spent.phase, spent.shows)
 
     def shown(self, session: int, key: bytes, phase: int, results: list[int]) -> None:
         """Note that a page of results was shown to the session and that the policy learns from it; the first is on top."""
         young, pair = self._young, (session, key)
-        spent = young.get(pair)
-        if spent is None:
-            spent = self._old.get(pair)
-            if len(young) >= self.half:
-                self._old, self._young = young, {}
-                young = self._young
+        spent = self.spent_by(session, key)
+        if pair not in young and len(young) >= self.half:
+            self._old, self._young = young, {}
+            young = self._young
         if spent is None or spent.phase != phase:
             spent = young[pair] = Spent(phase, results)
         else:
             young[pair] = spent
             spent.shows += results
-        top = results[0]
-        if (self.limit == 1 or spent.shows.count(top) >= self.limit) and top not in spent.results:
-            spent.results += (top,)
+        spent.use(results[0], self.limit)
 
     def shown_instead(self, session: int, key: bytes, phase: int, results: list[int]) -> None:
         """Note that these results were really shown on a page that the policy learns from: clicks on them are evidence too."""

@@ -3,7 +3,8 @@
 An entry is *plain* if it has a query, candidates and, if at all, slots, numbers and a session, each at most once, in any order,
 without escapes; its session is ASCII, and its numbers have at most 15 digits. Plain entries are not decoded: the query, the
 candidates and the session become hashes. For anything else the scan says only where it begins and ends, and the decoder reads it.
-What the scan takes for plain, the decoder takes too, with the same meaning.
+What the scan takes for plain means the same to the decoder. Whether the query is UTF-8 and the candidates are JSON is not checked:
+their hashes lead to a row only if the decoder has read the same texts before, and it reads the entry otherwise.
 
 Tests: tests/serving/test_scanning.py.
 """

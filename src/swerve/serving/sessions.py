@@ -7,7 +7,8 @@ Kept in memory only, bounded, under a hash: a restart loses a few reformulations
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -67,6 +68,18 @@ class Sessions:
             return None
         return before
 
+    def moved_many(self, names: Sequence[int], keys: Sequence[bytes], now: float) -> list[tuple[bytes, float] | None]:
+        """Do `moved` for requests of one time, in their order."""
+        young = self._young
+        if len(young) + len(names) > self.half or len(set(names)) < len(names):
+            return [self.moved(name, key, now) for name, key in zip(names, keys, strict=True)]
+        before = [last or older for last, older in zip(map(young.get, names), map(self._old.get, names), strict=True)]
+        young.update(zip(names, zip(keys, repeat(now)), strict=False))
+        return [
+            None if last is None or last[0] == key or now - last[1] > self.window else last
+            for last, key in zip(before, keys, strict=True)
+        ]
+
     def forget(self, keys: Collection[bytes]) -> None:
         """Forget that sessions asked these queries."""
         self._young, self._old = (
@@ -97,6 +110,25 @@ class Steady:
         pair = name, key
         found = self._young.get(pair) or self._old.get(pair)
         return found if found is None else found.decided()
+
+    def fresh(self, pairs: Sequence[tuple[int, bytes]]) -> int:
+        """Return how many pairs of a session and a query, from the first on, are new: they have no ranking, and differ."""
+        if len(set(pairs)) == len(pairs) and self._young.keys().isdisjoint(pairs) and self._old.keys().isdisjoint(pairs):
+            return len(pairs)
+        known = set[tuple[int, bytes]]()
+        for index, pair in enumerate(pairs):
+            if pair in known or pair in self._young or pair in self._old:
+                return index
+            known.add(pair)
+        return len(pairs)
+
+    def keep_many(self, pairs: Sequence[tuple[int, bytes]], shown: Sequence[Shown]) -> None:
+        """Remember rankings of different pairs."""
+        if len(self._young) + len(pairs) <= self.half:
+            self._young.update(zip(pairs, shown, strict=True))
+            return
+        for (name, key), one in zip(pairs, shown, strict=True):
+            self.keep(name, key, one)
 
     def holds(self, decided: Decided, slots: int, now: float) -> bool:
         """Return whether a ranking was shown a short time ago, and fills so many slots."""
