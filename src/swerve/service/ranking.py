@@ -33,13 +33,13 @@ from swerve.serving.checks import (
 )
 from swerve.serving.feeds import Feeds
 from swerve.serving.messages import Asked, ObserveRequest, RankResponse, Refused, key_text
+from swerve.serving.people import name_of
 from swerve.serving.ranker import Ranker
 from swerve.serving.recording import Recorder
 from swerve.serving.requests import Decided, Prepared, Watcher
 from swerve.serving.rows import Place
 from swerve.serving.rulebook import RuleBook
 from swerve.serving.ruling import Ruled, Ruling
-from swerve.serving.sessions import name_of
 from swerve.serving.tokens import Tokens
 from swerve.serving.ubi import QueryIds
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from swerve.serving.keys import signed
 from swerve.serving.ledger import MISPLACED
 from swerve.serving.requests import Misplaced
-from swerve.serving.rows import Place, Rows, signed
+from swerve.serving.rows import Place, Rows
 from swerve.serving.settings import Settings
 
 

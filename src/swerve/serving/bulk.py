@@ -10,12 +10,9 @@ Tests: tests/serving/test_bulk.py, tests/service/test_batches_in_columns.py.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
-from itertools import compress, repeat
-from operator import attrgetter
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,11 +23,8 @@ from swerve.serving.columns import (
     ASKED,
     ASKED_2,
     GRADED_BITS,
-    KEY,
-    KEY_2,
     MASK,
     PUBLISHED,
-    SHORTS,
     SIZES,
     WORD,
     Names,
@@ -39,23 +33,18 @@ from swerve.serving.columns import (
     locate,
     spans_of,
 )
-from swerve.serving.evidence import Spent
 from swerve.serving.ledger import MISPLACED
 from swerve.serving.messages import RankResponse, encode
+from swerve.serving.people import MASK as WORDS, SECRET
 from swerve.serving.ranker import Ranker
-from swerve.serving.requests import Decided, Misplaced
-from swerve.serving.responses import NAMES
+from swerve.serving.requests import Misplaced
 from swerve.serving.rows import Place, Shelf
 from swerve.serving.sealing import MOST_BYTES, Seal, answer
-from swerve.serving.sessions import MASK as WORDS, SECRET
-from swerve.serving.tokens import LONGEST_KEY, Signed, Tokens, page_of
+from swerve.serving.tokens import LONGEST_KEY, Tokens
 
 SHORTEST = 24  # bytes of a request at least: bounds how many a body can have
 
 
-#: A session, 0 for none, and the key of a query.
-Pair = tuple[int, bytes]
-LAST, ORDER, TEXT = attrgetter("last"), attrgetter("order"), attrgetter("raw")
 #: The compiled code of this module, which is the same for all policies.
 ENTRIES = (scanning.scan, locate, check, ask, answer, hash_text)
 
@@ -95,52 +84,6 @@ class Told(NamedTuple):
     explored: int  # how many of them explore a result
     given: int  # how many have no decision: their context cannot be used, and they are answered in the given order
     alarms: list[tuple[bytes, int, int, int]]  # of those with an alarm or a restart: key, report, signal, phase
-
-
-class Run:
-    """Decisions that were made together, as the compiled call left them, with the candidates of each."""
-
-    __slots__ = ("asks", "facts", "given", "lasts", "now", "orders", "pairs", "raws", "shorts")
-
-    def __init__(self, places: Sequence[Place], pairs: Sequence[Pair], asks: Any, orders: Any, facts: Any, now: float) -> None:
-        shelf, begin = places[0].shelf, kernels.ANSWERED_ORDER
-        self.pairs, self.now = pairs, now
-        self.lasts, self.given, self.raws = ([get(place) for place in places] for get in (LAST, ORDER, TEXT))
-        self.asks, self.orders = asks[:, : kernels.ANSWERED].copy(), orders[:, begin : begin + shelf.arms].copy()
-        self.facts = facts[:, kernels.CHANCES : kernels.FACTS].copy()
-        self.shorts = shelf.asked.words[asks[:, kernels.ROW], SHORTS : SHORTS + shelf.arms]  # by arm
-
-
-class Shown(msgspec.Struct, gc=False):
-    """One decision of a run, which sessions keep: most of them are never looked at again."""
-
-    run: Run
-    index: int
-
-    def spent(self, limit: int) -> Spent:
-        """Return what the session has taught by the page."""
-        run, k = self.run, self.index
-        filled, phase = run.asks[k, [kernels.FILLED, kernels.PHASE]].tolist()
-        made = Spent(phase, run.shorts[k, run.orders[k, :filled]].tolist())
-        made.use(made.shows[0], limit)
-        return made
-
-    def decided(self) -> Decided:
-        """Return the ranking."""
-        run, k = self.run, self.index
-        session, key = run.pairs[k]
-        ask, given = run.asks[k].tolist(), run.given[k]
-        filled, start, phase, explored, report, signal, evidence, seen = ask[kernels.FILLED : kernels.PAGE]
-        shown, shorts = run.orders[k, : len(given)].tolist(), run.shorts[k].tolist()
-        names = dict(zip(given, run.lasts[k], strict=True))
-        page = page_of(ask[kernels.PAGE : kernels.PAGE + filled], [shorts[arm] & NAMES for arm in shown[:filled]])
-        token = Signed(key, start, phase, ask[kernels.NUMBER], session, evidence != 0, seen, ask[kernels.OFFER], page)
-        chances = run.facts[k, :filled].tolist()
-        made = Decided([names[arm] for arm in shown], token, chances, explored, phase, report, signal, run.now)
-        if swapped := ask[kernels.SWAPPED]:
-            made.swapped = [swapped & 15, swapped >> 4]
-        made.raw = run.raws[k]
-        return made
 
 
 class Bulk:
@@ -194,11 +137,9 @@ class Bulk:
         if spans is None:
             return False
         words, arms = asked.words[row], asked.arms
-        words[KEY], words[KEY_2] = key
         words[ASKED], words[ASKED_2] = self._hash(SECRET, raw)
         words[MASK], words[SIZES] = place.mask & WORDS, size | len(place.grades) << GRADED_BITS
         asked.floats[row, PUBLISHED] = place.published
-        words[SHORTS : SHORTS + len(place.shorts)] = place.shorts
         asked.spans[row, : len(spans)] = spans
         asked.given[row, :size] = np.frombuffer(place.order, np.uint8)
         asked.given[row, arms : arms + len(place.grades)] = np.frombuffer(place.grades, np.uint8)
@@ -232,26 +173,31 @@ class Bulk:
             asked.words, asked.floats, asked.given, entries, numbers, len(shelf), ranker.settings.slots, ranker.next_number,
             asks, orders, facts,
         )  # fmt: skip
-        places = list(map(shelf.owners.__getitem__, asks[:count, kernels.ROW].tolist()))
-        keys = [place.key for place in places]
         if leave:
+            keys = (shelf.owners[row].key for row in asks[:count, kernels.ROW].tolist())
             count = next((k for k, key in enumerate(keys) if key in leave), count)
-        pairs = list(zip(entries[:count, scanning.PERSON].view(np.uint64).tolist(), keys[:count], strict=True))
-        count = self._before(places, pairs, asks, facts, now)
+        if count:
+            common = shelf.owners[int(asks[0, kernels.ROW])].common
+            count = packing.decide_columns(shelf, common, asks[:count], orders[:count], facts[:count], now, steady=True)
         if count == 0:
             return None
-        del places[count:], pairs[count:]
         asks, orders, facts = asks[:count], orders[:count], facts[:count]
-        packing.call(shelf, places[0].common, asks, orders, facts, now)
-        if (misplaced := np.flatnonzero(asks[:, kernels.FILLED] == MISPLACED)).size:
-            raise Misplaced(places[int(misplaced[0])])
-        self._after(places, pairs, Run(places, pairs, asks, orders, facts, now))
+        places = list(map(shelf.owners.__getitem__, asks[:, kernels.ROW].tolist()))
+        filled, touch = asks[:, kernels.FILLED], ranker.rows.touch
+        for place in places:
+            touch(place.key)
+            if not place.dirty:
+                ranker.mark(place, now)
+        left = []
+        if filled.min() <= 0:
+            left = np.flatnonzero(filled <= 0).tolist()
+            if (misplaced := np.flatnonzero(filled == MISPLACED)).size:
+                raise Misplaced(places[int(misplaced[0])])
         reports = asks[:, kernels.REPORT]
         alarms = [
             (places[k].key, *asks[k, [kernels.REPORT, kernels.SIGNAL, kernels.PHASE]].tolist())
             for k in np.flatnonzero(reports & (ALARM | RESTARTED)).tolist()
         ]
-        left = np.flatnonzero(asks[:, kernels.FILLED] <= 0).tolist()
         content, begin = list[bytes](), 0
         for k in (*left, count):
             if k > begin:
@@ -261,47 +207,6 @@ class Bulk:
             begin = k + 1
         explored = int(((asks[:, kernels.EXPLORED] >= 0) & (asks[:, kernels.FILLED] > 0)).sum())
         return Told(b",".join(content), count, explored, len(left), alarms)
-
-    def _before(self, places: list[Place], pairs: list[Pair], asks: Any, facts: Any, now: float) -> int:
-        """Add what sessions have done before to the columns; return how many requests can be decided together: those before one
-        whose session has asked the same query, which may be shown its page again."""
-        ranker, named = self.ranker, [k for k, (person, _) in enumerate(pairs) if person]
-        of_sessions = pairs if len(named) == len(pairs) else [pairs[k] for k in named]
-        count = ranker.steady.fresh(of_sessions)
-        if count < len(of_sessions):
-            stop, of_sessions = named[count], of_sessions[:count]
-            del named[count:]
-        else:
-            stop = len(pairs)
-        if not named:
-            return stop
-        persons, keys = zip(*of_sessions, strict=True)
-        for k, before in zip(named, ranker.sessions.moved_many(persons, keys, now), strict=True):
-            if before is not None:
-                asks[k, kernels.LEFT], asks[k, kernels.LEFT_OWNER], facts[k, kernels.LEFT_AT] = ranker.left(places[k], before, now)
-        if ranker.evidence.any_of(of_sessions):
-            for k in named:
-                found = ranker.evidence.spent_by(*pairs[k])
-                if found is not None:
-                    asks[k, kernels.SPENT], asks[k, kernels.SPENT_PHASE] = places[k].mask_of(found.results), found.phase
-        return stop
-
-    def _after(self, places: list[Place], pairs: list[Pair], run: Run) -> None:
-        """Note what was shown to whom, and which rows have changed."""
-        ranker, touch = self.ranker, self.ranker.rows.touch
-        for place in places:
-            touch(place.key)
-            if not place.dirty:
-                ranker.mark(place, run.now)
-        shown, kept = list(map(Shown, repeat(run), range(len(pairs)))), (run.asks[:, kernels.FILLED] > 0).tolist()
-        if not all(kept) or not all(person for person, _ in pairs):
-            kept = [one and person != 0 for one, (person, _) in zip(kept, pairs, strict=True)]
-            shown, pairs = list(compress(shown, kept)), list(compress(pairs, kept))
-        if ranker.settings.steady > 0.0:
-            ranker.steady.keep_many(pairs, shown)
-        if ranker.evidence.limit > 0:
-            taught = list(compress((run.asks[:, kernels.EVIDENCE] != 0).tolist(), kept))
-            ranker.evidence.shown_many(list(compress(pairs, taught)), list(compress(shown, taught)))
 
     def _said(self, text: Any, entries: Any, asks: Any, orders: Any, facts: Any, shelf: Shelf, now: float) -> bytes:
         """Return the answers to decided entries as JSON, with commas between them."""

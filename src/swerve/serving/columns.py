@@ -1,9 +1,9 @@
 """What rows were last asked, in columns beside their table, so that a batch of repeats needs no objects.
 
-A row's columns have the key of its query, the hash of its candidates as they were sent, and everything about these candidates that
-a compiled call needs: their arms and grades, their mask, their hashes, when the newest was published, and where their ids are in
-the text. `Names` leads from the hash of a query's text to its row. Both are hints: a row whose columns have another key or other
-candidates than the request is found in the usual way, and noted anew.
+A row's columns have the key of its query and the hashes of its candidates by arm. If it was *noted*, they also have the hash of the
+candidates of the last request as they were sent, and everything about these that a compiled call needs: their arms and grades,
+their mask, when the newest was published, and where their ids are in the text. `Names` leads from the hash of a query's text to its
+row. It is a hint: a row that belongs to another query, or was asked other candidates, is found in the usual way, and noted anew.
 
 Tests: tests/serving/test_bulk.py.
 """
@@ -25,6 +25,9 @@ from swerve.serving.kernels import (
     FILL,
     GRADED,
     GRADES_AT,
+    KEEP,
+    KEEP_PAGE,
+    KEY_2 as ASKED_KEY_2,
     LEFT,
     LEFT_AT,
     LEFT_OWNER,
@@ -32,8 +35,8 @@ from swerve.serving.kernels import (
     NUMBER,
     OFFER,
     OWNER,
+    PERSON as ASKED_PERSON,
     ROW as ASKED_ROW,
-    SESSION,
     SPENT,
     SPENT_PHASE,
 )
@@ -69,7 +72,16 @@ class Columns:
 
     def clear(self, row: int) -> None:
         """Forget what a row was asked."""
-        self.words[row, : ASKED_2 + 1] = 0
+        self.words[row, ASKED : ASKED_2 + 1] = 0
+
+    def begin(self, row: int, key: bytes) -> None:
+        """Give a row to another query."""
+        self.words[row] = 0
+        self.words[row, : len(key) // WORD] = np.frombuffer(key, np.uint64)
+
+    def name(self, row: int, shorts: Sequence[int], arm: int = 0) -> None:
+        """Set the hashes of candidates, from an arm on."""
+        self.words[row, SHORTS + arm : SHORTS + arm + len(shorts)] = shorts
 
 
 def width_of(arms: int) -> int:
@@ -179,8 +191,10 @@ def ask(words, floats, given, entries, numbers, rows, slots, number, asks, order
         graded = np.int64(words[i, SIZES] >> np.uint64(GRADED_BITS))
         asks[k, ASKED_ROW] = i
         asks[k, OWNER] = np.int64(words[i, KEY])
+        asks[k, ASKED_KEY_2] = np.int64(words[i, KEY_2])
         asks[k, OFFER] = np.int64(words[i, MASK])
-        asks[k, SESSION] = 1 if entry[PERSON] != 0 else 0
+        asks[k, ASKED_PERSON] = entry[PERSON]
+        asks[k, KEEP] = KEEP_PAGE
         asks[k, LEFT] = -1
         asks[k, LEFT_OWNER] = 0
         asks[k, SPENT] = 0

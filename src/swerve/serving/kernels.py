@@ -53,12 +53,13 @@ def query_dtype(policy: Spec, arms: int, features: int, numbers: int) -> np.dtyp
 
 
 #: The columns of a request in `rank_many`.
-ASKED = 13
+ASKED = 15
 (
     ROW,  # the row of its query,
-    OWNER,  # and the owner that this row must have
+    OWNER,  # the owner that this row must have, which is the first word of the query's key,
+    KEY_2,  # and the second word
     OFFER,  # the arms on offer, as a mask
-    SESSION,  # 1: the request has a session
+    PERSON,  # the hash of its session, 0 for none
     LEFT,  # the row of the session's previous query, negative for none,
     LEFT_OWNER,  # and the owner that this row must have
     SPENT,  # the arms for which the session has used its evidence, as a mask,
@@ -67,8 +68,12 @@ ASKED = 13
     GRADED,  # how many of them have grades: all or none
     FILL,  # the slots to fill
     AS_GIVEN,  # what is shown: 0 for the policy's page, else bits `GIVEN`, `HELD`
+    KEEP,  # what is remembered of the answer for its session, see below
     NUMBER,  # the decision's number
 ) = range(ASKED)
+#: Bits of `KEEP`: the page may be shown again; the caller remembers page and evidence itself; an experiment shows the given order;
+#: and, times `KEEP_ARM`, the arm of the experiment.
+KEEP_PAGE, KEPT_APART, KEEP_CONTROL, KEEP_ARM = 1, 2, 4, 8
 #: Bits of `AS_GIVEN`. The given order is shown as it is, and the policy's page goes to `OTHER`. The page is not shown yet: nothing
 #: of it is counted, and `respond_one` tells what was shown. The page gets no swap.
 GIVEN, HELD, UNSWAPPED = 1, 2, 4
@@ -251,7 +256,7 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, o
     x = work[:d]
     swaps, found = fixed[SWAPS] / MILLION, work[len(work) - SLOTS :]
     for k in range(len(asks)):
-        i, offer, session = asks[k, ROW], asks[k, OFFER], asks[k, SESSION]
+        i, offer, session = asks[k, ROW], asks[k, OFFER], 1 if asks[k, PERSON] != 0 else 0
         row = table[i]
         book = row.ledger
         if book.owner != asks[k, OWNER] or (asks[k, LEFT] >= 0 and table[asks[k, LEFT]].ledger.owner != asks[k, LEFT_OWNER]):

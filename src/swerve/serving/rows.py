@@ -24,6 +24,7 @@ from swerve.core.tables import CAPACITIES, Table, capacity
 from swerve.serving import kernels
 from swerve.serving.columns import Columns
 from swerve.serving.kernels import as_words, query_dtype
+from swerve.serving.keys import owner_of, signed
 from swerve.store.layouts import copy_fields
 
 #: Bytes of Python objects per row, measured: key, `Place`, empty lists.
@@ -42,10 +43,8 @@ TRIED, MOVED = 512, 256
 OVERDRAFT = 20
 #: Bytes of a `str` object before its characters: of ASCII, and of other texts with their cached UTF-8.
 ASCII_HEAD, OTHER_HEAD = 49, 75
-#: Bytes of the numbers in a record: hashes, owners and times; and of times in whole seconds.
-WORD, HALF = 8, 4
-#: Rows of a table at least.
-LEAST_ROWS = 64
+#: Bytes of the numbers in a record: hashes, owners and times; and of times in whole seconds. Rows of a table at least.
+WORD, HALF, LEAST_ROWS = 8, 4, 64
 
 
 class Names(msgspec.Struct, array_like=True):
@@ -93,20 +92,6 @@ def bytes_of(text: str) -> int:
     return OTHER_HEAD + width * len(text) + len(text.encode("utf-8", "surrogatepass"))
 
 
-def owner_of(key: bytes) -> int:
-    """Return the part of a key that its record carries. Every compiled call that writes checks it first."""
-    return int.from_bytes(key[:WORD], "little", signed=True)
-
-
-def signed(mask: int) -> int:
-    """Return a 64-bit mask as the signed number that a compiled call takes.
-
-    >>> signed(5), signed(1 << 63)
-    (5, -9223372036854775808)
-    """
-    return mask - (1 << 64) if mask >= 1 << 63 else mask
-
-
 class Common:
     """What the queries of a namespace share: what policies learn together, as a group and this writer's delta; and the season."""
 
@@ -138,6 +123,7 @@ class Place:
         "published",
         "query",
         "raw",
+        "second",
         "shelf",
         "shorts",
         "version",
@@ -149,7 +135,7 @@ class Place:
 
     def __init__(self, key: bytes) -> None:
         self.key = key
-        self.owner = owner_of(key)
+        self.owner, self.second = owner_of(key), owner_of(key[WORD:])
         self.ids: list[str | None] = []  # by arm; None: the arm is free
         self.arms: dict[str, int] = {}  # candidate → arm
         self.shorts: list[int] = []  # by arm: keyed hash of the id
@@ -176,6 +162,7 @@ class Place:
         if before is not None:
             del self.arms[before]
         self.ids[arm], self.shorts[arm], self.arms[candidate], self.last = candidate, short, arm, []
+        self.shelf.asked.name(self.index, (short,), arm)
         self.forget_asked()
 
     def forget_asked(self) -> None:
@@ -204,6 +191,7 @@ class Place:
         self.ids, self.query, self.namespace = names.ids, names.query, names.namespace
         self.shorts = [0 if candidate is None else short(candidate) for candidate in self.ids]
         self.arms = {candidate: arm for arm, candidate in enumerate(self.ids) if candidate is not None}
+        self.shelf.asked.name(self.index, self.shorts)
 
     @property
     def record(self) -> Any:
@@ -259,7 +247,7 @@ class Shelf:
         self.owners.append(place)
         place.shelf, place.index, place.noted = self, index, False
         self.words[index] = 0
-        self.asked.clear(index)
+        self.asked.begin(index, place.key)
         self._touched = max(self._touched, index + 1)
         return True
 
@@ -406,6 +394,7 @@ class Rows:
             record = smaller.table[place.index : place.index + 1].copy()
             smaller.give(place)  # deletes its row; the next line gives it another
             larger.take(place)
+            larger.asked.name(place.index, place.shorts)
             begin(place)
             copy_fields(record[0], place.record)
         return room

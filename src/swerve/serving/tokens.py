@@ -37,6 +37,7 @@ SHORTEST_KEY, LONGEST_KEY = 16, 64
 PURPOSE = b"swerve-token"
 #: Bits of a candidate's hash in a token: enough to tell the results of one page apart.
 NAME_BITS = 32
+NAMES = (1 << NAME_BITS) - 1
 
 _HEAD = struct.Struct("<BBBH16sQdQQQQQ")
 HEAD_BYTES = _HEAD.size
