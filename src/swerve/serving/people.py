@@ -22,20 +22,15 @@ from msgspec import Struct
 
 from swerve.core.siphash import KEY_BYTES, hash_text
 from swerve.serving import kernels, people_kernels as compiled
-from swerve.serving.keys import words_of
+from swerve.serving.keys import owner_of, signed, words_of
 from swerve.serving.people_kernels import (
     APART,
     ASIDE,
-    AT,
     CLICKED,
-    COUNT,
     FROM_ELSEWHERE,
-    INDEXED,
-    LASTED,
-    LIMITS,
+    KEPT_IN_PYTHON,
     MADE,
     MOVES,
-    OF_CHANCES,
     OF_CODES,
     OF_EXPLORED,
     OF_FILLED,
@@ -50,15 +45,13 @@ from swerve.serving.people_kernels import (
     PENDING,
     PLACE,
     SPENT_APART,
-    STATES,
     TAUGHT,
     TAUGHT_PHASE,
     TAUGHT_SHORTS,
-    TURNS,
     WHAT,
     WHAT_2,
     WHO,
-    YOUNG,
+    people_dtype,
 )
 from swerve.serving.requests import Decided, Prepared
 from swerve.serving.rows import Hash, Place, Shelf
@@ -131,16 +124,12 @@ class People:
     """
 
     def __init__(self, settings: Settings, most: int = MOST) -> None:
-        half, lines = most // 2, 1 << (most - 1).bit_length()  # half of the lines of an index are free
         self.limit, self.seconds = settings.per_session, settings.steady
-        tracked = self.limit > 0 or self.seconds > 0.0
-        self.limits = np.array([tracked, self.limit, settings.reformulation])
-        assert len(self.limits) == LIMITS
-        self.lasts = np.zeros((2, lines, LASTED), np.uint64)
-        self.indices = np.zeros((2, lines, INDEXED), np.uint64)
-        self.pages = np.zeros((2, half, OF_SHORTS + settings.arms), np.uint64)
-        self.times, self.page_times = self.lasts.view(np.float64), self.pages.view(np.float64)
-        self.state = np.zeros(STATES, np.int64)
+        self._table = np.zeros(1, people_dtype(most, settings.arms))
+        self.all: Any = self._table[0]
+        self.all["tracked"], self.all["limit"] = self.limit > 0 or self.seconds > 0.0, self.limit
+        self.all["window"] = settings.reformulation
+        self.pages, self.page_at, self.chances = (self.all[name] for name in ("pages", "page_at", "chances"))
         self.moves = np.zeros((1, MOVES), np.uint64)
         self._asides: dict[int, Aside] = {}
         self._numbered, self._turned = 0, 0
@@ -154,12 +143,11 @@ class People:
         `steady`: a request that may be shown an earlier ranking again is not decided."""
         if len(self.moves) < len(asks):
             self.moves = np.zeros((len(asks), MOVES), np.uint64)
-        moves = self.moves[: len(asks)]
-        count, todo = self._before(
-            self.lasts, self.times, self.indices, self.pages, self.page_times, self.state, self.limits, shelf.asked.words,
-            len(shelf), number, self.seconds if steady else -1.0, asks, facts, moves, now,
-        )  # fmt: skip
-        return count, int(todo)
+        within = self.seconds if steady else -1.0
+        found: tuple[int, int] = self._before(
+            self._table, shelf.asked.words, len(shelf), number, within, asks, facts, self.moves, now
+        )
+        return found
 
     def elsewhere(self, count: int) -> list[tuple[int, bytes]]:
         """Return the requests of the last call of `before` whose sessions came from a row elsewhere, and its key."""
@@ -173,27 +161,24 @@ class People:
 
     def after(self, shelf: Shelf, asks: Any, orders: Any, facts: Any, now: float) -> list[int]:
         """Note what requests were shown; return those whose pages teach more than the columns hold: `shown` must be called."""
-        moves = self.moves[: len(asks)]
-        more = self._after(
-            self.indices, self.pages, self.page_times, self.state, self.limits, shelf.asked.words, self.seconds, asks, orders,
-            facts, moves, now,
-        )  # fmt: skip
-        if self.state[TURNS] != self._turned:
-            self._drop_asides()
-        return np.flatnonzero(moves[:, 0]).tolist() if more else []
+        if not self._after(self._table, shelf.asked.words, self.seconds, asks, orders, facts, self.moves, now):
+            return []
+        more: list[int] = np.flatnonzero(self.moves[: len(asks), 0]).tolist()
+        return more
 
     # ------------------------------------------------------------------ one session and query
-    def page(self, person: int, key: bytes) -> Any | None:
-        """Return the page of a session and a query, as words; None if there is none."""
-        generation, place = self._find(self.indices, self.pages, self.state, np.uint64(person), *_words(key), False)
-        return None if place < 0 else self.pages[generation, place]
+    def at(self, person: int, key: bytes, claimed: bool = False) -> tuple[int, int] | None:
+        """Return where the page of a session and a query is; None if there is none. `claimed`: it is made if there is none."""
+        where: tuple[int, int] = self._find(self._table, signed(person), owner_of(key), owner_of(key[WORD:]), claimed)
+        return None if where[1] < 0 else where
 
-    def _claimed(self, person: int, key: bytes) -> Any:
-        """Return the page of a session and a query, in the younger generation."""
-        generation, place = self._find(self.indices, self.pages, self.state, np.uint64(person), *_words(key), True)
-        if self.state[TURNS] != self._turned:
+    def _claimed(self, person: int, key: bytes) -> tuple[int, int]:
+        """Return where the page of a session and a query is, in the younger generation."""
+        where = self.at(person, key, True)
+        assert where is not None, "a page that is claimed has a place"
+        if self.all["turns"] != self._turned:
             self._drop_asides()
-        return self.pages[generation, place]
+        return where
 
     def aside(self, page: Any) -> Aside | None:
         """Return what Python keeps of a page."""
@@ -210,22 +195,24 @@ class People:
 
     def _drop_asides(self) -> None:
         """Drop what belongs to pages that are gone."""
-        young, count = self.state[[YOUNG, COUNT]].tolist()
+        young, count = int(self.all["young"]), int(self.all["count"])
         known = {*self.pages[1 - young, :, ASIDE].tolist(), *self.pages[young, :count, ASIDE].tolist()}
         self._asides = {number: aside for number, aside in self._asides.items() if number in known}
-        self._turned = int(self.state[TURNS])
+        self._turned = int(self.all["turns"])
 
     def keep(self, person: int, key: bytes, decided: Decided) -> None:
         """Keep a ranking that columns cannot hold, to be shown again."""
-        page = self._claimed(person, key)
-        page[MADE], page.view(np.float64)[AT], page[PENDING] = 1, decided.at, 0
+        where = self._claimed(person, key)
+        page = self.pages[where]
+        page[MADE], page[PENDING], self.page_at[where] = 1, 0, decided.at
         self._apart(page).decided = decided
 
-    def decided(self, page: Any, person: int, place: Place, request: Prepared, short: Hash) -> Decided | None:
+    def decided(self, where: tuple[int, int], person: int, place: Place, request: Prepared, short: Hash) -> Decided | None:
         """Return the ranking of a page, whose results are those of a request; None if there is none, or they are others."""
+        page, at = self.pages[where], float(self.page_at[where])
         if page[MADE] == 0:
             return None
-        if (aside := self.aside(page)) is not None and aside.decided is not None and aside.decided.at == page.view(np.float64)[AT]:
+        if (aside := self.aside(page)) is not None and aside.decided is not None and aside.decided.at == at:
             return aside.decided if set(aside.decided.ranking) == set(request.results()) else None
         size, filled = int(page[OF_SIZE]), int(page[OF_FILLED])
         names = {short(name): name for name in request.ids()}
@@ -233,17 +220,13 @@ class People:
         if names.keys() != set(shorts):
             return None
         codes = page[OF_CODES : OF_CODES + filled].tolist()
-        made, seen, signed = int(page[MADE]), int(page[OF_SEEN]), page.view(np.int64)
+        made, seen, number, phase = int(page[MADE]), int(page[OF_SEEN]), int(page[OF_NUMBER]), int(page[OF_PHASE])
+        start, offer, arm, rival = int(page[OF_START]), signed(int(page[OF_OFFER])), made // kernels.KEEP_ARM, place.shelf.rival
         shown = page_of(codes, [name & NAMES for name in shorts[:filled]])
-        phase, arm = int(page[OF_PHASE]), made // kernels.KEEP_ARM
-        token = Signed(
-            place.key, int(page[OF_START]), phase, int(page[OF_NUMBER]), person, bool(seen & 1), seen >> 1, int(signed[OF_OFFER]),
-            shown, arm, place.shelf.rival,
-        )  # fmt: skip
-        times = page.view(np.float64)
-        chances, explored = times[OF_CHANCES : OF_CHANCES + filled].tolist(), int(signed[OF_EXPLORED])
+        token = Signed(place.key, start, phase, number, person, bool(seen & 1), seen >> 1, offer, shown, arm, rival)
+        chances, explored = self.chances[where][:filled].tolist(), signed(int(page[OF_EXPLORED]))
         ranking: list[Any] = [names[name] for name in shorts]
-        found = Decided(ranking, token, chances, explored, phase, 0, 0, float(times[AT]), control=bool(made & kernels.KEEP_CONTROL))
+        found = Decided(ranking, token, chances, explored, phase, 0, 0, at, control=bool(made & kernels.KEEP_CONTROL))
         if swapped := int(page[OF_SWAPPED]):
             found.swapped = [swapped & 15, swapped >> 4]
         return found
@@ -251,8 +234,8 @@ class People:
     # ------------------------------------------------------------------ evidence
     def spent_by(self, person: int, key: bytes) -> Spent | None:
         """Return what the session has taught about a query, in the last phase in which it did."""
-        page = self.page(person, key)
-        return None if page is None else self._spent(page)
+        where = self.at(person, key)
+        return None if where is None else self._spent(self.pages[where])
 
     def _spent(self, page: Any) -> Spent | None:
         count = page[TAUGHT]
@@ -273,7 +256,7 @@ class People:
 
     def shown(self, person: int, key: bytes, phase: int, results: list[int]) -> None:
         """Note that a page of results was shown to the session and that the policy learns from it; the first is on top."""
-        page = self._claimed(person, key)
+        page = self.pages[self._claimed(person, key)]
         spent = self._spent(page)
         if spent is None or spent.phase != phase:
             spent = Spent(phase, results)
@@ -284,23 +267,21 @@ class People:
 
     def shown_instead(self, person: int, key: bytes, phase: int, results: list[int]) -> None:
         """Note that these results were really shown on a page that the policy learns from: clicks on them are evidence too."""
-        page = self.page(person, key)
-        spent = None if page is None else self._spent(page)
+        where = self.at(person, key)
+        spent = None if where is None else self._spent(self.pages[where])
         if spent is not None and spent.phase == phase:
             spent.shows += [result for result in results if spent.shows.count(result) < self.limit]
-            self._set(page, spent)
+            self._set(self.pages[where], spent)
 
     def clicked(self, person: int, key: bytes, phase: int, result: int, *, shown: bool) -> bool:
         """Return whether a click of the session is evidence; `shown` says whether the show of its own ranking was.
 
         A click counts for any unit that the session has for the result, also when it comes at a later show.
         """
-        state: int = self._click(
-            self.indices, self.pages, self.state, np.uint64(person), *_words(key), np.uint64(phase), np.uint64(result)
-        )
+        state: int = self._click(self._table, signed(person), owner_of(key), owner_of(key[WORD:]), phase, signed(result))
         if state >= 0:
             return state == 1
-        spent = None if state == -1 else self.spent_by(person, key)
+        spent = self.spent_by(person, key) if state == KEPT_IN_PYTHON else None
         if spent is None or spent.phase != phase:
             return shown
         if spent.clicks.count(result) >= spent.shows.count(result):
@@ -313,11 +294,11 @@ class People:
         """Forget that sessions asked these queries, and what they were shown and have taught."""
         gone = {words_of(key) for key in keys}
         firsts = np.array([first for first, _ in gone], np.uint64)
-        for table in (self.indices, self.lasts):
+        for table in (self.all["indices"], self.all["lasts"]):
             for generation, line, *words in self._rows(table, np.isin(table[:, :, WHAT], firsts)):
                 if tuple(words) not in gone:
                     continue
-                if table is self.indices:
+                if table is not self.all["lasts"]:
                     page = self.pages[generation, int(table[generation, line, PLACE])]
                     self._asides.pop(int(page[ASIDE]), None)
                     page[:] = 0
@@ -332,13 +313,5 @@ class People:
 
     def known(self) -> set[bytes]:
         """Return the keys of all queries that anything is known of."""
-        found = {(first, second) for table in (self.indices, self.lasts) for _, _, first, second in self._rows(table)}
+        found = {(first, second) for table in (self.all["indices"], self.all["lasts"]) for _, _, first, second in self._rows(table)}
         return {key_of(pair) for pair in found if pair != (0, 0)}
-
-    def __len__(self) -> int:
-        return int(self.state[COUNT])
-
-
-def _words(key: bytes) -> tuple[np.uint64, np.uint64]:
-    first, second = words_of(key)
-    return np.uint64(first), np.uint64(second)

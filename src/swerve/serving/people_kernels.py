@@ -9,11 +9,14 @@ Tests: tests/serving/test_people.py, tests/serving/test_evidence.py, tests/servi
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from swerve.core.engine import Entry
 from swerve.core.examination import SLOTS
 from swerve.core.rng import mix
+from swerve.core.spec import record_dtype
 from swerve.core.tables import bit
 from swerve.core.verbs import kernel
 from swerve.serving.columns import KEY, KEY_2 as ROW_KEY_2, ROW_BITS, SHORTS
@@ -45,28 +48,52 @@ from swerve.serving.kernels import (
     SWAPPED,
 )
 
-#: The words of a line of the index: a session, the key of a query, and the place of the page.
-WHO, WHAT, WHAT_2, PLACE, INDEXED = range(5)
-#: The words of a session's last query: the session, the key, the shelf and row, and the time (a floating-point number).
-LAST_WHERE, LAST_AT, LASTED = 3, 4, 5
+#: The words of a line of the index: a session, the key of a query, and the place of the page. Those of a session's last query: the
+#: session, the key, and the shelf and row; its time is in `last_at`.
+WHO, WHAT, WHAT_2, PLACE, LINE = range(5)
 #: The words of a page. `MADE`: how its ranking was asked, see `swerve.serving.kernels: KEEP`; 0 if there is none. `PENDING`: the
 #: first decision of the call that will fill it. `TAUGHT`: how many results have taught, 0 for none, `APART` if that is kept in
 #: Python; `CLICKED` is a mask of those that were clicked. `ASIDE`: the number of what is kept in Python, 0 for nothing.
-MADE, AT, OF_NUMBER, OF_PHASE, OF_START, OF_SEEN, OF_EXPLORED, OF_OFFER, OF_FILLED, OF_SIZE, OF_SWAPPED = range(11)
-PENDING, TAUGHT, TAUGHT_PHASE, CLICKED, ASIDE = range(11, 16)
-TAUGHT_SHORTS, OF_CODES, OF_CHANCES, OF_SHORTS = 16, 16 + SLOTS, 16 + 2 * SLOTS, 16 + 3 * SLOTS
+MADE, OF_NUMBER, OF_PHASE, OF_START, OF_SEEN, OF_EXPLORED, OF_OFFER, OF_FILLED, OF_SIZE, OF_SWAPPED = range(10)
+PENDING, TAUGHT, TAUGHT_PHASE, CLICKED, ASIDE = range(10, 15)
+TAUGHT_SHORTS, OF_CODES, OF_SHORTS = 15, 15 + SLOTS, 15 + 2 * SLOTS
 APART = np.uint64(255)
-#: The state of the tables: which generation is the younger one, and how many are in it, for pages and for last queries; how often
-#: pages have changed generations.
-YOUNG, COUNT, YOUNG_LAST, COUNT_LAST, TURNS, STATES = range(6)
-#: What is true of all calls: whether pages are kept, units of evidence for a session, seconds in which another query is a
-#: reformulation.
-TRACKED, LIMIT, WINDOW, LIMITS = range(4)
 #: What Python has to do for a request, in the first column of `moves`: the row that the session came from is elsewhere, its key is
 #: in the other columns; what the session has taught is kept in Python; the page teaches more than is kept here. `before` returns
 #: those of all requests together, with `LEFT_A_ROW`: a session came from a row of the shelf.
 FROM_ELSEWHERE, SPENT_APART, TEACHES_MORE, LEFT_A_ROW = 1, 2, 4, 8
 MOVES = 3
+#: What `click` returns if nothing is known of the session here, or if it is kept in Python.
+NOT_KNOWN, KEPT_IN_PYTHON = -1, -2
+
+
+def people_dtype(most: int, arms: int) -> np.dtype[Any]:
+    """Return the record that holds the tables: one argument of a call instead of ten, each of which costs time."""
+    half, lines = most // 2, 1 << (most - 1).bit_length()  # half of the lines of an index are free
+    return record_dtype(
+        [
+            ("lasts", "u8", (2, lines, LINE)),
+            ("last_at", "f8", (2, lines)),
+            ("indices", "u8", (2, lines, LINE)),
+            ("pages", "u8", (2, half, OF_SHORTS + arms)),
+            ("page_at", "f8", (2, half)),  # when the ranking was made,
+            ("chances", "f8", (2, half, SLOTS)),  # and the propensities of its slots
+            ("young", "i8"),  # the younger generation of pages, and how many are in it
+            ("count", "i8"),
+            ("young_last", "i8"),  # and of last queries
+            ("count_last", "i8"),
+            ("turns", "i8"),  # how often pages have changed generations
+            ("tracked", "i8"),  # whether pages are kept
+            ("limit", "i8"),  # units of evidence for a session
+            ("window", "f8"),  # seconds in which another query is a reformulation
+        ]
+    )
+
+
+@kernel
+def word_of(number):
+    """Return a signed number as the word that it is."""
+    return np.uint64(np.int64(number))
 
 
 @kernel
@@ -82,90 +109,103 @@ def line_of(index, who, what, what_2):
 
 
 @kernel
-def found(indices, generation, who, what, what_2):
+def found(people, generation, who, what, what_2):
     """Return the place of a page in a generation, −1 if there is none."""
-    at = line_of(indices[generation], who, what, what_2)
-    return np.int64(indices[generation, at, PLACE]) if indices[generation, at, WHO] != 0 else np.int64(-1)
+    index = people.indices[generation]
+    at = line_of(index, who, what, what_2)
+    return np.int64(index[at, PLACE]) if index[at, WHO] != 0 else np.int64(-1)
 
 
 @kernel
-def page_at(indices, state, who, what, what_2):
+def page_at(people, who, what, what_2):
     """Return generation and place of a page; −1 as the place if there is none."""
-    generation = state[YOUNG]
-    place = found(indices, generation, who, what, what_2)
+    generation = people.young
+    place = found(people, generation, who, what, what_2)
     if place < 0:
         generation = 1 - generation
-        place = found(indices, generation, who, what, what_2)
+        place = found(people, generation, who, what, what_2)
     return generation, place
 
 
 @kernel
-def claim(indices, pages, state, who, what, what_2):
+def claim(people, who, what, what_2):
     """Return the place of a page in the younger generation: it is moved there from the older one, or new."""
-    young = state[YOUNG]
-    place = found(indices, young, who, what, what_2)
+    young = people.young
+    place = found(people, young, who, what, what_2)
     if place >= 0:
         return place
     old = 1 - young
-    before = found(indices, old, who, what, what_2)
-    if state[COUNT] >= pages.shape[1]:
-        state[YOUNG], state[COUNT] = old, 0
-        state[TURNS] += 1
-        for at in range(indices.shape[1]):
-            indices[old, at, WHO] = 0
+    before = found(people, old, who, what, what_2)
+    if people.count >= people.pages.shape[1]:
+        people.young, people.count = old, 0
+        people.turns += 1
+        for at in range(people.indices.shape[1]):
+            people.indices[old, at, WHO] = 0
         young = old
-    place = state[COUNT]
-    state[COUNT] += 1
-    line = indices[young, line_of(indices[young], who, what, what_2)]
+    place = people.count
+    people.count += 1
+    line = people.indices[young, line_of(people.indices[young], who, what, what_2)]
     line[WHO], line[WHAT], line[WHAT_2], line[PLACE] = who, what, what_2, np.uint64(place)
-    for word in range(pages.shape[2]):
-        pages[young, place, word] = pages[old, before, word] if before >= 0 else np.uint64(0)
+    page = people.pages[young, place]
+    if before < 0:
+        for word in range(TAUGHT_SHORTS):  # what comes behind is not read
+            page[word] = np.uint64(0)
+        return place
+    for word in range(len(page)):
+        page[word] = people.pages[old, before, word]
+    people.page_at[young, place] = people.page_at[old, before]
+    for slot in range(SLOTS):
+        people.chances[young, place, slot] = people.chances[old, before, slot]
     return place
 
 
 @kernel
-def move(lasts, times, state, half, who, what, what_2, where, now):
-    """Note the query of a session; return the generation and the line of its last one before, −1 as the line if there is none.
+def last_line(lasts, who):
+    """Return the line of a session's last query, or the free one where it belongs."""
+    last = len(lasts) - 1
+    line = np.int64(mix(who)) & last
+    while lasts[line, WHO] != 0 and lasts[line, WHO] != who:
+        line = (line + 1) & last
+    return line
 
-    The line is that of the older generation, or that of the younger as it was: then its content is returned too.
-    """
-    young = state[YOUNG_LAST]
-    last = lasts.shape[1] - 1
-    key, key_2, at, there, known = np.uint64(0), np.uint64(0), 0.0, np.uint64(0), False
-    for turn in range(2):
-        generation = young if turn == 0 else 1 - young
-        line = np.int64(mix(who)) & last
-        while lasts[generation, line, WHO] != 0 and lasts[generation, line, WHO] != who:
-            line = (line + 1) & last
-        if lasts[generation, line, WHO] == who:
-            key, key_2 = lasts[generation, line, WHAT], lasts[generation, line, WHAT_2]
-            there, at, known = lasts[generation, line, LAST_WHERE], times[generation, line, LAST_AT], True
-            break
-    if not (known and generation == young):
-        if state[COUNT_LAST] >= half:
-            young = 1 - young
-            state[YOUNG_LAST], state[COUNT_LAST] = young, 0
-            for other in range(lasts.shape[1]):
-                lasts[young, other, WHO] = 0
-        state[COUNT_LAST] += 1
-        line = np.int64(mix(who)) & last
-        while lasts[young, line, WHO] != 0:
-            line = (line + 1) & last
-    entry = lasts[young, line]
-    entry[WHO], entry[WHAT], entry[WHAT_2], entry[LAST_WHERE] = who, what, what_2, where
-    times[young, line, LAST_AT] = now
+
+@kernel
+def move(people, who, what, what_2, where, now):
+    """Note the query of a session; return whether it has asked one before, with the key, the place and the time of that one."""
+    young = people.young_last
+    line = last_line(people.lasts[young], who)
+    old = 1 - young
+    older = last_line(people.lasts[old], who)
+    generation, found_at = young, line
+    if people.lasts[young, line, WHO] == 0:
+        generation, found_at = old, older
+    entry = people.lasts[generation, found_at]
+    known, key, key_2, there = entry[WHO] != 0, entry[WHAT], entry[WHAT_2], entry[PLACE]
+    at = people.last_at[generation, found_at]
+    if people.lasts[young, line, WHO] == 0:
+        if people.count_last >= people.pages.shape[1]:
+            young = old
+            people.young_last, people.count_last = young, 0
+            for other in range(people.lasts.shape[1]):
+                people.lasts[young, other, WHO] = 0
+            line = last_line(people.lasts[young], who)
+        people.count_last += 1
+    entry = people.lasts[young, line]
+    entry[WHO], entry[WHAT], entry[WHAT_2], entry[PLACE] = who, what, what_2, where
+    people.last_at[young, line] = now
     return known, key, key_2, there, at
 
 
 @Entry
-def before(lasts, times, indices, pages, page_times, state, limits, words, rows, shelf, steady, asks, facts, moves, now):
+def before(table, words, rows, shelf, steady, asks, facts, moves, now):
     """Add what sessions have done before to requests; return how many can be decided together, and what is left to do.
 
     It ends with a request whose session has asked the same query in this call, or was shown a ranking of it in the last `steady`
-    seconds. `words` are the columns of the shelf, which has `rows` rows. `moves` says what is left to do, see above.
+    seconds. `table` has the one record of `people_dtype`, `words` are the columns of the shelf, which has `rows` rows. `moves` says
+    what is left to do, see above.
     """
+    people = table[0]
     run = np.uint64(asks[0, NUMBER]) if len(asks) > 0 else np.uint64(0)
-    arms, half = pages.shape[2] - OF_SHORTS, pages.shape[1]
     todo = 0
     for k in range(len(asks)):
         ask = asks[k]
@@ -173,29 +213,29 @@ def before(lasts, times, indices, pages, page_times, state, limits, words, rows,
         moves[k, 0] = 0
         if who == 0:
             continue
-        if limits[TRACKED] != 0.0:
-            generation, place = page_at(indices, state, who, what, what_2)
+        if people.tracked:
+            generation, place = page_at(people, who, what, what_2)
             if place >= 0:
-                page = pages[generation, place]
+                page = people.pages[generation, place]
                 if page[PENDING] == run:
                     return k, todo
-                if page[MADE] != 0 and 0.0 <= now - page_times[generation, place, AT] <= steady:
+                if page[MADE] != 0 and 0.0 <= now - people.page_at[generation, place] <= steady:
                     return k, todo
-            place = claim(indices, pages, state, who, what, what_2)
-            page = pages[state[YOUNG], place]
+            place = claim(people, who, what, what_2)
+            page = people.pages[people.young, place]
             page[PENDING] = run
             if page[TAUGHT] == APART:
                 moves[k, 0] |= np.uint64(SPENT_APART)
                 todo |= SPENT_APART
             elif page[TAUGHT] != 0:
                 ask[SPENT_PHASE] = np.int64(page[TAUGHT_PHASE])
-                if limits[LIMIT] == 1.0:
-                    for arm in range(min(arms, words.shape[1] - SHORTS)):
+                if people.limit == 1:
+                    for arm in range(words.shape[1] - SHORTS):
                         if words[ask[ROW], SHORTS + arm] == page[TAUGHT_SHORTS]:
                             ask[SPENT] = bit(arm)
         where = np.uint64(shelf) << np.uint64(ROW_BITS) | np.uint64(ask[ROW])
-        known, key, key_2, there, at = move(lasts, times, state, half, who, what, what_2, where, now)
-        if not known or (key == what and key_2 == what_2) or now - at > limits[WINDOW]:
+        known, key, key_2, there, at = move(people, who, what, what_2, where, now)
+        if not known or (key == what and key_2 == what_2) or now - at > people.window:
             continue
         facts[k, LEFT_AT] = at
         row = np.int64(there & np.uint64((1 << ROW_BITS) - 1))
@@ -211,21 +251,22 @@ def before(lasts, times, indices, pages, page_times, state, limits, words, rows,
 
 
 @Entry
-def after(indices, pages, page_times, state, limits, words, steady, asks, orders, facts, moves, now):
+def after(table, words, steady, asks, orders, facts, moves, now):
     """Note what was shown to sessions by the answers of a call; return whether a page teaches more than is kept here."""
+    people = table[0]
     more = 0
     for k in range(len(asks)):
         ask = asks[k]
         who = np.uint64(ask[PERSON])
         moves[k, 0] = 0
-        if who == 0 or limits[TRACKED] == 0.0:
+        if who == 0 or not people.tracked:
             continue
-        generation, place = page_at(indices, state, who, np.uint64(ask[OWNER]), np.uint64(ask[KEY_2]))
-        page = pages[generation, place]
+        generation, place = page_at(people, who, np.uint64(ask[OWNER]), np.uint64(ask[KEY_2]))
+        page = people.pages[generation, place]
         page[PENDING] = 0
         if ask[FILLED] <= 0 or ask[KEEP] & KEPT_APART:
             continue
-        if ask[EVIDENCE] and limits[LIMIT] > 0.0:
+        if ask[EVIDENCE] and people.limit > 0:
             if page[TAUGHT] != 0 and page[TAUGHT_PHASE] == np.uint64(ask[PHASE]):
                 moves[k, 0] = np.uint64(TEACHES_MORE)
                 more = 1
@@ -235,7 +276,7 @@ def after(indices, pages, page_times, state, limits, words, steady, asks, orders
                     page[TAUGHT_SHORTS + slot] = words[ask[ROW], SHORTS + orders[k, ANSWERED_ORDER + slot]]
         if steady > 0.0 and ask[KEEP] & KEEP_PAGE:
             page[MADE] = np.uint64(ask[KEEP])
-            page_times[generation, place, AT] = now
+            people.page_at[generation, place] = now
             page[OF_NUMBER], page[OF_PHASE], page[OF_START] = np.uint64(ask[NUMBER]), np.uint64(ask[PHASE]), np.uint64(ask[START])
             page[OF_SEEN] = np.uint64(ask[SEEN] << 1 | ask[EVIDENCE])
             page[OF_EXPLORED], page[OF_OFFER] = np.uint64(ask[EXPLORED]), np.uint64(ask[OFFER])
@@ -243,36 +284,38 @@ def after(indices, pages, page_times, state, limits, words, steady, asks, orders
             page[OF_SWAPPED] = np.uint64(ask[SWAPPED])
             for slot in range(ask[FILLED]):
                 page[OF_CODES + slot] = np.uint64(ask[PAGE + slot])
-                page_times[generation, place, OF_CHANCES + slot] = facts[k, CHANCES + slot]
+                people.chances[generation, place, slot] = facts[k, CHANCES + slot]
             for position in range(ask[CANDIDATES]):
                 page[OF_SHORTS + position] = words[ask[ROW], SHORTS + orders[k, ANSWERED_ORDER + position]]
     return more
 
 
 @Entry
-def page_of_pair(indices, pages, state, who, what, what_2, claimed):
+def page_of_pair(table, person, owner, second, claimed):
     """Return generation and place of a page, −1 as the place if there is none; `claimed`: it is made, or moved to the younger
-    generation."""
+    generation. The session and the two words of the key are signed numbers."""
+    people = table[0]
+    who, what, what_2 = word_of(person), word_of(owner), word_of(second)
     if claimed:
-        place = claim(indices, pages, state, who, what, what_2)
-        return state[YOUNG], place
-    return page_at(indices, state, who, what, what_2)
+        place = claim(people, who, what, what_2)
+        return people.young, place
+    return page_at(people, who, what, what_2)
 
 
 @Entry
-def click(indices, pages, state, who, what, what_2, phase, result):
-    """Note a click of a session on a result of a query: return 1 if it is evidence, 0 if not, −1 if that is not known here, −2 if
-    it is kept in Python."""
-    generation, place = page_at(indices, state, who, what, what_2)
+def click(table, person, owner, second, phase, result):
+    """Note a click of a session on a result of a query; return 1 if it is evidence, 0 if not, or one of the numbers above."""
+    people = table[0]
+    generation, place = page_at(people, word_of(person), word_of(owner), word_of(second))
     if place < 0:
-        return -1
-    page = pages[generation, place]
+        return NOT_KNOWN
+    page = people.pages[generation, place]
     if page[TAUGHT] == APART:
-        return -2
-    if page[TAUGHT] == 0 or page[TAUGHT_PHASE] != phase:
-        return -1
+        return KEPT_IN_PYTHON
+    if page[TAUGHT] == 0 or page[TAUGHT_PHASE] != np.uint64(phase):
+        return NOT_KNOWN
     for slot in range(np.int64(page[TAUGHT])):
-        if page[TAUGHT_SHORTS + slot] == result:
+        if page[TAUGHT_SHORTS + slot] == word_of(result):
             clicked = page[CLICKED] >> np.uint64(slot) & np.uint64(1)
             page[CLICKED] |= np.uint64(1) << np.uint64(slot)
             return 1 - np.int64(clicked)

@@ -245,10 +245,10 @@ class Ranker:
 
     def _again(self, place: Place, request: Prepared, person: int, now: float) -> Decided | None:
         """Return the ranking that the session was shown a short time ago for the same candidates, or None."""
-        page = self.people.page(person, place.key)
-        if page is None or request.as_given or self.settings.steady <= 0.0:  # nearly always
+        where = self.people.at(person, place.key)
+        if where is None or request.as_given or self.settings.steady <= 0.0:  # nearly always
             return None
-        decided = self.people.decided(page, person, place, request, self.rows.short)
+        decided = self.people.decided(where, person, place, request, self.rows.short)
         ruling = request.ruling
         slots = request.slots if ruling is None else ruling.slots
         if decided is None or not 0.0 <= now - decided.at <= self.settings.steady or decided.ruling != ruling:
