@@ -239,7 +239,7 @@ def test_what_is_kept_of_steady_orders_is_bounded():
     made.people, key = People(made.settings, most=100), script.place("q").key
     for number in range(1, 1000):
         made.people.keep(number, key, decided)
-    kept = [number for number in range(1, 1000) if made.people.at(number, key) is not None]
+    kept = [number for number in range(1, 1000) if made.people._at(number, key) is not None]
     assert 50 <= len(kept) <= 100 and kept[-1] == 999
     assert len(made.people._asides) <= 100
 

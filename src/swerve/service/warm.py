@@ -22,7 +22,7 @@ from swerve.core.cache import cache_root
 from swerve.service.config.load import Config, as_table, resolve
 from swerve.service.config.settings import settings_of
 from swerve.service.config.toml import Document
-from swerve.serving import bulk, kernels
+from swerve.serving import bulk, calls
 from swerve.serving.ranker import GROUPS, Ranker
 from swerve.serving.rows import Shelf
 from swerve.store.layouts import describe
@@ -52,7 +52,7 @@ def mark_of(ranker: Ranker, shelf: Shelf) -> Path | None:
     types = f"{describe(shelf.dtype)} {describe(commons.dtype)} {ranker.features} {len(settings.numbers)}"
     types += f" {bulk.digest()} {cpu_target.target_context.codegen().magic_tuple()}"
     name = hashlib.blake2b(types.encode(), digest_size=MARK).hexdigest()
-    return root / f"{kernels.rank_many.digest(shelf.policy, settings.senses)}-{shelf.arms}" / f"warm-{name}"
+    return root / f"{calls.rank_many.digest(shelf.policy, settings.senses)}-{shelf.arms}" / f"warm-{name}"
 
 
 class Warming:

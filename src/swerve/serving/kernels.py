@@ -1,6 +1,6 @@
-"""The service's compiled entry points: a request, from the signals to the ledger in one call; shifts; arms that change hands.
+"""The service's kernels: a request, from the signals to the ledger; shifts; arms that change hands.
 
-That of feedback is in `swerve.serving.feedback_kernel`.
+The entry point of rankings is in `swerve.serving.calls`, that of feedback in `swerve.serving.feedback_kernel`.
 
 Tests: tests/serving/test_ranker.py, tests/serving/test_pages.py, tests/serving/test_one_rule.py,
 tests/service/test_same_kernels.py.
@@ -21,7 +21,6 @@ from swerve.core.rng import at, unit
 from swerve.core.spec import Spec, record_dtype
 from swerve.core.tables import Table, bit, has, nested, row_dtype
 from swerve.core.verbs import kernel
-from swerve.serving.feedback_kernel import respond_one
 from swerve.serving.ledger import (
     MISPLACED,
     OPERATOR,
@@ -52,7 +51,7 @@ def query_dtype(policy: Spec, arms: int, features: int, numbers: int) -> np.dtyp
     )
 
 
-#: The columns of a request in `rank_many`.
+#: The columns of a request in `decide_many`.
 ASKED = 15
 (
     ROW,  # the row of its query,
@@ -113,7 +112,7 @@ MILLION = 1_000_000.0
 
 
 def fixed_of(record: np.dtype[Any], plan: tuple[int, ...], share: int, swaps: float = 0.0) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the facts about a record, the signals, evidence and swaps that `rank_many` needs."""
+    """Return the facts about a record, the signals, evidence and swaps that `decide_many` needs."""
     size = dict(record.fields or {})["senses"][1] // 8  # the policy's part comes first
     streams = words_of(record)
     return np.array([size, len(streams), len(plan), share, round(swaps * MILLION), *streams, *plan], np.int64)
@@ -242,15 +241,14 @@ def begin_row(params, senses, table, i, owner, word, now):
     begin_ledger(table[i].ledger, owner, now)
 
 
-@Entry
-def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, orders, facts, now, draws):
+@kernel
+def decide_many(spec, senses, table, words, fixed, pools, seasons, work, asks, orders, facts, now, draws):
     """Decide each request, in order: signals, context, page, ledger. `pools` holds the group and this writer's delta.
 
-    Arguments are few, because each costs time in a call from Python. `asks`, `orders` and `facts` have one line per request, with
-    the columns named above, and receive the answers; `fixed` see `fixed_of`; `work` is scratch space for a context. Nothing is
-    written for a request whose row, or the row that its session came from, belongs to another query.
+    `asks`, `orders` and `facts` have one line per request, with the columns named above, and receive the answers; `fixed` see
+    `fixed_of`; `work` is scratch space for a context. Nothing is written for a request whose row, or the row that its session came
+    from, belongs to another query.
     """
-    spec = params[0]
     size, count, d = fixed[SIZE], fixed[STREAMS], fixed[FEATURES]
     streams, plan = fixed[HEAD : HEAD + count], fixed[HEAD + count : HEAD + count + d]
     x = work[:d]
@@ -263,9 +261,9 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, o
             asks[k, FILLED] = MISPLACED
             continue
         if asks[k, LEFT] >= 0:
-            reformulated(senses[0], table[asks[k, LEFT]].senses, facts[k, LEFT_AT], now)
+            reformulated(senses, table[asks[k, LEFT]].senses, facts[k, LEFT_AT], now)
         newest = facts[k, NEWEST]
-        sense(senses[0], row.senses, seasons[0], plan, facts[k, FACTS:], newest, youngest(book, offer), session, now, x)
+        sense(senses, row.senses, seasons[0], plan, facts[k, FACTS:], newest, youngest(book, offer), session, now, x)
         for j in range(d):
             book.surprise[j] = x[j]
         bad = admissible(spec, pools[0], x)
@@ -341,7 +339,6 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, o
         asks[k, SIGNAL] = signal
         asks[k, EVIDENCE] = 1 if evidence else 0
         asks[k, SEEN] = seen
-    return 0
 
 
 @Entry
@@ -375,16 +372,3 @@ def vacate_one(params, table, i, owner, arm):
     table[i].policy.generation[arm] = next_generation(table[i].policy.generation[arm])
     forget_arm(table[i].ledger, arm)
     return 0
-
-
-class Calls:
-    """The entry points, compiled for one policy and one capacity."""
-
-    def __init__(self, policy: Spec, senses: Spec, arms: int) -> None:
-        variant = f"-{arms}"
-        self.begin = begin_row.bind(policy, senses, variant=variant)
-        self.rank = rank_many.bind(policy, senses, variant=variant)
-        self.respond = respond_one.bind(policy, senses, variant=variant)
-        self.left = left_one.bind(senses, variant=variant)
-        self.shift = shift_one.bind(policy, variant=variant)
-        self.vacate = vacate_one.bind(policy, variant=variant)

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from swerve.core.examination import SLOTS
 from swerve.serving import kernels
+from swerve.serving.calls import BEGIN, GO_ON
+from swerve.serving.people_kernels import FROM_ELSEWHERE, SPENT_APART
 from swerve.serving.requests import Asking
 from swerve.serving.rows import Common, Shelf
 
@@ -121,24 +123,31 @@ class Packing:
         Return how many were decided, from the first on. With `steady` these end before one that may be shown an earlier ranking.
         """
         ranker, people = self.ranker, self.ranker.people
-        count, todo = people.before(shelf, self._tables[shelf], asks, facts, now, steady)
-        if count < len(asks):
-            asks, orders, facts = asks[:count], orders[:count], facts[:count]
+        within = people.seconds if steady else -1.0
+        around = (
+            shelf.params, ranker.senses, shelf.table, shelf.words, ranker.fixed[shelf], common.pools, common.seasons, self._work,
+            people.table, shelf.asked.words, people.room_for(len(asks)), len(shelf), self._tables[shelf], within,
+        )  # fmt: skip
+        count, todo, more = shelf.calls.rank(*around, BEGIN, asks, orders, facts, now, ranker.settings.draws)
         if count == 0:
             return 0
         if todo:
-            self._finish(shelf, asks, facts, now)
-        shelf.calls.rank(
-            shelf.params, ranker.senses, shelf.table, shelf.words, ranker.fixed[shelf], common.pools, common.seasons,
-            self._work, asks, orders, facts, now, ranker.settings.draws,
-        )  # fmt: skip
+            self._finish(shelf, asks[:count], facts, now)
+            if todo & (FROM_ELSEWHERE | SPENT_APART):
+                _, _, more = shelf.calls.rank(*around, GO_ON, asks[:count], orders, facts, now, ranker.settings.draws)
         ranker.learnt = True
         ranker.issued += count
-        for k in people.after(shelf, asks, orders, facts, now):
+        if more:
+            self._teach(shelf, asks[:count], orders)
+        return int(count)
+
+    def _teach(self, shelf: Shelf, asks: Column, orders: Column) -> None:
+        """Note of pages what the columns have no room for."""
+        people = self.ranker.people
+        for k in people.teaching(len(asks)):
             place, filled, phase = shelf.owners[asks[k, kernels.ROW]], int(asks[k, kernels.FILLED]), int(asks[k, kernels.PHASE])
             shown = orders[k, kernels.ANSWERED_ORDER : kernels.ANSWERED_ORDER + filled].tolist()
             people.shown(int(asks[k, kernels.PERSON]) & WORDS, place.key, phase, [place.shorts[arm] for arm in shown])
-        return count
 
     def _finish(self, shelf: Shelf, asks: Column, facts: Column, now: float) -> None:
         """Do what the columns leave to do of what sessions have done before."""

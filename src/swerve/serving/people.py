@@ -54,7 +54,7 @@ from swerve.serving.people_kernels import (
     people_dtype,
 )
 from swerve.serving.requests import Decided, Prepared
-from swerve.serving.rows import Hash, Place, Shelf
+from swerve.serving.rows import Hash, Place
 from swerve.serving.tokens import NAMES, Signed, page_of
 
 if TYPE_CHECKING:
@@ -125,57 +125,50 @@ class People:
 
     def __init__(self, settings: Settings, most: int = MOST) -> None:
         self.limit, self.seconds = settings.per_session, settings.steady
-        self._table = np.zeros(1, people_dtype(most, settings.arms))
-        self.all: Any = self._table[0]
+        self.table = np.zeros(1, people_dtype(most, settings.arms))
+        self.all: Any = self.table[0]
         self.all["tracked"], self.all["limit"] = self.limit > 0 or self.seconds > 0.0, self.limit
-        self.all["window"] = settings.reformulation
+        self.all["window"], self.all["steady"] = settings.reformulation, self.seconds > 0.0
         self.pages, self.page_at, self.chances = (self.all[name] for name in ("pages", "page_at", "chances"))
         self.moves = np.zeros((1, MOVES), np.uint64)
         self._asides: dict[int, Aside] = {}
         self._numbered, self._turned = 0, 0
-        self._before, self._after = compiled.before.bind(), compiled.after.bind()
         self._find, self._click = compiled.page_of_pair.bind(), compiled.click.bind()
 
     # ------------------------------------------------------------------ requests that are decided together
-    def before(self, shelf: Shelf, number: int, asks: Any, facts: Any, now: float, steady: bool) -> tuple[int, int]:
-        """Add what sessions have done before to requests whose rows lie on a shelf, the `number`-th table; return how many can be
-        decided together, and what is left to do for these (bits of `swerve.serving.people_kernels: FROM_ELSEWHERE`, 0: nothing).
-        `steady`: a request that may be shown an earlier ranking again is not decided."""
-        if len(self.moves) < len(asks):
-            self.moves = np.zeros((len(asks), MOVES), np.uint64)
-        within = self.seconds if steady else -1.0
-        found: tuple[int, int] = self._before(
-            self._table, shelf.asked.words, len(shelf), number, within, asks, facts, self.moves, now
-        )
-        return found
+    def room_for(self, count: int) -> Any:
+        """Return the columns of what is left to do, for so many requests."""
+        if len(self.moves) < count:
+            self.moves = np.zeros((count, MOVES), np.uint64)
+        return self.moves
 
     def elsewhere(self, count: int) -> list[tuple[int, bytes]]:
-        """Return the requests of the last call of `before` whose sessions came from a row elsewhere, and its key."""
+        """Return the requests of the last call whose sessions came from a row elsewhere, and its key."""
         left = np.flatnonzero(self.moves[:count, 0] & np.uint64(FROM_ELSEWHERE)).tolist()
         return [(k, key_of(self.moves[k, 1:].tolist())) for k in left]
 
     def apart(self, count: int) -> list[int]:
-        """Return the requests of the last call of `before` of whose sessions Python keeps what they have taught."""
+        """Return the requests of the last call of whose sessions Python keeps what they have taught."""
         found: list[int] = np.flatnonzero(self.moves[:count, 0] & np.uint64(SPENT_APART)).tolist()
         return found
 
-    def after(self, shelf: Shelf, asks: Any, orders: Any, facts: Any, now: float) -> list[int]:
-        """Note what requests were shown; return those whose pages teach more than the columns hold: `shown` must be called."""
-        if not self._after(self._table, shelf.asked.words, self.seconds, asks, orders, facts, self.moves, now):
-            return []
-        more: list[int] = np.flatnonzero(self.moves[: len(asks), 0]).tolist()
+    def teaching(self, count: int) -> list[int]:
+        """Return the requests of the last call whose pages teach more than the columns hold: `shown` must be called."""
+        more: list[int] = np.flatnonzero(self.moves[:count, 0]).tolist()
         return more
 
     # ------------------------------------------------------------------ one session and query
-    def at(self, person: int, key: bytes, claimed: bool = False) -> tuple[int, int] | None:
-        """Return where the page of a session and a query is; None if there is none. `claimed`: it is made if there is none."""
-        where: tuple[int, int] = self._find(self._table, signed(person), owner_of(key), owner_of(key[WORD:]), claimed)
+    def at(self, person: int, owner: int, second: int) -> tuple[int, int] | None:
+        """Return where the page of a session and a query is, None if there is none; all are signed numbers: the words of a key."""
+        where: tuple[int, int] = self._find(self.table, person, owner, second, False)
         return None if where[1] < 0 else where
+
+    def _at(self, person: int, key: bytes) -> tuple[int, int] | None:
+        return self.at(signed(person), owner_of(key), owner_of(key[WORD:]))
 
     def _claimed(self, person: int, key: bytes) -> tuple[int, int]:
         """Return where the page of a session and a query is, in the younger generation."""
-        where = self.at(person, key, True)
-        assert where is not None, "a page that is claimed has a place"
+        where: tuple[int, int] = self._find(self.table, signed(person), owner_of(key), owner_of(key[WORD:]), True)
         if self.all["turns"] != self._turned:
             self._drop_asides()
         return where
@@ -234,7 +227,7 @@ class People:
     # ------------------------------------------------------------------ evidence
     def spent_by(self, person: int, key: bytes) -> Spent | None:
         """Return what the session has taught about a query, in the last phase in which it did."""
-        where = self.at(person, key)
+        where = self._at(person, key)
         return None if where is None else self._spent(self.pages[where])
 
     def _spent(self, page: Any) -> Spent | None:
@@ -267,7 +260,7 @@ class People:
 
     def shown_instead(self, person: int, key: bytes, phase: int, results: list[int]) -> None:
         """Note that these results were really shown on a page that the policy learns from: clicks on them are evidence too."""
-        where = self.at(person, key)
+        where = self._at(person, key)
         spent = None if where is None else self._spent(self.pages[where])
         if spent is not None and spent.phase == phase:
             spent.shows += [result for result in results if spent.shows.count(result) < self.limit]
@@ -278,7 +271,7 @@ class People:
 
         A click counts for any unit that the session has for the result, also when it comes at a later show.
         """
-        state: int = self._click(self._table, signed(person), owner_of(key), owner_of(key[WORD:]), phase, signed(result))
+        state: int = self._click(self.table, signed(person), owner_of(key), owner_of(key[WORD:]), phase, signed(result))
         if state >= 0:
             return state == 1
         spent = self.spent_by(person, key) if state == KEPT_IN_PYTHON else None

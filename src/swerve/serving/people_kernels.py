@@ -84,6 +84,7 @@ def people_dtype(most: int, arms: int) -> np.dtype[Any]:
             ("count_last", "i8"),
             ("turns", "i8"),  # how often pages have changed generations
             ("tracked", "i8"),  # whether pages are kept
+            ("steady", "i8"),  # whether rankings are shown again
             ("limit", "i8"),  # units of evidence for a session
             ("window", "f8"),  # seconds in which another query is a reformulation
         ]
@@ -196,15 +197,14 @@ def move(people, who, what, what_2, where, now):
     return known, key, key_2, there, at
 
 
-@Entry
-def before(table, words, rows, shelf, steady, asks, facts, moves, now):
+@kernel
+def before(people, words, rows, shelf, steady, asks, facts, moves, now):
     """Add what sessions have done before to requests; return how many can be decided together, and what is left to do.
 
     It ends with a request whose session has asked the same query in this call, or was shown a ranking of it in the last `steady`
-    seconds. `table` has the one record of `people_dtype`, `words` are the columns of the shelf, which has `rows` rows. `moves` says
+    seconds. `people` is the record of `people_dtype`, `words` are the columns of the shelf, which has `rows` rows. `moves` says
     what is left to do, see above.
     """
-    people = table[0]
     run = np.uint64(asks[0, NUMBER]) if len(asks) > 0 else np.uint64(0)
     todo = 0
     for k in range(len(asks)):
@@ -250,10 +250,9 @@ def before(table, words, rows, shelf, steady, asks, facts, moves, now):
     return len(asks), todo
 
 
-@Entry
-def after(table, words, steady, asks, orders, facts, moves, now):
+@kernel
+def after(people, words, asks, orders, facts, moves, now):
     """Note what was shown to sessions by the answers of a call; return whether a page teaches more than is kept here."""
-    people = table[0]
     more = 0
     for k in range(len(asks)):
         ask = asks[k]
@@ -274,7 +273,7 @@ def after(table, words, steady, asks, orders, facts, moves, now):
                 page[TAUGHT], page[TAUGHT_PHASE], page[CLICKED] = np.uint64(ask[FILLED]), np.uint64(ask[PHASE]), np.uint64(0)
                 for slot in range(ask[FILLED]):
                     page[TAUGHT_SHORTS + slot] = words[ask[ROW], SHORTS + orders[k, ANSWERED_ORDER + slot]]
-        if steady > 0.0 and ask[KEEP] & KEEP_PAGE:
+        if people.steady and ask[KEEP] & KEEP_PAGE:
             page[MADE] = np.uint64(ask[KEEP])
             people.page_at[generation, place] = now
             page[OF_NUMBER], page[OF_PHASE], page[OF_START] = np.uint64(ask[NUMBER]), np.uint64(ask[PHASE]), np.uint64(ask[START])

@@ -245,7 +245,7 @@ class Ranker:
 
     def _again(self, place: Place, request: Prepared, person: int, now: float) -> Decided | None:
         """Return the ranking that the session was shown a short time ago for the same candidates, or None."""
-        where = self.people.at(person, place.key)
+        where = self.people.at(signed(person), place.owner, place.second)
         if where is None or request.as_given or self.settings.steady <= 0.0:  # nearly always
             return None
         decided = self.people.decided(where, person, place, request, self.rows.short)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from swerve.core.pages import present
 from swerve.core.spec import Spec, pack
 from swerve.core.tables import CAPACITIES, Table, capacity
-from swerve.serving import kernels
+from swerve.serving.calls import Calls
 from swerve.serving.columns import Columns
 from swerve.serving.kernels import as_words, query_dtype
 from swerve.serving.keys import owner_of, signed
@@ -37,10 +37,9 @@ RAW, RAW_HOLES = 160, 4
 SPARE = 4 << 20
 #: Characters of candidates, as they were sent, that are remembered. Longer ones are decoded again at each request.
 MOST_TEXT = 4096
-#: Rows that are tried when room is needed, and those of them that are moved to the end if they cannot leave: bounds the time.
-TRIED, MOVED = 512, 256
-#: The budget may be exceeded by this part (5 %) while writes are under way.
-OVERDRAFT = 20
+#: Rows that are tried when room is needed, and those of them that are moved to the end if they cannot leave: bounds the time. The
+#: budget may be exceeded by one part in `OVERDRAFT` (5 %) while writes are under way.
+TRIED, MOVED, OVERDRAFT = 512, 256, 20
 #: Bytes of a `str` object before its characters: of ASCII, and of other texts with their cached UTF-8.
 ASCII_HEAD, OTHER_HEAD = 49, 75
 #: Bytes of the numbers in a record: hashes, owners and times; and of times in whole seconds. Rows of a table at least.
@@ -213,7 +212,7 @@ class Shelf:
         #: Whether the pages of ruled requests are counted after the rules: a policy for one result cannot take back a show.
         self.held = not present.knows(policy)
         self.ready = True  # False while the service still compiles for this capacity
-        self.calls = kernels.Calls(policy, senses, arms)
+        self.calls = Calls(policy, senses, arms)
         self.dtype = query_dtype(policy, arms, features, numbers)
         room = max(2 * budget // self.dtype.itemsize, LEAST_ROWS)  # more than the budget allows, so that only the budget bounds it
         self._memory = mmap.mmap(-1, room * self.dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
