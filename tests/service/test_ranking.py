@@ -63,7 +63,27 @@ def requests(rng: random.Random, count: int) -> list[dict[str, Any]]:
     return out
 
 
-async def both_ways(folder: Path, rounds: int, size: int, **more: dict[str, Any]) -> tuple[Service, Service, int]:
+def unusual(rng: random.Random, count: int) -> list[dict[str, Any]]:
+    """Return requests as above, with all that they may have: scores, dates, slots, parts, texts that are not ASCII, escapes."""
+    out = []
+    for asked in requests(rng, count):
+        if (number := int(asked["query"][1:])) == 3:
+            asked["candidates"] = [{"id": name, "score": 9.5 - at} for at, name in enumerate(OFFERS[1])]
+        elif number == 4:
+            asked["candidates"] = [{"score": 1, "id": "é"}, "b", {"id": "id", "published_at": "2026-01-02T03:04:05Z"}, "a:c"]
+        elif number == 5:
+            asked["candidates"] = ["tab\t", *OFFERS[0]]
+        if rng.random() < 0.1:
+            asked |= rng.choice([{"slots": 2}, {"slots": None}, {"locale": "en"}, {"query": f"Q{number}"}, {"session": "söze"}])
+        if rng.random() < 0.1:
+            asked["signals"] = {"news": rng.choice([None, 0.1, 1e-7, 123456789.25, -3])}
+        out.append(asked)
+    return out
+
+
+async def both_ways(
+    folder: Path, rounds: int, size: int, made: Any = requests, **more: dict[str, Any]
+) -> tuple[Service, Service, int]:
     """Send the same requests singly to one service and in batches to another; return how many batches took the short way."""
     now = [1.7e9]
     singly, together = service_at(folder / "one", now, **more), service_at(folder / "many", now, **more)
@@ -72,15 +92,15 @@ async def both_ways(folder: Path, rounds: int, size: int, **more: dict[str, Any]
     await together.start(whole=True)
     rng, quick = random.Random(1), 0
     for _ in range(rounds):
-        now[0] += 60.0
-        asked = requests(rng, size)
+        now[0] += rng.choice([5.0, 60.0, 100.0])
+        asked = made(rng, size)
         expected: list[Any] = []
         for one in asked:
             try:
                 expected.append(await singly.ranking.rank_one(read_rank(json.dumps(one).encode())))
             except Refused as refused:
                 expected.append(Problem(refused.error))
-        body = json.dumps(asked).encode()
+        body = json.dumps(asked, ensure_ascii=rng.random() < 0.5).encode()
         read = together.batching.ready(body, len(asked))
         quick += read is not None
         if read is not None:
@@ -101,6 +121,34 @@ def test_a_batch_is_its_requests_one_after_the_other(tmp_path: Path):
             assert place.record.tobytes() == other.record.tobytes()
             assert place.names() == other.names()
         for name in ("decisions", "explored", "cache_hits", "new_queries"):
+            assert getattr(singly.metrics, name).value == getattr(together.metrics, name).value, name
+        assert await singly.stop()
+        assert await together.stop()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"policy": {"arms": 16, "seed": 3, "propensity_draws": 0}, "feedback": {"steady_seconds": 0.0}},
+        {
+            "policy": {"arms": 16, "seed": 3, "propensity_draws": 20},
+            "evaluation": {"swaps": 0.3},
+            "feedback": {"evidence_per_session": 2},
+        },
+    ],
+    ids=["ts", "swerve, nothing steady", "swerve, with swaps"],
+)
+def test_so_is_a_batch_of_unusual_requests(tmp_path: Path, more: dict[str, Any]):
+    async def play() -> None:
+        singly, together, _ = await both_ways(tmp_path, rounds=100, size=12, made=unusual, **more)
+        for key, place in singly.ranker.rows.places.items():
+            other = together.ranker.rows.places[key]
+            assert place.record.tobytes() == other.record.tobytes()
+            assert place.names() == other.names()
+        for name in ("decisions", "explored", "cache_hits", "new_queries", "shown_again"):
             assert getattr(singly.metrics, name).value == getattr(together.metrics, name).value, name
         assert await singly.stop()
         assert await together.stop()

@@ -156,8 +156,7 @@ class Bulk:
         entries = read.entries[first:last]
         self._locate(self.names.table, entries)
         for number, shelf in enumerate(self.ranker.rows.tables):
-            if len(shelf):
-                self._check(shelf.asked.words, len(shelf), number, entries)
+            self._check(shelf.asked.words, len(shelf), number, entries)
 
     def decide(self, read: Read, first: int, last: int, now: float, leave: Collection[bytes] = ()) -> Told | None:
         """Decide entries from the first on, as many as lie on one shelf and repeat what their rows were asked last; None if the
