@@ -17,6 +17,7 @@ from swerve.core.decisions import STARTS, disown, encode, next_generation
 from swerve.core.engine import NOTHING_TO_SHOW, Entry, admissible, consider
 from swerve.core.examination import SLOTS
 from swerve.core.pages import CANNOT, grade, mask_of, order, present, redraw
+from swerve.core.prefetching import fetch
 from swerve.core.rng import at, unit
 from swerve.core.spec import Spec, record_dtype
 from swerve.core.tables import Table, bit, has, nested, row_dtype
@@ -254,6 +255,8 @@ def decide_many(spec, senses, table, words, fixed, pools, seasons, work, asks, o
     x = work[:d]
     swaps, found = fixed[SWAPS] / MILLION, work[len(work) - SLOTS :]
     for k in range(len(asks)):
+        if k + 1 < len(asks):
+            fetch(words, asks[k + 1, ROW])  # it arrives while this one is decided
         i, offer, session = asks[k, ROW], asks[k, OFFER], 1 if asks[k, PERSON] != 0 else 0
         row = table[i]
         book = row.ledger
