@@ -128,6 +128,18 @@ def test_a_query_is_forgotten_and_no_other():
         assert people.spent_by(person, some[0]).shows == [7]  # type: ignore[union-attr]
 
 
+def test_the_last_query_of_a_session_is_forgotten_and_no_page_of_others():
+    script = Script(ranker("ts", arms=16, steady=60.0))
+    for number in range(30):
+        script.rank(f"q{number % 3}", OFFER if number % 3 else [f"r{n}" for n in range(12)], session=f"s{number}")
+    people, gone = script.ranker.people, script.place("q0").key
+    others = {key for key in people.known() if key != gone}
+    pages = people.pages[people.pages[:, :, 0] != 0]
+    people.forget([gone])
+    assert people.known() == others
+    assert len(people.pages[people.pages[:, :, 0] != 0]) == len(pages) - 10
+
+
 def test_keys_are_words():
     for key in keys(5):
         assert key_of(words_of(key)) == key

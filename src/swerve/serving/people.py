@@ -287,11 +287,12 @@ class People:
         """Forget that sessions asked these queries, and what they were shown and have taught."""
         gone = {words_of(key) for key in keys}
         firsts = np.array([first for first, _ in gone], np.uint64)
-        for table in (self.all["indices"], self.all["lasts"]):
+        for name in ("indices", "lasts"):
+            table = self.all[name]
             for generation, line, *words in self._rows(table, np.isin(table[:, :, WHAT], firsts)):
                 if tuple(words) not in gone:
                     continue
-                if table is not self.all["lasts"]:
+                if name == "indices":
                     page = self.pages[generation, int(table[generation, line, PLACE])]
                     self._asides.pop(int(page[ASIDE]), None)
                     page[:] = 0
