@@ -4,7 +4,7 @@ Plain requests (`swerve.serving.scanning`) that repeat the candidates of their q
 shelf together. All others are the caller's to decide, one by one, with `Ranker.rank`. Answers, tokens and records are the same
 bytes either way.
 
-Tests: tests/serving/test_bulk.py, tests/service/test_batches_in_columns.py.
+Tests: tests/service/test_ranking.py, tests/serving/test_scanning.py, tests/serving/test_sealing.py.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ candidates of the last request as they were sent, and everything about these tha
 their mask, when the newest was published, and where their ids are in the text. `Names` leads from the hash of a query's text to its
 row. It is a hint: a row that belongs to another query, or was asked other candidates, is found in the usual way, and noted anew.
 
-Tests: tests/serving/test_bulk.py.
+Tests: tests/service/test_ranking.py.
 """
 
 from __future__ import annotations

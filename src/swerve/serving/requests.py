@@ -88,7 +88,6 @@ class Decided(msgspec.Struct, gc=False):
     control: bool = False  # whether an experiment, or its guard, has shown the given order
     swapped: list[int] | None = None  # two positions, from 1, whose results have changed places
     choice: list[Any] | None = None  # in shadow mode: the results that the policy would have put into the slots
-    raw: msgspec.Raw | None = None  # the candidates as they were sent, if the row remembers them
 
 
 #: A request whose candidates have arms: row, session (0 for none), publication time of the newest candidate, the caller's numbers,
