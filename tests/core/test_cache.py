@@ -276,7 +276,7 @@ def test_the_fingerprint_does_not_depend_on_what_else_is_imported():
     ask = """
 from swerve import Swerve, Thompson
 from swerve.core import engine
-from swerve.serving.kernels import rank_many
+from swerve.serving.calls import rank_many
 from swerve.signals import Senses
 print(engine.select_one.digest(Thompson()), rank_many.digest(Swerve(), Senses()))
 """

@@ -14,13 +14,13 @@ from service.running import SMALL
 from swerve.service.clock import Clock
 from swerve.service.config.load import resolve
 from swerve.service.config.toml import Document
-from swerve.service.http.bodies import ranks_in
+from swerve.service.http.bodies import parts_in, ranks_in
 from swerve.service.http.schemas import read_rank
 from swerve.service.ranking import TOGETHER
 from swerve.service.runtime import Service
 from swerve.service.secrets import Secrets
 from swerve.service.turns import Turns
-from swerve.serving.messages import Asked, RankResponse, Refused, encode
+from swerve.serving.messages import Asked, Problem, Refused, encode
 from swerve.serving.recording import Recorder
 from swerve.serving.requests import Prepared
 from swerve.store import open_store
@@ -63,7 +63,27 @@ def requests(rng: random.Random, count: int) -> list[dict[str, Any]]:
     return out
 
 
-async def both_ways(folder: Path, rounds: int, size: int, **more: dict[str, Any]) -> tuple[Service, Service, int]:
+def unusual(rng: random.Random, count: int) -> list[dict[str, Any]]:
+    """Return requests as above, with all that they may have: scores, dates, slots, parts, texts that are not ASCII, escapes."""
+    out = []
+    for asked in requests(rng, count):
+        if (number := int(asked["query"][1:])) == 3:
+            asked["candidates"] = [{"id": name, "score": 9.5 - at} for at, name in enumerate(OFFERS[1])]
+        elif number == 4:
+            asked["candidates"] = [{"score": 1, "id": "é"}, "b", {"id": "id", "published_at": "2026-01-02T03:04:05Z"}, "a:c"]
+        elif number == 5:
+            asked["candidates"] = ["tab\t", *OFFERS[0]]
+        if rng.random() < 0.1:
+            asked |= rng.choice([{"slots": 2}, {"slots": None}, {"locale": "en"}, {"query": f"Q{number}"}, {"session": "söze"}])
+        if rng.random() < 0.1:
+            asked["signals"] = {"news": rng.choice([None, 0.1, 1e-7, 123456789.25, -3])}
+        out.append(asked)
+    return out
+
+
+async def both_ways(
+    folder: Path, rounds: int, size: int, made: Any = requests, **more: dict[str, Any]
+) -> tuple[Service, Service, int]:
     """Send the same requests singly to one service and in batches to another; return how many batches took the short way."""
     now = [1.7e9]
     singly, together = service_at(folder / "one", now, **more), service_at(folder / "many", now, **more)
@@ -72,24 +92,23 @@ async def both_ways(folder: Path, rounds: int, size: int, **more: dict[str, Any]
     await together.start(whole=True)
     rng, quick = random.Random(1), 0
     for _ in range(rounds):
-        now[0] += 60.0
-        asked = requests(rng, size)
+        now[0] += rng.choice([5.0, 60.0, 100.0])
+        asked = made(rng, size)
         expected: list[Any] = []
         for one in asked:
             try:
                 expected.append(await singly.ranking.rank_one(read_rank(json.dumps(one).encode())))
             except Refused as refused:
-                expected.append(refused.code)
-        entries = await ranks_in(json.dumps(asked).encode(), together.config.limits, Turns())
-        read = [entry for entry in entries if isinstance(entry, Asked)]
-        answers: Any = together.ranking.at_once(read) if len(read) == len(entries) else None
-        quick += answers is not None
-        if answers is None:
-            answers = await together.ranking.rank(entries)
-        got = [answer.code if isinstance(answer, Refused) else answer for answer in answers]
-        assert got == expected
-        assert not any(answer.degraded for answer in got if isinstance(answer, RankResponse))
-        assert encode(answers[:0]) == b"[]"
+                expected.append(Problem(refused.error))
+        body = json.dumps(asked, ensure_ascii=rng.random() < 0.5).encode()
+        read = together.batching.ready(body, len(asked))
+        quick += read is not None
+        if read is not None:
+            said = together.batching.at_once(read)
+        else:
+            said = await together.batching.answer(await parts_in(body, together.batching, Turns()), Turns())
+        assert said == encode(expected)
+        assert b'"degraded":true' not in said
     return singly, together, quick
 
 
@@ -109,12 +128,41 @@ def test_a_batch_is_its_requests_one_after_the_other(tmp_path: Path):
     asyncio.run(play())
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"policy": {"arms": 16, "seed": 3, "propensity_draws": 0}, "feedback": {"steady_seconds": 0.0}},
+        {
+            "policy": {"arms": 16, "seed": 3, "propensity_draws": 20},
+            "evaluation": {"swaps": 0.3},
+            "feedback": {"evidence_per_session": 2},
+        },
+    ],
+    ids=["ts", "swerve, nothing steady", "swerve, with swaps"],
+)
+def test_so_is_a_batch_of_unusual_requests(tmp_path: Path, more: dict[str, Any]):
+    async def play() -> None:
+        singly, together, _ = await both_ways(tmp_path, rounds=100, size=12, made=unusual, **more)
+        for key, place in singly.ranker.rows.places.items():
+            other = together.ranker.rows.places[key]
+            assert place.record.tobytes() == other.record.tobytes()
+            assert place.names() == other.names()
+        for name in ("decisions", "explored", "cache_hits", "new_queries", "shown_again"):
+            assert getattr(singly.metrics, name).value == getattr(together.metrics, name).value, name
+        assert await singly.stop()
+        assert await together.stop()
+
+    asyncio.run(play())
+
+
 def test_an_empty_batch_is_answered_with_nothing(tmp_path: Path):
     async def play() -> None:
         service = service_at(tmp_path / "one", [1.7e9])
         await service.start(whole=True)
         assert await service.ranking.rank([]) == []
-        assert service.ranking.at_once([]) == []
+        assert service.batching.at_once(service.batching.ready(b" [ ] ", 10)) == b"[]"
+        assert await service.batching.answer(await parts_in(b"[]", service.batching, Turns()), Turns()) == b"[]"
         assert await service.stop()
 
     asyncio.run(play())
@@ -143,21 +191,30 @@ def asked(query: str, candidates: list[str]) -> Asked:
     return read_rank(json.dumps({"query": query, "candidates": candidates}).encode())
 
 
-def test_new_candidates_of_several_requests_are_not_read_in_one_turn(tmp_path: Path):
-    """The short way takes any single request, and batches whose requests repeat the candidates of the previous request."""
+def test_the_short_way_takes_batches_that_repeat_what_their_rows_were_asked(tmp_path: Path):
+    """Everything else would have to be decoded, which holds the event loop: it takes the long way, and is noted when it repeats."""
 
     async def play() -> None:
         service = service_at(tmp_path / "one", [1.7e9])
         await service.start(whole=True)
-        known, other = [asked(f"q{number}", OFFERS[1]) for number in range(3)], asked("q0", OFFERS[2])
-        assert service.ranking.at_once(known) is None  # rows that are not in memory
-        await service.ranking.rank(known)
+        batching = service.batching
+
+        def body(*entries: tuple[str, list[str]]) -> bytes:
+            return json.dumps([{"query": query, "candidates": candidates} for query, candidates in entries]).encode()
+
+        known, other = [(f"q{number}", OFFERS[1]) for number in range(3)], ("q0", OFFERS[2])
+        assert batching.ready(body(*known), 10) is None  # rows that are not in memory
+        await batching.answer(await parts_in(body(*known), batching, Turns()), Turns())
+        assert batching.ready(body(*known), 2) is None
+        assert batching.ready(body(*known, other), 10) is None
         hits, made = service.metrics.cache_hits.value, service.metrics.decisions.value
-        assert service.ranking.at_once([*known, other]) is None
+        read = batching.ready(body(*known), 10)
+        assert read is not None
         assert (service.metrics.cache_hits.value, service.metrics.decisions.value) == (hits, made)  # nothing has changed
-        assert len(service.ranking.at_once(known) or ()) == 3
-        assert len(service.ranking.at_once([other]) or ()) == 1
-        assert service.metrics.decisions.value == made + 4
+        assert batching.at_once(read).count(b'"degraded":false') == 3
+        assert (service.metrics.cache_hits.value, service.metrics.decisions.value) == (hits + 3, made + 3)
+        assert service.ranking.at_once(asked(*other)) is not None  # a single request with other candidates,
+        assert batching.ready(body(*known), 10) is None  # which the row has been asked now
         assert await service.stop()
 
     asyncio.run(play())
@@ -180,7 +237,7 @@ def test_a_defect_gives_the_given_order_to_who_has_no_answer_yet(tmp_path: Path,
 
         with monkeypatch.context() as patch:
             patch.setattr(Recorder, "ranked", full)
-            for answers in (await service.ranking.rank(three), service.ranking.at_once(three)):
+            for answers in (await service.ranking.rank(three), await service.ranking.rank(three)):
                 assert [(answer.degraded, sorted(answer.ranking)) for answer in answers] == [
                     (False, ["a", "b"]), (True, ["a", "b"]), (True, ["a", "b"]),
                 ]  # fmt: skip

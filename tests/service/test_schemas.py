@@ -11,10 +11,10 @@ from hypothesis import given, strategies as st
 from serving.checking import LIMITS, refused
 
 from swerve.service.http.bodies import feedbacks_in, ranks_in
-from swerve.service.http.schemas import read_feedback, read_list, read_rank, read_ranks as read_ranks_together, read_shift
+from swerve.service.http.schemas import MANY_RANKS, read_feedback, read_list, read_rank, read_shift
 from swerve.service.turns import Turns
 from swerve.serving.checks import check_candidates, check_query, check_session, check_signals
-from swerve.serving.messages import Asked, Event, FeedbackRequest, ListRequest, RankRequest, Refused, ids_of, newest_of
+from swerve.serving.messages import Asked, Event, FeedbackRequest, ListRequest, RankRequest, Refused, decode, ids_of, newest_of
 
 INSTANT = (
     "a finite number from -62135596800 to 253402300799 (Unix seconds) or a date and time (RFC 3339, with an offset or Z), or null"
@@ -23,6 +23,10 @@ ENTRY = "a string or an object with the fields id, published_at, score"
 RANK = "query, candidates, slots, signals, session, locale, filter, segment, unit, namespace, query_id"
 EVENT = "an object with the fields kind, result, position, id, at, value"
 CLICK = b'{"kind":"click","result":"a"}'
+
+
+def read_ranks_together(text: bytes) -> list[Asked]:
+    return decode(MANY_RANKS, text)
 
 
 def read_ranks(text: bytes) -> list[Asked | Refused]:

@@ -7,12 +7,13 @@ import random
 import pytest
 from serving.scripted import Script, ranker
 
-from swerve.serving.evidence import Evidence
 from swerve.serving.ledger import ANONYMOUS
 from swerve.serving.outcomes import IGNORED, LATE, LEARNED
+from swerve.serving.people import People
 
 pytestmark = pytest.mark.compiled  # thousands of calls each
 
+KEY = b"sixteen letters."
 OFFER = ["good", "spam", "other"]
 RATES = {"good": 0.6, "spam": 0.05, "other": 0.3}
 
@@ -158,8 +159,8 @@ def test_ignored_yields_to_late():
 
 
 def test_what_is_kept_of_sessions_is_bounded():
-    evidence = Evidence(limit=1, most=100)
-    for number in range(1000):
-        evidence.shown(number, b"q", 1, [5])
-    kept = [number for number in range(1000) if evidence.spent_by(number, b"q")]
+    people = People(ranker("ts").settings, most=100)
+    for number in range(1, 1000):
+        people.shown(number, KEY, 1, [5])
+    kept = [number for number in range(1, 1000) if people.spent_by(number, KEY)]
     assert 50 <= len(kept) <= 100 and kept[-1] == 999

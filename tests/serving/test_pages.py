@@ -30,6 +30,7 @@ from swerve.serving.outcomes import (
     encode,
     expected_late,
 )
+from swerve.serving.people import People
 from swerve.serving.requests import Prepared
 
 OFFER = ["a", "b", "c", "d", "e"]
@@ -235,11 +236,12 @@ def test_what_is_kept_of_steady_orders_is_bounded():
     made = ranker(steady=60.0)
     script = Script(made)
     decided = script.rank("q", OFFER, session="s")
-    made.steady.half = 50
-    for number in range(1000):
-        made.steady.keep(number, b"q", decided)
-    kept = [number for number in range(1000) if made.steady.find(number, b"q")]
+    made.people, key = People(made.settings, most=100), script.place("q").key
+    for number in range(1, 1000):
+        made.people.keep(number, key, decided)
+    kept = [number for number in range(1, 1000) if made.people._at(number, key) is not None]
     assert 50 <= len(kept) <= 100 and kept[-1] == 999
+    assert len(made.people._asides) <= 100
 
 
 # ---------------------------------------------------------------- rankings that Swerve did not make

@@ -32,7 +32,7 @@ SERVICE_BARS = {
     "rank-page": Bar("≥", 0.85),
     "rank-p99": Bar("≤", 2.0),
     "feedback": Bar("≥", 0.5),
-    "rank-batch": Bar("≥", 10.0),
+    "rank-batch": Bar("≥", 12.0),
     "pages": Bar("≥", 0.95),
     "memory": Bar("≤", 1000.0, "value"),
     "disk": Bar("≤", 1.3),

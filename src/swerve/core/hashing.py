@@ -13,50 +13,14 @@ import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
+from swerve.core.blake2b import BLOCK, BLOCK_BYTES, START, STATE, compress
 from swerve.core.engine import Entry
-from swerve.core.rng import MASK, wrap_add
 from swerve.core.verbs import kernel
 
-BLOCK = 16  # words of a message's block, 128 bytes: a longer text would need a second one
-SCRATCH = 2 * BLOCK  # words of scratch space: the block, and the working state
+SCRATCH = BLOCK + STATE  # words of scratch space: the block, and the state
 DIGITS = 20  # of the largest 64-bit number
-LONGEST = 8 * BLOCK - DIGITS  # bytes of a path before its number
-ROUNDS = 12
-START = np.array(
-    [
-        0x6A09E667F3BCC908,
-        0xBB67AE8584CAA73B,
-        0x3C6EF372FE94F82B,
-        0xA54FF53A5F1D36F1,
-        0x510E527FADE682D1,
-        0x9B05688C2B3E6C1F,
-        0x1F83D9ABFB41BD6B,
-        0x5BE0CD19137E2179,
-    ],
-    np.uint64,
-)
+LONGEST = BLOCK_BYTES - DIGITS  # bytes of a path before its number: a longer text would need a second block
 FIRST = START[0] ^ np.uint64(0x01010008)  # no key, a digest of 8 bytes
-ALL = np.uint64(MASK)
-ORDER = np.array(
-    [
-        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15],
-        [14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3],
-        [11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4],
-        [7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8],
-        [9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13],
-        [2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9],
-        [12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11],
-        [13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10],
-        [6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5],
-        [10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0],
-    ],
-    np.uint8,
-)
-#: The words of the working state that each of the eight mixings of a round takes: columns, then diagonals.
-MIXED = np.array(
-    [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15], [0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]],
-    np.uint8,
-)
 
 
 def path_of(seed: int, name: str) -> NDArray[np.uint8]:
@@ -68,12 +32,6 @@ def word_of(path: Any, number: Any, scratch: Any) -> np.uint64:
     """Return the word of the stream `path` + number, as `rng.split` does; compiled code needs `SCRATCH` words of scratch space."""
     text = bytes(path) + str(int(number)).encode()
     return np.uint64(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little"))
-
-
-@kernel
-def turned(word, bits):
-    """Return a word whose bits are rotated to the right."""
-    return (word >> np.uint64(bits)) | (word << np.uint64(64 - bits))
 
 
 @kernel
@@ -97,25 +55,11 @@ def _word_of(path, number, scratch):
         put(block, length, 48 + (number // power) % 10)  # 48 is the code of the digit 0
         length += 1
         power //= 10
-    for i in range(8):
+    for i in range(STATE):
         state[i] = START[i]
-        state[8 + i] = START[i]
     state[0] = FIRST
-    state[12] ^= np.uint64(length)
-    state[14] ^= ALL
-    for turn in range(ROUNDS):
-        line = turn % 10
-        for step in range(8):
-            a, b, c, d = MIXED[step, 0], MIXED[step, 1], MIXED[step, 2], MIXED[step, 3]
-            state[a] = wrap_add(wrap_add(state[a], state[b]), block[ORDER[line, 2 * step]])
-            state[d] = turned(state[d] ^ state[a], 32)
-            state[c] = wrap_add(state[c], state[d])
-            state[b] = turned(state[b] ^ state[c], 24)
-            state[a] = wrap_add(wrap_add(state[a], state[b]), block[ORDER[line, 2 * step + 1]])
-            state[d] = turned(state[d] ^ state[a], 16)
-            state[c] = wrap_add(state[c], state[d])
-            state[b] = turned(state[b] ^ state[c], 63)
-    return FIRST ^ state[0] ^ state[8]
+    compress(state, block, length, True)
+    return state[0]
 
 
 @overload(word_of)

@@ -108,9 +108,9 @@ class Inside:
         identity = identity_of(target, self.service.config.limits.session_chars)
         asked = Asked(target.query, msgspec.Raw(results.candidates()), session=target.session, query_id=identity, **target.parts)
         try:
-            at_once = self.service.ranking.at_once([asked])
+            at_once = self.service.ranking.at_once(asked)
             if at_once is not None:
-                return read(at_once[0], results.offered, telling)
+                return read(at_once, results.offered, telling)
             async with asyncio.timeout(self.seconds):
                 return read(await self.service.ranking.rank_one(asked), results.offered, telling)
         except Refused as refused:

@@ -13,9 +13,9 @@ from swerve.service.ranking import Ranking
 from swerve.serving.checks import check_events, check_positions
 from swerve.serving.messages import ObserveRequest, ObserveResponse, Refused, ids_of
 from swerve.serving.outcomes import Outcome
+from swerve.serving.people import name_of
 from swerve.serving.ranker import Ranker
 from swerve.serving.replay import ticket_of
-from swerve.serving.sessions import name_of
 from swerve.serving.tokens import Tokens
 
 #: Seconds that an observed ranking waits for its row; then it is answered 503.

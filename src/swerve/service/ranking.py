@@ -1,4 +1,5 @@
-"""Rankings: prepare, decide, answer. Single requests, batches and the short way of the protocol all take this path.
+"""Rankings: prepare, decide, answer. Single requests and the short way of the protocol take this path; so do entries of batches
+that are not in columns (`swerve.service.batching`).
 
 `prepare` reads and checks a request. The path waits only for rows that are not in memory, within the deadline. Then requests are
 decided together and answered with signed tokens. If anything fails, the caller gets its own order.
@@ -20,6 +21,7 @@ from swerve.service.metrics import Metrics
 from swerve.service.namespaces import Namespaces
 from swerve.service.shadow import Shadow
 from swerve.service.turns import Turns
+from swerve.serving.bulk import Bulk
 from swerve.serving.checks import (
     check_candidates,
     check_parts,
@@ -31,13 +33,13 @@ from swerve.serving.checks import (
 )
 from swerve.serving.feeds import Feeds
 from swerve.serving.messages import Asked, ObserveRequest, RankResponse, Refused, key_text
+from swerve.serving.people import name_of
 from swerve.serving.ranker import Ranker
 from swerve.serving.recording import Recorder
 from swerve.serving.requests import Decided, Prepared, Watcher
 from swerve.serving.rows import Place
 from swerve.serving.rulebook import RuleBook
 from swerve.serving.ruling import Ruled, Ruling
-from swerve.serving.sessions import name_of
 from swerve.serving.tokens import Tokens
 from swerve.serving.ubi import QueryIds
 
@@ -80,6 +82,7 @@ class Ranking:
         self.metrics, self.clock, self.limits, self.deadline, self.experiments = metrics, clock, limits, deadline, experiments
         self.names, self.recorder, self.namespaces, self.query_ids = names, recorder, namespaces, query_ids
         self.numbers = frozenset(ranker.settings.numbers)
+        self.bulk = Bulk(ranker, tokens, limits.session_chars)
         self.feeds = Feeds(ranker.settings.numbers, limits.fed_queries)
         self.watched: Mapping[bytes, Watcher] = {}  # by the query's key
         self.slots = ranker.settings.slots
@@ -167,6 +170,7 @@ class Ranking:
     def forget(self, keys: Collection[bytes]) -> None:
         """Forget the names of queries, the numbers that were pushed for them, and what shadow mode has noted of them."""
         self.feeds.forget(keys)
+        self.bulk.forget(keys)
         self._keys = {name: found for name, found in self._keys.items() if found[0] not in keys}
         if self.shadow is not None:
             self.shadow.forget(keys)
@@ -200,27 +204,34 @@ class Ranking:
             await self._rank(entries, answers, turns)
         return answers
 
-    def at_once(self, asked: Sequence[Asked]) -> list[RankResponse] | None:
-        """Return the orders to show if that needs no waiting: all rows are in memory, no request is refused, no rule concerns one
-        and, of several, none has candidates that must be decoded. Otherwise do nothing and return None."""
+    def at_once(self, asked: Asked) -> RankResponse | None:
+        """Return the order to show if that needs no waiting: the row is in memory, the request is not refused, and no rule concerns
+        it. Otherwise do nothing and return None."""
         if self.availability.degraded() is not None:
             return None
-        pairs: list[Pair] = []
-        several = len(asked) > 1
         try:
-            for one in asked:
-                place, prepared = self.prepare(one)
-                if place is None or prepared.ruling is not None or (prepared.namespace is not None and self.namespaces.limited):
-                    return None
-                if several and prepared.candidates is not None:  # decoding many would hold the event loop
-                    return None
-                pairs.append((place, prepared))
+            place, prepared = self.prepare(asked)
         except Refused:
             return None
-        answers: list[Any] = [None] * len(pairs)
-        self.metrics.cache_hits.value += len(pairs)
-        self._decide(range(len(pairs)), pairs, answers)
-        return answers
+        if place is None or prepared.ruling is not None or (prepared.namespace is not None and self.namespaces.limited):
+            return None
+        self.metrics.cache_hits.value += 1
+        return self.decided(place, prepared)
+
+    def decided(self, place: Place, prepared: Prepared) -> RankResponse:
+        """Decide one request whose row is in memory."""
+        answers: list[Any] = [None]
+        self._decide((0,), ((place, prepared),), answers)
+        answer: RankResponse = answers[0]
+        return answer
+
+    def repeats(self, asked: Asked) -> Place | None:
+        """Return the row of a request without parts, if it is in memory and was last asked the same candidates."""
+        found = self._keys.get(asked.query)
+        if found is None or asked.locale is not None or asked.filter is not None or asked.segment is not None:
+            return None
+        place = self._get(found[0]) if asked.namespace is None else None
+        return None if place is None or place.raw != asked.candidates else place
 
     # ------------------------------------------------------------------ wait, decide, answer
     async def _rank(self, entries: Sequence[Entry], answers: list[Any], turns: Turns) -> None:
@@ -330,7 +341,7 @@ class Ranking:
         if self.watched and (seen := self.watched.get(decided.signed.key)) is not None:
             seen(decided.ranking, decided.explored, prepared)
         if decided.report & (ALARM | RESTARTED):
-            self._tell(decided)
+            self.tell(decided.signed.key, decided.report, decided.signal, decided.phase)
         if prepared.namespace is not None:
             self.metrics.namespaces(self.namespaces.label(prepared.namespace)).value += 1
         if prepared.query_id is not None and self.query_ids is not None:
@@ -349,14 +360,14 @@ class Ranking:
             answer.ruled = self._marks(decided.ruling, decided.ranking)
         return answer
 
-    def _tell(self, decided: Decided) -> None:
+    def tell(self, key: bytes, report: int, signal: int, phase: int) -> None:
         """Count and log an alarm or a restart of a query's policy."""
-        if decided.report & RESTARTED:
+        if report & RESTARTED:
             self.metrics.restarts.value += 1
-        if decided.report & ALARM:
-            name = self.names[decided.signal] if self.names else "none"
+        if report & ALARM:
+            name = self.names[signal] if self.names else "none"
             self.metrics.alarms(name).value += 1
-            log.info("alarm", extra={"query": decided.signed.key.hex(), "signal": name, "phase": decided.phase})
+            log.info("alarm", extra={"query": key.hex(), "signal": name, "phase": phase})
 
     def given(self, prepared: Prepared, reason: str) -> RankResponse:
         """Return the degraded answer: the order that the caller gave, after the rules."""

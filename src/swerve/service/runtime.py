@@ -17,6 +17,7 @@ from typing import Any
 
 from swerve.service.admission import NewQueries
 from swerve.service.availability import Availability
+from swerve.service.batching import Batching
 from swerve.service.beacons import Beacons
 from swerve.service.clock import Clock
 from swerve.service.committer import Committer
@@ -129,6 +130,7 @@ class Service:
             namespaces=self.namespaces,
             query_ids=query_ids if config.ubi.enabled else None,
         )
+        self.batching = Batching(self.ranking)
         self.feeding = Feeding(self.ranking, self.metrics, self.clock.now, ttl=config.signals.feed_ttl_seconds)
         self.erased = Erased(max(windows.values()))
         self.erased.load(kept, self.clock.now())

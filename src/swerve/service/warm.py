@@ -22,7 +22,7 @@ from swerve.core.cache import cache_root
 from swerve.service.config.load import Config, as_table, resolve
 from swerve.service.config.settings import settings_of
 from swerve.service.config.toml import Document
-from swerve.serving import kernels
+from swerve.serving import bulk, calls
 from swerve.serving.ranker import GROUPS, Ranker
 from swerve.serving.rows import Shelf
 from swerve.store.layouts import describe
@@ -50,9 +50,9 @@ def mark_of(ranker: Ranker, shelf: Shelf) -> Path | None:
     settings = ranker.settings
     commons = ranker.rivals if shelf.rival and ranker.rivals is not None else ranker.commons
     types = f"{describe(shelf.dtype)} {describe(commons.dtype)} {ranker.features} {len(settings.numbers)}"
-    types += f" {cpu_target.target_context.codegen().magic_tuple()}"
+    types += f" {bulk.digest()} {cpu_target.target_context.codegen().magic_tuple()}"
     name = hashlib.blake2b(types.encode(), digest_size=MARK).hexdigest()
-    return root / f"{kernels.rank_many.digest(shelf.policy, settings.senses)}-{shelf.arms}" / f"warm-{name}"
+    return root / f"{calls.rank_many.digest(shelf.policy, settings.senses)}-{shelf.arms}" / f"warm-{name}"
 
 
 class Warming:
@@ -84,6 +84,7 @@ class Warming:
                 self._wait_for(shelf.arms, nice=NICE if shelf.arms != cold[0] else 0)
             if self._stopped:
                 return
+            bulk.compile_for(self.ranker)
             for table, mark in zip(tables[shelf.arms], marks[shelf.arms], strict=True):
                 self.ranker.compile(table)
                 if mark is not None and mark.parent.is_dir():
@@ -128,6 +129,8 @@ def main() -> None:
     os.nice(asked["nice"])
     settings = settings_of(resolve(Document("", asked["config"], {})))._replace(budget=SCRATCH)
     ranker = Ranker(settings, NO_KEY)
+    if GROUPS[-1] in asked["groups"]:  # the group with less work
+        bulk.compile_for(ranker)
     for shelf in ranker.rows.tables:
         if shelf.arms == asked["arms"]:
             ranker.compile(shelf, asked["groups"])

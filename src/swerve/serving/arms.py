@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from swerve.serving.keys import signed
 from swerve.serving.ledger import MISPLACED
 from swerve.serving.requests import Misplaced
 from swerve.serving.rows import Place, Rows
@@ -44,7 +45,8 @@ class Arms:
                 if not young:
                     place.shelf.of("first", place.index)[arm] = int(now)
             self.rows.recount(place)
-        place.raw, place.order = None, bytes([place.arms[candidate] for candidate in ids])
+        place.forget_asked()
+        place.order = bytes([place.arms[candidate] for candidate in ids])
         place.last = [place.ids[arm] for arm in place.order]  # the strings that are kept already, not those of this request
         mask = 0
         for arm in place.order:
@@ -85,12 +87,3 @@ class Arms:
         self.evicted += 1
         written(place, place.shelf.calls.vacate(place.shelf.params, place.shelf.table, place.index, place.owner, arm))
         return arm
-
-
-def signed(mask: int) -> int:
-    """Return a 64-bit mask as the signed number that a compiled call takes.
-
-    >>> signed(5), signed(1 << 63)
-    (5, -9223372036854775808)
-    """
-    return mask - (1 << 64) if mask >= 1 << 63 else mask

@@ -15,10 +15,11 @@ from msgspec import Struct
 
 from swerve.serving.arms import written
 from swerve.serving.control import Change, Rule
+from swerve.serving.keys import owner_of
 from swerve.serving.messages import Event
 from swerve.serving.migration import GENERATION, Layouts, for_pages, policy_in
 from swerve.serving.ranker import KEY, Ranker
-from swerve.serving.rows import PACK, UNPACK, Hash, Place, Shelf, owner_of
+from swerve.serving.rows import PACK, UNPACK, Hash, Place, Shelf
 from swerve.store.layouts import convert, layout_of
 from swerve.store.protocol import Row
 
@@ -140,8 +141,7 @@ def forget(ranker: Ranker, target: Target, now: float) -> list[Place]:
     else:
         touched = [place for place in places if _strip(ranker, place, target.result, now)]
     keys = {place.key for place in touched} | set(target.keys)
-    for memory in (ranker.sessions, ranker.steady, ranker.evidence):
-        memory.forget(keys)
+    ranker.people.forget(keys)
     return touched
 
 
@@ -155,7 +155,9 @@ def _strip(ranker: Ranker, place: Place, result: int, now: float) -> bool:
     assert candidate is not None, "a hash belongs to a candidate"
     del place.arms[candidate]
     place.ids[arm], place.shorts[arm] = None, 0
-    place.last, place.raw, place.order, place.mask, place.grades = [], None, b"", 0, b""
+    place.shelf.asked.name(place.index, (0,), arm)
+    place.forget_asked()
+    place.last, place.order, place.mask, place.grades = [], b"", 0, b""
     ranker.rows.recount(place)
     ranker.mark(place, now)
     return True

@@ -1,6 +1,6 @@
-"""The service's compiled entry points: a request, from the signals to the ledger in one call; shifts; arms that change hands.
+"""The service's kernels: a request, from the signals to the ledger; shifts; arms that change hands.
 
-That of feedback is in `swerve.serving.feedback_kernel`.
+The entry point of rankings is in `swerve.serving.calls`, that of feedback in `swerve.serving.feedback_kernel`.
 
 Tests: tests/serving/test_ranker.py, tests/serving/test_pages.py, tests/serving/test_one_rule.py,
 tests/service/test_same_kernels.py.
@@ -17,11 +17,11 @@ from swerve.core.decisions import STARTS, disown, encode, next_generation
 from swerve.core.engine import NOTHING_TO_SHOW, Entry, admissible, consider
 from swerve.core.examination import SLOTS
 from swerve.core.pages import CANNOT, grade, mask_of, order, present, redraw
+from swerve.core.prefetching import fetch
 from swerve.core.rng import at, unit
 from swerve.core.spec import Spec, record_dtype
 from swerve.core.tables import Table, bit, has, nested, row_dtype
 from swerve.core.verbs import kernel
-from swerve.serving.feedback_kernel import respond_one
 from swerve.serving.ledger import (
     MISPLACED,
     OPERATOR,
@@ -52,13 +52,14 @@ def query_dtype(policy: Spec, arms: int, features: int, numbers: int) -> np.dtyp
     )
 
 
-#: The columns of a request in `rank_many`.
-ASKED = 13
+#: The columns of a request in `decide_many`.
+ASKED = 15
 (
     ROW,  # the row of its query,
-    OWNER,  # and the owner that this row must have
+    OWNER,  # the owner that this row must have, which is the first word of the query's key,
+    KEY_2,  # and the second word
     OFFER,  # the arms on offer, as a mask
-    SESSION,  # 1: the request has a session
+    PERSON,  # the hash of its session, 0 for none
     LEFT,  # the row of the session's previous query, negative for none,
     LEFT_OWNER,  # and the owner that this row must have
     SPENT,  # the arms for which the session has used its evidence, as a mask,
@@ -67,8 +68,12 @@ ASKED = 13
     GRADED,  # how many of them have grades: all or none
     FILL,  # the slots to fill
     AS_GIVEN,  # what is shown: 0 for the policy's page, else bits `GIVEN`, `HELD`
+    KEEP,  # what is remembered of the answer for its session, see below
     NUMBER,  # the decision's number
 ) = range(ASKED)
+#: Bits of `KEEP`: the page may be shown again; the caller remembers page and evidence itself; an experiment shows the given order;
+#: and, times `KEEP_ARM`, the arm of the experiment.
+KEEP_PAGE, KEPT_APART, KEEP_CONTROL, KEEP_ARM = 1, 2, 4, 8
 #: Bits of `AS_GIVEN`. The given order is shown as it is, and the policy's page goes to `OTHER`. The page is not shown yet: nothing
 #: of it is counted, and `respond_one` tells what was shown. The page gets no swap.
 GIVEN, HELD, UNSWAPPED = 1, 2, 4
@@ -108,7 +113,7 @@ MILLION = 1_000_000.0
 
 
 def fixed_of(record: np.dtype[Any], plan: tuple[int, ...], share: int, swaps: float = 0.0) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the facts about a record, the signals, evidence and swaps that `rank_many` needs."""
+    """Return the facts about a record, the signals, evidence and swaps that `decide_many` needs."""
     size = dict(record.fields or {})["senses"][1] // 8  # the policy's part comes first
     streams = words_of(record)
     return np.array([size, len(streams), len(plan), share, round(swaps * MILLION), *streams, *plan], np.int64)
@@ -237,30 +242,31 @@ def begin_row(params, senses, table, i, owner, word, now):
     begin_ledger(table[i].ledger, owner, now)
 
 
-@Entry
-def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, orders, facts, now, draws):
+@kernel
+def decide_many(spec, senses, table, words, fixed, pools, seasons, work, asks, orders, facts, now, draws):
     """Decide each request, in order: signals, context, page, ledger. `pools` holds the group and this writer's delta.
 
-    Arguments are few, because each costs time in a call from Python. `asks`, `orders` and `facts` have one line per request, with
-    the columns named above, and receive the answers; `fixed` see `fixed_of`; `work` is scratch space for a context. Nothing is
-    written for a request whose row, or the row that its session came from, belongs to another query.
+    `asks`, `orders` and `facts` have one line per request, with the columns named above, and receive the answers; `fixed` see
+    `fixed_of`; `work` is scratch space for a context. Nothing is written for a request whose row, or the row that its session came
+    from, belongs to another query.
     """
-    spec = params[0]
     size, count, d = fixed[SIZE], fixed[STREAMS], fixed[FEATURES]
     streams, plan = fixed[HEAD : HEAD + count], fixed[HEAD + count : HEAD + count + d]
     x = work[:d]
     swaps, found = fixed[SWAPS] / MILLION, work[len(work) - SLOTS :]
     for k in range(len(asks)):
-        i, offer, session = asks[k, ROW], asks[k, OFFER], asks[k, SESSION]
+        if k + 1 < len(asks):
+            fetch(words, asks[k + 1, ROW])  # it arrives while this one is decided
+        i, offer, session = asks[k, ROW], asks[k, OFFER], 1 if asks[k, PERSON] != 0 else 0
         row = table[i]
         book = row.ledger
         if book.owner != asks[k, OWNER] or (asks[k, LEFT] >= 0 and table[asks[k, LEFT]].ledger.owner != asks[k, LEFT_OWNER]):
             asks[k, FILLED] = MISPLACED
             continue
         if asks[k, LEFT] >= 0:
-            reformulated(senses[0], table[asks[k, LEFT]].senses, facts[k, LEFT_AT], now)
+            reformulated(senses, table[asks[k, LEFT]].senses, facts[k, LEFT_AT], now)
         newest = facts[k, NEWEST]
-        sense(senses[0], row.senses, seasons[0], plan, facts[k, FACTS:], newest, youngest(book, offer), session, now, x)
+        sense(senses, row.senses, seasons[0], plan, facts[k, FACTS:], newest, youngest(book, offer), session, now, x)
         for j in range(d):
             book.surprise[j] = x[j]
         bad = admissible(spec, pools[0], x)
@@ -336,7 +342,6 @@ def rank_many(params, senses, table, words, fixed, pools, seasons, work, asks, o
         asks[k, SIGNAL] = signal
         asks[k, EVIDENCE] = 1 if evidence else 0
         asks[k, SEEN] = seen
-    return 0
 
 
 @Entry
@@ -370,16 +375,3 @@ def vacate_one(params, table, i, owner, arm):
     table[i].policy.generation[arm] = next_generation(table[i].policy.generation[arm])
     forget_arm(table[i].ledger, arm)
     return 0
-
-
-class Calls:
-    """The entry points, compiled for one policy and one capacity."""
-
-    def __init__(self, policy: Spec, senses: Spec, arms: int) -> None:
-        variant = f"-{arms}"
-        self.begin = begin_row.bind(policy, senses, variant=variant)
-        self.rank = rank_many.bind(policy, senses, variant=variant)
-        self.respond = respond_one.bind(policy, senses, variant=variant)
-        self.left = left_one.bind(senses, variant=variant)
-        self.shift = shift_one.bind(policy, variant=variant)
-        self.vacate = vacate_one.bind(policy, variant=variant)

@@ -9,8 +9,28 @@ from swerve.core import rng
 from swerve_client.naming import key_text, without_arm
 
 HEX = set("0123456789abcdef")
+WORD = 8  # bytes
 #: Begins a query's name that is its key.
 KEY = "key:"
+
+
+def words_of(key: bytes) -> tuple[int, int]:
+    """Return a key as two words."""
+    return int.from_bytes(key[:WORD], "little"), int.from_bytes(key[WORD:], "little")
+
+
+def owner_of(key: bytes) -> int:
+    """Return the part of a key that its record carries. Every compiled call that writes checks it first."""
+    return int.from_bytes(key[:WORD], "little", signed=True)
+
+
+def signed(mask: int) -> int:
+    """Return a 64-bit mask as the signed number that a compiled call takes.
+
+    >>> signed(5), signed(1 << 63)
+    (5, -9223372036854775808)
+    """
+    return mask - (1 << 64) if mask >= 1 << 63 else mask
 
 
 class Keys:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -38,6 +39,7 @@ LISTED, MOST_LISTED = 20, 1000
 #: The last position that an event may name: more results than any page shows.
 MOST_POSITION = 1000
 
+Shape = TypeVar("Shape")
 Seconds = Annotated[float, Meta(ge=FIRST_SECOND, le=LAST_SECOND, description="Unix seconds.")]
 Instant = Annotated[datetime, Meta(tz=True, description="RFC 3339, with an offset or Z.")]
 
@@ -56,6 +58,11 @@ class Refused(SwerveError):  # noqa: N818 - it names what happened to the reques
     def error(self) -> Error:
         """The refusal as answers have it."""
         return Error(self.code, self.message, self.field, limit=self.limit)
+
+    def moved(self, by: int) -> Refused:
+        """Return the refusal with the offset in its message raised by `by`, so that it counts from the beginning of the body."""
+        message = OFFSET.sub(lambda found: f"(byte {int(found[1]) + by})", self.message)
+        return Refused(self.status, self.code, message, self.field, self.limit)
 
 
 # requests ------------------------------------------------------------------------------------------------------------------------
@@ -196,6 +203,9 @@ class Health(Struct, omit_defaults=True):
 
 
 _candidates = msgspec.json.Decoder(Candidates)
+_asked = msgspec.json.Decoder(Asked)
+#: An offset in an error message of the decoder.
+OFFSET = re.compile(r"\(byte (\d+)\)")
 
 
 def read_candidates(raw: msgspec.Raw) -> Candidates:
@@ -204,6 +214,19 @@ def read_candidates(raw: msgspec.Raw) -> Candidates:
         return _candidates.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as trouble:
         raise misshapen(trouble, Candidates, bytes(raw), "candidates") from None
+
+
+def read_asked(body: bytes) -> Asked:
+    """Decode a request; raises `Refused`."""
+    return decode(_asked, body)
+
+
+def decode(decoder: msgspec.json.Decoder[Shape], body: bytes) -> Shape:
+    """Decode a body; raises `Refused`."""
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as trouble:
+        raise misshapen(trouble, decoder.type, body) from None
 
 
 def ids_of(candidates: Sequence[str | Candidate]) -> list[str]:

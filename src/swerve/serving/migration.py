@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from swerve.core.decisions import disown
+from swerve.serving.keys import owner_of
 from swerve.serving.ledger import next_phase
 from swerve.serving.ranker import Ranker
-from swerve.serving.rows import UNPACK, Place, Shelf, owner_of
+from swerve.serving.rows import UNPACK, Place, Shelf
 from swerve.serving.settings import kind_of
 from swerve.store.layouts import convert, describe, layout_id, layout_of
 from swerve.store.protocol import Damaged, Row, Store

@@ -16,21 +16,20 @@ import numpy as np
 
 from swerve.core.spec import pack
 from swerve.serving import kernels
-from swerve.serving.arms import Arms, signed, written
+from swerve.serving.arms import Arms, written
 from swerve.serving.common import Commons
-from swerve.serving.evidence import Evidence
-from swerve.serving.keys import KEY as KEY, Keys
+from swerve.serving.keys import KEY as KEY, Keys, owner_of, signed
 from swerve.serving.ledger import MISPLACED, NOBODY
 from swerve.serving.messages import ids_of, newest_of
 from swerve.serving.outcomes import GONE
-from swerve.serving.packing import Packing
+from swerve.serving.packing import WORDS, Packing
+from swerve.serving.people import People, person_of
 from swerve.serving.requests import Asking, Decided, Misplaced, Prepared, grades_in
-from swerve.serving.responses import NAMES, Responses
-from swerve.serving.rows import Place, Rows, Shelf, owner_of
+from swerve.serving.responses import Responses
+from swerve.serving.rows import Place, Rows, Shelf
 from swerve.serving.ruled import show
-from swerve.serving.sessions import Sessions, Steady, person_of
 from swerve.serving.settings import Settings
-from swerve.serving.tokens import Signed, page_of
+from swerve.serving.tokens import NAMES, NUMBER_BITS, Signed, page_of
 from swerve.store.protocol import Life
 from swerve_client.naming import CONTROL, namespace_in
 
@@ -110,8 +109,7 @@ class Ranker:
 
     def forget_sessions(self) -> None:
         """Forget all sessions, as a start does."""
-        self.sessions, self.evidence = Sessions(self.settings.reformulation), Evidence(self.settings.per_session)
-        self.steady = Steady(self.settings.steady)
+        self.people = People(self.settings)
 
     # ------------------------------------------------------------------ queries
     def text_of(self, key: bytes) -> str | None:
@@ -162,6 +160,11 @@ class Ranker:
         if not place.dirty:
             place.dirty = True
             self.unwritten.append((now, place))
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next decision."""
+        return (self.life.id << NUMBER_BITS | self.issued) + 1
 
     @property
     def pressed(self) -> bool:
@@ -242,18 +245,19 @@ class Ranker:
 
     def _again(self, place: Place, request: Prepared, person: int, now: float) -> Decided | None:
         """Return the ranking that the session was shown a short time ago for the same candidates, or None."""
-        decided = self.steady.find(person, place.key)
-        if decided is None:  # nearly always
+        where = self.people.at(signed(person), place.owner, place.second)
+        if where is None or request.as_given or self.settings.steady <= 0.0:  # nearly always
             return None
-        raw, ruling = decided.raw, request.ruling
+        decided = self.people.decided(where, person, place, request, self.rows.short)
+        ruling = request.ruling
         slots = request.slots if ruling is None else ruling.slots
-        if not self.steady.holds(decided, slots, now) or request.as_given or decided.ruling != ruling:
+        if decided is None or not 0.0 <= now - decided.at <= self.settings.steady or decided.ruling != ruling:
+            return None
+        if len(decided.chances) != min(slots, len(decided.ranking)):
             return None
         if decided.control != request.control or decided.signed.arm != request.arm:  # the experiment has gone on
             return None
         if decided.phase != place.shelf.numbers[place.index, place.shelf.at["phase"]]:
-            return None
-        if (raw is None or raw != request.raw) and set(decided.ranking) != set(request.results()):
             return None
         return msgspec.structs.replace(decided, report=0, again=True)
 
@@ -277,34 +281,33 @@ class Ranker:
             published = place.published
         given = self.packing.numbers_in(request.signals)
         way = self._way | request.as_given | request.control
+        keep = 0 if request.as_given or self._way else kernels.KEEP_PAGE | request.arm * kernels.KEEP_ARM
+        if request.control:
+            keep |= kernels.KEEP_CONTROL
         if request.ruling is not None:
             way |= kernels.HELD | kernels.UNSWAPPED if place.shelf.held else kernels.UNSWAPPED
-        left, owner, when, spent, phase = -1, 0, 0.0, 0, 0
-        if person:
-            key = place.key
-            before = self.sessions.moved(person, key, now)
-            if before is not None and (row := self.rows.get(before[0])) is not None:
-                if row.shelf is place.shelf:
-                    left, owner, when = row.index, row.owner, before[1]
-                else:
-                    written(row, row.shelf.calls.left(self.senses, row.shelf.table, row.index, row.owner, before[1], now))
-                if not row.dirty:
-                    self.mark(row, now)
-            found = self.evidence.spent_by(person, key)
-            if found is not None:
-                shorts, phase = place.shorts, found.phase
-                for result in found.results:
-                    if result in shorts:
-                        spent |= 1 << shorts.index(result)
-                spent = signed(spent)
-        return place, person, published, given, left, owner, when, spent, phase, request.slots, way
+            keep = kernels.KEPT_APART
+        return place, signed(person), published, given, request.slots, way, keep
+
+    def left(self, shelf: Shelf, key: bytes, when: float, now: float) -> tuple[int, int]:
+        """Note that a session went on, to a query on a shelf, from a query that it asked at `when`; return the row of that one and
+        its owner, for the compiled call, which notes it if the row is on the same shelf. The row is negative otherwise."""
+        row = self.rows.get(key)
+        if row is None:
+            return -1, 0
+        if not row.dirty:
+            self.mark(row, now)
+        if row.shelf is shelf:
+            return row.index, row.owner
+        written(row, row.shelf.calls.left(self.senses, row.shelf.table, row.index, row.owner, when, now))
+        return -1, 0
 
     def _decide(self, run: Sequence[Asking], requests: Sequence[tuple[Place, Prepared]], now: float) -> list[Decided | None]:
         """Decide requests whose rows lie in the same table."""
         answers, chances, orders, number = self.packing.decide(run, now)
         rival = run[0][0].shelf.rival
         out: list[Decided | None] = []
-        limited, steady = self.evidence.limit > 0, self.settings.steady > 0.0
+        aside = self._way != 0 and self.settings.steady > 0.0  # in shadow mode rankings are kept with the policy's choice
         for asking, (place, request), answer, chance, order in zip(run, requests, answers, chances, orders, strict=True):
             filled, start, phase, explored, report, signal, evidence, seen = answer[:8]
             if filled < 0:
@@ -320,18 +323,14 @@ class Ranker:
                 out.append(self._ruled(asking, request, ranking, answer, chance, number, now))
                 number += 1
                 continue
-            session, key, shorts = asking[1], place.key, place.shorts
-            shown = [shorts[arm] for arm in order[:filled]]
-            if evidence and session and limited:
-                self.evidence.shown(session, key, phase, shown)
-            page = page_of(answer[8 : 8 + filled], [short & NAMES for short in shown])
-            token = Signed(key, start, phase, number, session, evidence != 0, seen, place.mask, page, request.arm, rival)
+            session, shorts = asking[1] & WORDS, place.shorts
+            page = page_of(answer[8 : 8 + filled], [shorts[arm] & NAMES for arm in order[:filled]])
+            token = Signed(place.key, start, phase, number, session, evidence != 0, seen, place.mask, page, request.arm, rival)
             decided = Decided(ranking, token, chance, explored, phase, report, signal, now, control=request.control)
             if answer[SWAPPED]:
                 decided.swapped = [answer[SWAPPED] & 15, answer[SWAPPED] >> 4]
-            if session and steady and not request.as_given:
-                decided.raw = place.raw
-                self.steady.keep(session, key, decided)
+            if aside and session and not request.as_given:
+                self.people.keep(session, place.key, decided)
             out.append(decided)
             number += 1
         if self._way:
@@ -344,7 +343,7 @@ class Ranker:
             if decided is None:
                 continue
             place, ruling = asking[0], decided.ruling
-            filled, count = min(asking[9], len(place.order)), len(decided.chances)
+            filled, count = min(asking[4], len(place.order)), len(decided.chances)
             choice: list[Any] = list(map(place.ids.__getitem__, arms[:filled]))
             if ruling is not None:
                 rest: list[Any] = [name for name in map(place.ids.__getitem__, place.order) if name not in choice]
@@ -362,12 +361,12 @@ class Ranker:
         now: float,
     ) -> Decided:
         """Return the policy's ranking after the operator's rules; the policy counts what is shown after them."""
-        place, session = asking[0], asking[1]
+        place, session = asking[0], asking[1] & WORDS
         _, start, phase, _, report, signal, _, _ = answer[:8]
         page = show(self, place, request, order, answer, chance, number, now)
         free = [name for name, code in zip(page.names, page.codes, strict=True) if code != GONE]
-        if page.evidence and session and self.evidence.limit > 0 and free:
-            self.evidence.shown(session, place.key, phase, free)
+        if page.evidence and session and self.people.limit > 0 and free:
+            self.people.shown(session, place.key, phase, free)
         codes = page_of(page.codes, [name & NAMES for name in page.names])
         token = Signed(
             place.key,
@@ -388,7 +387,7 @@ class Ranker:
             page.ranking, token, page.chances, explored, phase, report, signal, now, False, request.ruling, request.control
         )
         if session and self.settings.steady > 0.0:
-            self.steady.keep(session, place.key, decided)
+            self.people.keep(session, place.key, decided)
         return decided
 
     # ------------------------------------------------------------------ shifts

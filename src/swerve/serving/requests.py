@@ -88,13 +88,11 @@ class Decided(msgspec.Struct, gc=False):
     control: bool = False  # whether an experiment, or its guard, has shown the given order
     swapped: list[int] | None = None  # two positions, from 1, whose results have changed places
     choice: list[Any] | None = None  # in shadow mode: the results that the policy would have put into the slots
-    raw: msgspec.Raw | None = None  # the candidates as they were sent, if the row remembers them
 
 
 #: A request whose candidates have arms: row, session (0 for none), publication time of the newest candidate, the caller's numbers,
-#: the row that the session came from (if it lies in the same table; negative for none), that row's owner and the time, the arms on
-#: which the session has spent its evidence, with the phase of that, the slots to fill, and what is shown, see `kernels.AS_GIVEN`.
-Asking = tuple[Place, int, float, Sequence[float], int, int, float, int, int, int, int]
+#: the slots to fill, what is shown, and what is remembered, see `kernels.AS_GIVEN` and `kernels.KEEP`.
+Asking = tuple[Place, int, float, Sequence[float], int, int, int]
 
 
 def grades_in(candidates: Sequence[str | Candidate]) -> bytes:

@@ -22,7 +22,7 @@ from swerve.serving.messages import Event, Refused
 from swerve.serving.outcomes import GONE, IGNORED, LATE, LEARNED, UNITS, Mark, Outcome, slots_of
 from swerve.serving.rewards import Rewards, added, drawn, mark_of
 from swerve.serving.rows import Place
-from swerve.serving.tokens import NAME_BITS, Ticket
+from swerve.serving.tokens import NAMES, Ticket
 
 if TYPE_CHECKING:
     from swerve.serving.ranker import Ranker
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 MOST_ARMS = 64
 ARM_MASK = MOST_ARMS - 1
 #: The bits of a candidate's hash that tokens carry.
-NAMES = (1 << NAME_BITS) - 1
 #: The columns of a call before its pages, and those of a page by its length: NumPy takes ten times as long to set them.
 _HEAD = struct.Struct(f"{feedback_kernel.PAGE_SO_FAR}q")
 _PAGES = tuple(struct.Struct(f"{slots}q") for slots in range(SLOTS + 1))
@@ -119,14 +118,14 @@ class Responses:
         alive = self._alive(place, ticket, final)
         if moved and evidence and ticket.session:
             others = [place.shorts[code & ARM_MASK] for slot, code in enumerate(final) if alive[slot] and code not in page]
-            self.ranker.evidence.shown_instead(ticket.session, place.key, ticket.phase, others)
+            self.ranker.people.shown_instead(ticket.session, place.key, ticket.phase, others)
         for slot in range(len(final)):
             if fresh >> slot & 1:
                 if not alive[slot]:
                     self._count_alone(place, ticket, final[slot], events, now)
-                elif ticket.session and self.ranker.evidence.limit and ticket.life == self.ranker.life.mark:
+                elif ticket.session and self.ranker.people.limit and ticket.life == self.ranker.life.mark:
                     result = place.shorts[final[slot] & ARM_MASK]
-                    if not self.ranker.evidence.clicked(ticket.session, place.key, ticket.phase, result, shown=evidence):
+                    if not self.ranker.people.clicked(ticket.session, place.key, ticket.phase, result, shown=evidence):
                         allowed &= ~(1 << slot)
                 elif not evidence:
                     allowed &= ~(1 << slot)

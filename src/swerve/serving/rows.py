@@ -10,7 +10,7 @@ import hashlib
 import math
 import mmap
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 from swerve.core.pages import present
 from swerve.core.spec import Spec, pack
 from swerve.core.tables import CAPACITIES, Table, capacity
-from swerve.serving import kernels
+from swerve.serving.calls import Calls
+from swerve.serving.columns import Columns
 from swerve.serving.kernels import as_words, query_dtype
+from swerve.serving.keys import owner_of, signed
 from swerve.store.layouts import copy_fields
 
 #: Bytes of Python objects per row, measured: key, `Place`, empty lists.
@@ -35,16 +37,13 @@ RAW, RAW_HOLES = 160, 4
 SPARE = 4 << 20
 #: Characters of candidates, as they were sent, that are remembered. Longer ones are decoded again at each request.
 MOST_TEXT = 4096
-#: Rows that are tried when room is needed, and those of them that are moved to the end if they cannot leave: bounds the time.
-TRIED, MOVED = 512, 256
-#: The budget may be exceeded by this part (5 %) while writes are under way.
-OVERDRAFT = 20
+#: Rows that are tried when room is needed, and those of them that are moved to the end if they cannot leave: bounds the time. The
+#: budget may be exceeded by one part in `OVERDRAFT` (5 %) while writes are under way.
+TRIED, MOVED, OVERDRAFT = 512, 256, 20
 #: Bytes of a `str` object before its characters: of ASCII, and of other texts with their cached UTF-8.
 ASCII_HEAD, OTHER_HEAD = 49, 75
-#: Bytes of the numbers in a record: hashes, owners and times; and of times in whole seconds.
-WORD, HALF = 8, 4
-#: Rows of a table at least.
-LEAST_ROWS = 64
+#: Bytes of the numbers in a record: hashes, owners and times; and of times in whole seconds. Rows of a table at least.
+WORD, HALF, LEAST_ROWS = 8, 4, 64
 
 
 class Names(msgspec.Struct, array_like=True):
@@ -92,11 +91,6 @@ def bytes_of(text: str) -> int:
     return OTHER_HEAD + width * len(text) + len(text.encode("utf-8", "surrogatepass"))
 
 
-def owner_of(key: bytes) -> int:
-    """Return the part of a key that its record carries. Every compiled call that writes checks it first."""
-    return int.from_bytes(key[:WORD], "little", signed=True)
-
-
 class Common:
     """What the queries of a namespace share: what policies learn together, as a group and this writer's delta; and the season."""
 
@@ -121,12 +115,14 @@ class Place:
         "last",
         "mask",
         "namespace",
+        "noted",
         "order",
         "owner",
         "pinned",
         "published",
         "query",
         "raw",
+        "second",
         "shelf",
         "shorts",
         "version",
@@ -138,7 +134,7 @@ class Place:
 
     def __init__(self, key: bytes) -> None:
         self.key = key
-        self.owner = owner_of(key)
+        self.owner, self.second = owner_of(key), owner_of(key[WORD:])
         self.ids: list[str | None] = []  # by arm; None: the arm is free
         self.arms: dict[str, int] = {}  # candidate → arm
         self.shorts: list[int] = []  # by arm: keyed hash of the id
@@ -151,6 +147,7 @@ class Place:
         self.last: list[Any] = []  # candidates of the last request; their mask and arms follow, because most requests repeat them
         self.raw: msgspec.Raw | None = None  # those candidates as they were sent
         self.published = math.nan  # when the newest of them was published
+        self.noted = False  # whether they are in the columns of its shelf
         self.mask = 0
         self.order = b""  # their arms in the given order, one byte each
         self.grades = b""  # what their scores say, see `swerve.core.examination.grades_of`; empty without scores
@@ -164,7 +161,19 @@ class Place:
         if before is not None:
             del self.arms[before]
         self.ids[arm], self.shorts[arm], self.arms[candidate], self.last = candidate, short, arm, []
+        self.shelf.asked.name(self.index, (short,), arm)
+        self.forget_asked()
+
+    def forget_asked(self) -> None:
+        """Forget the candidates of the last request as they were sent: they may have other arms now."""
         self.raw = None
+        if self.noted:
+            self.noted = False
+            self.shelf.asked.clear(self.index)
+
+    def mask_of(self, shorts: Iterable[int]) -> int:
+        """Return the arms of candidates, by their hashes, as a mask."""
+        return signed(sum(1 << self.shorts.index(short) for short in set(shorts) if short in self.shorts))
 
     @property
     def gone(self) -> bool:
@@ -181,6 +190,7 @@ class Place:
         self.ids, self.query, self.namespace = names.ids, names.query, names.namespace
         self.shorts = [0 if candidate is None else short(candidate) for candidate in self.ids]
         self.arms = {candidate: arm for arm, candidate in enumerate(self.ids) if candidate is not None}
+        self.shelf.asked.name(self.index, self.shorts)
 
     @property
     def record(self) -> Any:
@@ -202,11 +212,13 @@ class Shelf:
         #: Whether the pages of ruled requests are counted after the rules: a policy for one result cannot take back a show.
         self.held = not present.knows(policy)
         self.ready = True  # False while the service still compiles for this capacity
-        self.calls = kernels.Calls(policy, senses, arms)
+        self.calls = Calls(policy, senses, arms)
         self.dtype = query_dtype(policy, arms, features, numbers)
         room = max(2 * budget // self.dtype.itemsize, LEAST_ROWS)  # more than the budget allows, so that only the budget bounds it
         self._memory = mmap.mmap(-1, room * self.dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.table: Table = np.frombuffer(self._memory, self.dtype)
+        self.asked = Columns(room, arms)
+        self.row_bytes = self.dtype.itemsize + self.asked.size
         self.words = as_words(self.table)
         self.generations: NDArray[Any] = self.table["policy"]["generation"]  # by row and arm
         self.numbers = self.words.view(np.int64)
@@ -215,11 +227,11 @@ class Shelf:
         self._halves = self.words.view(np.uint32)
         self._half_at = ledger_offsets(self.dtype, HALF)
         self.spare = room - 2  # index of the first of two rows without a query, for copies
-        self._owners: list[Place] = []
+        self.owners: list[Place] = []
         self._touched = 0  # rows for which the system has provided memory
 
     def __len__(self) -> int:
-        return len(self._owners)
+        return len(self.owners)
 
     def of(self, times: str, index: int) -> NDArray[np.uint32]:
         """Return `first` or `offered` of a row's arms."""
@@ -228,27 +240,30 @@ class Shelf:
 
     def take(self, place: Place) -> bool:
         """Give a query a zeroed row; False when all rows are used."""
-        index = len(self._owners)
+        index = len(self.owners)
         if index == self.spare:
             return False
-        self._owners.append(place)
-        place.shelf, place.index = self, index
+        self.owners.append(place)
+        place.shelf, place.index, place.noted = self, index, False
         self.words[index] = 0
+        self.asked.begin(index, place.key)
         self._touched = max(self._touched, index + 1)
         return True
 
     def give(self, place: Place) -> None:
         """Take a query's row away."""
-        hole, last = place.index, self._owners.pop()
+        hole, last = place.index, self.owners.pop()
         del place.shelf, place.index
         if last is not place:
             self.words[hole] = self.words[last.index]
-            self._owners[hole], last.index = last, hole
-        size = self.dtype.itemsize
-        if (self._touched - len(self._owners)) * size > SPARE:
-            start = -(-len(self._owners) * size // mmap.PAGESIZE) * mmap.PAGESIZE
-            self._memory.madvise(mmap.MADV_DONTNEED, start, self._touched * size - start)
-            self._touched = len(self._owners)
+            self.asked.rows[hole] = self.asked.rows[last.index]
+            self.owners[hole], last.index = last, hole
+        if (self._touched - len(self.owners)) * self.row_bytes > SPARE:
+            for memory, size in ((self._memory, self.dtype.itemsize), (self.asked.memory, self.asked.size)):
+                start = -(-len(self.owners) * size // mmap.PAGESIZE) * mmap.PAGESIZE
+                if start < self._touched * size:
+                    memory.madvise(mmap.MADV_DONTNEED, start, self._touched * size - start)
+            self._touched = len(self.owners)
 
 
 def ledger_offsets(record: np.dtype[Any], size: int) -> dict[str, int]:
@@ -305,12 +320,12 @@ class Rows:
     @property
     def used(self) -> int:
         """Bytes in use: records and the objects beside them."""
-        return self.extras + sum(len(shelf) * shelf.dtype.itemsize for shelf in self.tables)
+        return self.extras + sum(len(shelf) * shelf.row_bytes for shelf in self.tables)
 
     def add(self, key: bytes, arms: int, rival: bool = False) -> Place | None:
         """Add a query with a zeroed record; None when memory is full of rows that are not written yet."""
         shelf, place = self.shelf_for(arms, rival), Place(key)
-        if not self._room(shelf.dtype.itemsize + OVERHEAD) or not shelf.take(place):
+        if not self._room(shelf.row_bytes + OVERHEAD) or not shelf.take(place):
             return None
         self.places[key] = place
         place.extra = OVERHEAD
@@ -327,7 +342,7 @@ class Rows:
                 if looked < MOVED:  # try other rows first next time
                     self.places.move_to_end(place.key)
                 continue
-            over -= place.shelf.dtype.itemsize + place.extra
+            over -= place.shelf.row_bytes + place.extra
             self.drop(place)
             if over <= 0:
                 return True
@@ -372,12 +387,13 @@ class Rows:
         if larger is smaller:
             return False
         place.pinned += 1  # it must not be dropped to make room for itself
-        room = self._room(larger.dtype.itemsize - smaller.dtype.itemsize) and len(larger) < larger.spare
+        room = self._room(larger.row_bytes - smaller.row_bytes) and len(larger) < larger.spare
         place.pinned -= 1
         if room:
             record = smaller.table[place.index : place.index + 1].copy()
             smaller.give(place)  # deletes its row; the next line gives it another
             larger.take(place)
+            larger.asked.name(place.index, place.shorts)
             begin(place)
             copy_fields(record[0], place.record)
         return room

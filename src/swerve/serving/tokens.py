@@ -19,6 +19,7 @@ from hmac import compare_digest
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+from swerve.core.blake2b import keyed
 from swerve.core.decisions import START_BITS, STARTS
 from swerve.core.errors import SwerveError
 from swerve.core.examination import SLOTS
@@ -32,10 +33,14 @@ TAG = 16
 NUMBER_BITS = 40
 #: Bytes of a token key: at least 128 bits, and no more than BLAKE2b takes.
 SHORTEST_KEY, LONGEST_KEY = 16, 64
+#: Distinguishes tags of tokens from other uses of the key.
+PURPOSE = b"swerve-token"
 #: Bits of a candidate's hash in a token: enough to tell the results of one page apart.
 NAME_BITS = 32
+NAMES = (1 << NAME_BITS) - 1
 
 _HEAD = struct.Struct("<BBBH16sQdQQQQQ")
+HEAD_BYTES = _HEAD.size
 SLOT = 6  # bytes of a slot
 _PAGES = tuple(struct.Struct(f"<{slots}H{slots}I") for slots in range(SLOTS + 1))
 #: Characters of a token by its number of slots. The bytes are a multiple of three: no padding, no spare bits, one text per token.
@@ -132,8 +137,9 @@ class Tokens:
             lengths = ", ".join(str(len(key)) for key in keys) or "none"
             raise SwerveError(f"token keys of {lengths} bytes are not allowed; there must be at least one, each of 16 to 64 bytes")
         self.life = life  # the life in which decisions are signed
+        self.signing_state = keyed(keys[0], TAG, PURPOSE)  # for compiled code, see `swerve.serving.sealing`
         # A keyed state is copied for each token: that takes half the time of keying a new one.
-        self._states = tuple(hashlib.blake2b(key=key, digest_size=TAG, person=b"swerve-token") for key in keys)
+        self._states = tuple(hashlib.blake2b(key=key, digest_size=TAG, person=PURPOSE) for key in keys)
 
     def sign(self, decision: Signed, at: float) -> str:
         """Return the token of a decision; `at` is its time in unix seconds."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 
+from swerve.service.batching import Batching, Part
 from swerve.service.http.schemas import (
     ANYTHING,
     MANY_FEEDBACKS,
@@ -18,13 +18,12 @@ from swerve.service.http.schemas import (
     ONE_RANK,
     ONE_SIGNAL,
     RAWS,
-    decode,
     one_limit,
 )
 from swerve.service.turns import Turns
 from swerve.serving.checks import Limits
 from swerve.serving.feeds import SignalRequest
-from swerve.serving.messages import Asked, FeedbackRequest, Refused, encode, misshapen
+from swerve.serving.messages import Asked, FeedbackRequest, Refused, decode, encode, misshapen
 
 #: Bytes decoded or searched between two looks at the clock.
 BYTES_PER_STEP = 32_768
@@ -41,13 +40,33 @@ QUOTE, COMMA = ord('"'), ord(",")
 #: Greatest nesting depth that is searched; valid entries have five levels.
 DEEPEST = 500
 WHITE = b" \t\r\n"
-#: An offset in an error message of the decoder.
-OFFSET = re.compile(r"\(byte (\d+)\)")
 
 
 async def ranks_in(body: bytes, limits: Limits, turns: Turns) -> list[Asked | Refused]:
     """Return the requests in a body of `POST /v1/rank/batch`, with a `Refused` for each entry of another shape."""
     return await _entries(body, MANY_RANKS, ONE_RANK, limits, turns)
+
+
+async def parts_in(body: bytes, batching: Batching, turns: Turns) -> list[Part]:
+    """Return the parts of a body of `POST /v1/rank/batch`: in columns, where the service has any use for them."""
+    limits = batching.ranking.limits
+    if not batching.plain:
+        return [Part(None, [*await ranks_in(body, limits, turns)])]
+    parts = list[Part]()
+    async for piece in _pieces(body, limits, turns):
+        if isinstance(piece, Refused):
+            parts.append(Part(None, [piece]))
+            continue
+        try:
+            part = await batching.read(piece.text, turns)
+        except Refused as refused:
+            raise refused.moved(piece.skipped) from None
+        if part is None:
+            part = Part(None, [*await _decoded(piece.text, piece.skipped, MANY_RANKS, ONE_RANK, limits, turns)])
+        piece.whole(part.entries)
+        parts.append(part)
+    few(sum(len(part.entries) for part in parts), limits.batch)
+    return parts
 
 
 async def feedbacks_in(body: bytes, limits: Limits, turns: Turns) -> list[FeedbackRequest | Refused]:
@@ -90,11 +109,36 @@ async def encode_list(answers: Sequence[Any], turns: Turns) -> bytes:
 async def _entries(
     body: bytes, many: msgspec.json.Decoder[list[Shape]], one: msgspec.json.Decoder[Shape], limits: Limits, turns: Turns
 ) -> list[Shape | Refused]:
+    out = list[Shape | Refused]()
+    async for piece in _pieces(body, limits, turns):
+        if isinstance(piece, Refused):
+            out.append(piece)
+        else:
+            out += piece.whole(await _decoded(piece.text, piece.skipped, many, one, limits, turns))
+    return out
+
+
+class Piece(NamedTuple):
+    """A piece of a body, a list of whole entries."""
+
+    text: bytes
+    skipped: int  # offset in the body, for messages
+    entries: int | None = None  # how many; None: it is not known
+
+    def whole(self, entries: list[Shape]) -> list[Shape]:
+        """Return the entries, if none is missing."""
+        if self.entries is not None and len(entries) != self.entries:
+            raise Refused(400, "not_json", f"JSON is malformed: an entry is missing (byte {self.skipped + len(self.text) - 1})")
+        return entries
+
+
+async def _pieces(body: bytes, limits: Limits, turns: Turns) -> AsyncIterator[Piece | Refused]:
+    """Yield a body in pieces that can be decoded in one turn; a refusal for an entry that is too large."""
     if len(body) <= BYTES_PER_STEP:
-        return await _decoded(body, 0, many, one, limits, turns)
+        yield Piece(body, 0)
+        return
     ends = await find_ends(body, limits.batch, turns)
-    longest, out = one_limit(limits), list[Shape | Refused]()
-    start = first = 0  # of the entries that are decoded together: their offset, and the index of the first
+    longest, first = one_limit(limits), 0  # the index of the first entry that is decoded next
     while first < len(ends) - 1:
         last = first + 1  # the index behind the last
         while last < len(ends) - 1 and last - first < ENTRIES_PER_STEP and ends[last + 1] - ends[first] <= BYTES_PER_STEP:
@@ -102,14 +146,10 @@ async def _entries(
         await turns()
         start, end = ends[first] + 1, ends[last]
         if end - start > longest:  # a single entry: several together have at most `BYTES_PER_STEP`
-            out.append(Refused(413, "too_large", f"the entry is larger than the {longest} bytes that [limits] allows"))
+            yield Refused(413, "too_large", f"the entry is larger than the {longest} bytes that [limits] allows")
         else:
-            some = await _decoded(b"[" + body[start:end] + b"]", start - 1, many, one, limits, turns)
-            if len(some) != last - first:
-                raise Refused(400, "not_json", f"JSON is malformed: an entry is missing (byte {end})")
-            out += some
+            yield Piece(b"[" + body[start:end] + b"]", start - 1, last - first)
         first = last
-    return out
 
 
 async def _decoded(
@@ -128,7 +168,7 @@ async def _decoded(
         entries: list[Shape | Refused] = [*decode(many, body)]
     except Refused as refused:
         if refused.status == 400:
-            raise moved(refused, skipped) from None
+            raise refused.moved(skipped) from None
         raw = decode(RAWS, body)
         few(len(raw), limits.batch)
         entries = []
@@ -146,12 +186,6 @@ def few(count: int, most: int, said: str = "") -> None:
     """Refuse a batch of more than `most` entries; `said` is its count in words, if it was not counted to the end."""
     if count > most:
         raise Refused(422, "too_many", f"the batch has {said or count} entries; at most {most} are allowed")
-
-
-def moved(refused: Refused, by: int) -> Refused:
-    """Return a refusal with the offset in its message raised by `by`, so that it counts from the beginning of the body."""
-    message = OFFSET.sub(lambda found: f"(byte {int(found[1]) + by})", refused.message)
-    return Refused(refused.status, refused.code, message, refused.field, refused.limit)
 
 
 async def first_of(body: bytes, at: int, turns: Turns) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from swerve.service import logs
 from swerve.service.availability import Unavailable
 from swerve.service.http import openapi
-from swerve.service.http.bodies import beacon_in, encode_list, feedbacks_in, loose_in, ranks_in, signals_in
+from swerve.service.http.bodies import beacon_in, encode_list, feedbacks_in, loose_in, parts_in, signals_in
 from swerve.service.http.limits import parameters
 from swerve.service.http.routes import LINES
 from swerve.service.http.schemas import (
@@ -28,7 +28,7 @@ from swerve.service.http.schemas import (
     read_signal,
 )
 from swerve.service.metrics import CONTENT_TYPE
-from swerve.service.namespaces import checked, require, require_all
+from swerve.service.namespaces import require, require_all
 from swerve.service.runtime import Service
 from swerve.service.tracing import inside
 from swerve.service.turns import Turns
@@ -73,13 +73,11 @@ class Handlers:
 
     async def rank_batch(self, scope: Scope, body: bytes) -> Answer:
         turns = Turns()
-        entries = await ranks_in(body, self.limits, turns)
-        self._count(scope, len(entries))
-        within = scope["within"]
-        with inside("rank", entries=len(entries)):
-            answers = await self.service.ranking.rank([checked(entry, within) for entry in entries] if within else entries, turns)
-        said = [refusal(answer) if isinstance(answer, Refused) else answer for answer in answers]
-        return 200, await encode_list(said, turns), JSON
+        parts = await parts_in(body, self.service.batching, turns)
+        count = sum(len(part.entries) for part in parts)
+        self._count(scope, count)
+        with inside("rank", entries=count):
+            return 200, await self.service.batching.answer(parts, turns, scope["within"]), JSON
 
     async def feedback(self, scope: Scope, body: bytes) -> Answer:
         return 200, encode(await self.service.feedback.one(read_feedback(body), scope["within"])), JSON

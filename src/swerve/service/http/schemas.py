@@ -25,8 +25,10 @@ from swerve.serving.messages import (
     Parts,
     Refused,
     ShiftRequest,
+    decode,
     encode,
     misshapen,
+    read_asked,
 )
 
 Shape = TypeVar("Shape")
@@ -57,7 +59,7 @@ MOST_DIGITS = 15
 
 def read_rank(body: bytes) -> Asked:
     """Decode the body of `POST /v1/rank`."""
-    return decode(ONE_RANK, body)
+    return read_asked(body)
 
 
 def read_feedback(body: bytes) -> FeedbackRequest:
@@ -68,11 +70,6 @@ def read_feedback(body: bytes) -> FeedbackRequest:
 def read_signal(body: bytes) -> SignalRequest:
     """Decode the body of `POST /v1/signals`."""
     return decode(ONE_SIGNAL, body)
-
-
-def read_ranks(body: bytes) -> list[Asked]:
-    """Decode the body of `POST /v1/rank/batch` if all its entries are valid; `bodies` reads the others."""
-    return decode(MANY_RANKS, body)
 
 
 def read_observe(body: bytes) -> ObserveRequest:
@@ -148,11 +145,3 @@ def one_limit(limits: Limits) -> int:
     """
     texts = QUERY_PARTS * limits.query_chars + SESSIONS * limits.session_chars + limits.candidates * limits.id_chars
     return OTHER_BYTES + CHARACTER_BYTES * texts
-
-
-def decode(decoder: msgspec.json.Decoder[Shape], body: bytes) -> Shape:
-    """Decode a body; raises `Refused`."""
-    try:
-        return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as trouble:
-        raise misshapen(trouble, decoder.type, body) from None

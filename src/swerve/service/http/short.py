@@ -10,11 +10,11 @@ from swerve.service import logs, tracing
 from swerve.service.groups import Written
 from swerve.service.http.gate import Gate
 from swerve.service.http.handlers import JSON, UNAVAILABLE
-from swerve.service.http.schemas import read_feedback, read_rank, read_ranks
+from swerve.service.http.schemas import read_feedback
 from swerve.service.namespaces import may
 from swerve.service.runtime import Service
 from swerve.service.secrets import ApiKeys, Denied
-from swerve.serving.messages import Error, Problem, Refused, encode
+from swerve.serving.messages import Error, Problem, Refused, encode, read_asked
 
 #: Entries of a batch that are ranked without a pause: more would hold the event loop for milliseconds.
 MOST_ENTRIES = 128
@@ -103,21 +103,33 @@ class ShortWay:
 
     def _rank(self, request: Request, body: bytes) -> bytes | None:
         """Return the answer to one request or to a batch; None if it must go through its route."""
-        single, throttle = request.route is RANK, self.service.throttle
-        entries = [read_rank(body)] if single else read_ranks(body)
-        count, within = len(entries), self.keys.within.get(request.caller)
-        if not single and (count > self.at_most or not throttle.allows(request.caller, count)):
+        service, within = self.service, self.keys.within.get(request.caller)
+        if request.route is RANK_BATCH:
+            return self._batch(request, body) if may(within, None) else None
+        asked = read_asked(body)
+        if within is not None and not may(within, asked.namespace):
             return None
-        if within is not None and not all(may(within, entry.namespace) for entry in entries):
-            return None
-        deciding = None if request.span is None else request.span.child("rank", entries=count)
-        answers = self.service.ranking.at_once(entries)
-        if answers is None:
+        deciding = None if request.span is None else request.span.child("rank", entries=1)
+        answer = service.ranking.at_once(asked)
+        if answer is None:
             return None
         if deciding is not None:
             deciding.end()
-        throttle.take(request.caller, count)
-        return encode(answers[0] if single else answers)
+        service.throttle.take(request.caller, 1)
+        return encode(answer)
+
+    def _batch(self, request: Request, body: bytes) -> bytes | None:
+        """Return the answer to a batch; None if it must go through its route."""
+        service = self.service
+        read = service.batching.ready(body, self.at_most)
+        if read is None or not service.throttle.allows(request.caller, len(read)):
+            return None
+        deciding = None if request.span is None else request.span.child("rank", entries=len(read))
+        content = service.batching.at_once(read)
+        if deciding is not None:
+            deciding.end()
+        service.throttle.take(request.caller, len(read))
+        return content
 
     def _feedback(self, request: Request, body: bytes, later: Later) -> Reply | tuple[()] | None:
         """Count feedback; its answer goes to `later` when it is durable."""

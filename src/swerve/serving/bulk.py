@@ -1,0 +1,221 @@
+"""Batches in columns: a JSON list of requests is read, decided and answered in a few compiled calls, without objects per request.
+
+Plain requests (`swerve.serving.scanning`) that repeat the candidates of their query's last request are decided here, those of one
+shelf together. All others are the caller's to decide, one by one, with `Ranker.rank`. Answers, tokens and records are the same
+bytes either way.
+
+Tests: tests/service/test_ranking.py, tests/serving/test_scanning.py, tests/serving/test_sealing.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from swerve.core.contract import ALARM, RESTARTED
+from swerve.core.siphash import hash_text
+from swerve.serving import kernels, scanning
+from swerve.serving.columns import (
+    ASKED,
+    ASKED_2,
+    GRADED_BITS,
+    MASK,
+    PUBLISHED,
+    SIZES,
+    WORD,
+    Names,
+    ask,
+    check,
+    locate,
+    spans_of,
+)
+from swerve.serving.ledger import MISPLACED
+from swerve.serving.messages import RankResponse, encode
+from swerve.serving.people import MASK as WORDS, SECRET
+from swerve.serving.ranker import Ranker
+from swerve.serving.requests import Misplaced
+from swerve.serving.rows import Place, Shelf
+from swerve.serving.sealing import MOST_BYTES, Seal, answer
+from swerve.serving.tokens import LONGEST_KEY, Tokens
+
+SHORTEST = 24  # bytes of a request at least: bounds how many a body can have
+
+
+#: The compiled code of this module, which is the same for all policies.
+ENTRIES = (scanning.scan, locate, check, ask, answer, hash_text)
+
+
+def digest() -> str:
+    """Return the fingerprint of the compiled code."""
+    return hashlib.blake2b(" ".join(entry.digest() for entry in ENTRIES).encode(), digest_size=WORD).hexdigest()
+
+
+def compile_for(ranker: Ranker) -> None:
+    """Compile (or load) the code of batches, by calls for no entry."""
+    Bulk(ranker, Tokens((bytes(LONGEST_KEY),), ranker.life), 1).idle()
+
+
+class Read(NamedTuple):
+    """The entries of a body, in columns; see `swerve.serving.scanning`."""
+
+    body: bytes
+    text: NDArray[np.uint8]
+    entries: NDArray[np.int64]
+    numbers: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def part(self, index: int) -> bytes:
+        """Return the JSON of an entry."""
+        begin, end = self.entries[index, : scanning.END + 1].tolist()
+        return self.body[begin:end]
+
+
+class Told(NamedTuple):
+    """What a caller must know of decided requests besides their answers."""
+
+    content: bytes  # the answers as JSON, with commas between them
+    decided: int  # how many requests
+    explored: int  # how many of them explore a result
+    given: int  # how many have no decision: their context cannot be used, and they are answered in the given order
+    alarms: list[tuple[bytes, int, int, int]]  # of those with an alarm or a restart: key, report, signal, phase
+
+
+class Bulk:
+    """Decides batches for a ranker; `longest` is the number of characters of a session at most."""
+
+    def __init__(self, ranker: Ranker, tokens: Tokens, longest: int) -> None:
+        self.ranker, self.tokens, self.longest = ranker, tokens, longest
+        self.names, self._seal = Names(), Seal(tokens.signing_state)
+        self._number_names = scanning.names_of(ranker.settings.numbers)
+        self._scan, self._answer, self._hash = scanning.scan.bind(), answer.bind(), hash_text.bind()
+        self._locate, self._check, self._ask = locate.bind(), check.bind(), ask.bind()
+        self._out = np.zeros(0, np.uint8)
+        self._shelves = {shelf: number for number, shelf in enumerate(ranker.rows.tables)}
+
+    def read(self, body: bytes, most: int) -> Read | None:
+        """Read a list of requests into columns; None if it is none, or has more than `most` entries: the decoder says what is
+        wrong."""
+        text, room = np.frombuffer(body, np.uint8), min(most, len(body) // SHORTEST + 1)
+        entries = np.empty((room, scanning.ENTRY), np.int64)
+        numbers = np.empty((room, len(self.ranker.settings.numbers)))
+        count = self._scan(SECRET, text, *self._number_names, self.longest, entries, numbers)
+        return None if count < 0 else Read(body, text, entries[:count], numbers[:count])
+
+    def idle(self) -> None:
+        """Call everything that is compiled, for no entry."""
+        read, shelf, packing = self.read(b"[]", 1), self.ranker.rows.tables[0], self.ranker.packing
+        assert read is not None
+        arrays, asked = packing.room_for(1), shelf.asked
+        self._hash(SECRET, b"")
+        self._locate(self.names.table, read.entries)
+        self._check(asked.words, 0, 0, read.entries)
+        columns = arrays.asks[:0], arrays.orders[:0], arrays.facts[:0]
+        self._ask(asked.words, asked.floats, asked.given, read.entries, read.numbers, 0, 1, 1, *columns)
+        self._said(read.text, read.entries, *columns, shelf, 0.0)
+
+    # ------------------------------------------------------------------ what rows were asked
+    def note(self, text: str, place: Place) -> None:
+        """Note the candidates that a row was asked last, and that a text, as it was sent, leads to it."""
+        if place.raw is None or place.namespace is not None or place.shelf.rival:
+            return
+        key = int.from_bytes(place.key[:WORD], "little"), int.from_bytes(place.key[WORD:], "little")
+        if not place.noted and not self._note(place, key):
+            return
+        low, high = self._hash(SECRET, text.encode("utf-8", "surrogatepass"))
+        self.names.put(low, high, key, self._shelves[place.shelf], place.index)
+
+    def _note(self, place: Place, key: tuple[int, int]) -> bool:
+        """Write the columns of a row; return whether its candidates are such that their text can be used."""
+        raw, asked, row, size = bytes(place.raw or b""), place.shelf.asked, place.index, len(place.order)
+        spans = spans_of(raw, place.last, [encode(name) for name in place.last])
+        if spans is None:
+            return False
+        words, arms = asked.words[row], asked.arms
+        words[ASKED], words[ASKED_2] = self._hash(SECRET, raw)
+        words[MASK], words[SIZES] = place.mask & WORDS, size | len(place.grades) << GRADED_BITS
+        asked.floats[row, PUBLISHED] = place.published
+        asked.spans[row, : len(spans)] = spans
+        asked.given[row, :size] = np.frombuffer(place.order, np.uint8)
+        asked.given[row, arms : arms + len(place.grades)] = np.frombuffer(place.grades, np.uint8)
+        place.noted = True
+        return True
+
+    def forget(self, keys: Collection[bytes]) -> None:
+        """Forget the names of queries."""
+        self.names.forget([(int.from_bytes(key[:WORD], "little"), int.from_bytes(key[WORD:], "little")) for key in keys])
+
+    # ------------------------------------------------------------------ decide
+    def locate(self, read: Read, first: int, last: int) -> None:
+        """Find the rows of entries; their shelf is negative unless they repeat what their rows were asked last."""
+        entries = read.entries[first:last]
+        self._locate(self.names.table, entries)
+        for number, shelf in enumerate(self.ranker.rows.tables):
+            self._check(shelf.asked.words, len(shelf), number, entries)
+
+    def decide(self, read: Read, first: int, last: int, now: float, leave: Collection[bytes] = ()) -> Told | None:
+        """Decide entries from the first on, as many as lie on one shelf and repeat what their rows were asked last; None if the
+        first one is not such an entry, or a query of `leave`, or its session has asked the same query before."""
+        ranker, entries, numbers = self.ranker, read.entries[first:last], read.numbers[first:last]
+        number = int(entries[0, scanning.SHELF])
+        if number < 0:
+            return None
+        shelf, packing = ranker.rows.tables[number], ranker.packing
+        arrays, asked = packing.room_for(len(entries)), shelf.asked
+        asks, orders, facts = arrays.asks, arrays.orders, arrays.facts
+        count = self._ask(
+            asked.words, asked.floats, asked.given, entries, numbers, len(shelf), ranker.settings.slots, ranker.next_number,
+            asks, orders, facts,
+        )  # fmt: skip
+        if leave:
+            keys = (shelf.owners[row].key for row in asks[:count, kernels.ROW].tolist())
+            count = next((k for k, key in enumerate(keys) if key in leave), count)
+        if count:
+            common = shelf.owners[int(asks[0, kernels.ROW])].common
+            count = packing.decide_columns(shelf, common, asks[:count], orders[:count], facts[:count], now, steady=True)
+        if count == 0:
+            return None
+        asks, orders, facts = asks[:count], orders[:count], facts[:count]
+        places = list(map(shelf.owners.__getitem__, asks[:, kernels.ROW].tolist()))
+        filled, touch = asks[:, kernels.FILLED], ranker.rows.touch
+        for place in places:
+            touch(place.key)
+            if not place.dirty:
+                ranker.mark(place, now)
+        left = []
+        if filled.min() <= 0:
+            left = np.flatnonzero(filled <= 0).tolist()
+            if (misplaced := np.flatnonzero(filled == MISPLACED)).size:
+                raise Misplaced(places[int(misplaced[0])])
+        reports = asks[:, kernels.REPORT]
+        alarms = [
+            (places[k].key, *asks[k, [kernels.REPORT, kernels.SIGNAL, kernels.PHASE]].tolist())
+            for k in np.flatnonzero(reports & (ALARM | RESTARTED)).tolist()
+        ]
+        content, begin = list[bytes](), 0
+        for k in (*left, count):
+            if k > begin:
+                content.append(self._said(read.text, entries[begin:k], asks[begin:k], orders[begin:k], facts[begin:k], shelf, now))
+            if k < count:
+                content.append(encode(RankResponse(None, places[k].last, None, None, None, True)))
+            begin = k + 1
+        explored = int(((asks[:, kernels.EXPLORED] >= 0) & (asks[:, kernels.FILLED] > 0)).sum())
+        return Told(b",".join(content), count, explored, len(left), alarms)
+
+    def _said(self, text: Any, entries: Any, asks: Any, orders: Any, facts: Any, shelf: Shelf, now: float) -> bytes:
+        """Return the answers to decided entries as JSON, with commas between them."""
+        room = len(asks) * MOST_BYTES + len(text)
+        if len(self._out) < room:
+            self._out = np.zeros(room, np.uint8)
+        life, seal, asked = self.tokens.life, self._seal, shelf.asked
+        fixed = np.array([np.float64(now).view(np.uint64), life.store, life.mark], np.uint64)
+        size = self._answer(
+            text, entries, asks, orders, facts, asked.words, asked.spans, seal.state, seal.words, seal.bytes, seal.spots, fixed,
+            self.ranker.settings.draws > 0, self._out,
+        )  # fmt: skip
+        return self._out[:size].tobytes()
