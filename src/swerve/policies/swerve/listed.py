@@ -69,9 +69,6 @@ PAGE_TEST = ChangeTest(other_change_probability=0.4, stale_from=0.9)
 #: Two or three true alarms of a query do not prove that its next one is true: with the weight that suits one slot (0.1), one false
 #: alarm in five on noisy pages was called true.
 PAGE_TRUST = Trust(query_prior_events=3.0)
-#: Results below the top are seen without being explored, so that samples may lie nearer to their means. Nobody sees a result
-#: outside the page: it is tried at a smaller suspicion.
-PAGE_BANDIT = Swerve(test=PAGE_TEST, trust=PAGE_TRUST, look_threshold=0.003, sample_spread=0.85)
 
 
 @wrapping
@@ -94,14 +91,14 @@ class Listed(Spec):
     If results below a click do not earn what they earn elsewhere, users have different intents: then only plays without a click
     above are used for the order, so that the second slot serves those whom the first one does not.
 
-    With one slot, `prior_plays=0` and `bandit=Swerve()`, this is `Swerve`, draw for draw.
+    With one slot, `prior_plays=0` and `bandit=Swerve()` this is `Swerve`, draw for draw.
 
     Source: this library. Credit by the chance of being seen: Lagrée, Vernade and Cappé (NIPS 2016) for known examination; the table
     is that of Dupret and Piwowarski (SIGIR 2008). Starting from the given order in small steps: Li et al., BubbleRank (UAI 2019);
     a budget for exploration: Wu et al., Conservative bandits (ICML 2016).
     """
 
-    bandit: Spec = PAGE_BANDIT
+    bandit: Spec = Swerve(test=PAGE_TEST, trust=PAGE_TRUST)
     prior_plays: Annotated[int, Range(0, MOST_PRIOR)] = 50
     order_results: Positive = 40.0
     trust_results: Positive = 10.0
