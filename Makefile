@@ -27,13 +27,13 @@ demo: $(VENV)/.demo  ## set up and run the live demo with its page
 
 test: $(VENV)/.dev  ## set up and run the default tests
 	tools/system-packages gcc chromium
-	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 #: The essentials: verbs and kernels against plain Python, a bandit and BWC against their twins, the store, the docs.
 QUICK := tests/core tests/bandits/test_ucb1.py tests/policies/test_bwc.py tests/store tests/test_docs.py
 
 test-quick: $(VENV)/.dev  ## run the essential tests, in under a minute with compiled code
-	$(BIN)/python -m pytest -m "not slow" -q -n auto --maxprocesses 4 --dist loadfile $(QUICK)
+	$(BIN)/python -m pytest -m "not slow" -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(QUICK)
 
 test-for: $(VENV)/.dev  ## run the tests for one file: make test-for FILE=src/swerve/core/engine.py
 	@files=$$($(BIN)/python tools/tests_for.py "$(FILE)") && $(BIN)/python -m pytest -m "not slow" -q $$files

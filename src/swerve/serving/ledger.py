@@ -4,7 +4,7 @@ A *phase* of the service begins with every alarm and every restart of the policy
 decided by the policy. The last alarms are kept in a ring: time, signal, value and verdict.
 
 A show is *evidence* when the policy learns from it. So that one person cannot outweigh many, a session has a bounded number of
-units of evidence for each result in a phase (`swerve.serving.evidence`), and requests without a session add a bounded share.
+units of evidence for each result in a phase (`swerve.serving.people`), and requests without a session add a bounded share.
 """
 
 from __future__ import annotations

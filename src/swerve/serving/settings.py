@@ -34,7 +34,7 @@ class Settings(NamedTuple):
     budget: int = 576 << 20  # bytes of memory for queries
     seed: int | None = None  # of the random streams; None: from the query key
     keep_text: bool = False  # whether the text of queries is kept
-    per_session: int = 1  # units of evidence, see `swerve.serving.evidence`
+    per_session: int = 1  # units of evidence, see `swerve.serving.people`
     anonymous_share: float = 0.1  # units of requests without a session, as a share of the sessions' units
     weights: tuple[tuple[str, float], ...] = (
         ("click", 1.0),
