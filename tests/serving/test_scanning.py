@@ -42,7 +42,8 @@ def agree(body: bytes) -> int:
     try:
         raws: Any = ANY.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return 0  # the decoder will say so
+        assert isinstance(found, int) or found[0][:, scanning.OTHER].any()  # so that the decoder gets to say so
+        return 0
     if isinstance(found, int):
         assert found == (scanning.TOO_MANY if len(raws) > MOST else None)
         return 0
@@ -95,7 +96,8 @@ ENTRIES = st.fixed_dictionaries(
 @given(st.lists(ENTRIES, max_size=6), st.booleans(), st.sampled_from([None, 1]), st.randoms())
 def test_what_is_plain_means_what_the_decoder_says(entries: list[Any], ascii_only: bool, indent: int | None, rng: Any):
     mixed = [dict(rng.sample(sorted(entry.items()), len(entry))) for entry in entries]
-    agree(json.dumps(mixed, ensure_ascii=ascii_only, indent=indent).encode())
+    ordinary = [entry for entry in mixed if "locale" not in entry or entry["locale"] is None]
+    assert agree(json.dumps(mixed, ensure_ascii=ascii_only, indent=indent).encode()) <= len(ordinary)
 
 
 @settings(max_examples=300)
@@ -111,47 +113,22 @@ def test_a_body_with_changed_bytes_is_not_misread(data: Any):
             st.sampled_from([b"", b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"0", b"-", b".", b"e", b"\xff", b" "])
         )
         changed[at : at + data.draw(st.integers(0, 2))] = what
-    agree(bytes(changed))
+    assert agree(bytes(changed)) <= changed.count(b"{")
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        "0",
-        "5",
-        "-5",
-        "1.5",
-        "0.1",
-        "0.30000000000000004",
-        "123456789012345",
-        "1234567890123456",
-        "1e3",
-        "1E+3",
-        "1.25e-3",
-        "1e22",
-        "1e23",
-        "0.000000000000000000000123",
-        "-0",
-        "-0.0",
-        "00",
-        "01",
-        "1.",
-        ".5",
-        "+1",
-        "1e",
-        "1e+",
-        "1e999",
-        "1e1000",
-        "--1",
-        "1-",
-        "null",
-        "nul",
-        "NaN",
-    ],
-)
+#: Numbers of at most 15 digits and powers of ten up to 22, which two doubles make exactly.
+EXACT = ("0", "5", "-5", "1.5", "0.1", "123456789012345", "1e3", "1E+3", "1.25e-3", "1e22", "null")
+#: Numbers that are left to the decoder, and what is no number.
+OTHERS = (
+    "0.30000000000000004", "1234567890123456", "1e23", "0.000000000000000000000123", "-0", "-0.0", "1e999", "1e1000",
+    "00", "01", "1.", ".5", "+1", "1e", "1e+", "--1", "1-", "nul", "NaN",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [*EXACT, *OTHERS])
 def test_numbers_are_read_as_the_decoder_reads_them(number: str):
     body = f'[{{"query":"q","candidates":["a"],"signals":{{"news":{number}}}}}]'.encode()
-    agree(body)
+    assert agree(body) == (1 if number in EXACT else 0)
 
 
 def test_the_usual_forms_are_plain():
