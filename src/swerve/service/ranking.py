@@ -1,5 +1,5 @@
 """Rankings: prepare, decide, answer. Single requests and the short way of the protocol take this path; so do entries of batches
-that are not in columns (`swerve.service.batching`).
+that are not in columns (`swerve.service.ranking_batches`).
 
 `prepare` reads and checks a request. The path waits only for rows that are not in memory, within the deadline. Then requests are
 decided together and answered with signed tokens. If anything fails, the caller gets its own order.

@@ -17,7 +17,6 @@ from typing import Any
 
 from swerve.service.admission import NewQueries
 from swerve.service.availability import Availability
-from swerve.service.batching import Batching
 from swerve.service.beacons import Beacons
 from swerve.service.clock import Clock
 from swerve.service.committer import Committer
@@ -36,6 +35,7 @@ from swerve.service.metrics import Metrics
 from swerve.service.namespaces import Namespaces
 from swerve.service.observing import Observing
 from swerve.service.ranking import Ranking
+from swerve.service.ranking_batches import Batching
 from swerve.service.secrets import Secrets
 from swerve.service.throttle import Addresses, Throttle
 from swerve.service.tracing import Tracing

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from swerve.service.batching import Batching, Part
 from swerve.service.http.schemas import (
     ANYTHING,
     MANY_FEEDBACKS,
@@ -20,6 +19,7 @@ from swerve.service.http.schemas import (
     RAWS,
     one_limit,
 )
+from swerve.service.ranking_batches import Batching, Part
 from swerve.service.turns import Turns
 from swerve.serving.checks import Limits
 from swerve.serving.feeds import SignalRequest
