@@ -41,7 +41,7 @@ from swerve.policies.bwc import BWC
 from swerve.policies.oracle import Oracle
 from swerve.policies.restarting import Restarting
 from swerve.policies.restarting_list import RestartingList
-from swerve.policies.swerve.listed import PAGE_TEST, PAGE_TRUST, Listed
+from swerve.policies.swerve.listed import PAGE_BANDIT, Listed
 from swerve.policies.swerve.policy import Swerve
 from swerve.policies.top import Top
 
@@ -98,8 +98,9 @@ def oracle_ts(problem: Problem) -> Spec:
 
 def swerve(problem: Problem, look_threshold: float = 0.0075, verdict_after: int = 200, revise_until: int = 1000) -> Spec:
     """Swerve's own policy, the default: alarms are evidence, tests keep the old record, a net finds changes without an alarm."""
-    own = Swerve(look_threshold=look_threshold, verdict_after=verdict_after, revise_until=revise_until)
-    return own if problem.slots == 1 else Listed(dataclasses.replace(own, test=PAGE_TEST, trust=PAGE_TRUST))
+    own = Swerve() if problem.slots == 1 else PAGE_BANDIT
+    own = dataclasses.replace(own, look_threshold=look_threshold, verdict_after=verdict_after, revise_until=revise_until)
+    return own if problem.slots == 1 else Listed(own)
 
 
 def bwc(problem: Problem, length: int = 200, epsilon: float = 0.3, margin: float = 0.1, alpha: float = 0.5) -> Spec:

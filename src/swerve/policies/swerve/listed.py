@@ -69,6 +69,7 @@ PAGE_TEST = ChangeTest(other_change_probability=0.4, stale_from=0.9)
 #: Two or three true alarms of a query do not prove that its next one is true: with the weight that suits one slot (0.1), one false
 #: alarm in five on noisy pages was called true.
 PAGE_TRUST = Trust(query_prior_events=3.0)
+PAGE_BANDIT = Swerve(test=PAGE_TEST, trust=PAGE_TRUST)
 
 
 @wrapping
@@ -98,7 +99,7 @@ class Listed(Spec):
     a budget for exploration: Wu et al., Conservative bandits (ICML 2016).
     """
 
-    bandit: Spec = Swerve(test=PAGE_TEST, trust=PAGE_TRUST)
+    bandit: Spec = PAGE_BANDIT
     prior_plays: Annotated[int, Range(0, MOST_PRIOR)] = 50
     order_results: Positive = 40.0
     trust_results: Positive = 10.0
