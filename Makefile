@@ -3,6 +3,9 @@ SHELL := /bin/bash
 PYTHON ?= $(shell tools/find-python)
 VENV := .venv
 BIN := $(VENV)/bin
+#: Tests of services and browsers wait for half of their time, so there is one more worker than there are cores; four at most.
+WORKERS := $(shell cores=$$(nproc 2>/dev/null || echo 1); echo $$((cores < 3 ? cores + 1 : 4)))
+PYTEST := $(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-quick test-for test-slow test-opensearch check format docs bench bench-service pins clean
@@ -27,13 +30,13 @@ demo: $(VENV)/.demo  ## set up and run the live demo with its page
 
 test: $(VENV)/.dev  ## set up and run the default tests
 	tools/system-packages gcc chromium
-	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
 
 #: The essentials: verbs and kernels against plain Python, a bandit and BWC against their twins, the store, the docs.
 QUICK := tests/core tests/bandits/test_ucb1.py tests/policies/test_bwc.py tests/store tests/test_docs.py
 
 test-quick: $(VENV)/.dev  ## run the essential tests, in under a minute with compiled code
-	$(BIN)/python -m pytest -m "not slow" -q -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(QUICK)
+	$(PYTEST) -q $(QUICK)
 
 test-for: $(VENV)/.dev  ## run the tests for one file: make test-for FILE=src/swerve/core/engine.py
 	@files=$$($(BIN)/python tools/tests_for.py "$(FILE)") && $(BIN)/python -m pytest -m "not slow" -q $$files

@@ -18,11 +18,14 @@ settings.register_profile("swerve", deadline=None, derandomize=True, suppress_he
 settings.load_profile("swerve")
 
 
-#: The files that take longest by the clock. They begin first, so that at the end no worker has a long one alone.
+#: The files that take longest by the clock. They begin first, so that at the end no worker has a long one alone: those that compile
+#: much, then those that wait for services and browsers, which are slow while others compile.
 LONGEST = (
-    "conformance/test_policies.py", "test_prove_it.py", "demo/test_browser.py", "dashboard/test_page_browser.py",
-    "simulate/test_pages.py", "demo/test_command.py", "dashboard/test_page_demo_browser.py", "service/test_same_kernels.py",
-    "test_examples.py", "core/test_page_fleet.py", "serving/test_pages.py", "dashboard/test_page_rules_browser.py",
+    "test_prove_it.py", "conformance/test_policies.py", "simulate/test_pages.py", "test_examples.py", "demo/test_browser.py",
+    "dashboard/test_page_browser.py", "demo/test_command.py", "bench/test_proxy.py", "service/test_ranking.py",
+    "dashboard/test_page_rules_browser.py", "service/test_pages.py", "dashboard/test_page_demo_browser.py", "demo/test_world.py",
+    "serving/test_memory.py", "proxy/test_tracing.py", "dashboard/test_service.py", "service/test_exhaustion.py",
+    "service/test_faults.py", "service/test_same_kernels.py",
 )  # fmt: skip
 
 

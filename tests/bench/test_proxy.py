@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "bench.md"
 
 def test_every_row_of_the_page_is_measured(tmp_path):
     small = '[policy]\nspec = "ts"\narms = 8\n'  # compiles in seconds
-    rows = {row.name: row for row in proxy.measure(tmp_path, proxy.Effort(rounds=1, seconds=0.3), lambda what: None, small)}
+    rows = {row.name: row for row in proxy.measure(tmp_path, proxy.Effort(rounds=1, seconds=0.1), lambda what: None, small)}
     text = PAGE.read_text(encoding="utf-8").partition("## The proxy")[2]
     named = [name for line in re.findall(r"^\| (`.*?) \|", text, re.M) for name in re.findall(r"`([a-z0-9-]+)`", line)]
     assert sorted(named) == sorted(rows)

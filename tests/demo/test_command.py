@@ -65,7 +65,7 @@ def test_a_store_may_be_named_by_its_path(tmp_path: Path):
 
 
 def test_a_person_ends_it_in_order(tmp_path: Path):
-    with playing(tmp_path, "--speed", "100") as demo:
+    with playing(tmp_path, "--speed", "400") as demo:
         while (found := demo.report())["impressions"] < 1000:  # a busy machine starts slowly
             time.sleep(0.1)
         time.sleep(3.0)  # one line of output per second

@@ -26,6 +26,8 @@ from swerve.serving.requests import Prepared
 from swerve.store import open_store
 
 OFFERS = [[f"doc-{number}" for number in range(start, start + count)] for start, count in ((0, 3), (0, 5), (2, 7), (4, 10))]
+#: The signals of docs/prove-it.md: its test has compiled the default policy for them.
+NEWS: dict[str, Any] = {"numbers": {"news": "count"}}
 
 
 def service_at(folder: Path, now: list[float], **more: dict[str, Any]) -> Service:
@@ -132,11 +134,12 @@ def test_a_batch_is_its_requests_one_after_the_other(tmp_path: Path):
     "more",
     [
         {},
-        {"policy": {"arms": 16, "seed": 3, "propensity_draws": 0}, "feedback": {"steady_seconds": 0.0}},
+        {"policy": {"arms": 16, "seed": 3, "propensity_draws": 0}, "feedback": {"steady_seconds": 0.0}, "signals": NEWS},
         {
             "policy": {"arms": 16, "seed": 3, "propensity_draws": 20},
             "evaluation": {"swaps": 0.3},
             "feedback": {"evidence_per_session": 2},
+            "signals": NEWS,
         },
     ],
     ids=["ts", "swerve, nothing steady", "swerve, with swaps"],

@@ -125,7 +125,7 @@ class People:
 
     def __init__(self, settings: Settings, most: int = MOST) -> None:
         self.limit, self.seconds = settings.per_session, settings.steady
-        self.table = np.zeros(1, people_dtype(most, settings.arms))
+        self.table = np.zeros(1, people_dtype(most))
         self.all: Any = self.table[0]
         self.all["tracked"], self.all["limit"] = self.limit > 0 or self.seconds > 0.0, self.limit
         self.all["window"], self.all["steady"] = settings.reformulation, self.seconds > 0.0

@@ -17,7 +17,7 @@ from swerve.core.engine import Entry
 from swerve.core.examination import SLOTS
 from swerve.core.rng import mix
 from swerve.core.spec import record_dtype
-from swerve.core.tables import bit
+from swerve.core.tables import CAPACITIES, bit
 from swerve.core.verbs import kernel
 from swerve.serving.columns import KEY, KEY_2 as ROW_KEY_2, ROW_BITS, SHORTS
 from swerve.serving.kernels import (
@@ -67,15 +67,18 @@ MOVES = 3
 NOT_KNOWN, KEPT_IN_PYTHON = -1, -2
 
 
-def people_dtype(most: int, arms: int) -> np.dtype[Any]:
-    """Return the record that holds the tables: one argument of a call instead of ten, each of which costs time."""
+def people_dtype(most: int) -> np.dtype[Any]:
+    """Return the record that holds the tables: one argument of a call instead of ten, each of which costs time.
+
+    A page has room for the largest capacity, so that code is compiled once for all settings of `arms`.
+    """
     half, lines = most // 2, 1 << (most - 1).bit_length()  # half of the lines of an index are free
     return record_dtype(
         [
             ("lasts", "u8", (2, lines, LINE)),
             ("last_at", "f8", (2, lines)),
             ("indices", "u8", (2, lines, LINE)),
-            ("pages", "u8", (2, half, OF_SHORTS + arms)),
+            ("pages", "u8", (2, half, OF_SHORTS + CAPACITIES[-1])),
             ("page_at", "f8", (2, half)),  # when the ranking was made,
             ("chances", "f8", (2, half, SLOTS)),  # and the propensities of its slots
             ("young", "i8"),  # the younger generation of pages, and how many are in it
