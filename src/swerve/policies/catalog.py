@@ -96,10 +96,11 @@ def oracle_ts(problem: Problem) -> Spec:
     return Oracle(Thompson())
 
 
-def swerve(problem: Problem, look_threshold: float = 0.0075, verdict_after: int = 200, revise_until: int = 1000) -> Spec:
+def swerve(problem: Problem, look_threshold: float | None = None, verdict_after: int = 200, revise_until: int = 1000) -> Spec:
     """Swerve's own policy, the default: alarms are evidence, tests keep the old record, a net finds changes without an alarm."""
     own = Swerve() if problem.slots == 1 else PAGE_BANDIT
-    own = dataclasses.replace(own, look_threshold=look_threshold, verdict_after=verdict_after, revise_until=revise_until)
+    look = own.look_threshold if look_threshold is None else look_threshold
+    own = dataclasses.replace(own, look_threshold=look, verdict_after=verdict_after, revise_until=revise_until)
     return own if problem.slots == 1 else Listed(own)
 
 
