@@ -128,6 +128,7 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
         cls_named("Pages")(queries=2, impressions=600, results=5, slots=5, features=2, clicks="cascade", right_share=0.5),
     ],
     "Hurricane": lambda: [cls_named("Hurricane")(impressions=600)],
+    "Series": lambda: [cls_named("Series")("series.csv", rounds=100, features=2, announced=True)],
     "SingleEvent": lambda: [cls_named("SingleEvent")(horizon=400, features=2)],
     "ManyPhases": lambda: [cls_named("ManyPhases")(horizon=400, phases=4, features=2)],
     "FalsePositives": lambda: [cls_named("FalsePositives")(horizon=400, features=2)],

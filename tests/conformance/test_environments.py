@@ -41,7 +41,7 @@ def walk(instance):
 
 def glides(environment):
     """Return whether click probabilities also move between events."""
-    return type(environment).__name__ == "Hurricane" or getattr(environment, "glide_rounds", 0) > 0
+    return type(environment).__name__ in ("Hurricane", "Series") or getattr(environment, "glide_rounds", 0) > 0
 
 
 def test_something_is_registered():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import math
 import os
@@ -11,7 +10,6 @@ import shutil
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,8 +32,8 @@ from rich.table import Table
 from rich.text import Text
 
 from swerve.core.errors import SwerveError
+from swerve.core.loading import load_file
 from swerve.core.parse import spec_classes
-from swerve.core.verbs import MARKERS
 from swerve.policies import POLICIES
 from swerve.simulate import Tick
 from swerve.simulate.devices import CPU, CUDA, need_gpu
@@ -116,46 +114,12 @@ on_option = click.option(
 
 
 def load_files(ctx: click.Context, _: click.Parameter, files: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Import the user's bandits, classifiers and environments, so that commands can name them."""
+    """Import the user's classes and workloads, so that commands can name them."""
+    if files:
+        import swerve.environments  # noqa: F401 - it has tables of names that a file may add to
     for path in files:
-        load_file(path)
+        load_file(path, "--load")
     return files
-
-
-def load_file(path: Path) -> None:
-    """Import one file under a name that no installed module has; on an error, remove everything that it registered."""
-    name = f"swerve_loaded_{path.stem}"
-    found = importlib.util.spec_from_file_location(name, path)
-    if found is None or found.loader is None:
-        raise SwerveError(f"--load {path} is not allowed; it must be a Python file, its name ending in .py")
-    module = importlib.util.module_from_spec(found)
-    before, taken = set(MARKERS), {cls.__name__: cls for cls in MARKERS.values() if cls.__module__ != name}
-    sys.modules[name] = module
-    try:
-        found.loader.exec_module(module)
-        new = [MARKERS[marker] for marker in MARKERS if marker not in before]
-        for cls in new:
-            if cls.__name__ in taken and not cls.__module__.startswith("swerve."):
-                raise SwerveError(
-                    f"--load {path}: the class {cls.__name__} needs another name; {taken[cls.__name__].__module__} has one already"
-                )
-    except BaseException as error:
-        for marker in set(MARKERS) - before:
-            del MARKERS[marker]
-        del sys.modules[name]
-        if isinstance(error, SwerveError) and str(error).startswith("--load"):
-            raise
-        if isinstance(error, Exception | SystemExit):
-            raise SwerveError(f"--load {line_of(error, path)}: {type(error).__name__}: {' '.join(str(error).split())}") from error
-        raise
-
-
-def line_of(error: BaseException, path: Path) -> str:
-    """Return `file:line` of an error: the line in `path` if the traceback passes through it."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{error.filename}:{error.lineno}"
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
-    return f"{path}:{lines[-1]}" if lines else str(path)
 
 
 load_option = click.option(
@@ -165,7 +129,7 @@ load_option = click.option(
     callback=load_files,
     expose_value=False,
     is_eager=True,
-    help="A Python file with your own bandits, classifiers or environments (docs/extending.md).",
+    help="A Python file with your own policies, classifiers, environments or workloads (docs/extending.md).",
 )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.markup import escape
 
@@ -31,7 +32,8 @@ from swerve.cli.compare_pages import page_cells, page_columns, print_page_bars, 
 from swerve.cli.simulate import spans
 from swerve.core.errors import SwerveError
 from swerve.environments import PAGES, RECORDED, WORKLOADS
-from swerve.environments.workloads import base_name
+from swerve.environments.browsing import browse
+from swerve.environments.workloads import ADDED
 from swerve.experiments.compare import (
     RIVALS,
     Comparison,
@@ -120,6 +122,10 @@ def picture(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path |
     help="Workload, with parameters in brackets, a comma list, or all  [default: all but pages and those that need --data]",
 )  # fmt: skip
 @click.option(
+    "--environment", "-e", "places", multiple=True, metavar="EXPR",
+    help="Environment as in `swerve simulate`, or a comma list: beside the workloads of -w, or alone.",
+)  # fmt: skip
+@click.option(
     "--fraction", "-f", "parts", multiple=True, default=DEFAULT_FRACTIONS, show_default=True, metavar="F",
     help="Fraction of the queries that shift, or a comma list.",
 )  # fmt: skip
@@ -150,9 +156,9 @@ def picture(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path |
 @load_option
 @json_option
 def command(
-    workloads: tuple[str, ...], parts: tuple[str, ...], texts: tuple[str, ...], against: str | None, runs: int | None, seed: int,
-    queries: int | None, impressions: int | None, quick: bool, data: Path | None, threads: int | None, device: str,
-    out: Path | None, markdown: bool, plot: Path | None, bars: bool, json_to: str | None,
+    workloads: tuple[str, ...], places: tuple[str, ...], parts: tuple[str, ...], texts: tuple[str, ...], against: str | None,
+    runs: int | None, seed: int, queries: int | None, impressions: int | None, quick: bool, data: Path | None, threads: int | None,
+    device: str, out: Path | None, markdown: bool, plot: Path | None, bars: bool, json_to: str | None,
 ) -> None:  # fmt: skip
     """Play policies on workloads with the same clicks, contexts and events for all, and tell which differences are certain.
 
@@ -162,29 +168,32 @@ def command(
     """
     if markdown and json_to == "-":
         raise SwerveError("--markdown is not allowed with --json to standard output; use --json FILE")
-    names = chosen_workloads(workloads)
+    wheres = separated(places)
+    names = [] if wheres and not workloads else chosen_workloads(workloads)
     fractions = list(dict.fromkeys(fraction_of(text) for text in separated(parts)))
-    paged = [name for name in names if base_name(name) in PAGES]
-    policies = separated(texts or (PAGE_POLICIES if len(paged) == len(names) else DEFAULT_POLICIES))
     count = runs or (QUICK_RUNS if quick else RUNS)
     if quick and queries is None and impressions is None:
         queries = QUICK_QUERIES
     with data_folder(data):
-        need_data(names)
+        need_data([*names, *wheres])
+        cells = cells_of(names, fractions, queries, impressions, wheres)
+        if not names and given_by_hand("parts"):
+            raise SwerveError("--fraction is not allowed without --workload; an environment has its fraction as a parameter")
+        paged = list(dict.fromkeys(name for (name, _), problem in cells.items() if browse.knows(problem)))
+        policies = separated(texts or (PAGE_POLICIES if all(name in paged for name, _ in cells) else DEFAULT_POLICIES))
         players(policies)
         subject = chosen(policies, against)
         if bars:  # raise before anything is played
             check_page_bars(paged, policies, subject)
-            if len(paged) < len(names):
+            if any(name not in paged for name, _ in cells):
                 verdicts(Comparison(tuple(policies), subject, count, seed, [], {}))
-        cells = cells_of(names, fractions, queries, impressions)
-        total = total_rounds(cells, policies, count)
+        total = total_rounds(cells, policies, count, seed)
         stopped = False
         try:
             with progress_bar("compare", total) as tick:
                 found = compare(
-                    policies, names, fractions, runs=count, seed=seed, against=against, queries=queries, impressions=impressions,
-                    threads=threads, device=device, out=out, progress=tick,
+                    policies, names, fractions, runs=count, seed=seed, environments=wheres, against=against, queries=queries,
+                    impressions=impressions, threads=threads, device=device, out=out, progress=tick,
                 )  # fmt: skip
         except Stopped as stop:
             found, stopped = stop.comparison, True
@@ -202,11 +211,16 @@ def command(
         raise click.exceptions.Exit(1)
 
 
+def given_by_hand(name: str) -> bool:
+    """Return whether an option was given, rather than left at its default."""
+    return click.get_current_context().get_parameter_source(name) == ParameterSource.COMMANDLINE
+
+
 def chosen_workloads(texts: Sequence[str]) -> list[str]:
-    """Return the names of the workloads to play; without `texts`, all that need neither data nor policies for pages."""
+    """Return the names of the workloads to play; without `texts`, all of ours that need neither data nor policies for pages."""
     if not texts:
-        return [name for name in WORKLOADS if name not in NEED_DATA and name not in PAGES]
-    every = [name for name in WORKLOADS if name != "hurricane"]  # an alias of hurricane-100k
+        return [name for name in WORKLOADS if name not in NEED_DATA and name not in PAGES and name not in ADDED]
+    every = [name for name in WORKLOADS if name != "hurricane" and name not in ADDED]  # an alias of hurricane-100k
     groups = {"all": tuple(every), **GROUPS}
     return list(dict.fromkeys(each for name in separated(texts) for each in groups.get(name, (name,))))
 
@@ -286,7 +300,7 @@ def print_tables(found: Comparison) -> None:
     colours = {-1: "green", 0: "dim", 1: "red"}
     for name, fractions, lines in tables(found):
         more = page_columns(lines)
-        heads = ["regret"] if more else [f"{portion(fraction)} shifting" for fraction in fractions]
+        heads = ["regret" if fraction is None else f"{fraction:g} shifting" for fraction in fractions]
         table = figures(name, "policy", *heads, *more, "rank")
         for text, rows in lines:
             shown = []
@@ -328,7 +342,7 @@ def print_markdown(found: Comparison) -> None:
     for name, fractions, lines in tables(found):
         click.echo(f"**{name}**\n")
         more = page_columns(lines)
-        heads = ["regret"] if more else [portion(fraction) for fraction in fractions]
+        heads = ["regret" if fraction is None else f"{fraction:g}" for fraction in fractions]
         click.echo(line("policy", *heads, *more, "rank"))
         click.echo("|---" + "|---:" * (len(fractions) + len(more) + 1) + "|")
         for text, rows in lines:
@@ -348,7 +362,7 @@ def print_markdown(found: Comparison) -> None:
 def print_bars(found: Comparison, where: Console) -> bool:
     """Print the bars cell by cell; return whether all of them hold."""
     paged = print_page_bars(found, where)
-    if all(base_name(name) in PAGES for name, _ in found.cells):
+    if all(row.paged for row in found.rows):
         return paged
     lines = verdicts(found)
     table = figures(f"bars of {found.against}", "workload", "shifting", "ratio", "bar", f"loses to ({', '.join(RIVALS)})", "")

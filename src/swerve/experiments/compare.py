@@ -1,6 +1,6 @@
-"""Paired comparisons of policies on workloads: ratios, differences and ranks.
+"""Paired comparisons of policies on workloads and environments: ratios, differences and ranks.
 
-A cell is a workload at a fraction of shifting queries, or without a fraction (None) if the shifts were recorded. Every policy plays
+A cell is a workload at a fraction of shifting queries, or a workload or environment without a fraction (None). Every policy plays
 the same seeds in a cell, and a seed gives the same clicks, contexts and events to all of them. Differences are taken run by run, so
 that the spread between instances, which is most of the spread between runs, cancels. Intervals are Student's, at 95 %.
 """
@@ -18,7 +18,7 @@ from typing import Any
 
 from swerve.core.errors import SwerveError, shown, whole
 from swerve.core.spec import Spec, field_types
-from swerve.environments import PAGES, takes_fraction, workload, world
+from swerve.environments import WORKLOADS, environment, takes_fraction, workload, world
 from swerve.environments.workloads import base_name
 from swerve.experiments.compare_pages import (
     GIVEN,
@@ -108,6 +108,11 @@ class Row:
     searches_gained_high: float | None = None
 
     @property
+    def paged(self) -> bool:
+        """Whether the figures of pages are there."""
+        return self.harm is not None
+
+    @property
     def decided(self) -> int:
         """−1 if the whole interval of the difference lies below 0, 1 if it lies above, otherwise 0."""
         if self.difference_low is not None and self.difference_low > 0.0:
@@ -183,9 +188,8 @@ class Stopped(Exception):  # noqa: N818 - an event, not an error
         self.comparison = comparison
 
 
-def sized(name: str, fraction: float | None, queries: int | None, impressions: int | None) -> Spec:
-    """Return a workload, resized. Fewer queries alone keep their full length; a workload of one query keeps that query."""
-    problem = workload(name, fraction)
+def sized(problem: Spec, queries: int | None, impressions: int | None) -> Spec:
+    """Return a problem, resized. Fewer queries alone keep their full length; a problem without such a field keeps its size."""
     if queries is not None and impressions is None:
         whole_size, count = getattr(problem, "impressions", None), getattr(problem, "queries", None)
         if whole_size is not None and count is not None:
@@ -193,23 +197,32 @@ def sized(name: str, fraction: float | None, queries: int | None, impressions: i
     changes = {"queries": queries, "impressions": impressions}
     known = field_types(type(problem))
     changes = {field: value for field, value in changes.items() if value is not None and field in known}
-    return workload(name, fraction, **changes) if changes else problem
+    return dataclasses.replace(problem, **changes) if changes else problem  # type: ignore[type-var]
 
 
 def cells_of(
-    workloads: Sequence[str], fractions: Sequence[float], queries: int | None = None, impressions: int | None = None
+    workloads: Sequence[str],
+    fractions: Sequence[float],
+    queries: int | None = None,
+    impressions: int | None = None,
+    environments: Sequence[str] = (),
 ) -> Cells:
     """Return the environment of every cell, in the order of play; raise if one of them is invalid."""
-    for kind, given in (("workloads", workloads), ("fractions", fractions)):
+    for kind, given in (("workloads", [*workloads, *environments]), ("fractions", fractions)):
         if not given:
             raise SwerveError(f"{kind} = {given!r} is not allowed; there must be at least one")
     for fraction in fractions:
         if not 0.0 <= fraction <= 1.0:
             raise SwerveError(f"fraction = {shown(fraction)} is not allowed; fraction must be in [0, 1]")
-    keys: list[Cell] = []
+    out: Cells = {}
     for name in workloads:
-        keys += [(name, float(part)) for part in fractions] if takes_fraction(name) else [(name, None)]
-    return {(name, part): sized(name, part, queries, impressions) for name, part in keys}
+        for part in map(float, fractions) if takes_fraction(name) else (None,):
+            out[name, part] = workload(name, part)
+    for name in environments:
+        if base_name(name) in WORKLOADS and takes_fraction(name):
+            raise SwerveError(f"environment = {name!r} is not allowed; a workload has that name: write the name of the class")
+        out[name, None] = environment(name)
+    return {key: sized(problem, queries, impressions) for key, problem in out.items()}
 
 
 def players(policies: Sequence[str], oracle: str = ORACLE) -> list[str]:
@@ -228,11 +241,13 @@ def chosen(policies: Sequence[str], against: str | None) -> str:
     return against or policies[0]
 
 
-def total_rounds(cells: Cells, policies: Sequence[str], runs: int) -> int:
+def total_rounds(cells: Cells, policies: Sequence[str], runs: int, seed: int = FIRST_SEED) -> int:
     """Return the number of rounds that a comparison plays, for a progress bar."""
-    return runs * sum(
-        len(players(policies, oracle_of(problem))) * int(getattr(problem, "impressions", 0)) for problem in cells.values()
-    )
+
+    def rounds(problem: Spec) -> int:
+        return int(getattr(problem, "impressions", 0)) or len(world(problem, seed).schedule)
+
+    return runs * sum(len(players(policies, oracle_of(problem))) * rounds(problem) for problem in cells.values())
 
 
 def compare(
@@ -242,6 +257,7 @@ def compare(
     *,
     runs: int = RUNS,
     seed: int = FIRST_SEED,
+    environments: Sequence[str] = (),
     against: str | None = None,
     queries: int | None = None,
     impressions: int | None = None,
@@ -252,9 +268,10 @@ def compare(
 ) -> Comparison:
     """Play every policy in every cell on the seeds `seed`, `seed + 1`, …; the oracle always plays, because ratios refer to it.
 
-    `against` names the policy whose differences are taken (default: the first). `queries` and `impressions` make all workloads
-    smaller. With `out`, finished runs are stored in that folder and reused by the next call. Ctrl-C raises `Stopped` with the
-    finished cells. On a GPU cells are played at the same time, and `seconds` of a row overlap with those of others.
+    `environments` are played beside the workloads, in one cell each, as they are written. `against` names the policy whose
+    differences are taken (default: the first). `queries` and `impressions` make all of them smaller. With `out`, finished runs are
+    stored in that folder and reused by the next call. Ctrl-C raises `Stopped` with the finished cells. On a GPU cells are played at
+    the same time, and `seconds` of a row overlap with those of others.
 
     >>> found = compare(["ts", "ucb1"], ["clear"], [0.5], runs=2, queries=2, impressions=4000, threads=1)
     >>> [(row.policy, row.runs, row.seed) for row in found.rows]
@@ -266,7 +283,7 @@ def compare(
     subject = chosen(asked, against)
     found = Comparison(asked, subject, runs, seed, [], {})
     try:
-        cells = cells_of(workloads, fractions, queries, impressions)
+        cells = cells_of(workloads, fractions, queries, impressions, environments)
         tunings = {key: tuning(problem, seed) for key, problem in cells.items()}
         stop, tasks = threading.Event(), runs * max(int(getattr(problem, "queries", 1)) for problem in cells.values())
         for block in [[key] for key in cells] if device == CPU else [list(cells)]:  # a cell at a time, or all
@@ -369,7 +386,7 @@ def verdicts(comparison: Comparison) -> list[Verdict]:
         raise SwerveError(f"runs = {comparison.runs} is not allowed; the bars need intervals, which need at least 2 runs")
     out = []
     for name, fraction in comparison.cells:
-        if base_name(name) in PAGES:
+        if comparison.row(name, fraction, subject).paged:
             continue
         rivals = [comparison.row(name, fraction, rival) for rival in RIVALS if rival != subject]
         above = tuple(row.policy for row in rivals if fraction != 0.0 and row.decided > 0)

@@ -11,7 +11,7 @@ import numpy as np
 from swerve.core.errors import SwerveError
 from swerve.core.examination import CLICKS
 from swerve.core.spec import Spec
-from swerve.environments import PAGES, workload
+from swerve.environments import WORKLOADS, environment, workload
 from swerve.environments.browsing import browse
 from swerve.environments.workloads import base_name
 from swerve.experiments.intervals import Values, interval
@@ -129,14 +129,14 @@ class PageVerdict:
 
 
 def bars_of(name: str) -> dict[str, float]:
-    """Return the bars of a workload, however its text is written; none if it has none."""
-    wanted = workload(name)
+    """Return the bars of a workload or environment, however its text is written; none if it has none."""
+    wanted = workload(name) if base_name(name) in WORKLOADS else environment(name)
     return next((bars for text, bars in PAGE_BARS.items() if workload(text) == wanted), {})
 
 
 def page_verdicts(comparison: Comparison) -> list[PageVerdict]:
     """Return the verdicts of the cells with pages for the policy `against`."""
-    names = [name for name, _ in comparison.cells if base_name(name) in PAGES]
+    names = [name for name, part in comparison.cells if comparison.row(name, part, comparison.against).paged]
     return [
         PageVerdict(name, measure, page_measure(comparison, name, measure), bar)
         for name in names

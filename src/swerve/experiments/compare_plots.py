@@ -58,10 +58,8 @@ def ratios(comparison: Comparison) -> Figure:
         layout="constrained",
     )
     step = LINE / (len(policies) * LINE + GAP)
-    kinds = {
-        row.harm is not None: "pages" if row.harm is not None else "as recorded" for row in comparison.rows if row.fraction is None
-    }
-    without = " and ".join(kinds[paged] for paged in sorted(kinds))
+    kinds = {"pages" if row.paged else "as they are" for row in comparison.rows if row.fraction is None}
+    without = " and ".join(sorted(kinds))
     for axes, fraction in zip(panels[0], fractions, strict=True):
         ends = [1.0]
         for index, name in enumerate(policies):
