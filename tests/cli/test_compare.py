@@ -21,7 +21,8 @@ from swerve.cli import app, compare as cli
 from swerve.cli.common import console
 from swerve.core.errors import SwerveError
 from swerve.environments import PAGES, WORKLOADS
-from swerve.experiments.compare import ORACLE, RIVALS, Comparison, compare, rows_of
+from swerve.experiments.compare import ORACLE, RIVALS, compare, rows_of
+from swerve.experiments.comparison import Comparison
 from swerve.policies import POLICIES
 
 SRC = str(Path(__file__).parents[2] / "src")

@@ -58,24 +58,42 @@ console = Console()
 errors = Console(stderr=True)
 
 
-def json_target(ctx: click.Context, _: click.Parameter, target: str | None) -> str | None:
+#: File types of plots.
+PICTURES = (".svg", ".png")
+
+
+def file_target(ctx: click.Context, option: click.Parameter, target: str | None) -> str | None:
     """Refuse a FILE that is a policy's name by mistake, or cannot be written, before a long computation begins."""
     if target is None or target == "-":
         return target
+    name = option.opts[0]
     named = target.partition("(")[0] in {*POLICIES, *spec_classes()}
     if named or not ({".", "/", os.sep} & set(target)):
         raise SwerveError(
-            f"--json {target} is not allowed; a FILE has a '.' or a '/' in its name and is no policy: "
-            "put --json last, or use --json - for standard output"
+            f"{name} {target} is not allowed; a FILE has a '.' or a '/' in its name and is no policy: "
+            f"put {name} last, or use {name} - for standard output"
         )
     path = Path(target)
     if path.is_dir():
-        raise IsADirectoryError(f"--json {target} cannot be written: it is a folder")
+        raise IsADirectoryError(f"{name} {target} cannot be written: it is a folder")
     if not path.parent.is_dir():
-        raise NotADirectoryError(f"--json {target} cannot be written: there is no folder {path.parent}")
+        raise NotADirectoryError(f"{name} {target} cannot be written: there is no folder {path.parent}")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise PermissionError(f"--json {target} cannot be written: permission denied")
+        raise PermissionError(f"{name} {target} cannot be written: permission denied")
     return target
+
+
+def picture(ctx: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse a plot that cannot be drawn or written, before a long computation begins."""
+    if path is None:
+        return None
+    name = option.opts[0]
+    if path.suffix.lower() not in PICTURES:
+        raise SwerveError(f"{name} {path} is not allowed; the FILE must end in {' or '.join(PICTURES)}")
+    if not path.parent.is_dir():
+        raise NotADirectoryError(f"{name} {path} cannot be written: there is no folder {path.parent}")
+    need_plots(name)
+    return path
 
 
 config_option = click.option(
@@ -91,9 +109,13 @@ json_option = click.option(
     is_flag=False,
     flag_value="-",
     metavar="[FILE]",
-    callback=json_target,
+    callback=file_target,
     help="Write the figures as JSON to FILE, or to standard output instead of the table.",
 )
+regret_plot_option = click.option(
+    "--regret-plot", type=click.Path(dir_okay=False, writable=True, path_type=Path), callback=picture, metavar="FILE",
+    help="Draw mean regret over rounds with 95 % bands into FILE.svg or FILE.png (extra `report`).",
+)  # fmt: skip
 seed_option = click.option("--seed", default=0, show_default=True, help="Seed of the first run; run i uses seed + i.")
 runs_option = click.option("--runs", type=click.IntRange(1), default=10, show_default=True, help="Number of runs.")
 threads_option = click.option("--threads", type=click.IntRange(1), default=None, help="Threads over runs  [default: all cores]")

@@ -18,7 +18,7 @@ from swerve.experiments.intervals import Values, interval
 from swerve.simulate import Results
 
 if TYPE_CHECKING:
-    from swerve.experiments.compare import Comparison
+    from swerve.experiments.comparison import Comparison
 
 #: The policy that ratios refer to: it is told of every event, and its bandit is the best of ours without contexts.
 ORACLE = "oracle-ts"

@@ -13,8 +13,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from swerve.experiments.compare import Comparison
 from swerve.experiments.compare_pages import ORACLE
+from swerve.experiments.comparison import Comparison
 
 COLOURS = ("#2563b0", "#d97b4f", "#2a9d5c", "#8e6bbf", "#b5342c", "#7a7a7a", "#c79a1e", "#3aa6a6", "#d26ba0", "#5b4a3f")
 MARKERS = "osD^vPX<>*"
