@@ -92,8 +92,9 @@ def test_the_algorithms_of_the_extending_page_work_in_python_and_on_the_command_
     source = "\n\n".join(blocks(ROOT / "docs" / "extending.md"))
     (tmp_path / "my_algorithms.py").write_text(source, encoding="utf-8")
     regrets = [float(line.split()[-1]) for line in run(sys.executable, "my_algorithms.py", cwd=tmp_path).splitlines()]
-    alone, with_classifier, with_oracle = regrets
+    alone, cooling, with_classifier, with_oracle = regrets
     assert with_oracle < with_classifier < alone  # the page's own classifier finds most of the shifts
+    assert cooling > alone  # without exploration no shift is found
     listed = json.loads(run(sys.executable, "-m", "swerve", "list", "--load", "my_algorithms.py", "--json", cwd=tmp_path))
     assert {"EpsilonGreedy", "Threshold"} <= {row["name"] for row in listed}
     composed = "BWC(Testable(EpsilonGreedy(rate=0.2), length=50), Threshold(margin=0.1))"

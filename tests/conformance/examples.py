@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import swerve
 from swerve import BWC, UCB1, ExploreFirst, Finite, Matrix, Oracle, Spec, SwerveError, Testable, Thompson
+from swerve.conformance import CHECKS, Check, Subject
 from swerve.core.contract import predict, select, watch
 from swerve.core.verbs import MARKERS, Verb
 from swerve.environments import world
@@ -186,6 +187,16 @@ def detectors() -> list[Spec]:
 
 def environments() -> list[Spec]:
     return with_verb(world)
+
+
+def of_kind(kind: str) -> list[Check]:
+    """Return the checks of a kind."""
+    return CHECKS[kind]
+
+
+def subject_of(spec: Spec) -> Subject:
+    """Return a spec with contexts that it accepts."""
+    return Subject(spec, contexts_for(spec))
 
 
 def label(spec: Spec) -> str:
