@@ -11,11 +11,24 @@ import numpy as np
 from swerve.classifiers import Finite, Hull
 from swerve.conformance.checking import ARMS, FEATURES, Subject, check, need, reads_back
 from swerve.core import engine
-from swerve.core.contract import begin, evict, mean_of, played, plays_of, reads_context, restart, reward, select, show, starts
+from swerve.core.contract import (
+    begin,
+    evict,
+    mean_of,
+    needs_events,
+    played,
+    plays_of,
+    reads_context,
+    restart,
+    reward,
+    select,
+    show,
+    starts,
+)
 from swerve.core.decisions import decode
 from swerve.core.fleet import Fleet
 from swerve.core.rng import split
-from swerve.core.spec import Spec, pack
+from swerve.core.spec import Spec, pack, walk
 from swerve.core.tables import full_mask, pool_dtype, row_dtype
 from swerve.environments import Traffic, World, world
 from swerve.simulate import loop
@@ -209,6 +222,21 @@ def its_record_is_its_whole_state(subject: Subject) -> None:
         rounds(first, 9) == rounds(second, 9),
         "after a copy of its record it goes on otherwise: something is kept outside of the record",
     )
+
+
+@check("policy")
+def says_that_it_must_be_told(subject: Subject) -> None:
+    """if it reads `told`, it says so (`needs_events`): a service refuses it."""
+    states = []
+    for told in (False, True):
+        state, dice = Plain(subject.spec), random.Random(6)
+        for t in range(60):
+            decision = state.decide(subject.draw(dice), told=told and t % 20 == 19, now=float(t))
+            if dice.random() < 0.4:
+                state.reward(decision, now=float(t))
+        states.append(state.state)
+    says = any(needs_events(part) for part in walk(subject.spec))
+    need(says or states[0] == states[1], "it plays otherwise when it is told of events: register `needs_events`, which returns 1")
 
 
 @check("policy")
