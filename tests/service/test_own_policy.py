@@ -82,6 +82,18 @@ def test_a_wrong_file_is_told_with_its_line(given, message, tmp_path, monkeypatc
     assert "swerve.toml:2" in said
 
 
+def test_the_option_is_instead_of_the_setting(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("swerve.service.http.server.serve", lambda config, *_, **__: asked.append(config))
+    path = written(tmp_path, load=["nowhere.py"], spec="OwnGreedy(rate=0.4)")
+    done = CliRunner().invoke(app, ["serve", "--config", str(path), "--load", str(OWN)])
+    assert done.exit_code == 0, done.exception
+    assert asked[0].policy.load == (str(OWN),)
+    assert repr(policy_of(asked[0])) == "OwnGreedy(rate=0.4)"
+    done = CliRunner().invoke(app, ["serve", "--load", str(tmp_path / "no.py")])
+    assert "no.py cannot be read: No such file or directory" in str(done.exception)
+
+
 def test_a_recording_names_no_code_to_run(tmp_path):
     config = load(written(tmp_path, load=[str(OWN)], spec="OwnGreedy()"))
     tables = recorded(config)
