@@ -12,14 +12,19 @@ from swerve import Spec, policy as policy_of
 #: tests/simulate/test_pages.py.
 ELSEWHERE = {"Listed"}
 COMPILED = "compiled_equals_interpreted"
+#: By default pages are compiled in tests/simulate/test_pages.py.
+COMPILED_PAGES = "compiled_pages_equal_interpreted"
 
 
 def cases():
     """Yield every check with every policy."""
     for check in of_kind("policy"):
         for policy in policies():
+            if not check.concerns(subject_of(policy)):
+                continue
             first = policy == examples_of(type(policy))[0] and type(policy).__name__ not in ELSEWHERE
-            marks = [pytest.mark.slow] if check.name == COMPILED and not first else []
+            late = (check.name == COMPILED and not first) or check.name == COMPILED_PAGES
+            marks = [pytest.mark.slow] if late else []
             yield pytest.param(check, policy, marks=marks, id=f"{check.name}-{label(policy)}")
 
 
@@ -33,7 +38,7 @@ def test_something_is_registered():
     assert names >= {"UCB1", "KLUCB", "Thompson", "EXP3S", "Testable", "ExploreFirst", "BWC", "Oracle"}
     tried = {type(policy.classifier).__name__ for policy in policies() if type(policy).__name__ == "BWC"}
     assert tried >= {type(classifier).__name__ for classifier in classifiers()}
-    assert COMPILED in {check.name for check in of_kind("policy")}
+    assert {COMPILED, COMPILED_PAGES} <= {check.name for check in of_kind("policy")}
 
 
 def test_a_class_without_an_example_is_named():

@@ -82,6 +82,16 @@ def test_a_wrong_file_is_told_with_its_line(given, message, tmp_path, monkeypatc
     assert "swerve.toml:2" in said
 
 
+def test_config_check_takes_the_file_that_serve_is_given(tmp_path):
+    path = written(tmp_path, spec="ToldGreedy()")
+    done = CliRunner().invoke(app, ["config", "check", str(path), "--load", str(OWN)])
+    assert done.exit_code == 1
+    assert "ToldGreedy must be told of every event" in done.output
+    assert (
+        CliRunner().invoke(app, ["config", "check", str(written(tmp_path, spec="OwnGreedy()")), "--load", str(OWN)]).exit_code == 0
+    )
+
+
 def test_the_option_is_instead_of_the_setting(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr("swerve.service.http.server.serve", lambda config, *_, **__: asked.append(config))

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from swerve.classifiers import Finite, Hull
 from swerve.conformance.checking import ARMS, FEATURES, Subject, check, need, reads_back
 from swerve.core import engine
 from swerve.core.contract import (
@@ -27,17 +26,21 @@ from swerve.core.contract import (
 )
 from swerve.core.decisions import decode
 from swerve.core.fleet import Fleet
+from swerve.core.pages import order, present_and_respond
 from swerve.core.rng import split
 from swerve.core.spec import Spec, pack, walk
 from swerve.core.tables import full_mask, pool_dtype, row_dtype
-from swerve.environments import Traffic, World, world
-from swerve.simulate import loop
+from swerve.environments import Pages, Traffic, World, world
+from swerve.simulate import Session, loop
 
 #: Verbs without which no policy plays.
 NEEDED = (select, begin, restart, show, reward, evict)
 SEED = 5
 ROUNDS = 150
 MOST_ARMS = 64
+#: Results of a query, and slots of a page.
+PAGE_ARMS, SLOTS = 6, 3
+PAGES_SHOWN = 50
 #: Rounds of the simulation loop, before and after an eviction and a restart.
 FIRST_ROUNDS, ALL_ROUNDS = 300, 400
 
@@ -81,17 +84,16 @@ class Plain:
 
 
 @functools.cache
-def drawn(features: int) -> World:
-    """Return the instance that compiled and interpreted code play."""
+def drawn(oracle: str) -> World:
+    """Return an instance that compiled and interpreted code play: contexts in a box, or two features in the unit ball.
+
+    The box has as many features as `Traffic`, so that the loop compiled here is that of the commands.
+    """
+    size = {"features": FEATURES} if oracle == "hyperplane" else {}
     made: World = world(
-        Traffic(queries=2, impressions=700, results=ARMS, shifting_share=1.0, features=features, order="uniform"), 1
+        Traffic(queries=2, impressions=700, results=ARMS, shifting_share=1.0, order="uniform", oracle=oracle, **size), 1
     )
     return made
-
-
-def features_of(policy: Spec) -> int:
-    """As many as `Traffic` has, so that the loop compiled here is that of the commands; few for the hull's ball."""
-    return FEATURES if isinstance(getattr(policy, "classifier", None), Hull) else Traffic().features
 
 
 @check("policy")
@@ -103,52 +105,67 @@ def has_every_verb(subject: Subject) -> None:
         need(not record.hasobject, f"the layout of its {what} has Python objects: {record}")
 
 
+def state_after(policy: Spec, instance: World, see: bool, compiled: bool) -> list[bytes] | None:
+    """Return the state after the beginning, after some rounds, and after an eviction, a restart and more rounds.
+
+    None if the policy refuses a context.
+    """
+    make = Fleet if compiled else Plain
+    tables: Any = make(policy, queries=2, arms=ARMS, features=instance.features, seed=SEED)
+    places, x = instance.cursors.copy(), np.zeros(instance.features)
+    tally, notes = np.zeros(2, loop.TALLY), np.zeros(2, loop.NOTE)
+
+    def picked(entry: Any, *more: Spec) -> Any:
+        return entry.bind(policy, *more) if compiled else entry.plain
+
+    def refuses(start: int, stop: int) -> bool:
+        reached = picked(loop.play, instance.spec)(
+            tables.params, tables.table, tables.pools, np.zeros(2, np.int64), 1, pack(instance.spec), instance.scene,
+            instance.segments, places, instance.schedule, start, stop, see, x, np.int64(full_mask(ARMS)), tally, notes,
+        )  # fmt: skip
+        return bool(reached < stop)
+
+    seen = [tables.table.tobytes(), tables.pools.tobytes()]
+    if refuses(0, FIRST_ROUNDS):
+        return None
+    seen += [tables.table.tobytes(), tables.pools.tobytes()]
+    picked(engine.evict_one)(tables.params, tables.table, 0, 1)
+    picked(engine.restart_one)(tables.params, tables.table, 1)
+    if refuses(FIRST_ROUNDS, ALL_ROUNDS):
+        return None
+    return [*seen, *[part.tobytes() for part in (tables.table, tables.pools, places, x, tally, notes)]]
+
+
+PARTS = (
+    "begin",
+    "pools at begin",
+    "300 rounds",
+    "pools of 300 rounds",
+    "400 rounds",
+    "pools",
+    "places",
+    "contexts",
+    "counts",
+    "notes",
+)
+
+
 @check("policy")
 def compiled_equals_interpreted(subject: Subject) -> None:
     """compiled and interpreted give the same bytes."""
     policy = subject.spec
-    features = features_of(policy)
-    fast, slow = Fleet(policy, queries=2, arms=ARMS, features=features, seed=SEED), Plain(policy, queries=2, features=features)
-    finite = isinstance(
-        getattr(policy, "classifier", None), Finite
-    )  # its contexts are numbers; unseen ones are zeros, a number too
-    see = bool(reads_context(policy)) and not finite
-    instance, states = drawn(features), []
-    for tables, pick in ((fast, lambda entry, *more: entry.bind(policy, *more)), (slow, lambda entry, *more: entry.plain)):
-        places, x = instance.cursors.copy(), np.zeros(features)
-        tally, notes = np.zeros(2, loop.TALLY), np.zeros(2, loop.NOTE)
-
-        def rounds(start: int, stop: int, tables: Any, pick: Any, *own: Any) -> None:
-            places, x, tally, notes = own
-            reached = pick(loop.play, instance.spec)(
-                tables.params, tables.table, tables.pools, np.zeros(2, np.int64), 1, pack(instance.spec), instance.scene,
-                instance.segments, places, instance.schedule, start, stop, see, x, np.int64(full_mask(ARMS)), tally, notes,
-            )  # fmt: skip
-            need(reached == stop, f"it refuses the context {x.tolist()} of round {reached + 1}, which lies in [0, 1]^{features}")
-
-        seen = [tables.table.tobytes(), tables.pools.tobytes()]
-        rounds(0, FIRST_ROUNDS, tables, pick, places, x, tally, notes)
-        seen += [tables.table.tobytes(), tables.pools.tobytes()]
-        pick(engine.evict_one)(tables.params, tables.table, 0, 1)
-        pick(engine.restart_one)(tables.params, tables.table, 1)
-        rounds(FIRST_ROUNDS, ALL_ROUNDS, tables, pick, places, x, tally, notes)
-        last = (tables.table, tables.pools, places, x, tally, notes)
-        states.append([*seen, *[part.tobytes() for part in last]])
-    names = (
-        "begin",
-        "pools at begin",
-        "300 rounds",
-        "pools of 300 rounds",
-        "400 rounds",
-        "pools",
-        "places",
-        "contexts",
-        "counts",
-        "notes",
-    )
-    differs = [name for name, one, other in zip(names, *states, strict=True) if one != other]
-    need(not differs, f"compiled and interpreted differ, first in: {(differs or [''])[0]}")
-    need(states[0][0] != states[0][2], "300 rounds have changed nothing in its rows")
+    reads = bool(reads_context(policy))
+    # contexts in a box, else in a ball; a policy that refuses both, such as one over a finite class, sees zeros
+    for oracle, see in (("rectangle", reads), ("hyperplane", reads), ("rectangle", False)):
+        slow = state_after(policy, drawn(oracle), see, compiled=False)
+        if slow is not None:
+            fast = state_after(policy, drawn(oracle), see, compiled=True)
+            need(fast is not None, "compiled code refuses a context that interpreted code takes")
+            differs = [name for name, one, other in zip(PARTS, fast or (), slow, strict=True) if one != other]
+            need(not differs, f"compiled and interpreted differ, first in: {(differs or [''])[0]}")
+            need(slow[0] != slow[2], "300 rounds have changed nothing in its rows")
+            return
+    need(False, "it refuses every context: those of a box, of the unit ball, and zeros")
 
 
 @check("policy")
@@ -311,6 +328,49 @@ def repeated_clicks_break_nothing(subject: Subject) -> None:
     if mean_of.knows(subject.spec):
         means = [float(mean_of(state.params[0], state.table[0], arm)) for arm in range(ARMS)]
         need(max(means) <= 1.0, f"after repeated clicks the averages are {means}")
+
+
+def orders_pages(subject: Subject) -> bool:
+    """Whether it fills pages in a way of its own; by default it chooses the top, and the rest is as given."""
+    own: Any = order.lookup(type(subject.spec))
+    default: Any = order.default
+    return bool(own.__code__.co_code != default.__code__.co_code)  # a combinator has a copy of the default
+
+
+@check("policy")
+def a_page_has_each_result_once(subject: Subject) -> None:
+    """a page has results on offer, each once, and the same clicks teach the same."""
+
+    def pages() -> tuple[bytes, bytes]:
+        state, dice = Plain(subject.spec, arms=PAGE_ARMS), random.Random(7)
+        spec, row, pool = state.params[0], state.table[0], state.pools[0]
+        for t in range(PAGES_SHOWN):
+            given = np.array(dice.sample(range(PAGE_ARMS), dice.randint(1, PAGE_ARMS)), np.int64)
+            page = np.full(SLOTS, -1, np.int64)
+            engine.consider(spec, row, state.pools, 0, 1, np.array(subject.draw(dice)), 0, float(t))
+            filled = int(order(spec, row, pool, given, page, float(t)))
+            shown = page[:filled].tolist()
+            need(
+                1 <= filled <= min(SLOTS, len(given)), f"round {t}: {filled} of {SLOTS} slots are filled from {len(given)} results"
+            )
+            need(len(set(shown)) == filled, f"round {t}: the page {shown} has a result twice")
+            need(set(shown) <= set(given.tolist()), f"round {t}: the page {shown} has a result that is not among {given.tolist()}")
+            clicks = np.int64(dice.randrange(1 << filled) if dice.random() < 0.5 else 0)
+            present_and_respond(spec, row, pool, page[:filled], clicks, t, float(t))
+        return state.state
+
+    need(pages() == pages(), "the same pages and clicks end in different bytes")
+
+
+@check("policy", orders_pages)
+def compiled_pages_equal_interpreted(subject: Subject) -> None:
+    """on pages, compiled and interpreted give the same bytes."""
+    instance = world(Pages(queries=2, impressions=600, results=PAGE_ARMS, slots=SLOTS, features=FEATURES), 4)
+    fast, slow = Session(subject.spec, instance), Session(subject.spec, instance, compiled=False)
+    for session in (fast, slow):
+        session.play(FIRST_ROUNDS)
+    differs = [name for name in fast.state if fast.state[name] != slow.state[name]]
+    need(not differs, f"compiled and interpreted differ in: {', '.join(differs)}")
 
 
 @check("policy")
