@@ -84,6 +84,13 @@ def test_latex_has_a_table_for_each_one_of_the_terminal(command, tmp_path):
     assert not any(sign in line for line in shown_by_latex for sign in "×±−–÷")
 
 
+def test_families_of_the_lower_bounds_have_no_sign_that_latex_lacks():
+    from swerve.cli.sheets import tex
+    from swerve.experiments.lower_bounds import FAMILIES
+
+    assert all(tex(text).isascii() for family in FAMILIES for text in (family.name, family.title))
+
+
 def test_signs_of_latex_are_escaped_and_pipes_of_markdown():
     sheet = Sheet("a_b & c", ["policy", "50 %\nof all"], [["x{1}|y", "1.5× ± 2"]])
     assert r"\caption{a\_b \& c}" in sheet.as_latex()

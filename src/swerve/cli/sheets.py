@@ -19,7 +19,8 @@ from swerve.core.errors import SwerveError
 LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "×": r"$\times$", "÷": r"$\div$", "±": r"$\pm$", "−": "$-$",
-    "≤": r"$\leq$", "≥": r"$\geq$", "–": "--", "…": r"\ldots{}",
+    "≤": r"$\leq$", "≥": r"$\geq$", "–": "--", "…": r"\ldots{}", "α": r"$\alpha$", "γ": r"$\gamma$", "δ": r"$\delta$",
+    "ε": r"$\epsilon$", "Δ": r"$\Delta$", "√": r"$\sqrt{}$",
 }  # fmt: skip
 
 
