@@ -128,6 +128,10 @@ def test_a_file_that_fails_leaves_no_workload_behind(tmp_path):
         (("-e", "UCB1()"), "UCB1 is no environment"),
         (("-e", "traffic", "-f", "0.5"), "--fraction is not allowed without --workload"),
         (("-e", "hurricane"), "hurricane needs recorded signals; name their folder with --data"),
+        (
+            ("-e", "pages(slots=3)", "-p", "swerve,oracle-ts,ts", "--bars", "--against", "ts"),
+            "--bars is not allowed with pages(slots=3)",
+        ),
         (("-w", "fast-nobody"), "unknown workload 'fast-nobody'"),
     ],
 )

@@ -41,7 +41,7 @@ from swerve.experiments.compare import (
     total_rounds,
     verdicts,
 )
-from swerve.experiments.compare_pages import PAGE_BARS, check_page_bars
+from swerve.experiments.compare_pages import PAGE_BARS, check_page_bars, no_bars
 from swerve.experiments.comparison import Comparison, Stopped
 
 DEFAULT_POLICIES = ("swerve", "oracle-ts", "glr-ts", "cusum-klucb", "ts")
@@ -170,6 +170,8 @@ def command(
             check_page_bars(paged, policies, subject)
             if any(name not in paged for name, _ in cells):
                 verdicts(Comparison(tuple(policies), subject, count, seed, [], {}))
+            elif no_bars(paged):
+                raise SwerveError(f"--bars is not allowed with {', '.join(paged)}: there are no bars for that")
         total = total_rounds(cells, policies, count, seed)
         stopped = False
         try:

@@ -160,3 +160,8 @@ def check_page_bars(names: list[str], policies: list[str], subject: str) -> None
     missing = [text for text in needed if text not in policies]
     if missing:
         raise SwerveError(f"the bars of pages also need the policies {', '.join(missing)}")
+
+
+def no_bars(names: list[str]) -> bool:
+    """Return whether none of these workloads or environments with pages has a bar."""
+    return not any(bars_of(name) for name in names)
