@@ -8,7 +8,7 @@ WORKERS := $(shell cores=$$(nproc 2>/dev/null || echo 1); echo $$((cores < 3 ? c
 PYTEST := $(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-for test-slow test-opensearch check format docs bench bench-service pins clean
+.PHONY: help demo test test-quick test-for test-slow test-opensearch check format docs report bench bench-service pins clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -61,6 +61,9 @@ format: $(VENV)/.dev  ## format the sources
 
 docs: $(VENV)/.docs  ## build the docs site, strictly: site/index.html
 	$(BIN)/python tools/build_docs.py
+
+report: $(VENV)/.docs  ## build the technical report: build/report/swerve-report.html, and a PDF where Chromium is installed
+	$(BIN)/python tools/build_report.py
 
 bench: $(VENV)/.dev  ## measure the speed and memory of the kernels
 	tools/system-packages gcc

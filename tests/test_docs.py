@@ -92,8 +92,9 @@ def test_the_algorithms_of_the_extending_page_work_in_python_and_on_the_command_
     source = "\n\n".join(blocks(ROOT / "docs" / "extending.md"))
     (tmp_path / "my_algorithms.py").write_text(source, encoding="utf-8")
     regrets = [float(line.split()[-1]) for line in run(sys.executable, "my_algorithms.py", cwd=tmp_path).splitlines()]
-    alone, with_classifier, with_oracle = regrets
+    alone, cooling, with_classifier, with_oracle = regrets
     assert with_oracle < with_classifier < alone  # the page's own classifier finds most of the shifts
+    assert cooling > alone  # without exploration no shift is found
     listed = json.loads(run(sys.executable, "-m", "swerve", "list", "--load", "my_algorithms.py", "--json", cwd=tmp_path))
     assert {"EpsilonGreedy", "Threshold"} <= {row["name"] for row in listed}
     composed = "BWC(Testable(EpsilonGreedy(rate=0.2), length=50), Threshold(margin=0.1))"
@@ -140,3 +141,37 @@ def test_the_page_on_stability_knows_whether_something_is_deprecated():
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]
     says = any(re.search(r"DeprecationWarning|[\"']deprecat", text, re.I) for text in sources)
     assert ("**Today nothing is deprecated**" in (ROOT / "docs" / "stability.md").read_text(encoding="utf-8")) != says
+
+
+def test_the_report_has_the_figures_of_the_pages_that_it_takes_them_from(tmp_path, monkeypatch):
+    checker = load_checker()
+    report = (ROOT / "docs" / "report" / "index.md").read_text(encoding="utf-8")
+    assert checker.with_taken(report) == report
+    assert len(checker.TAKEN.findall(report)) >= 10
+    assert "39.3 ± 6.0" in report  # a figure of docs/paper.md
+    assert checker.with_taken(report.replace("39.3 ± 6.0", "29.3 ± 6.0")) == report
+    for page in (ROOT / "docs").glob("*.md"):
+        text = page.read_text(encoding="utf-8").replace("39.3 ± 6.0", "38.3 ± 6.0")
+        (tmp_path / page.name).write_text(text, encoding="utf-8")
+    monkeypatch.setattr(checker, "DOCS", tmp_path)
+    assert "38.3 ± 6.0" in checker.with_taken(report)
+    with pytest.raises(LookupError, match=r"docs/paper\.md has no table 9 below #measured"):
+        checker.block("paper.md", "measured", "table", 9)
+
+
+def test_the_report_has_no_measured_figure_of_its_own():
+    checker = load_checker()
+    prose = checker.TAKEN.sub("", (ROOT / "docs" / "report" / "index.md").read_text(encoding="utf-8"))
+    assert re.findall(r"\d+\.\d+(?! )", re.sub(r"`[^`]*`", "", prose)) == []
+
+
+def test_the_citation_is_that_of_this_version():
+    import yaml
+
+    import swerve
+
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert cited["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= set(cited)
+    assert cited["version"] == swerve.__version__
+    assert cited["references"][0]["title"] == "Adapting to the Shifting Intent of Search Queries"

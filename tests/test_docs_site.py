@@ -32,6 +32,7 @@ PARTS = (
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "CITATION.cff",
     "clients/js",
 )
 #: Tags that load something, by the attribute with its address.
@@ -269,3 +270,16 @@ def test_search_and_versions_work_in_a_browser_without_the_internet(address: str
         browser.close()
     assert asked
     assert [one for one in asked if not one.startswith((f"{address}/", "data:", "blob:"))] == []
+
+
+def test_the_report_is_one_file_with_every_table_that_it_takes(tmp_path):
+    hidden = tmp_path / "empty"  # without Chromium: the PDF is made from the same page
+    hidden.mkdir()
+    command = [sys.executable, str(ROOT / "tools" / "build_report.py"), "--out", str(tmp_path)]
+    done = subprocess.run(command, env={"PATH": str(hidden)}, capture_output=True, text=True, check=True)
+    assert "no PDF" in done.stdout
+    text = (tmp_path / "swerve-report.html").read_text(encoding="utf-8")
+    source = (ROOT / "docs" / "report" / "index.md").read_text(encoding="utf-8")
+    assert text.count("<table>") == len(re.findall(r"^\|---", source, re.M)) > 10
+    assert "<!--" not in text
+    assert not re.search(r"(src|href)=\"(?!data:)", text)

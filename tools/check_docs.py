@@ -1,6 +1,7 @@
 """Check that the documentation is complete, or regenerate its generated parts with --write.
 
 - Every package has a page; every command, option, spec and field is documented in a generated part that is up to date.
+- Every table and list that the technical report takes from another page is as it is there.
 - Every link between pages has a target.
 - Every environment variable that the sources read is documented.
 """
@@ -126,9 +127,54 @@ def generated(page: str) -> str:
     return f"{head}{start}\n\n{make().rstrip()}\n\n{end}{tail}"
 
 
+TAKEN = re.compile(
+    r"<!-- taken: (?P<page>[\w.-]+)#(?P<anchor>[\w-]+), (?P<kind>table|list) (?P<number>\d+) -->\n.*?<!-- end -->", re.S
+)
+KINDS = {"table": "|", "list": "- "}
+
+
+def anchor_of(heading: str) -> str:
+    """Return the anchor of a heading."""
+    return re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-")
+
+
+def block(page: str, anchor: str, kind: str, number: int) -> str:
+    """Return a table or a list of a page: the NUMBER-th below the heading with this anchor, with links from the report's folder."""
+    below, found = "", []
+    for part in re.split(r"\n{2,}", (DOCS / page).read_text(encoding="utf-8")):
+        if part.startswith("#"):
+            below = anchor_of(part.splitlines()[0].lstrip("#"))
+        elif below == anchor and part.startswith(KINDS[kind]):
+            found.append(part.strip())
+    if len(found) < number:
+        raise LookupError(f"docs/{page} has no {kind} {number} below #{anchor}")
+    return re.sub(
+        r"\]\((?![a-z]+:)([^)]*)\)",
+        lambda link: f"]({'../' + (page if link[1].startswith('#') else '')}{link[1]})",
+        found[number - 1],
+    )
+
+
+def with_taken(text: str) -> str:
+    """Return a page with the tables and lists that it takes from other pages as they are there."""
+
+    def fresh(found: re.Match[str]) -> str:
+        head = found[0].partition("\n")[0]
+        return f"{head}\n\n{block(found['page'], found['anchor'], found['kind'], int(found['number']))}\n\n<!-- end -->"
+
+    return TAKEN.sub(fresh, text)
+
+
 def problems() -> list[str]:
     """Return all errors in the documentation."""
     found: list[str] = []
+    for report in DOCS.glob("report/*.md"):
+        text = report.read_text(encoding="utf-8")
+        try:
+            if text != with_taken(text):
+                found.append(f"docs/report/{report.name} is out of date; run `python tools/check_docs.py --write`")
+        except LookupError as error:
+            found.append(f"docs/report/{report.name}: {error}")
     for package in sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py")):
         if not (DOCS / f"{package}.md").exists():
             found.append(f"package swerve.{package} has no page docs/{package}.md")
@@ -137,6 +183,7 @@ def problems() -> list[str]:
             found.append(f"docs/{page} is out of date; run `python tools/check_docs.py --write`")
     pages = [
         *DOCS.glob("*.md"),
+        *DOCS.glob("report/*.md"),
         *(ROOT / "examples").glob("*.md"),
         *(ROOT / "clients").glob("*/README.md"),
         ROOT / "README.md",
@@ -160,6 +207,8 @@ def main() -> None:
     if "--write" in sys.argv[1:]:
         for page in GENERATED:
             (DOCS / page).write_text(generated(page), encoding="utf-8")
+        for report in DOCS.glob("report/*.md"):
+            report.write_text(with_taken(report.read_text(encoding="utf-8")), encoding="utf-8")
     found = problems()
     for line in found:
         print(line)

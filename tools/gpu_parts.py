@@ -75,7 +75,7 @@ def played(policy: str, where: str, fraction: str, device: str, runs: str, queri
     from swerve.policies import policy as named
     from swerve.simulate import Worlds, simulate
 
-    problem = sized(where, float(fraction), int(queries), None) if queries != "100" else workload(where, float(fraction))
+    problem = sized(workload(where, float(fraction)), int(queries) if queries != "100" else None, None)
     worlds, count = Worlds(problem, room=1 << 36), int(runs)
     spec = named(policy, **tuning(problem, 100))
     out: dict[str, Any] = {}
@@ -112,7 +112,7 @@ def strides(policy: str, where: str, runs: str, queries: str = "100") -> dict[st
     from swerve.policies import policy as named
     from swerve.simulate import Worlds, gpu, simulate
 
-    problem = sized(where, 0.5, int(queries), None) if queries != "100" else workload(where, 0.5)
+    problem = sized(workload(where, 0.5), int(queries) if queries != "100" else None, None)
     worlds, out = Worlds(problem, room=1 << 36), {}
     spec = named(policy, **tuning(problem, 100))
     for stride in (32, 8, 1):

@@ -8,7 +8,11 @@ from twins import hurricane
 
 @pytest.fixture(scope="session")
 def records(tmp_path_factory):
-    return hurricane.write(tmp_path_factory.mktemp("records"))
+    folder = hurricane.write(tmp_path_factory.mktemp("records"))
+    (folder / "series.csv").write_text(
+        "query,a,b,c\nq,0.5,0.1,0.2\nq,0.4,0.2,0.2\nr,0.1,0.3,0.2\nq,0.2,0.6,0.1\n", encoding="utf-8"
+    )
+    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import swerve
 from swerve import BWC, UCB1, ExploreFirst, Finite, Matrix, Oracle, Spec, SwerveError, Testable, Thompson
+from swerve.conformance import CHECKS, Check, Subject
 from swerve.core.contract import predict, select, watch
 from swerve.core.verbs import MARKERS, Verb
 from swerve.environments import world
@@ -128,6 +129,7 @@ EXAMPLES: dict[str, Callable[[], list[Spec]]] = {
         cls_named("Pages")(queries=2, impressions=600, results=5, slots=5, features=2, clicks="cascade", right_share=0.5),
     ],
     "Hurricane": lambda: [cls_named("Hurricane")(impressions=600)],
+    "Series": lambda: [cls_named("Series")("series.csv", rounds=100, features=2, announced=True)],
     "SingleEvent": lambda: [cls_named("SingleEvent")(horizon=400, features=2)],
     "ManyPhases": lambda: [cls_named("ManyPhases")(horizon=400, phases=4, features=2)],
     "FalsePositives": lambda: [cls_named("FalsePositives")(horizon=400, features=2)],
@@ -185,6 +187,16 @@ def detectors() -> list[Spec]:
 
 def environments() -> list[Spec]:
     return with_verb(world)
+
+
+def of_kind(kind: str) -> list[Check]:
+    """Return the checks of a kind."""
+    return CHECKS[kind]
+
+
+def subject_of(spec: Spec) -> Subject:
+    """Return a spec with contexts that it accepts."""
+    return Subject(spec, contexts_for(spec))
 
 
 def label(spec: Spec) -> str:

@@ -26,6 +26,7 @@ OWN = {
     ("BWC", "blame"): "alarms are those of its classifier",
     ("BWC", "reads_context"): "it reads contexts whatever the bandit does",
     ("BWC", "joins"): "what queries share is its classifier; the bandit inside must share nothing",
+    ("Oracle", "needs_events"): "what it is for",
     ("Testable", "guess"): "what it is for",
     ("Testable", "test_length"): "its field",
     ("ExploreFirst", "guess"): "what it is for",

@@ -16,14 +16,13 @@ from swerve.experiments.compare import (
     BARS,
     ORACLE,
     RIVALS,
-    Comparison,
-    Stopped,
     cells_of,
     compare,
     rows_of,
     total_rounds,
     verdicts,
 )
+from swerve.experiments.comparison import Comparison, Stopped
 from swerve.experiments.intervals import interval, ratio_of, student_quantile
 from swerve.policies import policy
 from swerve.simulate import simulate

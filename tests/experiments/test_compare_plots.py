@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from swerve.experiments.compare import ORACLE, Comparison, rows_of
+from swerve.experiments.compare import rows_of
+from swerve.experiments.compare_pages import ORACLE
 from swerve.experiments.compare_plots import marks_within, plt, ratios, write
+from swerve.experiments.comparison import Comparison
 
 
 @pytest.fixture

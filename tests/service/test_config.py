@@ -122,7 +122,7 @@ def test_all_mistakes_are_told_in_order_with_line_value_and_what_is_allowed(writ
         ('[policy]\nspec = "bwcc"', "2: policy.spec = 'bwcc' is not allowed; unknown policy 'bwcc'; did you mean 'bwc'?"),
         ('[policy]\nspec = "bwc(length=0)"', "2: policy.spec = 'bwc(length=0)' is not allowed; Testable: length = 0 is"),
         ('[policy]\nspec = "Rectangle()"', "2: policy.spec = 'Rectangle()' is not allowed; Rectangle does not choose arms"),
-        ('[policy]\nspec = "oracle-list"', "2: policy.spec = 'oracle-list' is not allowed; an oracle is told of every event"),
+        ('[policy]\nspec = "oracle-list"', "2: policy.spec = 'oracle-list' is not allowed; Oracle must be told of every event"),
         ("[policy]\ntest_length = 9", "2: policy.test_length = 9 is not allowed; 'swerve' has no testable bandit"),
         ("[signals]\nuse = []", "2: signals.use = [] is not allowed; the policy 'swerve' reads contexts"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -24,6 +25,7 @@ SPECIAL = {
     "policy.spec": "bwc(epsilon=0.2)",
     "policy.test_length": "0",  # the default policy has no test
     "policy.seed": "7",
+    "policy.load": f'["{Path(__file__).with_name("own_policy.py")}"]',
     "signals.use": '["age", "new"]',
     "signals.baseline_rate_retention": "0.999",
     "signals.crossing_level": "0.6",

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from swerve.environments import workload
 from swerve.experiments import EXPERIMENTS, run
 from swerve.experiments.compare import sized, tuning
 from swerve.policies import policy
@@ -37,7 +38,7 @@ def digest(results):
 
 @pytest.mark.parametrize("name", ["cusum-klucb", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ts", "oracle-ts"))])
 def test_a_policy_has_the_bits_of_other_machines(name):
-    problem = sized("mixed-noisy", 0.5, 2, None)
+    problem = sized(workload("mixed-noisy", 0.5), 2, None)
     assert digest(simulate(policy(name, **tuning(problem, 100)), problem, runs=1, seed=100)) == PLAYED[name]
 
 

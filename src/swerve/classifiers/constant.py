@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from swerve.core.contract import predict
+from swerve.core.contract import needs_events, predict
 from swerve.core.spec import Spec
 
 
@@ -34,3 +34,8 @@ def _(spec, pool, delta, x, told):
 @predict.register(Told)
 def _(spec, pool, delta, x, told):
     return told != 0
+
+
+@needs_events.register(Told)
+def _(spec):
+    return 1

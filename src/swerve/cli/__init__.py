@@ -14,6 +14,7 @@ COMMANDS = {
     "backup": "copy the store and check the copy, while the service runs",
     "bench": "measure speed and size: the kernels beside plain C and other libraries",
     "bounds": "compute the paper's bounds for a problem, and measure BWC on it",
+    "check": "check your own policies, classifiers, detectors and environments",
     "compare": "compare policies on the workloads, with paired differences",
     "config": "check the service's configuration, or show it with its defaults",
     "delete": "delete a query or a result for good, from a running service or a store",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import math
 import os
@@ -11,7 +10,6 @@ import shutil
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,8 +32,8 @@ from rich.table import Table
 from rich.text import Text
 
 from swerve.core.errors import SwerveError
+from swerve.core.loading import load_file
 from swerve.core.parse import spec_classes
-from swerve.core.verbs import MARKERS
 from swerve.policies import POLICIES
 from swerve.simulate import Tick
 from swerve.simulate.devices import CPU, CUDA, need_gpu
@@ -60,24 +58,42 @@ console = Console()
 errors = Console(stderr=True)
 
 
-def json_target(ctx: click.Context, _: click.Parameter, target: str | None) -> str | None:
+#: File types of plots.
+PICTURES = (".svg", ".png")
+
+
+def file_target(ctx: click.Context, option: click.Parameter, target: str | None) -> str | None:
     """Refuse a FILE that is a policy's name by mistake, or cannot be written, before a long computation begins."""
     if target is None or target == "-":
         return target
+    name = option.opts[0]
     named = target.partition("(")[0] in {*POLICIES, *spec_classes()}
     if named or not ({".", "/", os.sep} & set(target)):
         raise SwerveError(
-            f"--json {target} is not allowed; a FILE has a '.' or a '/' in its name and is no policy: "
-            "put --json last, or use --json - for standard output"
+            f"{name} {target} is not allowed; a FILE has a '.' or a '/' in its name and is no policy: "
+            f"put {name} last, or use {name} - for standard output"
         )
     path = Path(target)
     if path.is_dir():
-        raise IsADirectoryError(f"--json {target} cannot be written: it is a folder")
+        raise IsADirectoryError(f"{name} {target} cannot be written: it is a folder")
     if not path.parent.is_dir():
-        raise NotADirectoryError(f"--json {target} cannot be written: there is no folder {path.parent}")
+        raise NotADirectoryError(f"{name} {target} cannot be written: there is no folder {path.parent}")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise PermissionError(f"--json {target} cannot be written: permission denied")
+        raise PermissionError(f"{name} {target} cannot be written: permission denied")
     return target
+
+
+def picture(ctx: click.Context, option: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse a plot that cannot be drawn or written, before a long computation begins."""
+    if path is None:
+        return None
+    name = option.opts[0]
+    if path.suffix.lower() not in PICTURES:
+        raise SwerveError(f"{name} {path} is not allowed; the FILE must end in {' or '.join(PICTURES)}")
+    if not path.parent.is_dir():
+        raise NotADirectoryError(f"{name} {path} cannot be written: there is no folder {path.parent}")
+    need_plots(name)
+    return path
 
 
 config_option = click.option(
@@ -93,9 +109,13 @@ json_option = click.option(
     is_flag=False,
     flag_value="-",
     metavar="[FILE]",
-    callback=json_target,
+    callback=file_target,
     help="Write the figures as JSON to FILE, or to standard output instead of the table.",
 )
+regret_plot_option = click.option(
+    "--regret-plot", type=click.Path(dir_okay=False, writable=True, path_type=Path), callback=picture, metavar="FILE",
+    help="Draw mean regret over rounds with 95 % bands into FILE.svg or FILE.png (extra `report`).",
+)  # fmt: skip
 seed_option = click.option("--seed", default=0, show_default=True, help="Seed of the first run; run i uses seed + i.")
 runs_option = click.option("--runs", type=click.IntRange(1), default=10, show_default=True, help="Number of runs.")
 threads_option = click.option("--threads", type=click.IntRange(1), default=None, help="Threads over runs  [default: all cores]")
@@ -116,46 +136,12 @@ on_option = click.option(
 
 
 def load_files(ctx: click.Context, _: click.Parameter, files: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Import the user's bandits, classifiers and environments, so that commands can name them."""
+    """Import the user's classes and workloads, so that commands can name them."""
+    if files:
+        import swerve.environments  # noqa: F401 - it has tables of names that a file may add to
     for path in files:
-        load_file(path)
+        load_file(path, "--load")
     return files
-
-
-def load_file(path: Path) -> None:
-    """Import one file under a name that no installed module has; on an error, remove everything that it registered."""
-    name = f"swerve_loaded_{path.stem}"
-    found = importlib.util.spec_from_file_location(name, path)
-    if found is None or found.loader is None:
-        raise SwerveError(f"--load {path} is not allowed; it must be a Python file, its name ending in .py")
-    module = importlib.util.module_from_spec(found)
-    before, taken = set(MARKERS), {cls.__name__: cls for cls in MARKERS.values() if cls.__module__ != name}
-    sys.modules[name] = module
-    try:
-        found.loader.exec_module(module)
-        new = [MARKERS[marker] for marker in MARKERS if marker not in before]
-        for cls in new:
-            if cls.__name__ in taken and not cls.__module__.startswith("swerve."):
-                raise SwerveError(
-                    f"--load {path}: the class {cls.__name__} needs another name; {taken[cls.__name__].__module__} has one already"
-                )
-    except BaseException as error:
-        for marker in set(MARKERS) - before:
-            del MARKERS[marker]
-        del sys.modules[name]
-        if isinstance(error, SwerveError) and str(error).startswith("--load"):
-            raise
-        if isinstance(error, Exception | SystemExit):
-            raise SwerveError(f"--load {line_of(error, path)}: {type(error).__name__}: {' '.join(str(error).split())}") from error
-        raise
-
-
-def line_of(error: BaseException, path: Path) -> str:
-    """Return `file:line` of an error: the line in `path` if the traceback passes through it."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{error.filename}:{error.lineno}"
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
-    return f"{path}:{lines[-1]}" if lines else str(path)
 
 
 load_option = click.option(
@@ -165,7 +151,7 @@ load_option = click.option(
     callback=load_files,
     expose_value=False,
     is_eager=True,
-    help="A Python file with your own bandits, classifiers or environments (docs/extending.md).",
+    help="A Python file with your own policies, classifiers, environments or workloads (docs/extending.md).",
 )
 
 

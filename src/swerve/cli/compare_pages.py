@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from swerve.cli.common import figures
-from swerve.experiments.compare import Comparison, Row
 from swerve.experiments.compare_pages import MEASURES, page_verdicts
+from swerve.experiments.comparison import Comparison, Row
 
 RATIOS = ("ratio", "top")  # figures that are shown with three decimals
 #: The columns of pages: harm over the queries, impressions until a page is good again, and what is gained over --against.

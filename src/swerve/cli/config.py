@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from swerve.cli.common import json_option, need_service, write_json
+from swerve.cli.common import json_option, load_option, need_service, write_json
 
 need_service("`swerve config`")
 
@@ -43,12 +43,14 @@ def command() -> None:
 
 @command.command("check")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@load_option
 @json_option
 def check(file: Path, json_to: str | None) -> None:
     """Report every error in FILE with its line, and warn of a proxy's window that is too wide; the exit status is 0 if FILE can be
     used and 1 if not.
 
-    The environment is applied as by the service; nothing is started or written.
+    The environment is applied as by the service; nothing is started or written. Policies that cannot serve, because they must be
+    told of events, are refused; files with your own classes (--load, policy.load) are run.
     """
     try:
         config = load(file)

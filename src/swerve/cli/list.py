@@ -14,7 +14,8 @@ from swerve.cli.common import console, json_option, load_option, write_json
 from swerve.core.contract import predict, select, watch
 from swerve.core.parse import spec_classes
 from swerve.core.spec import Spec, base_of, field_types
-from swerve.environments import PAGES, RECORDED, WORKLOADS, environments
+from swerve.environments import WORKLOADS, environments
+from swerve.environments.workloads import environment_of
 from swerve.policies import POLICIES
 
 #: Terminals with fewer columns than this get a list: three columns of text would be unreadable.
@@ -53,7 +54,7 @@ def catalog() -> list[dict[str, Any]]:
         fields = {key: field["default"] for key, field in parameters(cls).items()}
         rows.append({"kind": "environment", "name": name, "about": summary(cls), "parameters": fields})
     for name, settings in WORKLOADS.items():
-        what = "Hurricane" if name in RECORDED else "Pages" if name in PAGES else "Shifts"
+        what = environment_of(name).__name__
         rows.append({"kind": "workload", "name": name, "about": f"{what} with", "parameters": settings})
     return rows
 

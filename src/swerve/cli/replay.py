@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from swerve.cli.common import console, json_option, need_service, write_json
+from swerve.cli.common import console, json_option, load_option, need_service, write_json
 
 #: With a configured policy.seed rankings do not depend on the key, so any key will do.
 NO_KEY = bytes(32)
@@ -21,12 +21,13 @@ NO_KEY = bytes(32)
     type=click.Path(path_type=Path),
     help="The service's file of secrets; needed unless policy.seed or SWERVE_QUERY_KEY is set.",
 )
+@load_option
 @json_option
 def command(recording: Path, secrets: Path | None, json_to: str | None) -> None:
     """Replay a RECORDING (log.record in the configuration) and compare every ranking with the one shown.
 
     The recording must begin with an empty store. With the service's secrets, or a configured policy.seed, every ranking and
-    every record's bytes are reproduced.
+    every record's bytes are reproduced. A recording does not contain your own classes: name their file with --load.
     """
     need_service("a replay")
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn

@@ -7,7 +7,6 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -15,16 +14,15 @@ from swerve.cli import INTERRUPTED
 from swerve.cli.common import (
     console,
     errors,
-    figures,
-    json_option,
     need_plots,
     number,
     on_option,
     progress_bar,
     seed_option,
     threads_option,
-    write_json,
 )
+from swerve.cli.sheets import Sheet, one_output, table_options, write_forms
+from swerve.cli.simulate import REGRET
 from swerve.core.errors import SwerveError
 from swerve.experiments import EXPERIMENTS, Cell, Experiment, lower_bounds, run_all, total_rounds
 from swerve.experiments.analysis import agreements, breakdown
@@ -63,7 +61,7 @@ THOUSAND = 1e3
     help="Folder for finished runs; a second call uses them.",
 )  # fmt: skip
 @click.option("--report", type=click.Path(file_okay=False, path_type=Path), help="Folder for a page with plots (extra `report`).")
-@json_option
+@table_options
 def command(
     what: str,
     runs: int | None,
@@ -75,6 +73,8 @@ def command(
     device: str,
     out: Path,
     report: Path | None,
+    csv_to: str | None,
+    latex_to: str | None,
     json_to: str | None,
 ) -> None:
     """Run the paper's experiments and show our figures beside the printed ones.
@@ -82,6 +82,7 @@ def command(
     figure-a: cumulative regret over time. fractions: table (b). features: table (c). lower-bounds: regret over T on the families of
     Theorems 5 and 6. all: everything. Each finished run is stored in --out: after an interruption, repeat the command to continue.
     """
+    one_output(json=json_to, csv=csv_to, latex=latex_to)
     if report is not None:
         need_plots("--report")
     if impressions is not None and what == "lower-bounds":
@@ -113,7 +114,8 @@ def command(
         raise click.exceptions.Exit(INTERRUPTED) from None
     seconds = time.perf_counter() - start
     rows = [cell.as_row() for cell in cells] + [row for growth in growths for row in growth.as_rows()]
-    if not write_json(json_to, rows):
+    sheets = [sheet for experiment in experiments for sheet in sheets_of(experiment, cells)] + growth_sheets(growths)
+    if not write_forms(json_to, csv_to, latex_to, rows, sheets, REGRET):
         show(experiments, cells, growths)
     if report is not None:
         from swerve.experiments import report as writer
@@ -130,35 +132,44 @@ def tuned(experiment: Experiment, with_exp3s: bool) -> Experiment:
     return experiment
 
 
+def sheets_of(experiment: Experiment, cells: list[Cell]) -> list[Sheet]:
+    """Return an experiment's tables: its figures beside the printed ones, and where the regret of BWC comes from."""
+    own = [cell for cell in cells if cell.experiment == experiment.name]
+    lines = [
+        [
+            f"{cell.setting:g}", cell.policy, f"{number(cell.mean)} ± {number(cell.sd)}", number(cell.error),
+            "–" if cell.paper is None else number(cell.paper), "–" if cell.ratio is None else f"{cell.ratio:.2f}",
+        ]
+        for cell in own
+    ]  # fmt: skip
+    out = [Sheet(experiment.title, (experiment.axis, "policy", "regret ± sd", "se", "paper", "ratio"), lines)]
+    rows = breakdown(own)
+    if len(rows) > 1:
+        heads = (experiment.axis, "regret", *[cause.replace("_", " ") for cause in CAUSES])
+        parts = [
+            [f"{row.setting:g}", f"{row.regret / THOUSAND:.1f}", *[f"{row.causes[cause] / THOUSAND:.1f}" for cause in CAUSES]]
+            for row in rows
+        ]
+        out.append(Sheet("where BWC's regret comes from (thousands)", heads, parts))
+    return out
+
+
+def growth_sheets(growths: list[lower_bounds.Growth]) -> list[Sheet]:
+    """Return the table of the lower bounds, if they were played."""
+    if not growths:
+        return []
+    lines = [[g.family, g.policy, *[number(mean) for mean in g.means], f"{g.exponent:.2f}"] for g in growths]
+    heads = ("family", "policy", *[f"{h:,}" for h in growths[0].horizons], "exponent")
+    return [Sheet("regret of the worst instance over T", heads, lines)]
+
+
 def show(experiments: list[Experiment], cells: list[Cell], growths: list[lower_bounds.Growth]) -> None:
     """Print the tables in the terminal."""
     for experiment in experiments:
-        own = [cell for cell in cells if cell.experiment == experiment.name]
-        table = figures(experiment.title, experiment.axis, "policy", "regret ± sd", "se", "paper", "ratio")
-        for cell in own:
-            ratio = "–" if cell.ratio is None else f"{cell.ratio:.2f}"
-            paper = "–" if cell.paper is None else number(cell.paper)
-            table.add_row(
-                f"{cell.setting:g}", cell.policy, f"{number(cell.mean)} ± {number(cell.sd)}", number(cell.error), paper, ratio
-            )
-        console.print(table)
-        rows = breakdown(own)
-        if len(rows) > 1:
-            table = figures(
-                "where BWC's regret comes from (thousands)", experiment.axis, "regret", *[c.replace("_", " ") for c in CAUSES]
-            )
-            for row in rows:
-                parts: list[Any] = [f"{row.causes[cause] / THOUSAND:.1f}" for cause in CAUSES]
-                table.add_row(f"{row.setting:g}", f"{row.regret / THOUSAND:.1f}", *parts)
-            console.print(table)
-    claims = agreements(cells)
-    for claim in claims:
+        for sheet in sheets_of(experiment, cells):
+            console.print(sheet.as_figures())
+    for claim in agreements(cells):
         mark = "[green]holds[/green]" if claim.holds else "[red]does not hold[/red]"
         console.print(f"{mark}  {claim.claim}  [dim]({claim.detail})[/dim]")
-    if growths:
-        table = figures(
-            "regret of the worst instance over T", "family", "policy", *[f"{h:,}" for h in growths[0].horizons], "exponent"
-        )
-        for growth in growths:
-            table.add_row(growth.family, growth.policy, *[number(mean) for mean in growth.means], f"{growth.exponent:.2f}")
-        console.print(table)
+    for sheet in growth_sheets(growths):
+        console.print(sheet.as_figures())

@@ -14,8 +14,14 @@ from swerve.cli.common import LARGEST_PORT, config_option, need_service
 @click.option("--port", type=click.IntRange(0, LARGEST_PORT), help="Port; 0 takes any free one.  [default: 8350]")
 @click.option("--store", metavar="STORE", help="The store: an address (sqlite:///PATH) or a file.  [default: sqlite:///swerve.db]")
 @config_option
+@click.option(
+    "--load", multiple=True, metavar="FILE",
+    help="A Python file with your own classes, for the policy (docs/extending.md); instead of policy.load.",
+)  # fmt: skip
 @click.option("--new-store", is_flag=True, help="Begin a new store although an earlier one is missing; refused otherwise.")
-def command(host: str | None, port: int | None, store: str | None, config_file: Path | None, new_store: bool) -> None:
+def command(
+    host: str | None, port: int | None, store: str | None, config_file: Path | None, load: tuple[str, ...], new_store: bool
+) -> None:  # fmt: skip
     """Serve `rank` and `feedback` over HTTP, with durable state and a dashboard.
 
     Options override the environment, which overrides the file. Ctrl-C or SIGTERM shuts down cleanly: requests in progress are
@@ -24,10 +30,13 @@ def command(host: str | None, port: int | None, store: str | None, config_file: 
     need_service()
     from swerve.dashboard import extend
     from swerve.proxy.run import beside
-    from swerve.service.config.load import load
+    from swerve.service.config.load import load as read
     from swerve.service.http.server import serve
     from swerve.store.urls import store_url
 
-    given = {"server.host": host, "server.port": port, "store.url": None if store is None else store_url(store)}
-    config = load(config_file, {name: value for name, value in given.items() if value is not None})
+    given = {
+        "server.host": host, "server.port": port, "store.url": None if store is None else store_url(store),
+        "policy.load": load or None,
+    }  # fmt: skip
+    config = read(config_file, {name: value for name, value in given.items() if value is not None})
     serve(config, click.echo, extend=beside(extend, click.echo), new_store=new_store)

@@ -8,23 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
 from swerve.cli import INTERRUPTED
 from swerve.cli.common import (
     console,
     errors,
-    figures,
-    json_option,
     load_option,
     number,
     on_option,
     progress_bar,
+    regret_plot_option,
     runs_option,
     seed_option,
     threads_option,
-    write_json,
 )
+from swerve.cli.sheets import Sheet, one_output, table_options, write_forms
 from swerve.core.errors import SwerveError
 from swerve.environments import environment
 from swerve.experiments.compare_pages import page_tuning
@@ -33,6 +31,8 @@ from swerve.simulate import Interrupted, Results, Worlds, simulate
 
 #: Characters of a plot in the terminal: wider ones are hard to read.
 PLOT_WIDTH, PLOT_HEIGHT = 110, 24
+#: The note below a table in LaTeX.
+REGRET = "Regret is in lost clicks."
 
 
 @click.command("simulate", no_args_is_help=True)
@@ -59,8 +59,9 @@ PLOT_WIDTH, PLOT_HEIGHT = 110, 24
 )
 @click.option("--curves", is_flag=True, help="Put the regret curves into the JSON.")
 @click.option("--plot", is_flag=True, help="Draw the regret curves in the terminal (extra `demo`).")
+@regret_plot_option
 @load_option
-@json_option
+@table_options
 def command(
     policies: tuple[str, ...],
     where: str,
@@ -74,6 +75,9 @@ def command(
     out: Path | None,
     curves: bool,
     plot: bool,
+    regret_plot: Path | None,
+    csv_to: str | None,
+    latex_to: str | None,
     json_to: str | None,
 ) -> None:
     """Play each POLICY in RUNS instances of the environment, drawn with the seeds SEED, SEED + 1, …
@@ -83,8 +87,7 @@ def command(
     """
     if curves and json_to is None:
         raise SwerveError("--curves is not allowed without --json: the curves go into the JSON")
-    if plot and json_to == "-":
-        raise SwerveError("--plot is not allowed with --json to standard output; use --json FILE")
+    one_output(plot=plot, json=json_to, csv=csv_to, latex=latex_to)
     if plot:
         need_plotext("--plot")
     problem = environment(where)
@@ -110,10 +113,15 @@ def command(
         if stopped:
             break
     rows = [row(name, results, seconds, curves) for name, (results, seconds) in done.items()]
-    if not write_json(json_to, rows) and rows:
-        console.print(table(rows, where, runs))
+    sheets = [sheet(rows, where, runs)] if rows else []
+    if not write_forms(json_to, csv_to, latex_to, rows, sheets, REGRET) and rows:
+        console.print(sheets[0].as_figures())
         if plot:
             draw({name: results for name, (results, _) in done.items()})
+    if regret_plot is not None and done:
+        from swerve.experiments import regret_plots
+
+        regret_plots.write({where: {name: (results.rounds, results.curves) for name, (results, _) in done.items()}}, regret_plot)
     if stopped:
         kept = f"; finished runs are in {out}" if out else ""
         errors.print(f"swerve: interrupted after {sum(len(r.runs) for r, _ in done.values())} finished runs{kept}")
@@ -153,22 +161,20 @@ def title(rows: list[dict[str, Any]], where: str, runs: int) -> str:
     return f"{where}, interrupted ({runs} wanted): " + "; ".join(f"{name} {words}" for name, words in said.items())
 
 
-def table(rows: list[dict[str, Any]], where: str, runs: int) -> Table:
+def sheet(rows: list[dict[str, Any]], where: str, runs: int) -> Sheet:
     """Return the figures as a table: mean ± standard deviation, and counters as means over runs."""
-    out = figures(
-        title(rows, where, runs),
-        "policy", "regret ± sd", "clicks\n/round", "events", "alarms\ntrue/false", "missed", "wrong\nlabels", "restarts", "s",
-    )  # fmt: skip
+    lines = []
     for line in sorted(rows, key=lambda r: float(r["mean"])):
         c = line["counters"]
         asked = c["consulted"] > 0
-        out.add_row(
+        lines.append([
             line["name"], f"{number(line['mean'])} ± {number(line['sd'])}", f"{c['clicks'] / c['rounds']:.4f}", number(c["events"]),
             f"{number(c['true_alarms'])}/{number(c['false_alarms'])}" if asked else "–", number(c["misses"]) if asked else "–",
             number(c["wrong_false_labels"] + c["wrong_true_labels"]) if asked else "–", number(c["restarts"]),
             f"{line['seconds']:.1f}",
-        )  # fmt: skip
-    return out
+        ])  # fmt: skip
+    heads = ("policy", "regret ± sd", "clicks\n/round", "events", "alarms\ntrue/false", "missed", "wrong\nlabels", "restarts", "s")
+    return Sheet(title(rows, where, runs), heads, lines)
 
 
 def need_plotext(what: str) -> None:

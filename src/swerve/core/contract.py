@@ -157,6 +157,11 @@ def reads_context(spec):
     """Return whether the policy reads contexts (called from Python only)."""
 
 
+@verb(default=_nothing)
+def needs_events(spec):
+    """Return whether the class reads `told`: an oracle must tell it of events (called from Python only)."""
+
+
 @verb
 def test_length(spec):
     """Return L, the number of plays after which the guess of a testable bandit may be taken."""

@@ -218,7 +218,7 @@ def params_dtype(spec: Spec) -> np.dtype[Any]:
             fields.append((name, value.dtype, value.shape))
         elif isinstance(value, int | float):
             fields.append((name, "f8" if isinstance(value, float) else "i8"))
-        else:
+        elif not isinstance(value, str):  # a text, such as the name of a file, is for Python alone
             raise TypeError(f"{type(spec).__name__}.{name} = {value!r} cannot be packed for compiled code")
     fields.append((type(spec).marker, "i8"))
     return record_dtype(fields)
@@ -286,7 +286,7 @@ def _fill(record: Any, spec: Spec) -> None:
         value = packed(annotation, getattr(spec, name))
         if isinstance(value, Spec):
             _fill(record[name], value)
-        else:
+        elif not isinstance(value, str):
             record[name] = value
 
 

@@ -24,7 +24,7 @@ from swerve.core.errors import SwerveError
 from swerve.core.rng import GOLDEN, at, mix, split, unit, wrap_add
 from swerve.core.spec import Natural, Positive, Probability, Spec
 from swerve.core.verbs import kernel
-from swerve.environments.worlds import Line, World, assemble, context, world
+from swerve.environments.worlds import World, assemble, context, unannounced, world
 
 VARIABLE = "SWERVE_DATA"
 FOLDER = "hurricane_2017"
@@ -263,21 +263,6 @@ def arrive(word, requests, mass, news, opened, alarms):
 # ------------------------------------------------------------------------------------------------------------- the instance
 
 
-def histories(chances: NDArray[np.float64], opened: NDArray[np.int64], alarms: dict[int, int]) -> list[Line]:
-    """Return the query's lines: one for each hour with requests, and one for each alarm in between."""
-    hours = {int(opened[hour]): hour for hour in range(len(opened)) if opened[hour] > 0}
-    out: list[Line] = []
-    leader: int | None = None
-    for since in sorted({*hours, *alarms}):
-        now = chances[hours[since]].tolist() if since in hours else out[-1].chances
-        top = [arm for arm, chance in enumerate(now) if chance == max(now)]
-        event = leader is not None and leader not in top
-        if event or (leader is None and len(top) == 1):
-            leader = top[0]
-        out.append(Line(since, now, event, alarms.get(since, 0)))
-    return out
-
-
 @world.register(Hurricane)
 def _(spec: Hurricane, seed: int) -> World:
     interest, *news = recorded()
@@ -293,7 +278,8 @@ def _(spec: Hurricane, seed: int) -> World:
     walk = arrive.fitting(spec.impressions)
     count = walk(np.uint64(split(seed, "requests")), spec.impressions, mass, known, opened, alarms)
     heard = {int(since): int(signal) for since, signal in alarms[:count]}
-    lines = histories(chances, opened, heard)
+    hours = {int(opened[hour]): chances[hour].tolist() for hour in range(len(opened)) if opened[hour] > 0}
+    lines = unannounced(hours, heard)
     schedule = np.zeros(spec.impressions, np.int32)
     return assemble(spec, seed, arms=len(STORMS), features=SIGNALS, histories=[lines], schedule=schedule)
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
 from swerve.core.errors import SwerveError, nearest
+from swerve.core.loading import REGISTRIES
 from swerve.core.parse import parse
 from swerve.core.spec import Spec, field_types
+from swerve.environments.browsing import browse
 from swerve.environments.hurricane import Hurricane
 from swerve.environments.pages import Pages
 from swerve.environments.shifts import Shifts
+from swerve.environments.worlds import world
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 
 NOISE: dict[str, Any] = {"silent_share": 0.05, "spurious_share": 0.001}
 
@@ -75,6 +81,9 @@ PAGES: dict[str, dict[str, Any]] = {
 }
 
 WORKLOADS: dict[str, dict[str, Any]] = {**SYNTHETIC, **PAGES, **RECORDED}
+#: The classes of workloads that `add_workload` has added.
+ADDED: dict[str, type[Spec]] = {}
+REGISTRIES.extend((ADDED, WORKLOADS))
 #: The name of `results` in the texts of workloads with pages, where a page shows only some of them.
 CANDIDATES = "candidates"
 
@@ -90,12 +99,37 @@ def base_name(text: str) -> str:
 
 def takes_fraction(text: str) -> bool:
     """Return whether a workload has a fraction of shifting queries. Those made from records and those with pages have none."""
-    return base_name(text) not in RECORDED and base_name(text) not in PAGES
+    cls = environment_of(base_name(text))
+    return (
+        "shifting_share" in field_types(cls) and browse.lookup(cls) is None and "shifting_share" not in WORKLOADS[base_name(text)]
+    )
+
+
+def environment_of(name: str) -> type[Spec]:
+    """Return the class of the environment of a workload."""
+    if name not in WORKLOADS:
+        raise SwerveError(f"unknown workload {name!r}{nearest(name, WORKLOADS)} (known: {', '.join(WORKLOADS)})")
+    return ADDED.get(name) or (Hurricane if name in RECORDED else Pages if name in PAGES else Shifts)
+
+
+def add_workload(name: str, cls: type[Spec], **settings: Any) -> None:
+    """Give an environment with these settings a name, under which `swerve compare -w` plays it.
+
+    An environment with a field `shifting_share` is played at every fraction, unless the settings have that field, or it has pages.
+    """
+    if NAME.fullmatch(name) is None:
+        raise SwerveError(f"workload = {name!r} is not allowed; a name has letters, digits and hyphens, and begins with a letter")
+    if name in WORKLOADS:
+        raise SwerveError(f"workload = {name!r} is not allowed; there is one of that name already")
+    if not any(base in world.implementations for base in cls.__mro__):
+        raise SwerveError(f"workload = {name!r} is not allowed; {cls.__name__} is no environment: it does not implement `world`")
+    cls(**settings)  # an unknown field or a value out of its range raises
+    ADDED[name], WORKLOADS[name] = cls, settings
 
 
 def maker(name: str, fraction: float | None, changes: dict[str, Any]) -> Callable[..., Spec]:
     """Return the function that makes a workload from its parameters; `changes` win over them."""
-    cls: type[Spec] = Hurricane if name in RECORDED else Pages if name in PAGES else Shifts
+    cls = environment_of(name)
     base = {"shifting_share": fraction} if takes_fraction(name) else {}
     words = {CANDIDATES: "results"} if cls is Pages else {}
 
@@ -122,6 +156,4 @@ def workload(text: str, fraction: float | None = 0.1, **changes: Any) -> Spec:
     Pages(results=64, moves='one', clicks='pbm')
     """
     name = base_name(text)
-    if name not in WORKLOADS:
-        raise SwerveError(f"unknown workload {name!r}{nearest(name, WORKLOADS)} (known: {', '.join(WORKLOADS)})")
     return parse(text, {name: maker(name, fraction, changes)}, "workload")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -181,6 +181,29 @@ class Line:
     signal: int = 1
 
 
+def unannounced(changes: Mapping[int, Sequence[float]], signals: Mapping[int, int] | None = None) -> list[Line]:
+    """Return a query's history from data: the click probabilities from each round on, and signals apart from them.
+
+    An event is the round in which another result becomes best; other changes are steps of a glide. Only an oracle is told of
+    events: no context announces one, unless `signals` has a signal in its round. The first lead after equal probabilities is no
+    event.
+
+    >>> unannounced({1: [0.1, 0.5], 100: [0.2, 0.5], 200: [0.6, 0.5]})[2]
+    Line(since=200, chances=[0.6, 0.5], event=True, signal=0)
+    """
+    heard = signals or {}
+    out: list[Line] = []
+    leader: int | None = None
+    for since in sorted({*changes, *heard}):
+        now = list(changes[since]) if since in changes else out[-1].chances
+        top = [arm for arm, probability in enumerate(now) if probability == max(now)]
+        event = leader is not None and leader not in top
+        if event or (leader is None and len(top) == 1):
+            leader = top[0]
+        out.append(Line(since, now, event, heard.get(since, 0)))
+    return out
+
+
 @functools.cache
 def segment_dtype(arms: int) -> np.dtype[Any]:
     """Return the record type of a segment: click probabilities from `since` to before `until`, and the event of its first round."""
@@ -222,8 +245,8 @@ def assemble(
 ) -> World:
     """Return a world from each query's history: the rounds at which its click probabilities change, starting with round 1.
 
-    An entry (round, probabilities) is an announced event; a `Line` can be anything else. `scene` and `facts` are the fields and the
-    values that the environment's own `context` reads.
+    An entry (round, probabilities) is an announced event; a `Line` can be anything else, and `unannounced` makes them from data.
+    `scene` and `facts` are the fields and the values that the environment's own `context` reads.
     """
     capacity("arms", arms), capacity("features", features)
     rounds = np.bincount(schedule, minlength=len(histories)).astype(np.int64)

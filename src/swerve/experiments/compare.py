@@ -1,6 +1,6 @@
-"""Paired comparisons of policies on workloads: ratios, differences and ranks.
+"""Paired comparisons of policies on workloads and environments: ratios, differences and ranks.
 
-A cell is a workload at a fraction of shifting queries, or without a fraction (None) if the shifts were recorded. Every policy plays
+A cell is a workload at a fraction of shifting queries, or a workload or environment without a fraction (None). Every policy plays
 the same seeds in a cell, and a seed gives the same clicks, contexts and events to all of them. Differences are taken run by run, so
 that the spread between instances, which is most of the spread between runs, cancels. Intervals are Student's, at 95 %.
 """
@@ -8,7 +8,6 @@ that the spread between instances, which is most of the spread between runs, can
 from __future__ import annotations
 
 import dataclasses
-import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from typing import Any
 
 from swerve.core.errors import SwerveError, shown, whole
 from swerve.core.spec import Spec, field_types
-from swerve.environments import PAGES, takes_fraction, workload, world
+from swerve.environments import WORKLOADS, environment, takes_fraction, workload, world
 from swerve.environments.workloads import base_name
 from swerve.experiments.compare_pages import (
     GIVEN,
@@ -30,6 +29,7 @@ from swerve.experiments.compare_pages import (
     page_totals,
     page_tuning,
 )
+from swerve.experiments.comparison import Cell, Comparison, Row, Stopped
 from swerve.experiments.intervals import Values, interval, ratio_of
 from swerve.policies import policy
 from swerve.simulate import Interrupted, Tick, Worlds, simulate
@@ -56,136 +56,11 @@ BARS: dict[tuple[str, float], float] = {
 #: Policies without contexts, to which the judged policy must not lose if anything shifts: no paired interval above 0.
 RIVALS = ("glr-ts", "cusum-klucb", "ts")
 
-Cell = tuple[str, float | None]
 Cells = dict[Cell, Spec]
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """One policy in one cell. Figures that a single run cannot give (`sd`, intervals) are None.
-
-    `ratio` is the policy's mean regret ÷ the oracle's. `difference` is the mean regret of the policy `against` − its own: negative
-    if the policy `against` does better, None in that policy's own row. `rank` counts from 1, the least regret; equal means share
-    a rank.
-
-    The last figures are those of pages, None for other workloads: `harm` is the value lost to the given order in the first 200
-    impressions of a query, in % of the given order's, as the mean and the 90th percentile over the queries; `recovered` is the
-    median number of impressions until a page is at 95 % of the best again after an event (None: most never are), `churn` the
-    number of slots that change from page to page, `top_regret` the attractiveness lost on the top slot alone. Each is the mean over
-    the runs, `recovered` the median. `clicks` are the clicks on all slots in a run, and `gained` is their number − that of the
-    policy `against`, run by run; None in that policy's own row. `searches` are those with at least one click.
-    """
-
-    workload: str
-    fraction: float | None
-    policy: str
-    mean: float
-    sd: float | None
-    runs: int
-    seed: int
-    ratio: float | None
-    ratio_low: float | None
-    ratio_high: float | None
-    against: str
-    difference: float | None
-    difference_low: float | None
-    difference_high: float | None
-    rank: int
-    seconds: float
-    oracle: str = ORACLE
-    harm: float | None = None
-    harm_p90: float | None = None
-    recovered: float | None = None
-    churn: float | None = None
-    top_regret: float | None = None
-    clicks: float | None = None
-    gained: float | None = None
-    gained_low: float | None = None
-    gained_high: float | None = None
-    searches: float | None = None
-    searches_gained: float | None = None
-    searches_gained_low: float | None = None
-    searches_gained_high: float | None = None
-
-    @property
-    def decided(self) -> int:
-        """−1 if the whole interval of the difference lies below 0, 1 if it lies above, otherwise 0."""
-        if self.difference_low is not None and self.difference_low > 0.0:
-            return 1
-        return -1 if self.difference_high is not None and self.difference_high < 0.0 else 0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the row for JSON."""
-        return dataclasses.asdict(self)
-
-
-@dataclasses.dataclass(frozen=True)
-class Standing:
-    """A policy over all cells. `better` and `worse` count the cells in which the policy `against` is certainly so."""
-
-    policy: str
-    ratio: float | None  # geometric mean: a ratio of 2 and one of 1/2 balance
-    worst: float | None
-    where: str
-    rank: float
-    better: int
-    worse: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-    """The result of a comparison. `regrets` holds every run's final regret, the oracle's too, for further analyses."""
-
-    policies: tuple[str, ...]
-    against: str
-    runs: int
-    seed: int
-    rows: list[Row]
-    regrets: dict[tuple[str, float | None, str], Values]
-
-    @property
-    def cells(self) -> list[Cell]:
-        """The workload and fraction of every cell, in the order of play."""
-        return list(dict.fromkeys((row.workload, row.fraction) for row in self.rows))
-
-    def row(self, name: str, fraction: float | None, text: str) -> Row:
-        """Return the row of a policy in a cell."""
-        for row in self.rows:
-            if (row.workload, row.fraction, row.policy) == (name, fraction, text):
-                return row
-        raise SwerveError(f"{text} did not play {named(name, fraction, ' at ')}")
-
-    def standings(self) -> list[Standing]:
-        """Return each policy's standing over all cells, the best mean rank first."""
-        out = []
-        for name in self.policies:
-            own = [row for row in self.rows if row.policy == name]
-            rated = [(row.ratio, row) for row in own if row.ratio is not None and row.ratio > 0.0]
-            worst, at = max(rated, key=lambda pair: pair[0]) if rated else (None, None)
-            mean = math.exp(sum(math.log(ratio) for ratio, _ in rated) / len(rated)) if rated else None
-            where = "" if at is None else named(at.workload, at.fraction)
-            rank = sum(row.rank for row in own) / len(own) if own else math.nan
-            better, worse = (sum(row.decided == sign for row in own) for sign in (-1, 1))
-            out.append(Standing(name, mean, worst, where, rank, better, worse))
-        return sorted(out, key=lambda standing: standing.rank)
-
-
-def named(name: str, fraction: float | None, between: str = " ") -> str:
-    """Return a cell's name."""
-    return name if fraction is None else f"{name}{between}{fraction:g}"
-
-
-class Stopped(Exception):  # noqa: N818 - an event, not an error
-    """The user stopped a comparison; `comparison` holds the cells that every policy had finished."""
-
-    def __init__(self, comparison: Comparison) -> None:
-        super().__init__(f"stopped after {len(comparison.cells)} finished cells")
-        self.comparison = comparison
-
-
-def sized(name: str, fraction: float | None, queries: int | None, impressions: int | None) -> Spec:
-    """Return a workload, resized. Fewer queries alone keep their full length; a workload of one query keeps that query."""
-    problem = workload(name, fraction)
+def sized(problem: Spec, queries: int | None, impressions: int | None) -> Spec:
+    """Return a problem, resized. Fewer queries alone keep their full length; a problem without such a field keeps its size."""
     if queries is not None and impressions is None:
         whole_size, count = getattr(problem, "impressions", None), getattr(problem, "queries", None)
         if whole_size is not None and count is not None:
@@ -193,23 +68,32 @@ def sized(name: str, fraction: float | None, queries: int | None, impressions: i
     changes = {"queries": queries, "impressions": impressions}
     known = field_types(type(problem))
     changes = {field: value for field, value in changes.items() if value is not None and field in known}
-    return workload(name, fraction, **changes) if changes else problem
+    return dataclasses.replace(problem, **changes) if changes else problem  # type: ignore[type-var]
 
 
 def cells_of(
-    workloads: Sequence[str], fractions: Sequence[float], queries: int | None = None, impressions: int | None = None
+    workloads: Sequence[str],
+    fractions: Sequence[float],
+    queries: int | None = None,
+    impressions: int | None = None,
+    environments: Sequence[str] = (),
 ) -> Cells:
     """Return the environment of every cell, in the order of play; raise if one of them is invalid."""
-    for kind, given in (("workloads", workloads), ("fractions", fractions)):
+    for kind, given in (("workloads", [*workloads, *environments]), ("fractions", fractions)):
         if not given:
             raise SwerveError(f"{kind} = {given!r} is not allowed; there must be at least one")
     for fraction in fractions:
         if not 0.0 <= fraction <= 1.0:
             raise SwerveError(f"fraction = {shown(fraction)} is not allowed; fraction must be in [0, 1]")
-    keys: list[Cell] = []
+    out: Cells = {}
     for name in workloads:
-        keys += [(name, float(part)) for part in fractions] if takes_fraction(name) else [(name, None)]
-    return {(name, part): sized(name, part, queries, impressions) for name, part in keys}
+        for part in map(float, fractions) if takes_fraction(name) else (None,):
+            out[name, part] = workload(name, part)
+    for name in environments:
+        if base_name(name) in WORKLOADS and takes_fraction(name):
+            raise SwerveError(f"environment = {name!r} is not allowed; a workload has that name: write the name of the class")
+        out[name, None] = environment(name)
+    return {key: sized(problem, queries, impressions) for key, problem in out.items()}
 
 
 def players(policies: Sequence[str], oracle: str = ORACLE) -> list[str]:
@@ -228,11 +112,13 @@ def chosen(policies: Sequence[str], against: str | None) -> str:
     return against or policies[0]
 
 
-def total_rounds(cells: Cells, policies: Sequence[str], runs: int) -> int:
+def total_rounds(cells: Cells, policies: Sequence[str], runs: int, seed: int = FIRST_SEED) -> int:
     """Return the number of rounds that a comparison plays, for a progress bar."""
-    return runs * sum(
-        len(players(policies, oracle_of(problem))) * int(getattr(problem, "impressions", 0)) for problem in cells.values()
-    )
+
+    def rounds(problem: Spec) -> int:
+        return int(getattr(problem, "impressions", 0)) or len(world(problem, seed).schedule)
+
+    return runs * sum(len(players(policies, oracle_of(problem))) * rounds(problem) for problem in cells.values())
 
 
 def compare(
@@ -242,6 +128,7 @@ def compare(
     *,
     runs: int = RUNS,
     seed: int = FIRST_SEED,
+    environments: Sequence[str] = (),
     against: str | None = None,
     queries: int | None = None,
     impressions: int | None = None,
@@ -252,9 +139,10 @@ def compare(
 ) -> Comparison:
     """Play every policy in every cell on the seeds `seed`, `seed + 1`, …; the oracle always plays, because ratios refer to it.
 
-    `against` names the policy whose differences are taken (default: the first). `queries` and `impressions` make all workloads
-    smaller. With `out`, finished runs are stored in that folder and reused by the next call. Ctrl-C raises `Stopped` with the
-    finished cells. On a GPU cells are played at the same time, and `seconds` of a row overlap with those of others.
+    `environments` are played beside the workloads, in one cell each, as they are written. `against` names the policy whose
+    differences are taken (default: the first). `queries` and `impressions` make all of them smaller. With `out`, finished runs are
+    stored in that folder and reused by the next call. Ctrl-C raises `Stopped` with the finished cells. On a GPU cells are played at
+    the same time, and `seconds` of a row overlap with those of others.
 
     >>> found = compare(["ts", "ucb1"], ["clear"], [0.5], runs=2, queries=2, impressions=4000, threads=1)
     >>> [(row.policy, row.runs, row.seed) for row in found.rows]
@@ -266,7 +154,7 @@ def compare(
     subject = chosen(asked, against)
     found = Comparison(asked, subject, runs, seed, [], {})
     try:
-        cells = cells_of(workloads, fractions, queries, impressions)
+        cells = cells_of(workloads, fractions, queries, impressions, environments)
         tunings = {key: tuning(problem, seed) for key, problem in cells.items()}
         stop, tasks = threading.Event(), runs * max(int(getattr(problem, "queries", 1)) for problem in cells.values())
         for block in [[key] for key in cells] if device == CPU else [list(cells)]:  # a cell at a time, or all
@@ -284,7 +172,7 @@ def compare(
                 if number + 1 == len(jobs) or jobs[number + 1][0] != key:
                     shared.pop(key, None)  # players that still play in these instances have them
                 figures, clicks = page_figures(problem, results), page_totals(problem, results)
-                return results.regret, time.perf_counter() - start, figures, clicks
+                return results.regret, time.perf_counter() - start, figures, clicks, (results.rounds, results.curves)
 
             played = dict(
                 zip(jobs, at_once([partial(play, number) for number in range(len(jobs))], device, stop, tasks), strict=True)
@@ -293,6 +181,7 @@ def compare(
                 own = {text: done for (key, text), done in played.items() if key == (name, fraction)}
                 regrets, seconds = {text: done[0] for text, done in own.items()}, {text: done[1] for text, done in own.items()}
                 found.regrets.update({(name, fraction, text): values for text, values in regrets.items()})
+                found.curves.update({(name, fraction, text): done[4] for text, done in own.items()})
                 problem = cells[name, fraction]
                 for row in rows_of(name, fraction, asked, subject, seed, regrets, seconds, oracle_of(problem)):
                     gained = click_figures(problem, own[row.policy][3], None if row.policy == subject else own[subject][3])
@@ -369,7 +258,7 @@ def verdicts(comparison: Comparison) -> list[Verdict]:
         raise SwerveError(f"runs = {comparison.runs} is not allowed; the bars need intervals, which need at least 2 runs")
     out = []
     for name, fraction in comparison.cells:
-        if base_name(name) in PAGES:
+        if comparison.row(name, fraction, subject).paged:
             continue
         rivals = [comparison.row(name, fraction, rival) for rival in RIVALS if rival != subject]
         above = tuple(row.policy for row in rivals if fraction != 0.0 and row.decided > 0)

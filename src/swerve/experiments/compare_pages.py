@@ -11,14 +11,14 @@ import numpy as np
 from swerve.core.errors import SwerveError
 from swerve.core.examination import CLICKS
 from swerve.core.spec import Spec
-from swerve.environments import PAGES, workload
+from swerve.environments import WORKLOADS, environment, workload
 from swerve.environments.browsing import browse
 from swerve.environments.workloads import base_name
 from swerve.experiments.intervals import Values, interval
 from swerve.simulate import Results
 
 if TYPE_CHECKING:
-    from swerve.experiments.compare import Comparison
+    from swerve.experiments.comparison import Comparison
 
 #: The policy that ratios refer to: it is told of every event, and its bandit is the best of ours without contexts.
 ORACLE = "oracle-ts"
@@ -129,14 +129,14 @@ class PageVerdict:
 
 
 def bars_of(name: str) -> dict[str, float]:
-    """Return the bars of a workload, however its text is written; none if it has none."""
-    wanted = workload(name)
+    """Return the bars of a workload or environment, however its text is written; none if it has none."""
+    wanted = workload(name) if base_name(name) in WORKLOADS else environment(name)
     return next((bars for text, bars in PAGE_BARS.items() if workload(text) == wanted), {})
 
 
 def page_verdicts(comparison: Comparison) -> list[PageVerdict]:
     """Return the verdicts of the cells with pages for the policy `against`."""
-    names = [name for name, _ in comparison.cells if base_name(name) in PAGES]
+    names = [name for name, part in comparison.cells if comparison.row(name, part, comparison.against).paged]
     return [
         PageVerdict(name, measure, page_measure(comparison, name, measure), bar)
         for name in names
@@ -160,3 +160,8 @@ def check_page_bars(names: list[str], policies: list[str], subject: str) -> None
     missing = [text for text in needed if text not in policies]
     if missing:
         raise SwerveError(f"the bars of pages also need the policies {', '.join(missing)}")
+
+
+def no_bars(names: list[str]) -> bool:
+    """Return whether none of these workloads or environments with pages has a bar."""
+    return not any(bars_of(name) for name in names)

@@ -13,8 +13,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from swerve.experiments.compare import Comparison
 from swerve.experiments.compare_pages import ORACLE
+from swerve.experiments.comparison import Comparison
 
 COLOURS = ("#2563b0", "#d97b4f", "#2a9d5c", "#8e6bbf", "#b5342c", "#7a7a7a", "#c79a1e", "#3aa6a6", "#d26ba0", "#5b4a3f")
 MARKERS = "osD^vPX<>*"
@@ -58,10 +58,8 @@ def ratios(comparison: Comparison) -> Figure:
         layout="constrained",
     )
     step = LINE / (len(policies) * LINE + GAP)
-    kinds = {
-        row.harm is not None: "pages" if row.harm is not None else "as recorded" for row in comparison.rows if row.fraction is None
-    }
-    without = " and ".join(kinds[paged] for paged in sorted(kinds))
+    kinds = {"pages" if row.paged else "as they are" for row in comparison.rows if row.fraction is None}
+    without = " and ".join(sorted(kinds))
     for axes, fraction in zip(panels[0], fractions, strict=True):
         ends = [1.0]
         for index, name in enumerate(policies):

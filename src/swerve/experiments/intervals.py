@@ -50,6 +50,19 @@ def interval(values: Values) -> tuple[float, float | None, float | None]:
     return mean, mean - half, mean + half
 
 
+def band(lines: Values) -> tuple[Values, Values | None, Values | None]:
+    """Return the mean of curves, one per row, and the ends of its pointwise confidence interval; a single curve has none.
+
+    >>> [each.round(2).tolist() for each in band(np.array([[1.0, 2.0], [1.0, 4.0]]))]
+    [[1.0, 3.0], [1.0, -9.71], [1.0, 15.71]]
+    """
+    mean: Values = lines.mean(axis=0)
+    if len(lines) < 2:
+        return mean, None, None
+    half = student_quantile(CONFIDENCE, len(lines) - 1) * lines.std(axis=0, ddof=1) / math.sqrt(len(lines))
+    return mean, mean - half, mean + half
+
+
 def ratio_of(own: Values, reference: Values) -> tuple[float | None, float | None, float | None]:
     """Return the ratio of two paired means and its interval, to first order: that of mean(own − ratio · reference), scaled."""
     base = float(reference.mean())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from swerve.core.contract import ALARM, CONSULTED, RESTARTED, begin, layout, observe, restart, select, starts
+from swerve.core.contract import ALARM, CONSULTED, RESTARTED, begin, layout, needs_events, observe, restart, select, starts
 from swerve.core.pages import order, present, respond
 from swerve.core.spec import Spec
 from swerve.core.wrapping import inner_layout, wrapping
@@ -58,6 +58,11 @@ def _(spec, row, pool, delta, x, told, now):
         restart(spec, row)
         report |= ALARM | RESTARTED
     return report | observe(spec.bandit, row.bandit, pool.bandit, delta.bandit, x, told, now)
+
+
+@needs_events.register(Oracle)
+def _(spec):
+    return 1
 
 
 @starts.register(Oracle)

@@ -20,7 +20,7 @@ from swerve.service.availability import Availability
 from swerve.service.beacons import Beacons
 from swerve.service.clock import Clock
 from swerve.service.committer import Committer
-from swerve.service.config.load import Config, as_table, signal_names
+from swerve.service.config.load import Config, recorded, signal_names
 from swerve.service.config.settings import settings_of, windows_of
 from swerve.service.control import AUDIT, RULES, Control
 from swerve.service.erasing import Erasing
@@ -96,7 +96,7 @@ class Service:
         self.throttle = Throttle(config.security.api_keys, config.limits, self.clock.now)
         limits = config.limits
         self.addresses = Addresses(limits.beacon_rate, limits.beacon_burst, self.clock.now)
-        self.recorder = Recorder(config.log.record, as_table(config), self.ranker) if config.log.record else None
+        self.recorder = Recorder(config.log.record, recorded(config), self.ranker) if config.log.record else None
         self.restored = restored
         self.availability = Availability()
         windows = windows_of(config)

@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 
-from swerve.core.contract import reads_context, test_length
+from swerve.core.contract import needs_events, reads_context, test_length
 from swerve.core.errors import SpecError, SwerveError, shown
+from swerve.core.loading import load_file
 from swerve.core.spec import Spec, base_of, coerced, field_types, walk
-from swerve.policies import BWC, Listed, Oracle, Patient, Swerve, policy
+from swerve.policies import BWC, Listed, Patient, Swerve, policy
 from swerve.service.config.callers import SCOPES, ApiKey, Limits, Namespace, Security
 from swerve.service.config.environment import Given, given, put
 from swerve.service.config.fields import Field, FieldsError, Reader, described, hints
@@ -247,6 +248,12 @@ def combined(config: Config, table: dict[str, Any], reader: Reader) -> Config:
             may_bind(config.server.host, config)
     except FieldsError as error:
         reader.wrong.append((error.where, str(error)))
+    for index, path in enumerate(config.policy.load if ("policy", "load") not in bad else ()):
+        try:
+            load_file(Path(path), "policy.load")
+        except SwerveError as error:
+            bad.add(("policy", "load"))
+            reader.wrong.append((("policy", "load", index), str(error)))
     for made in (policy_of, rival_of):
         try:
             if not any(where[0] in ("policy", "signals", "experiment") for where in bad):
@@ -291,8 +298,11 @@ def served(config: Config, text: str, where: Where, length: int) -> Spec:
     except SwerveError as error:
         why = str(error).removeprefix(f"policy = {text!r} is not allowed; ")
         raise FieldsError(where, f"{dotted(where)} = {shown(text)} is not allowed; {why}") from None
-    if any(isinstance(part, Oracle) for part in walk(spec)):
-        message = f"{dotted(where)} = {shown(text)} is not allowed; an oracle is told of every event, which a service does not know"
+    told = [type(part).__name__ for part in walk(spec) if needs_events(part)]  # the last one is not just around another
+    if told:
+        message = (
+            f"{dotted(where)} = {shown(text)} is not allowed; {told[-1]} must be told of every event, which a service does not know"
+        )
         raise FieldsError(where, message)
     if length:
         testable = [part for part in walk(spec) if test_length.knows(part) and "length" in field_types(type(part))]
@@ -349,3 +359,10 @@ def as_table(config: Config) -> dict[str, Any]:
     spaces = tables["namespaces"].items()
     tables["namespaces"] = {name: {key: value for key, value in space.items() if value is not None} for name, space in spaces}
     return {name: {key: value for key, value in table.items() if value is not None} for name, table in tables.items()}
+
+
+def recorded(config: Config) -> dict[str, Any]:
+    """Return the tables for a recording: it is data, so that it names no files of code."""
+    tables = as_table(config)
+    del tables["policy"]["load"]
+    return tables

@@ -62,6 +62,14 @@ class Policy(Section, frozen=True):
     spec: Annotated[
         str, about("A name of the catalogue (`swerve list`) or an expression such as `bwc(epsilon=0.2)`.", shortest=1)
     ] = "swerve"
+    load: Annotated[
+        tuple[Annotated[str, about("", shortest=1, allowed="the name of a Python file")], ...],
+        about(
+            "Python files with your own classes, which `spec` and `experiment.control` may name ([extending](extending.md)). They "
+            "run with the rights of the service, when the configuration is read.",
+            allowed="a list of Python files",
+        ),
+    ] = ()
     mode: Annotated[
         Literal["serve", "shadow"],
         about(

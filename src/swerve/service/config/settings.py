@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from swerve.core.errors import SwerveError
 from swerve.service.config.forms import DAY
 from swerve.service.config.load import plan_of, policy_of, resolve, rival_of, senses_of
 from swerve.service.config.sections import Config
@@ -50,5 +51,7 @@ def windows_of(config: Config) -> dict[str, float]:
 
 
 def settings_in(name: str, tables: dict[str, Any]) -> Settings:
-    """Return the settings for the tables of a configuration; `name` is the name of their file in errors."""
+    """Return the settings for the tables of a recording; `name` is the name of its file in errors. It names no code to run."""
+    if tables.get("policy", {}).get("load"):
+        raise SwerveError(f"{name}: policy.load is not taken from a recording; name the files with --load")
     return settings_of(resolve(Document(name, tables, {})))
