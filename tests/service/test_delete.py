@@ -7,7 +7,6 @@ import json
 import sqlite3
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -15,7 +14,7 @@ from service.running import Gone, Http, Running, running, until
 
 from swerve.cli import app
 from swerve.service.config.settings import settings_in
-from swerve.service.secrets import new_key, read_file
+from swerve.service.secrets import new_key
 from swerve.service.verify import MEANING
 from swerve.serving.replay import Replay
 from swerve.store.verify import verify
@@ -283,7 +282,7 @@ def test_under_traffic_nothing_comes_back(tmp_path):
 
 
 def test_a_recording_with_deletions_replays_to_the_same_rankings(tmp_path):
-    record = tmp_path / "record.jsonl"
+    record = tmp_path / "record"
     with running(tmp_path / "s", {**CONFIG, "log": {"record": str(record)}}) as service:
         ada, shop = service.client(ADA.text), service.client(SHOP.text)
         for step in range(60):
@@ -293,8 +292,7 @@ def test_a_recording_with_deletions_replays_to_the_same_rankings(tmp_path):
             if step % 20 == 15:
                 delete(ada, result=RESULT)
         assert service.stop() == 0
-        secrets = read_file(Path(f"{service.database}.secrets"))
-    replayed = Replay(record, secrets.query_key, lambda tables: settings_in("recording", tables)).run()
+    replayed = Replay(record, lambda tables: settings_in("recording", tables)).run()
     assert (replayed.requests, replayed.same) == (60, 60)
     command = ["evaluate", str(record), "--no-forecast", "--target", "given", "--json"]
     read = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)["read"]

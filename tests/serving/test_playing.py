@@ -20,6 +20,7 @@ from swerve.serving.notes import Notes, write_down
 from swerve.serving.outcomes import Outcome
 from swerve.serving.playing import Player
 from swerve.serving.ranker import Ranker
+from swerve.serving.recording import Reading
 from swerve.serving.replay import ticket_of
 from swerve.serving.requests import Prepared
 from swerve.serving.ruling import Ruling
@@ -31,6 +32,7 @@ TABLES: dict[str, Any] = {
     "policy": {"spec": "swerve", "arms": 16, "slots": 4, "propensity_draws": 3},
     "signals": {"numbers": {"news": "count"}},
     "evaluation": {"swaps": 0.2},
+    "store": {"cache_mb": 16},
     "feedback": {"events": {"click": {"weight": 1.0}, "save": {"weight": 0.4}}},
 }
 
@@ -275,10 +277,30 @@ def test_what_is_no_journal_of_the_service_is_refused():
     notes.shifted(bytes(16), 1.0)
     with pytest.raises(SwerveError, match="does not begin with a start"):
         play([Block(0, 1, 1, 0.0, notes.take()[0])])
-    notes.started(Started({}, (0, 0, 1), 0, {}, b"", ()), 1.0)
+    notes.started(Started({}, (0, 0, 1), 0, {}, b"", (), 8), 1.0)
     notes.shifted(bytes(16), 1.0)
     with pytest.raises(SwerveError, match="has no begin of query 0000"):
         play([Block(0, 2, 1, 0.0, notes.take()[0])])
+
+
+def test_entries_that_are_none_are_refused_before_they_are_played(tmp_path):
+    """Bits are flipped before the checksum is made: whatever that says, it is refused or played, and never beyond a row."""
+    traffic, rng = Traffic(made(), 8), random.Random(8)
+    for _ in range(25):
+        traffic.step()
+    traffic.take()
+    content = b"".join(block.content for block in traffic.blocks)
+    refused = 0
+    for _ in range(25):
+        words = np.frombuffer(content, np.int64).copy()
+        words[rng.randrange(len(words))] ^= np.int64(1 << rng.randrange(62))
+        block = Block(0, traffic.end, 1, 1.0, words.tobytes())
+        for use in (lambda block: play([block]), lambda block: list(Reading().lines(block))):
+            try:
+                use(block)
+            except SwerveError:
+                refused += 1
+    assert refused > 5
 
 
 @pytest.mark.compiled

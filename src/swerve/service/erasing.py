@@ -246,8 +246,6 @@ class Erasing:
             place.version = versions.get(key, place.version)
         touched = self._drop(target, self.clock())
         log.info("deleted", extra={"query": target.query_name, "result": target.result_name})
-        if self.ranking.recorder is not None:
-            self.ranking.recorder.erased(target.key, target.result, target.namespace, now)
         if target.result is None:
             return DeleteResponse(max(gone, known), 0)
         return DeleteResponse(0, len({*versions, *(place.key for place in touched)}))

@@ -12,8 +12,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
+from swerve.core.errors import SwerveError
 from swerve.core.examination import SLOTS
+from swerve.store.blocks import Block
 
 #: Kinds. Those up to `CLICKED` are played by compiled code.
 (
@@ -30,7 +34,7 @@ from swerve.core.examination import SLOTS
     TOLD,  # the text of a query
     DELETED,  # a query was deleted
     RULED,  # the results of a page after an operator's rules
-    SHOWN,  # the results that were really shown, as a caller reports them
+    REPORTED,  # feedback as its caller has sent it, where that is more than clicks on slots
     STARTED,  # a start of the service: its configuration, its life, and what queries share
 ) = range(15)
 COMPILED = CLICKED
@@ -59,15 +63,17 @@ MOST_RANKED = R_BODY + 6 + 2 * 8 + 3 + 5  # words, besides the numbers
 F_NUMBER, F_SHOWN, F_STARTED, F_SIZES, F_BODY = range(BODY, BODY + 5)
 SAME_PAGE, IN_PLACE = 1, 2
 PHASE_AT = 32
-#: Bits of `F_SIZES`: slots so far, slots now, evidence, first click; the masks seen, clicked before and after.
-NOW_AT, F_EVIDENCE_AT, FIRST_AT, F_SEEN_AT, BEFORE_AT, AFTER_AT = 4, 8, 9, 16, 28, 40
-SLOT_MASK, NO_CODE = (1 << SLOTS) - 1, 0xFFFF
+#: Bits of `F_SIZES`: slots so far, slots now, evidence, first click; the masks seen, clicked before and after; how many clicks are
+#: new.
+NOW_AT, F_EVIDENCE_AT, FIRST_AT, F_SEEN_AT, BEFORE_AT, AFTER_AT, FRESH_AT = 4, 8, 9, 16, 28, 40, 52
+SLOT_MASK, SLOT_COUNT, NO_CODE = (1 << SLOTS) - 1, 15, 0xFFFF
 
 BYTE, HALVES, QUARTERS = 8, 2, 4  # in a word: bytes, numbers of four bytes, of two bytes
 
 
 class Started(msgspec.Struct):
-    """A start: the configuration, the life, what queries share, and the key of an empty text, which tells the secrets apart."""
+    """A start: the configuration, the life, what queries share, the key of an empty text, which tells the secrets apart, the names
+    of the caller's numbers, and the draws for propensities."""
 
     config: dict[str, Any]
     life: tuple[int, int, int]
@@ -75,3 +81,16 @@ class Started(msgspec.Struct):
     shared: dict[str, bytes]
     secrets: bytes
     numbers: tuple[str, ...]
+    draws: int
+
+
+def words_in(block: Block) -> NDArray[np.int64]:
+    """Return the words of a block; raises `SwerveError` if it has no entries of a ranker."""
+    if len(block.content) % BYTE:
+        raise foreign(block)
+    return np.frombuffer(block.content, np.int64)
+
+
+def foreign(block: Block) -> SwerveError:
+    """Return the error of a block whose entries cannot be read: its checksum is right, so they were written otherwise."""
+    return SwerveError(f"entries {block.first} to {block.end} are no entries of the service, or of a newer version of it")

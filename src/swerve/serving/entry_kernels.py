@@ -28,6 +28,7 @@ from swerve.serving.entries import (
     FILL_AT,
     FIRST_AT,
     FLAGS_AT,
+    FRESH_AT,
     GIVEN_AT,
     GONE_ON,
     GRADED_AT,
@@ -60,6 +61,7 @@ from swerve.serving.entries import (
     SECOND,
     SEEN_AT,
     SIZE_AT,
+    SLOT_COUNT,
     SLOT_MASK,
     SWAPPED_AT,
 )
@@ -192,9 +194,42 @@ def unpack_codes(entries, at, count, row, begin):
 
 
 @kernel
-def unpack_ranked(entries, floats, at, i, lines, shelf, asks, orders, facts):
-    """Read a decision into the columns of a request; return the word after its propensities begin, that is where its page is, or
-    `NOWHERE` if the row that its session came from is on no line, or on another shelf."""
+def words_for(count, each):
+    """Return the words that so many numbers take, `each` of them in a word."""
+    return (count + each - 1) // each
+
+
+@kernel
+def sound(entries, at, arms, numbers):
+    """Return whether an entry lies within the entries, and has the size and no larger counts than it may have: a checksum proves
+    that an entry is what was written, not that what was written is one."""
+    size = entries[at] >> SIZE_AT
+    if size < BODY + 1 or size > len(entries) - at:
+        return False
+    kind, flags = entries[at] & MASK, entries[at] >> FLAGS_AT & MASK
+    if kind == RANKED:
+        if size < R_BODY:
+            return False
+        sizes, filled = entries[at + R_SIZES], max((entries[at + R_DONE] & MASK) - NO_SLOTS, 0)
+        candidates, graded = sizes & MASK, sizes >> GRADED_AT & MASK
+        wanted = R_BODY + (3 if flags & HAS_LEFT else 0) + (2 if flags & HAS_SPENT else 0) + (1 if flags & HAS_NEWEST else 0)
+        wanted += numbers + words_for(candidates, BYTE) + words_for(graded, BYTE)
+        wanted += words_for(filled, QUARTERS) + words_for(filled, HALVES)
+        fits = candidates <= arms and (graded == 0 or graded == candidates) and sizes >> NUMBERS_AT == numbers
+        return fits and filled <= kernels.SLOTS and wanted == size
+    if kind == RESPONDED:
+        if size < F_BODY:
+            return False
+        was, final = entries[at + F_SIZES] & SLOT_COUNT, entries[at + F_SIZES] >> NOW_AT & SLOT_COUNT
+        wanted = F_BODY + words_for(was, QUARTERS) + (0 if flags & SAME_PAGE else words_for(final, QUARTERS))
+        return was <= kernels.SLOTS and final <= kernels.SLOTS and wanted <= size
+    return kind == GONE_ON or 0 <= entries[at + BODY] < arms
+
+
+@kernel
+def unpack_ranked(entries, floats, at, i, lines, shelf, arms, asks, orders, facts):
+    """Read a decision into the columns of a request; return the word where its page begins, or `NOWHERE` if the row that its
+    session came from is on no line, or on another shelf, or if it names arms that the row does not have."""
     flags, sizes = entries[at] >> FLAGS_AT & MASK, entries[at + R_SIZES]
     ask = asks[0]
     ask[kernels.ROW], ask[kernels.OWNER], ask[kernels.KEY_2] = i, entries[at + OWNER], entries[at + SECOND]
@@ -220,10 +255,13 @@ def unpack_ranked(entries, floats, at, i, lines, shelf, asks, orders, facts):
     if flags & HAS_NEWEST:
         facts[0, kernels.NEWEST] = floats[end]
         end += 1
-    numbers = sizes >> NUMBERS_AT
+    numbers, candidates = sizes >> NUMBERS_AT, ask[kernels.CANDIDATES]
     for j in range(numbers):
         facts[0, kernels.FACTS + j] = floats[end + j]
-    end = unpack_bytes(entries, end + numbers, ask[kernels.CANDIDATES], orders[0], 0)
+    end = unpack_bytes(entries, end + numbers, candidates, orders[0], 0)
+    for k in range(candidates):
+        if orders[0, k] >= arms:
+            return NOWHERE
     return unpack_bytes(entries, end, ask[kernels.GRADED], orders[0], kernels.GRADES_AT)
 
 
@@ -243,7 +281,7 @@ def as_written(entries, at, page, asks):
 def unpack_responded(entries, at, i, ask):
     """Read feedback into the columns of a response; return the word where its outcome is."""
     flags, sizes = entries[at] >> FLAGS_AT & MASK, entries[at + F_SIZES]
-    was, final = sizes & 15, sizes >> NOW_AT & 15
+    was, final = sizes & SLOT_COUNT, sizes >> NOW_AT & SLOT_COUNT
     ask[feedback_kernel.F_ROW], ask[feedback_kernel.F_OWNER] = i, entries[at + OWNER]
     started = entries[at + F_STARTED]
     ask[feedback_kernel.F_START], ask[feedback_kernel.F_PHASE] = started & ((1 << PHASE_AT) - 1), started >> PHASE_AT
@@ -269,10 +307,10 @@ def play_many(
 
     `lines` lead from keys to rows. Decisions are made without draws: these change nothing that is kept.
     """
-    floats = entries.view(np.float64)
+    floats, arms, numbers = entries.view(np.float64), table[0].policy.generation.shape[0], facts.shape[1] - kernels.FACTS
     while at < len(entries):
         kind = entries[at] & MASK
-        if kind > COMPILED:
+        if kind > COMPILED or not sound(entries, at, arms, numbers):
             return at
         line = line_of(lines, entries[at + OWNER], entries[at + SECOND])
         where = lines[line, LINE_WHERE]
@@ -280,7 +318,7 @@ def play_many(
             return at
         i, now = where & ROWS_MASK, floats[at + NOW]
         if kind == RANKED:
-            page = unpack_ranked(entries, floats, at, i, lines, shelf, asks, orders, facts)
+            page = unpack_ranked(entries, floats, at, i, lines, shelf, arms, asks, orders, facts)
             if page == NOWHERE:
                 return at
             kernels.decide_many(params[0], senses[0], table, words, fixed, pools, seasons, work, asks, orders, facts, now, 0)
@@ -293,15 +331,11 @@ def play_many(
                     counts[FIRST_OTHER] = counts[DECISIONS]
         elif kind == RESPONDED:
             unpack_responded(entries, at, i, ask)
-            before = ask[feedback_kernel.BEFORE]
-            clicked = ask[feedback_kernel.AFTER] & ~before
             if feedback_kernel.respond_row(params[0], senses[0], table[i], pools[0], ask, floats[at + F_SHOWN], now) == MISPLACED:
                 return at
             if entries[at] >> FLAGS_AT & IN_PLACE == 0:
                 counts[ANSWERS] += 1
-                while clicked != 0:
-                    counts[CLICKS] += clicked & 1
-                    clicked >>= 1
+                counts[CLICKS] += entries[at + F_SIZES] >> FRESH_AT
         elif kind == GONE_ON:
             reformulated(senses[0], table[i].senses, floats[at + BODY], now)
         else:

@@ -135,8 +135,9 @@ def forget(ranker: Ranker, target: Target, now: float) -> list[Place]:
         for place in places:
             place.dirty = False
             ranker.rows.drop(place)
-            if ranker.notes is not None:
-                ranker.notes.deleted(place.key, now)
+        if ranker.notes is not None:  # rows that are not in memory too
+            for key in {place.key for place in places} | set(target.keys):
+                ranker.notes.deleted(key, now)
         ranker.unwritten = type(ranker.unwritten)((at, place) for at, place in ranker.unwritten if not place.gone)
         touched = places
     else:

@@ -27,6 +27,7 @@ from swerve.serving.entries import (
     FILL_UP_AT,
     FIRST_AT,
     FLAGS_AT,
+    FRESH_AT,
     GONE_ON,
     GROWN,
     IN_PLACE,
@@ -36,11 +37,11 @@ from swerve.serving.entries import (
     NO_CODE,
     NOW_AT,
     PHASE_AT,
+    REPORTED,
     RESPONDED,
     RULED,
     SAME_PAGE,
     SHIFTED,
-    SHOWN,
     SIZE_AT,
     STARTED,
     TOLD,
@@ -50,6 +51,7 @@ from swerve.serving.entries import (
 from swerve.serving.entry_kernels import write_ranked
 
 if TYPE_CHECKING:
+    from swerve.serving.messages import Event
     from swerve.serving.ranker import Ranker
     from swerve.serving.rows import Place
 
@@ -66,10 +68,8 @@ def write_down(ranker: Ranker, config: dict[str, Any], now: float) -> Notes:
     assert not len(ranker.rows), "a query that is in memory already would be missing in the journal"
     life, settings = ranker.life, ranker.settings
     notes = ranker.notes = ranker.arms.notes = ranker.notes or Notes(len(settings.numbers))
-    shared = ranker.shared(now)
-    notes.started(
-        Started(config, (life.store, life.mark, life.id), ranker.issued, shared, ranker.key_of(""), settings.numbers), now
-    )
+    shared, secrets, lived = ranker.shared(now), ranker.key_of(""), (life.store, life.mark, life.id)
+    notes.started(Started(config, lived, ranker.issued, shared, secrets, settings.numbers, settings.draws), now)
     return notes
 
 
@@ -105,13 +105,21 @@ class Notes:
         self._count += 1
 
     def responded(
-        self, key: bytes, head: Sequence[int], was: Sequence[int], final: Sequence[int], shown: float, now: float, outcome: int = -1
+        self,
+        key: bytes,
+        head: Sequence[int],
+        was: Sequence[int],
+        final: Sequence[int],
+        shown: float,
+        now: float,
+        outcome: int = -1,
+        fresh: int = 0,
     ) -> None:
-        """Feedback was applied, with these columns of `swerve.serving.feedback_kernel`; `outcome` is negative where a rule has put
-        results in place of a page."""
+        """Feedback was applied, with these columns of `swerve.serving.feedback_kernel` and so many new clicks; `outcome` is
+        negative where a rule has put results in place of a page."""
         _, _, start, phase, number, evidence, seen, before, after, first = head
         sizes = len(was) | len(final) << NOW_AT | int(evidence) << F_EVIDENCE_AT | int(first) << FIRST_AT
-        sizes |= seen << F_SEEN_AT | before << BEFORE_AT | after << AFTER_AT
+        sizes |= seen << F_SEEN_AT | before << BEFORE_AT | after << AFTER_AT | fresh << FRESH_AT
         same = was is final or list(was) == list(final)
         body = _RESPONDED.pack(number, shown, start | phase << PHASE_AT, sizes) + _codes(was)
         if not same:
@@ -168,9 +176,9 @@ class Notes:
         """The results of a page after an operator's rules, and the propensity of each."""
         self._add(RULED, key, now, _encode((number, list(results), list(chances))))
 
-    def shown(self, key: bytes, number: int, results: Sequence[str], now: float) -> None:
-        """A caller has reported the results that were really shown."""
-        self._add(SHOWN, key, now, _encode((number, list(results))))
+    def reported(self, key: bytes, number: int, events: Sequence[Event], shown: Sequence[str] | None, now: float) -> None:
+        """A caller has reported other user events than clicks, or results that were really shown."""
+        self._add(REPORTED, key, now, _encode((number, list(events), shown)))
 
     def started(self, started: Started, now: float) -> None:
         """A start of the service."""

@@ -38,6 +38,8 @@ from swerve.serving.entries import (
     TOLD,
     VACATED,
     Started,
+    foreign,
+    words_in,
 )
 from swerve.serving.entry_kernels import COMMON_AT, COUNTS, LINE_WORDS, NOWHERE, SHELF_AT, play_many, put_line, spread_lines
 from swerve.serving.keys import owner_of
@@ -115,7 +117,7 @@ class Player:
     # ------------------------------------------------------------------ entries
     def play(self, block: Block) -> None:
         """Play the entries of a block."""
-        entries = np.frombuffer(block.content, np.int64)
+        entries = words_in(block)
         at = 0
         while at < len(entries):
             at = self._next(entries, at, block)
@@ -126,10 +128,13 @@ class Player:
         """Play an entry, or many; return the word after the last of them."""
         kind, size = int(entries[at]) & MASK, int(entries[at]) >> SIZE_AT
         if not BODY <= size <= len(entries) - at:
-            raise SwerveError(f"entries {block.first} to {block.end} are no entries of the service")
+            raise foreign(block)
         key = entries[at + OWNER : at + NOW].tobytes()
         if kind == STARTED:
-            self._started(self._body(entries, at, size))
+            try:
+                self._started(self._body(entries, at, size))
+            except msgspec.DecodeError:
+                raise foreign(block) from None
             return at + size
         if self.ranker is None:
             raise SwerveError("the journal does not begin with a start of the service: earlier segments are missing")
@@ -141,7 +146,12 @@ class Player:
             return done
         if kind in self._plays:
             now = float(entries[at + NOW : at + BODY].view(np.float64)[0])
-            self._plays[kind](key, int(entries[at]) >> FLAGS_AT & MASK, self._body(entries, at, size), now)
+            try:
+                self._plays[kind](key, int(entries[at]) >> FLAGS_AT & MASK, self._body(entries, at, size), now)
+            except SwerveError:
+                raise
+            except (ValueError, IndexError, KeyError, OverflowError, AssertionError, msgspec.DecodeError):
+                raise foreign(block) from None
         return at + size
 
     @staticmethod
@@ -219,9 +229,16 @@ class Player:
         self._moved(shelf, hole)
         self._put(place)
 
+    def _of(self, key: bytes, body: bytes) -> tuple[Place, int]:
+        """Return the row of an entry that names an arm, and the arm."""
+        place, arm = self._place(key), int.from_bytes(body[:BYTE], "little")
+        if arm >= place.shelf.arms:
+            raise IndexError(arm)
+        return place, arm
+
     def _named(self, key: bytes, flags: int, body: bytes, now: float) -> None:
         assert self.ranker is not None
-        place, arm = self._place(key), int.from_bytes(body[:BYTE], "little")
+        place, arm = self._of(key, body)
         self.ranker.rows.name(place, arm, body[BYTE:].decode())
         self.ranker.rows.recount(place)
         if flags:
@@ -229,7 +246,7 @@ class Player:
 
     def _vacated(self, key: bytes, flags: int, body: bytes, now: float) -> None:
         assert self.ranker is not None
-        place, arm = self._place(key), int.from_bytes(body[:BYTE], "little")
+        place, arm = self._of(key, body)
         self.ranker.arms.vacate(place, arm, unnamed=bool(flags))
 
     def _shifted(self, key: bytes, flags: int, body: bytes, now: float) -> None:

@@ -27,6 +27,8 @@ from swerve.serving.tokens import NAMES, Ticket
 if TYPE_CHECKING:
     from swerve.serving.ranker import Ranker
 
+#: The kind of user events that entries of a journal have as slots.
+CLICK = "click"
 #: Arms of the largest record, and the bits of a code that hold the arm.
 MOST_ARMS = 64
 ARM_MASK = MOST_ARMS - 1
@@ -158,9 +160,9 @@ class Responses:
         reported = None if final is ticket.codes else tuple(final)
         made = Outcome(outcome, learnt_seen, learnt, clicked | fresh, outside, reported, marks, unheeded | ignored, late)
         if (notes := self.ranker.notes) is not None:
-            if shown is not None:
-                notes.shown(place.key, number, shown, now)
-            notes.responded(place.key, head, was, shows, ticket.at, now, encode_outcome(made))
+            if shown is not None or outside or marks or any(event.kind != CLICK or event.at is not None for event in events):
+                notes.reported(place.key, number, events, shown, now)
+            notes.responded(place.key, head, was, shows, ticket.at, now, encode_outcome(made), fresh.bit_count())
         for slot, code in enumerate(final):
             if ignored >> slot & 1:
                 self._count_click(place, code & ARM_MASK, now)  # no evidence: it is in the totals alone

@@ -242,6 +242,12 @@ class Journal:
             self._waiting += count
             return self.end + self._waiting
 
+    @property
+    def waiting(self) -> int:
+        """Bytes that wait for a `sync`."""
+        with self._putting:
+            return sum(map(len, self._pending))
+
     def sync(self, now: float) -> int:
         """Write what was put, as one block; durable on return. Return the number after the last entry that is durable.
 
