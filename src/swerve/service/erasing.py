@@ -154,6 +154,11 @@ class Erasing:
             try:
                 stored = await self._stored(target, request.result)
                 done = await self.committer.aside(lambda: self._erase(target, stored, by))
+                try:
+                    await self.committer.recording.erase(target, request.result, self.clock())
+                except StoreError as error:
+                    log.warning("it is deleted, but the recording still has it (%s): %s", error.kind, error)
+                    raise Unavailable from None
                 return told(done, request.namespace, ranker)
             finally:
                 self.committer.named = None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 from typing import Any
 
+from swerve.serving.erasing import Target
 from swerve.serving.ranker import Ranker
 from swerve.serving.recording import Recorder
+from swerve.serving.unrecording import Scrub
 from swerve.store.protocol import StoreError
 
 log = logging.getLogger("swerve.service")
@@ -42,6 +45,14 @@ class Recording:
                 recorder.sync(now)
             except StoreError as error:
                 log.warning("the recording cannot be written (%s): %s", error.kind, error)
+
+    async def erase(self, target: Target, result: str | None, now: float) -> None:
+        """Delete from the recording; nothing of it is in its files on return. Raises `StoreError`."""
+        if (recorder := self.recorder) is None:
+            return
+        recorder.collect()
+        scrub = Scrub(target.keys, result, target.result_name or "", target.concerns)
+        await asyncio.to_thread(recorder.erase, scrub, now)
 
     def close(self, now: float) -> None:
         """Write the rest, and end."""

@@ -148,6 +148,13 @@ class Recorder:
         """Write what was collected; durable on return. After a `StoreError` it waits for the next call."""
         self.journal.sync(now)
 
+    def erase(self, scrub: Callable[[bytes], bytes], now: float) -> None:
+        """Replace what was collected so far by what `scrub` makes of it, see `swerve.serving.unrecording`; on return nothing else
+        of it is in the files. Takes a while: it reads the whole recording."""
+        self.sync(now)
+        self.journal.seal(now)
+        self.journal.rewrite(scrub)
+
     def close(self, now: float) -> None:
         """Write the rest and release the journal."""
         try:

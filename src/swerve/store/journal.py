@@ -111,13 +111,13 @@ def _opened(segment: Segment) -> Content:
 class Journal:
     """A journal that this process owns, from construction until `close`; the folder is made if it does not exist.
 
-    `put` and `sync` may be called by different threads. `at_least` is the number that the journal must reach: a caller who knows of
+    Every method may be called by any thread. `at_least` is the number that the journal must reach: a caller who knows of
     entries that are not there has lost them. `before` is the number of the first entry of a new journal.
     """
 
     def __init__(self, folder: Path, *, segment: int = SEGMENT_BYTES, at_least: int = 0, before: int = 0) -> None:
         self.folder, self.segment_bytes = folder.absolute(), segment
-        self._putting, self._syncing = threading.Lock(), threading.Lock()
+        self._putting, self._syncing, self._tidying = threading.Lock(), threading.Lock(), threading.Lock()
         self._pending: list[bytes] = []
         self._waiting = 0  # count of pending entries
         self._file, self._fenced = -1, 0
@@ -303,17 +303,20 @@ class Journal:
 
     def compress(self, most: int = 1) -> int:
         """Compress the oldest finished segments that are not yet, at most so many; return how many."""
-        return self._rewrite(None, [each for each in segments_in(self.folder)[:-1] if not each.sealed][:most])
+        with self._tidying:
+            return self._rewrite(None, [each for each in segments_in(self.folder)[:-1] if not each.sealed][:most])
 
     def rewrite(self, change: Callable[[bytes], bytes]) -> int:
         """Replace the content of blocks in finished segments by what `change` makes of it, which must have as many entries; return
         how many segments were written anew. On return nothing of the earlier content is left in the journal's files."""
-        return self._rewrite(change, segments_in(self.folder)[:-1])
+        with self._tidying:
+            return self._rewrite(change, segments_in(self.folder)[:-1])
 
     def _rewrite(self, change: Callable[[bytes], bytes] | None, segments: list[Segment]) -> int:
         done = 0
         for segment in segments:
-            self._owned()
+            with self._syncing:  # which may begin another segment
+                self._owned()
             written, different = self._again(segment, change)
             if change is None or different:
                 self._made(path_of(self.folder, segment.first, segment.epoch, SEALED), written)
@@ -352,6 +355,10 @@ class Journal:
     def drop(self, before: float, upto: int) -> int:
         """Remove the oldest finished segments whose last block is older than a time, and whose entries are all below a number;
         return how many."""
+        with self._tidying:
+            return self._drop(before, upto)
+
+    def _drop(self, before: float, upto: int) -> int:
         gone, segments = 0, segments_in(self.folder)
         for segment in segments[:-1]:
             content = Content(segment)
