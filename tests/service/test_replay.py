@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service.running import Running, running
+from service.running import Running, running, until
 from service.test_same_kernels import stored
 from serving.scripted import Script, ranker
 
@@ -120,6 +120,9 @@ def test_a_recording_that_begins_with_a_full_store_replays_too(tmp_path: Path):
         assert service.stop() == 0
     with running(tmp_path, {"log": {"record": str(recording)}, "policy": {"spec": "ts", "arms": 16}}) as service:
         traffic(service, 60, seed=5)
+        assert service.stop() == 0
+        service.start()
+        until(lambda: list(recording.glob("*.journal.z")) != [])  # the segment of the first start
         assert service.stop() == 0
     _, layouts, store = stored(service)
     try:

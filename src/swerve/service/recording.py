@@ -46,6 +46,14 @@ class Recording:
             except StoreError as error:
                 log.warning("the recording cannot be written (%s): %s", error.kind, error)
 
+    async def tidy(self) -> None:
+        """Compress a segment that is finished, if there is one."""
+        if (recorder := self.recorder) is not None:
+            try:
+                await asyncio.to_thread(recorder.journal.compress)
+            except StoreError as error:
+                log.warning("the recording cannot be compressed (%s): %s", error.kind, error)
+
     async def erase(self, target: Target, result: str | None, now: float) -> None:
         """Delete from the recording; nothing of it is in its files on return. Raises `StoreError`."""
         if (recorder := self.recorder) is None:

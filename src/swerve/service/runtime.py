@@ -301,6 +301,7 @@ class Service:
             except StoreError as error:
                 if error.kind not in ("corrupt", "locked"):
                     self.committer.suspect(error)
+            await self.recording.tidy()
             await asyncio.sleep(TICK)
 
     def _moved(self) -> Callable[[], None]:
