@@ -8,10 +8,13 @@ import re
 
 import pytest
 from click.testing import CliRunner
+from serving.scripted import Script, ranker
 
 from swerve.cli import app
 from swerve.cli.common import console
 from swerve.core.errors import SwerveError
+from swerve.policies import policy
+from swerve.serving.recording import Recorder
 
 
 @pytest.fixture(autouse=True)
@@ -194,14 +197,23 @@ def test_the_columns_of_a_plain_log_are_named(tmp_path):
     assert mapped["columns_not_used"] == ["results", "device"]
 
 
-def test_other_formats_have_no_columns(tmp_path):
-    head = {"type": "swerve", "config": {}, "life": 1, "issued": 0, "shared": {}}
-    path = write(tmp_path / "own.jsonl", [head, {"type": "rank", "now": 1.0, "number": 1, "page": ["a"], "query": "q"}])
-    assert "columns" not in json.loads(invoke(path, "--no-forecast", "--json"))["read"]
+def recorded(folder, queries, rival=None):
+    """Make a recording in which these queries are asked."""
+    script = Script(ranker("ts", rival=rival))
+    recorder = Recorder(folder, {}, script.ranker, script.now)
+    for query in queries:
+        script.rank(query, ["a", "b"])
+    recorder.close(script.now)
+    return folder
+
+
+def test_a_recording_has_no_columns(tmp_path):
+    read = json.loads(invoke(recorded(tmp_path / "own", ["q", "q"]), "--no-forecast", "--json"))["read"]
+    assert "columns" not in read
+    assert read["lists"] == 2
 
 
 def test_both_arms_of_a_recording_are_one_query(tmp_path):
-    lines = [{"type": "rank", "now": float(n), "number": n, "page": ["a"], "query": "q\0arm=control" if n % 2 else "q",
-              "candidates": ["a"], "signals": None, "session": None, "slots": 1} for n in range(4)]  # fmt: skip
-    path = write(tmp_path / "own.jsonl", [{"type": "swerve", "config": {}, "life": 1, "issued": 0, "shared": {}}, *lines])
-    assert json.loads(invoke(path, "--no-forecast", "--json"))["read"]["queries"] == 1
+    path = recorded(tmp_path / "own", ["q\0arm=control", "q"] * 2, rival=policy("ucb1"))
+    read = json.loads(invoke(path, "--no-forecast", "--json"))["read"]
+    assert (read["lists"], read["queries"]) == (4, 1)

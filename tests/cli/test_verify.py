@@ -25,6 +25,7 @@ from swerve.service.secrets import create_file, load_secrets
 from swerve.serving.rows import PACK, Names
 from swerve.store import Batch, InUse, open_store
 from swerve.store.backup import backup
+from swerve.store.journal import Journal
 from swerve.store.restore import restore
 from swerve.store.schema import PAGE_BYTES
 
@@ -354,3 +355,22 @@ def test_under_a_running_service_and_the_store_of_a_service_is_right(tmp_path):
         assert load_secrets(Path(f"{service.database}.secrets"), make=False)
         client = service.start().client()
         assert sum(client.clicks("query 3").values()) == 4
+
+
+def test_verify_checks_a_journal(tmp_path):
+    journal = Journal(tmp_path / "journal", segment=600)
+    for number in range(40):
+        journal.put(number.to_bytes(8, "little") * 4)
+        journal.sync(float(number))
+    journal.close()
+    checked = CliRunner().invoke(app, ["verify", str(tmp_path / "journal"), "--json", "-"])
+    assert checked.exit_code == 0
+    figures = json.loads(checked.output)
+    assert (figures["first"], figures["end"], figures["errors"], figures["ok"]) == (0, 40, [], True)
+    second = sorted((tmp_path / "journal").glob("*.journal"))[1]
+    content = bytearray(second.read_bytes())
+    content[100] ^= 1
+    second.write_bytes(content)
+    checked = CliRunner().invoke(app, ["verify", str(tmp_path / "journal")])
+    assert checked.exit_code == 1
+    assert "put back a copy of this file" in checked.output

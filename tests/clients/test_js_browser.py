@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +12,8 @@ import pytest
 from browsing import browser  # noqa: F401 - a fixture; skips without a browser
 from clients.keyed import CONFIG, JS, KEY
 from service.running import Http, Running, running, until
+
+from swerve.serving.recording import Answered, Ranked, lines_of
 
 IDS = [f"result-{number}" for number in range(8)]
 PAGE = """<!doctype html><title>search</title><style>li {{ height: 300px }}</style><script>{before}</script>
@@ -74,7 +75,7 @@ def site() -> Iterator[Site]:
 @pytest.fixture(scope="module")
 def shop(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder: Path = tmp_path_factory.mktemp("shop")
-    changes = {**CONFIG, "server": {"origins": [site.url]}, "log": {"record": str(folder / "requests.jsonl")}}
+    changes = {**CONFIG, "server": {"origins": [site.url]}, "log": {"record": str(folder / "requests")}}
     with running(folder, changes) as service:
         site.shop = service.client(KEY.text)
         yield service
@@ -134,11 +135,11 @@ def test_results_that_were_in_view_are_told_when_the_page_goes(page, site: Site,
     page.wait_for_timeout(500)
     assert shop.stop() == 0
     try:
-        lines = [json.loads(line) for line in (shop.folder / "requests.jsonl").read_text().splitlines()]
+        lines = [line for _, line in lines_of(shop.folder / "requests")]
     finally:
         shop.start()
-    queries = {line["number"]: line["query"] for line in lines if line["type"] == "rank"}
-    shown = {queries[line["number"]]: line["shown"] for line in lines if line["type"] == "feedback" and not line["events"]}
+    queries = {line.number: line.query for line in lines if isinstance(line, Ranked)}
+    shown = {queries[line.number]: line.shown for line in lines if isinstance(line, Answered) and not line.events}
     assert shown["viewing"] == ranking[:2]
     assert shown["scrolling"] == ranking_after_scroll[: len(shown["scrolling"])]
     assert 4 <= len(shown["scrolling"]) <= 5

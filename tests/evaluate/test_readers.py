@@ -9,11 +9,17 @@ import random
 import tracemalloc
 
 import pytest
+from serving.scripted import Script, ranker
 
 from swerve.core.errors import SwerveError
 from swerve.evaluate.readers import format_of, read
 from swerve.evaluate.tally import Tally
+from swerve.serving.messages import Candidate, Event
+from swerve.serving.outcomes import Outcome
+from swerve.serving.recording import Recorder
+from swerve.serving.replay import ticket_of
 from swerve.serving.times import seconds
+from swerve.store.protocol import Life
 
 
 def write(path, *lines):
@@ -26,99 +32,69 @@ def taken(*paths, **options):
     return list(read(paths, tally=tally, **options)), tally
 
 
-RECORDING = [
-    {"type": "swerve", "config": {}, "life": 7, "issued": 0, "shared": {}, "format": 3},
-    {
-        "type": "rank",
-        "now": 10.0,
-        "number": 1,
-        "page": ["b", "a"],
-        "query": "q",
-        "candidates": ["a", {"id": "b"}, "c"],
-        "signals": {"news": 0.5, "rain": None},
-        "session": None,
-        "slots": 2,
-    },
-    {
-        "type": "rank",
-        "now": 11.0,
-        "number": 2,
-        "page": ["a", "b"],
-        "query": "q",
-        "candidates": ["a", "b"],
-        "signals": None,
-        "session": None,
-        "slots": 2,
-        "propensities": [0.75, 0.5],
-    },
-    {"type": "feedback", "now": 12.0, "number": 2, "events": [{"kind": "click", "position": 2}]},
-    {"type": "feedback", "now": 12.5, "number": 1, "events": [{"kind": "click", "result": "a"}, {"kind": "click", "result": "z"}]},
-    {"type": "feedback", "now": 13.0, "number": 99, "events": []},
-    {"type": "shift", "now": 14.0, "query": "q"},
-    {"type": "swerve", "config": {}, "life": 8, "issued": 0, "shared": {}, "format": 3},
-    {
-        "type": "rank",
-        "now": 20.0,
-        "number": 1,
-        "page": ["c"],
-        "query": "r",
-        "candidates": ["c"],
-        "signals": None,
-        "session": None,
-        "slots": 1,
-    },
-    {"type": "feedback", "now": 21.0, "number": 1, "events": [{"kind": "click", "position": 1}], "shown": ["d", "c"]},
-    {"type": "other"},
-]
+def recorded(folder):
+    """Make a recording of two lives, with feedback of all kinds; return the pages that were shown."""
+    pages = []
+    script = Script(ranker("ts", slots=2, numbers=("news", "rain"), plan=(0, 5, 6), weights=(("click", 1.0), ("cart", 0.5))))
+    for life in (7, 8):
+        script.ranker.rows.clear()
+        script.ranker.life, script.ranker.issued = Life(1, life, life), 0
+        recorder = Recorder(folder, {}, script.ranker, script.now)
+        if life == 7:
+            pages.append(script.rank("q\0locale=en", ["a", Candidate("b"), "c"], signals={"news": 0.5, "rain": None}))
+            pages.append(script.rank("q\0locale=en", ["a", "b"]))
+            script.click(pages[1], 2)
+            script.click(pages[0], [pages[0].ranking[0], "z"])  # one of them is on no page
+            script.ranker.shift(script.place("q\0locale=en"), script.now)
+            pages.append(script.rank("r", ["c", "d"], as_given=True))
+            script.click(pages[2], 1, shown=["d", "c"])
+        else:
+            unknown = script.rank("other", ["a", "b"])
+            pages.append(unknown)
+            script.respond(unknown, None)
+            events = [Event("cart", position=1), Event("click", position=2)]
+            ticket = ticket_of(unknown, script.ranker.life)
+            place, number = script.place("other"), unknown.signed.number
+            script.ranker.feedback(place, ticket, number, script.outcomes[number], events, None, script.now)
+            before = unknown.signed._replace(number=unknown.signed.number - 1)  # of before the recording
+            script.ranker.feedback(place, ticket, before.number, Outcome(0, 0), [Event("click", position=1)], None, script.now)
+        recorder.close(script.now)
+        script.ranker.notes = script.ranker.arms.notes = None
+    return pages
 
 
-def test_a_recording_joins_pages_and_feedback_within_a_life(tmp_path):
-    path = write(tmp_path / "log.jsonl", *RECORDING)
-    assert format_of(path) == "swerve"
-    lists, tally = taken(path)
+def test_a_recording_joins_pages_and_feedback(tmp_path, uncompiled):
+    pages = recorded(tmp_path / "log")
+    assert format_of(tmp_path / "log") == "swerve"
+    lists, tally = taken(tmp_path / "log")
     assert [(entry.query, entry.shown, entry.clicks) for entry in lists] == [
-        ("q", ["b", "a"], [2]),
-        ("q", ["a", "b"], [2]),
+        ("q\0locale=en", pages[0].ranking[:2], [1]),
+        ("q\0locale=en", pages[1].ranking, [2]),
         ("r", ["d", "c"], [1]),
+        ("other", pages[3].ranking, [2]),
     ]
     assert lists[0].given == ["a", "b", "c"]
-    assert lists[0].signals == {"news": 0.5}
-    assert (lists[0].propensities, lists[1].propensities) == (None, [0.75, 0.5])
+    assert (lists[0].signals, lists[1].signals) == ({"news": 0.5}, None)
+    assert [entry.propensities for entry in lists] == [pages[0].chances, pages[1].chances, None, pages[3].chances]
     assert {reason: found.lines for reason, found in tally.dropped.items()} == {
         "a click below the page, or on a result that is not on it": 1,
         "feedback for a decision that is not in the recording": 1,
-        "not a line of a recording": 1,
+        "feedback with an event that is no click: cart": 1,
     }
-    assert tally.dropped["not a line of a recording"].where == f"{path}:11"
-    assert "other" in tally.dropped["not a line of a recording"].example
-    assert (tally.lists, tally.queries, tally.clicks, tally.first, tally.last) == (3, 2, 3, 10.0, 20.0)
+    where = tally.dropped["feedback for a decision that is not in the recording"].where
+    assert where.startswith(f"{tmp_path / 'log'}:")
+    assert (tally.lists, tally.queries, tally.clicks) == (4, 3, 4)
+    assert lists[0].time == 1_000_001.0
 
 
-def test_what_the_recorder_writes_is_read(tmp_path):
-    """The lines of the service's own recorder, in its own types: a field that is renamed there must not be lost here."""
-    msgspec = pytest.importorskip("msgspec")
-    from swerve.serving.messages import Candidate, Event
-    from swerve.serving.recording import Answered, Head, Ranked, Shifted
-
-    lines = [
-        Head({}, 3, 0, {}),
-        Ranked(1.5, 8, ["b", "a"], "boots\0locale=en", ["a", Candidate("b", score=2.0), "c"], {"news": 0.5}, "s", 2),
-        Answered(2.0, 8, [Event("click", position=2)]),
-        Answered(2.5, 8, [Event("click", result="b")]),
-        Ranked(3.0, 9, ["a"], "boots", ["a"], None, None, 1, True),
-        Shifted(4.0, "boots"),
-    ]
-    path = tmp_path / "requests.jsonl"
-    path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
-    assert format_of(path) == "swerve"
-    lists, tally = taken(path)
-    assert [(entry.time, entry.query, entry.shown, entry.clicks) for entry in lists] == [
-        (1.5, "boots\0locale=en", ["b", "a"], [1, 2]),
-        (3.0, "boots", ["a"], []),
-    ]
-    assert lists[0].given == ["a", "b", "c"]
-    assert lists[0].signals == {"news": 0.5}
-    assert tally.dropped == {}
+def test_a_damaged_recording_is_refused(tmp_path, uncompiled):
+    recorded(tmp_path / "log")
+    first = min((tmp_path / "log").glob("*.journal"))
+    content = bytearray(first.read_bytes())
+    content[len(content) // 2] ^= 1
+    first.write_bytes(content)
+    with pytest.raises(SwerveError, match="put back a copy of this file"):
+        taken(tmp_path / "log")
 
 
 def test_ubi_joins_queries_and_events_from_two_files_leniently(tmp_path):
@@ -286,8 +262,13 @@ def test_wrong_requests_are_refused_in_one_line(tmp_path):
         taken(path, format="ubj")
     with pytest.raises(SwerveError, match="--map colour=x is not allowed"):
         taken(path, map=["colour=x"])
-    with pytest.raises(SwerveError, match=r"one format: .*a.jsonl is plain, .*log.jsonl is swerve"):
-        taken(path, write(tmp_path / "log.jsonl", *RECORDING))
+    (tmp_path / "log").mkdir()
+    with pytest.raises(SwerveError, match=r"one format: .*a.jsonl is plain, .*log is swerve"):
+        taken(path, tmp_path / "log")
+    with pytest.raises(SwerveError, match="log is no journal"):
+        taken(tmp_path / "log")
+    with pytest.raises(SwerveError, match=r"a\.jsonl is no recording"):
+        taken(path, format="swerve")
     with pytest.raises(SwerveError, match=r"none\.jsonl cannot be read"):
         taken(tmp_path / "none.jsonl")
     assert taken(path, format="ubi")[0] == []

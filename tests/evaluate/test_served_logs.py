@@ -5,6 +5,7 @@ The log's policy learns while it serves. Its propensities are exact (`ucb1` does
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from swerve.evaluate.readers import read
 from swerve.evaluate.targets import Clicks, Given
 from swerve.policies.patient import Patient
 from swerve.policies.swerve.listed import Listed
-from swerve.serving.messages import Event
 from swerve.serving.recording import Recorder
 
 #: How likely a person who looks at a result clicks it, in the given order, by query.
@@ -44,7 +44,7 @@ def serve(path: Path, seed: int, lists: int, **settings: Any) -> Path:
     rng = np.random.default_rng(seed)
     script = Script(ranker(slots=3, swaps=SWAPS, per_session=0, **settings))
     script.ranker.issued = 1000 * seed  # decisions of another life: other swaps
-    recorder = Recorder(str(path), {}, script.ranker)
+    recorder = Recorder(path, {}, script.ranker, script.now)
     queries = list(ATTRACTIVE)
     for number in range(lists):
         query = queries[rng.integers(3)]
@@ -52,16 +52,12 @@ def serve(path: Path, seed: int, lists: int, **settings: Any) -> Path:
         place, asked = script.asking(query, ["a", "b", "c"])
         decided = script.ranker.rank([(place, asked)], script.now)[0]
         assert decided is not None
-        recorder.ranked(asked, decided, script.now)
         looks = rng.random(3) < [ATTRACTIVE[query][result] * seen for result, seen in zip(decided.ranking, SEEN, strict=True)]
         if looks.any():
             positions = [1 + int(slot) for slot in np.flatnonzero(looks)]
-            recorder.answered(
-                decided.signed.number, [Event("click", position=position) for position in positions], None, script.now
-            )
             script.click(decided, positions)
         assert number or decided.swapped is None or decided.swapped[0] < decided.swapped[1]
-    recorder.close()
+    recorder.close(script.now)
     return path
 
 
@@ -82,7 +78,7 @@ def covered(folder: Path, logs: int, lists: int, settings: dict[str, Any]) -> di
     hits: dict[str, list[bool]] = {}
     refused = 0
     for seed in range(logs):
-        path = serve(folder / "log.jsonl", seed, lists, **settings)
+        path = serve(folder / "log", seed, lists, **settings)
         target, least = Watched(), Least()
         queries = []
         for entry in read([path]):
@@ -96,7 +92,7 @@ def covered(folder: Path, logs: int, lists: int, settings: dict[str, Any]) -> di
             refused += each.refused is not None
             for name, estimate in each.estimates.items():
                 hits.setdefault(f"{each.target} {name}", []).append(estimate.low <= truths[each.target] <= estimate.high)
-        path.unlink()
+        shutil.rmtree(path)
     assert refused <= 2 * logs / 500  # both targets lie inside the support
     return {name: float(np.mean(every)) for name, every in sorted(hits.items())}
 

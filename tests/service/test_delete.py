@@ -7,7 +7,6 @@ import json
 import sqlite3
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -15,9 +14,10 @@ from service.running import Gone, Http, Running, running, until
 
 from swerve.cli import app
 from swerve.service.config.settings import settings_in
-from swerve.service.secrets import new_key, read_file
+from swerve.service.secrets import new_key
 from swerve.service.verify import MEANING
 from swerve.serving.replay import Replay
+from swerve.store.journal import tail
 from swerve.store.verify import verify
 
 ADA, SHOP = new_key("ada"), new_key("shop", ("rank", "feedback"))
@@ -283,7 +283,7 @@ def test_under_traffic_nothing_comes_back(tmp_path):
 
 
 def test_a_recording_with_deletions_replays_to_the_same_rankings(tmp_path):
-    record = tmp_path / "record.jsonl"
+    record = tmp_path / "record"
     with running(tmp_path / "s", {**CONFIG, "log": {"record": str(record)}}) as service:
         ada, shop = service.client(ADA.text), service.client(SHOP.text)
         for step in range(60):
@@ -293,12 +293,33 @@ def test_a_recording_with_deletions_replays_to_the_same_rankings(tmp_path):
             if step % 20 == 15:
                 delete(ada, result=RESULT)
         assert service.stop() == 0
-        secrets = read_file(Path(f"{service.database}.secrets"))
-    replayed = Replay(record, secrets.query_key, lambda tables: settings_in("recording", tables)).run()
+    replayed = Replay(record, lambda tables: settings_in("recording", tables)).run()
     assert (replayed.requests, replayed.same) == (60, 60)
     command = ["evaluate", str(record), "--no-forecast", "--target", "given", "--json"]
     read = json.loads(CliRunner().invoke(app, command, catch_exceptions=False).stdout)["read"]
     assert (read["lists"], read["dropped"]) == (60, {})  # lines about deletions are no mistakes
+
+
+def test_a_deletion_reaches_the_recording(tmp_path):
+    record = tmp_path / "record"
+
+    def said() -> bytes:
+        return b"".join(block.content for block in tail(record))
+
+    with running(tmp_path / "s", {**CONFIG, "log": {"record": str(record)}}) as service:
+        ada, shop = service.client(ADA.text), service.client(SHOP.text)
+        for step in range(20):
+            clicked(shop, SECRET if step % 2 else "other", session=f"s{step}")
+        delete(ada, result=RESULT)
+        assert RESULT.encode() not in said() and SECRET.encode() in said()
+        delete(ada, query=SECRET)
+        assert SECRET.encode() not in said() and b"other" in said()
+        for step in range(20):
+            clicked(shop, "third" if step % 2 else "other", session=f"t{step}")
+        assert service.stop() == 0
+    assert SECRET.encode() not in b"".join(path.read_bytes() for path in record.iterdir())
+    replayed = Replay(record, lambda tables: settings_in("recording", tables)).run()
+    assert (replayed.requests, replayed.same, replayed.feedback) == (40, 40, 40)
 
 
 def test_everything_is_streamed_as_json_lines(tmp_path):

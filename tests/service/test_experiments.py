@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import sqlite3
 import sys
 import time
-from pathlib import Path
 
 import forking
 import pytest
 from service.running import Http, running, until
 
 from swerve.service.config.settings import settings_in
-from swerve.service.secrets import new_key, read_file
+from swerve.service.secrets import new_key
+from swerve.serving.recording import Ranked, lines_of
 from swerve.serving.replay import Replay
 
 OPERATOR, SHOP = new_key("ada", ("operate", "read")), new_key("shop", ("rank", "feedback"))
@@ -302,7 +301,7 @@ def test_a_damaged_record_of_the_experiment_is_told_and_the_configuration_holds(
 
 
 def test_a_recording_with_an_experiment_replays_to_the_same_rankings(tmp_path):
-    record = tmp_path / "record.jsonl"
+    record = tmp_path / "record"
     with running(tmp_path / "s", {**CONFIG, "log": {"record": str(record)}}) as service:
         ada, shop = service.client(OPERATOR.text), service.client(SHOP.text)
         arms = []
@@ -313,16 +312,11 @@ def test_a_recording_with_an_experiment_replays_to_the_same_rankings(tmp_path):
             shop.feedback(answer["decision"], answer["ranking"][step % 3])
             arms.append(answer["arm"])
         assert service.stop() == 0
-        secrets = read_file(Path(f"{service.database}.secrets"))
-    text = record.read_text()
-    assert text.count('"arm":"control"') == arms.count("control") > 5 and text.count('"arm":"treated"') == arms.count("treated")
-    lines = [json.loads(line) for line in text.splitlines()]
-    for line in lines:
-        if line["type"] == "rank":  # a held-out page is no choice of the policy: it must not pass for one in an evaluation
-            assert ("propensities" in line) == (line["arm"] == "treated") and line.get("control", False) == (
-                line["arm"] == "control"
-            )
-    replayed = Replay(record, secrets.query_key, lambda tables: settings_in("recording", tables)).run()
+    lines = [line for _, line in lines_of(record) if isinstance(line, Ranked)]
+    assert [line.arm for line in lines] == arms and arms.count("control") > 5
+    for line in lines:  # a held-out page is no choice of the policy: it must not pass for one in an evaluation
+        assert (line.propensities is not None) == (line.arm == "treated") and line.control == (line.arm == "control")
+    replayed = Replay(record, lambda tables: settings_in("recording", tables)).run()
     assert (replayed.requests, replayed.same, replayed.feedback) == (60, 60, 60)
 
 

@@ -14,6 +14,8 @@ from service.test_replay import QUERIES, traffic
 from service.test_same_kernels import stored
 
 from swerve.cli import app
+from swerve.service.secrets import read_file
+from swerve.serving.keys import Keys
 from swerve.serving.messages import key_text
 from swerve.serving.migration import Layouts
 from swerve.store import open_store
@@ -24,7 +26,7 @@ def learn(*args: Any) -> Result:
 
 
 def test_a_recording_gives_the_bytes_of_the_service_that_made_it(tmp_path: Path):
-    recording = tmp_path / "requests.jsonl"
+    recording = tmp_path / "requests"
     changes: dict[str, Any] = {"log": {"record": str(recording)}, "policy": {"spec": "ts", "arms": 16}}
     with running(tmp_path, changes) as service:
         traffic(service, 200, seed=1)
@@ -47,6 +49,20 @@ def test_a_recording_gives_the_bytes_of_the_service_that_made_it(tmp_path: Path)
             {name: record for (name, _), record in one.groups().items() if name not in ("clock", "audit")} for one in (store, other)
         )
         assert served == built  # what the queries share; the audit is that of people, and no log has it
+        # under other secrets the records are the same, but for their owners
+        (tmp_path / "others").mkdir()
+        assert learn(recording, "--store", tmp_path / "others" / "swerve.db").exit_code == 0
+        named = read_file(tmp_path / "others" / "swerve.db.secrets")
+        third = open_store(f"sqlite:///{tmp_path}/others/swerve.db")
+        theirs, keyed = Layouts(third, ranker), Keys(named.query_key, None)
+        for one, key in zip(store.load(keys), [keyed.of(key_text(query)) for query in QUERIES], strict=True):
+            (two,) = third.load([key])
+            ours, other_one = layouts.view(one).copy(), theirs.view(two).copy()
+            assert ours["ledger"]["owner"] != other_one["ledger"]["owner"]
+            ours["ledger"]["owner"] = other_one["ledger"]["owner"]
+            assert ours.tobytes() == other_one.tobytes()
+            assert one.names == two.names
+        third.close()
     finally:
         store.close()
         other.close()

@@ -16,12 +16,13 @@ from swerve.service.config.load import resolve
 from swerve.service.config.toml import Document
 from swerve.service.http.bodies import parts_in, ranks_in
 from swerve.service.http.schemas import read_rank
-from swerve.service.ranking import TOGETHER
+from swerve.service.ranking import TOGETHER, Ranking
 from swerve.service.runtime import Service
 from swerve.service.secrets import Secrets
 from swerve.service.turns import Turns
+from swerve.serving.entries import Started
 from swerve.serving.messages import Asked, Problem, Refused, encode
-from swerve.serving.recording import Recorder
+from swerve.serving.recording import Ranked, lines_of
 from swerve.serving.requests import Prepared
 from swerve.store import open_store
 
@@ -175,7 +176,7 @@ def test_who_looks_on_is_told_and_what_is_recorded_is_all_of_it(tmp_path: Path):
     """An observer is called with each ranking of a batch; a recording contains all of them."""
 
     async def play() -> None:
-        service = service_at(tmp_path / "one", [1.7e9], log={"record": str(tmp_path / "requests.jsonl")})
+        service = service_at(tmp_path / "one", [1.7e9], log={"record": str(tmp_path / "requests")})
         await service.start(whole=True)
         seen: list[str] = []
         service.ranking.watched = {service.ranker.key_of("q"): lambda ranking, explored, prepared: seen.append(ranking[0])}
@@ -185,7 +186,7 @@ def test_who_looks_on_is_told_and_what_is_recorded_is_all_of_it(tmp_path: Path):
             assert seen[-3:] == [answers[at].ranking[0] for at in (0, 2, 4)]  # type: ignore[union-attr]
         assert len(seen) == 9
         assert await service.stop()
-        assert len((tmp_path / "requests.jsonl").read_text().splitlines()) == 1 + 18
+        assert [type(line) for _, line in lines_of(tmp_path / "requests")] == [Started] + 18 * [Ranked]
 
     asyncio.run(play())
 
@@ -224,22 +225,22 @@ def test_the_short_way_takes_batches_that_repeat_what_their_rows_were_asked(tmp_
 
 
 def test_a_defect_gives_the_given_order_to_who_has_no_answer_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Defects of the loader, and of a recording whose disk is full; metrics count each answer correctly."""
+    """Defects of the loader, and of what writes the answers; metrics count each answer correctly."""
 
     async def play() -> None:
-        service = service_at(tmp_path / "one", [1.7e9], log={"record": str(tmp_path / "requests.jsonl")})
+        service = service_at(tmp_path / "one", [1.7e9], log={"record": str(tmp_path / "requests")})
         await service.start(whole=True)
         three = [asked(f"q{number}", ["a", "b"]) for number in range(3)]
         await service.ranking.rank(three)
-        before, recorded = service.metrics.decisions.value, Recorder.ranked
+        before, answered = service.metrics.decisions.value, Ranking._answer
 
-        def full(self: Recorder, request: Prepared, decided: Any, now: float) -> None:
+        def defective(self: Ranking, request: Prepared, *more: Any) -> Any:
             if request.text == "q1":
                 raise OSError("no space left on device")
-            recorded(self, request, decided, now)
+            return answered(self, request, *more)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Recorder, "ranked", full)
+            patch.setattr(Ranking, "_answer", defective)
             for answers in (await service.ranking.rank(three), await service.ranking.rank(three)):
                 assert [(answer.degraded, sorted(answer.ranking)) for answer in answers] == [
                     (False, ["a", "b"]), (True, ["a", "b"]), (True, ["a", "b"]),

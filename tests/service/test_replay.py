@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-from service.running import Running, running
+from service.running import Running, running, until
 from service.test_same_kernels import stored
+from serving.scripted import Script, ranker
 
 from swerve import SwerveError
 from swerve.service.config.settings import settings_in
-from swerve.serving.replay import Replay
+from swerve.service.recording import Recording
+from swerve.serving import recording as recordings
+from swerve.serving.entries import Started
+from swerve.serving.recording import Ranked, Recorder, lines_of
+from swerve.serving.replay import NO_KEY, Replay
+from swerve.store import journal as journals
+from swerve.store.journal import Journal
 
 QUERIES = ["hurricane", "oasis", "jaguar", "Tomato  ", "café"]
 
 
-def replay_of(path, key: bytes) -> Replay:
-    return Replay(path, key, lambda tables: settings_in(str(path), tables))
+def replay_of(path: Path, key: bytes = NO_KEY) -> Replay:
+    return Replay(path, lambda tables: settings_in(str(path), tables), key)
 
 
 def traffic(service: Running, requests: int, seed: int) -> None:
@@ -48,7 +56,7 @@ def traffic(service: Running, requests: int, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [None, 5])
 def test_a_replay_gives_the_same_rankings_and_bytes(tmp_path: Path, seed: int | None):
-    recording = tmp_path / "requests.jsonl"
+    recording = tmp_path / "requests"
     changes: dict[str, dict[str, Any]] = {"log": {"record": str(recording)}, "policy": {"spec": "ts", "arms": 16}}
     if seed is not None:
         changes["policy"]["seed"] = seed
@@ -58,7 +66,8 @@ def test_a_replay_gives_the_same_rankings_and_bytes(tmp_path: Path, seed: int | 
         service.start()  # the recording continues after a restart
         traffic(service, 100, seed=2)
         assert service.stop() == 0
-    assert recording.stat().st_mode & 0o777 == 0o600
+    assert recording.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in recording.iterdir()} == {0o600}
     ranker, layouts, store = stored(service)
     try:
         replay = replay_of(recording, ranker.query_key)
@@ -69,28 +78,89 @@ def test_a_replay_gives_the_same_rankings_and_bytes(tmp_path: Path, seed: int | 
         for place in replay.ranker.rows:
             row = store.load([place.key])[0]
             assert layouts.view(row).tobytes() == place.record.tobytes()
-        # without the secrets the random streams differ, unless a seed is given
-        strangers = replay_of(recording, b"x" * 32).run()
-        assert (strangers.same == strangers.requests) is (seed is not None)
+        # keys and random streams are in the recording: the secrets are not needed
+        strangers = replay_of(recording, b"x" * 32)
+        assert strangers.run() == counts
+        assert {place.key: place.record.tobytes() for place in strangers.ranker.rows} == {
+            place.key: place.record.tobytes() for place in replay.ranker.rows
+        }
     finally:
         store.close()
 
 
 def test_a_recording_that_was_cut_off_is_played_up_to_there(tmp_path: Path):
-    recording = tmp_path / "requests.jsonl"
+    recording = tmp_path / "requests"
     with running(tmp_path, {"log": {"record": str(recording)}}) as service:
         traffic(service, 40, seed=3)
         service.stop()
-    whole = recording.read_bytes()
-    recording.write_bytes(whole[: len(whole) // 2])
-    assert 0 < replay_of(recording, b"x" * 32).run().requests < 45
+    (segment,) = recording.glob("*.journal")
+    os.truncate(segment, segment.stat().st_size // 2)
+    assert 0 < replay_of(recording).run().requests < 45
 
 
-def test_what_is_no_recording_is_refused_with_its_line(tmp_path: Path):
-    path = tmp_path / "no.jsonl"
-    path.write_text('{"type":"rank"}\n')
-    with pytest.raises(SwerveError, match=r"no\.jsonl:1"):
-        replay_of(path, b"x" * 32).run()
-    path.write_text("")
-    with pytest.raises(SwerveError, match="empty"):
-        replay_of(path, b"x" * 32).run()
+def test_what_is_no_recording_is_refused(tmp_path: Path):
+    with pytest.raises(SwerveError, match="is no journal"):
+        replay_of(tmp_path).run()
+    Journal(tmp_path / "empty").close()
+    with pytest.raises(SwerveError, match="is empty"):
+        replay_of(tmp_path / "empty").run()
+    other = Journal(tmp_path / "other")
+    other.put(b"something else")
+    other.sync(1.0)
+    other.close()
+    with pytest.raises(SwerveError, match="no entries of the service"):
+        replay_of(tmp_path / "other").run()
+
+
+def test_a_recording_that_begins_with_a_full_store_replays_too(tmp_path: Path):
+    """Rows that are taken up from the store are in the recording, with their records."""
+    recording = tmp_path / "requests"
+    with running(tmp_path, {"policy": {"spec": "ts", "arms": 16}}) as service:
+        traffic(service, 60, seed=4)
+        assert service.stop() == 0
+    with running(tmp_path, {"log": {"record": str(recording)}, "policy": {"spec": "ts", "arms": 16}}) as service:
+        traffic(service, 60, seed=5)
+        assert service.stop() == 0
+        service.start()
+        until(lambda: list(recording.glob("*.journal.z")) != [])  # the segment of the first start
+        assert service.stop() == 0
+    _, layouts, store = stored(service)
+    try:
+        replay = replay_of(recording)
+        counts = replay.run()
+        assert counts.same == counts.requests >= 60
+        assert len(replay.ranker.rows) == len(QUERIES)
+        for place in replay.ranker.rows:
+            assert layouts.view(store.load([place.key])[0]).tobytes() == place.record.tobytes()
+    finally:
+        store.close()
+
+
+def test_a_recording_that_cannot_be_written_is_told_and_the_service_goes_on(tmp_path: Path, monkeypatch, caplog):
+    recorder = Recorder(tmp_path / "requests", {}, ranker(), 1.0)
+    recording = Recording()
+    recording.recorder = recorder
+    script = Script(recorder.ranker)
+    script.rank("q", ["a", "b"])
+    recording.collect()
+
+    def full(file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journals.os, "fdatasync", full)
+        recording.sync(1.0)
+        assert "the recording cannot be written (full)" in caplog.text
+    recording.sync(2.0)  # there is room again: nothing is missing
+    recording.close(3.0)
+    assert [type(line) for _, line in lines_of(tmp_path / "requests")] == [Started, Ranked]
+
+    recording.recorder = recorder = Recorder(tmp_path / "more", {}, ranker(), 1.0)
+    monkeypatch.setattr(recordings, "MOST_WAITING", 100)
+    script = Script(recorder.ranker)
+    script.rank("q", ["a", "b"])
+    recording.collect()
+    assert recording.recorder is None
+    assert "the recording ends here" in caplog.text
+    script.rank("q", ["a", "b"])  # nothing is written down any more
+    assert recorder.notes.take() == (b"", 0)

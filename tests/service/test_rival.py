@@ -177,7 +177,7 @@ def test_equal_policies_in_both_arms_call_no_winner(tmp_path):
 
 
 def test_a_recording_replays_and_builds_the_same_records_of_both_arms(tmp_path):
-    recording = tmp_path / "requests.jsonl"
+    recording = tmp_path / "requests"
     with running(tmp_path, {**CONFIG, "log": {"record": str(recording)}}) as service:
         shop, ada = service.client(SHOP.text), service.client(OPERATOR.text)
         for step in range(120):
@@ -189,7 +189,7 @@ def test_a_recording_replays_and_builds_the_same_records_of_both_arms(tmp_path):
         assert ada.call("POST", "/v1/delete", {"query": "gone"}).json == {"queries": 1, "results": 0}
         assert service.stop() == 0
     secrets = service.database.with_name("swerve.db.secrets")
-    done = swerve("replay", recording, "--secrets", secrets, "--json")
+    done = swerve("replay", recording, "--json")
     assert done.exit_code == 0, done.output
     played = json.loads(done.output)
     assert played["requests"] == played["same"] > 120

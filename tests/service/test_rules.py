@@ -6,14 +6,13 @@ import contextlib
 import sqlite3
 import sys
 import time
-from pathlib import Path
 
 import forking
 import pytest
 from service.running import Http, running, until
 
 from swerve.service.config.settings import settings_in
-from swerve.service.secrets import new_key, read_file
+from swerve.service.secrets import new_key
 from swerve.serving.replay import Replay
 
 OPERATOR, SHOP = new_key("ada", ("operate", "read", "feedback")), new_key("shop", ("rank", "feedback"))
@@ -262,7 +261,7 @@ def test_a_rule_is_refused_while_the_store_is_away_and_rules_hold_on_degraded_an
 
 
 def test_a_recording_with_rules_replays_to_the_same_rankings(tmp_path):
-    record = tmp_path / "record.jsonl"
+    record = tmp_path / "record"
     with running(tmp_path / "s", {**CONFIG, "log": {"record": str(record)}}) as service:
         ada, shop = service.client(OPERATOR.text), service.client(SHOP.text)
         put(ada, kind="pin", query="storm", result="d", position=1)
@@ -271,8 +270,7 @@ def test_a_recording_with_rules_replays_to_the_same_rankings(tmp_path):
             answer = shop.rank("storm" if step % 2 else "other", OFFER, session=f"s{step}").json
             shop.feedback(answer["decision"], answer["ranking"][step % 3])
         assert service.stop() == 0
-        secrets = read_file(Path(f"{service.database}.secrets"))
-    replayed = Replay(record, secrets.query_key, lambda tables: settings_in("recording", tables)).run()
+    replayed = Replay(record, lambda tables: settings_in("recording", tables)).run()
     assert (replayed.requests, replayed.same, replayed.feedback) == (40, 40, 40)
 
 

@@ -12,7 +12,6 @@ import pytest
 from service.running import Http, Running, running
 from service.test_ranking import service_at
 from service.test_replay import replay_of
-from service.test_same_kernels import stored
 
 import swerve
 from swerve.service.http.schemas import read_observe, read_rank, read_signal
@@ -20,6 +19,7 @@ from swerve.service.runtime import Service
 from swerve.service.secrets import new_key
 from swerve.serving.feeds import Feeds, Pushed
 from swerve.serving.messages import Refused
+from swerve.serving.recording import Ranked, lines_of
 
 NOW = 1.7e9
 
@@ -246,7 +246,7 @@ def test_the_client_pushes(served: Running, client: Http, kind: str):
 
 
 def test_a_replay_has_the_pushed_numbers(tmp_path: Path):
-    recording = tmp_path / "requests.jsonl"
+    recording = tmp_path / "requests"
     changes: dict[str, dict[str, Any]] = {"log": {"record": str(recording)}, "policy": {"spec": "bwc", "arms": 8, "slots": 1}}
     with running(tmp_path, changes) as service:
         http = service.client()
@@ -259,14 +259,9 @@ def test_a_replay_has_the_pushed_numbers(tmp_path: Path):
             if turn % 2:
                 http.feedback(answer["decision"], answer["ranking"][0])
         assert service.stop() == 0
-    lines = [json.loads(line) for line in recording.read_text().splitlines()]
-    ranked = [line for line in lines if line["type"] == "rank"]
+    ranked = [line for _, line in lines_of(recording) if isinstance(line, Ranked)]
     assert len(ranked) == 120
-    assert all(line["signals"]["news"] == float((turn - turn % 10) % 40) for turn, line in enumerate(ranked))
-    assert all(("given" in line["signals"]) == bool(turn % 3) for turn, line in enumerate(ranked))
-    ranker, _, store = stored(service)
-    try:
-        counts = replay_of(recording, ranker.query_key).run()
-        assert (counts.same, counts.first_difference) == (120, None)
-    finally:
-        store.close()
+    assert all(line.signals["news"] == float((turn - turn % 10) % 40) for turn, line in enumerate(ranked))
+    assert all(("given" in line.signals) == bool(turn % 3) for turn, line in enumerate(ranked))
+    counts = replay_of(recording).run()
+    assert (counts.same, counts.first_difference) == (120, None)

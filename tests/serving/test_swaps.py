@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving.scripted import KEY, Script, ranker
+from serving.scripted import Script, ranker
 
 from swerve.policies.patient import Patient
 from swerve.policies.swerve.listed import Listed
 from swerve.serving.kernels import swap_of, with_swaps
-from swerve.serving.messages import Event
-from swerve.serving.recording import Recorder
+from swerve.serving.recording import Ranked, Recorder, lines_of
 from swerve.serving.replay import Replay
 from swerve.serving.ruling import Ruling
 
@@ -118,26 +117,23 @@ def test_what_is_not_the_policys_own_page_has_no_swap():
 
 
 def test_a_batch_and_a_replay_have_the_same_swaps(tmp_path: Path):
-    path = tmp_path / "requests.jsonl"
+    path = tmp_path / "requests"
     script = Script(ranker("ts", slots=3, swaps=0.5))
-    recorder = Recorder(str(path), {}, script.ranker)
+    recorder = Recorder(path, {}, script.ranker, script.now)
     swapped = 0
     for number in range(60):
         script.now += 1.0
         pairs = [script.asking(f"q{number % 3}-{part}", OFFER) for part in range(1 + number % 3)]
-        for (_, asked), decided in zip(pairs, script.ranker.rank(pairs, script.now), strict=True):
+        for decided in script.ranker.rank(pairs, script.now):
             assert decided is not None
-            recorder.ranked(asked, decided, script.now)
-            recorder.answered(decided.signed.number, [Event("click", position=2)], None, script.now)
             script.click(decided, 2)
             swapped += decided.swapped is not None
-    recorder.close()
+    recorder.close(script.now)
     assert 30 < swapped < 90
-    assert path.read_bytes().count(b'"swapped":[') == swapped
-    replay = Replay(path, KEY, lambda tables: script.ranker.settings)
+    assert sum(line.swapped is not None for _, line in lines_of(path) if isinstance(line, Ranked)) == swapped
+    replay = Replay(path, lambda tables: script.ranker.settings)
     counts = replay.run()
     assert counts.same == counts.requests == 120
-    assert replay.ranker is not None
     assert {place.key: place.record.tobytes() for place in replay.ranker.rows} == {
         place.key: place.record.tobytes() for place in script.ranker.rows
     }

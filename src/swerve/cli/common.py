@@ -295,7 +295,7 @@ logs_argument: Callable[[Any], Any] = click.argument(
     metavar="LOG…",
     nargs=-1,
     required=True,
-    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    type=click.Path(exists=True, allow_dash=True, path_type=Path),
 )
 
 

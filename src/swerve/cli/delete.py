@@ -41,8 +41,8 @@ def command(
 ) -> None:  # fmt: skip
     """Delete for good: a query (--query), a result in a query (--query and --result), or a result in all queries (--result).
 
-    It is durable, and overwritten in the store's files, when the command returns. Recordings, backups and logs are not reached
-    (docs/operations.md).
+    It is durable, and overwritten in the store's files, when the command returns. Backups, logs and other recordings are not
+    reached (docs/operations.md).
     """
     if query is None and result is None:
         raise SwerveError("neither --query nor --result is given; name what to delete")

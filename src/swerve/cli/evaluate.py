@@ -132,12 +132,13 @@ def command(
 def reading(what: str, logs: tuple[Path, ...], form: str, columns: tuple[str, ...], tally: Tally) -> Iterator[Shown]:
     """Yield the lists of the logs, with a bar by bytes."""
     from swerve.evaluate.readers import read
+    from swerve.evaluate.readers.source import size_of
 
     with Progress(
         TextColumn(what), BarColumn(), DownloadColumn(), TimeRemainingColumn(),
         console=errors, transient=True, disable=not errors.is_terminal,
     ) as bars:  # fmt: skip
-        task = bars.add_task(what, total=sum(path.stat().st_size for path in logs))
+        task = bars.add_task(what, total=sum(map(size_of, logs)))
         yield from read(logs, form, columns, tally=tally, progress=lambda done: bars.update(task, completed=done))
 
 

@@ -49,12 +49,13 @@ def command(
 ) -> None:
     """Build a store from logs (docs/evaluate.md): day one begins with what the service would have learnt from them.
 
-    A recording of Swerve is replayed with its own configuration: with the service's secrets, every record has the bytes that
-    serving gave it. Rankings of other logs teach as `POST /v1/observe` does, with the policy and signals of --config.
+    A recording of Swerve is replayed with its own configuration: every record has the bytes that serving gave it, but for its
+    owner where the secrets are others than the service's. Rankings of other logs teach as `POST /v1/observe` does, with the policy
+    and signals of --config.
     """
     need_service("learning from logs")
     from swerve.evaluate.readers import common_format, read
-    from swerve.evaluate.readers.source import opened as opened_log
+    from swerve.evaluate.readers.source import size_of
     from swerve.evaluate.tally import Tally
     from swerve.service import learning
     from swerve.service.config.load import load
@@ -68,14 +69,14 @@ def command(
     config = load(config_file, {"store.url": store_url(store)})
     chosen = form or common_format(logs)
     if chosen == "swerve" and len(logs) > 1:
-        raise SwerveError("recordings are replayed one at a time: each begins with an empty store")
+        raise SwerveError("recordings are replayed one at a time: each has the keys and the configuration of one service")
     path, database = secrets_path(config), store_path(config.store.url)
     if database.exists() or path.exists():
         taken = database if database.exists() else path
         raise SwerveError(f"{taken} exists; `swerve learn` builds a new store and changes none: choose another path")
     if secrets is not None:
         put_back(path, read_file(secrets))
-    total, tally = sum(log.stat().st_size for log in logs), Tally()
+    total, tally = sum(map(size_of, logs)), Tally()
     opened = open_store(config.store.url, most=config.store.max_mb << 20)
     try:
         kept = load_secrets(path)
@@ -86,7 +87,7 @@ def command(
                 report("learning", done, total)
 
             if chosen == "swerve":
-                ranker, learnt, now = learning.learn_recording(logs[0], kept.query_key, progress, opened_log)
+                ranker, learnt, now = learning.learn_recording(logs[0], kept.query_key, progress)
             else:
                 ranker = Ranker(settings_of(config), kept.query_key)
                 learnt, now = learning.learn_lists(read(logs, chosen, columns, tally=tally, progress=progress), ranker)

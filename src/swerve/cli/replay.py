@@ -2,49 +2,36 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 
 from swerve.cli.common import console, json_option, load_option, need_service, write_json
 
-#: With a configured policy.seed rankings do not depend on the key, so any key will do.
-NO_KEY = bytes(32)
-
 
 @click.command()
-@click.argument("recording", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option(
-    "--secrets",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="The service's file of secrets; needed unless policy.seed or SWERVE_QUERY_KEY is set.",
-)
+@click.argument("recording", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @load_option
 @json_option
-def command(recording: Path, secrets: Path | None, json_to: str | None) -> None:
-    """Replay a RECORDING (log.record in the configuration) and compare every ranking with the one shown.
+def command(recording: Path, json_to: str | None) -> None:
+    """Replay a RECORDING, the folder of log.record in the configuration, and compare every page with the one that was shown.
 
-    The recording must begin with an empty store. With the service's secrets, or a configured policy.seed, every ranking and
-    every record's bytes are reproduced. A recording does not contain your own classes: name their file with --load.
+    Every page and every record's bytes are reproduced, without the service's secrets. All queries must fit into memory
+    (store.cache_mb of the recorded configuration). A recording does not contain your own classes: name their file with --load.
     """
     need_service("a replay")
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     from swerve.cli.common import errors
     from swerve.service.config.settings import settings_in
-    from swerve.service.secrets import decode_key, read_file
     from swerve.serving.replay import Replay
 
-    named = os.environ.get("SWERVE_QUERY_KEY")
-    key = read_file(secrets).query_key if secrets else decode_key("SWERVE_QUERY_KEY", named) if named else NO_KEY
-    replay = Replay(recording, key, lambda tables: settings_in(str(recording), tables))
+    replay = Replay(recording, lambda tables: settings_in(str(recording), tables))
     with Progress(
         TextColumn("replaying"), BarColumn(), DownloadColumn(), TimeRemainingColumn(),
         console=errors, transient=True, disable=not errors.is_terminal,
     ) as bars:  # fmt: skip
-        task = bars.add_task("replaying", total=recording.stat().st_size)
+        task = bars.add_task("replaying", total=sum(path.stat().st_size for path in recording.iterdir()))
         counts = replay.run(lambda read: bars.update(task, completed=read))
     import msgspec
 
@@ -57,5 +44,5 @@ def command(recording: Path, secrets: Path | None, json_to: str | None) -> None:
         soft_wrap=True,
     )
     if counts.first_difference is not None:
-        console.print(f"the first difference is in line {counts.first_difference}", soft_wrap=True)
+        console.print(f"the first difference is decision {counts.first_difference} of the recording", soft_wrap=True)
         raise click.exceptions.Exit(1)

@@ -12,7 +12,7 @@ from swerve.cli.common import MB, console, errors, json_option, late_progress, n
 from swerve.core.errors import SwerveError
 from swerve.store.protocol import InUse
 from swerve.store.urls import named_store, store_url
-from swerve.store.verify import Report, verify
+from swerve.store.verify import Report, verify, verify_journal
 
 need_service("`swerve verify`")
 
@@ -30,12 +30,15 @@ from swerve.service.verify import MEANING, check_secrets  # noqa: E402
 )
 @json_option
 def command(store: str, secrets: Path | None, json_to: str | None) -> None:
-    """Check STORE, an address or a file, and report its defects; nothing is changed.
+    """Check STORE, an address or a file, or the folder of a journal, and report its defects; nothing is changed.
 
-    Checks structure, log, checksums, owners of records, plausibility of counts, names, used decisions and secrets. The exit status
-    is 1 for any defect, and 0 with warnings only. While a service runs on the store the command is refused: check a backup.
+    Checks structure, log, checksums, owners of records, plausibility of counts, names, used decisions and secrets; of a journal
+    every block. The exit status is 1 for any defect, and 0 with warnings only. While a service runs on the store the command is
+    refused: check a backup.
     """
     started = time.perf_counter()
+    if Path(store).is_dir():
+        return journal(Path(store), json_to)
     path = named_store(store)
     try:
         with late_progress() as progress:
@@ -46,6 +49,27 @@ def command(store: str, secrets: Path | None, json_to: str | None) -> None:
     if not write_json(json_to, as_json(report) | {"seconds": time.perf_counter() - started}):
         tell(report, time.perf_counter() - started)
     raise click.exceptions.Exit(0 if report.ok else 1)
+
+
+def journal(folder: Path, json_to: str | None) -> None:
+    """Check a journal and tell what is wrong."""
+    started = time.perf_counter()
+    checked = verify_journal(folder)
+    wrong, doubts = ([one.message for one in checked.findings if one.warning is doubt] for doubt in (False, True))
+    figures = {"journal": str(folder), "ok": not wrong, "first": checked.first, "end": checked.end, "segments": checked.segments,
+               "bytes": checked.size, "errors": wrong, "warnings": doubts, "seconds": time.perf_counter() - started}  # fmt: skip
+    if not write_json(json_to, figures):
+        console.print(
+            f"{folder}: {checked.end - checked.first:,} entries in {checked.segments:,} segments, {checked.size / MB:,.1f} MB, "
+            f"checked in {time.perf_counter() - started:.1f} s",
+            soft_wrap=True, highlight=False, markup=False,
+        )  # fmt: skip
+        for kind, some in (("wrong", wrong), ("warning", doubts)):
+            for words in some:
+                errors.print(f"{kind}: {words}", soft_wrap=True, highlight=False, markup=False)
+        if not checked.findings:
+            console.print("nothing is wrong")
+    raise click.exceptions.Exit(1 if wrong else 0)
 
 
 def as_json(report: Report) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from swerve.service.availability import Availability, Unavailable
 from swerve.service.batches import commit, row_of
 from swerve.service.groups import Group, Written
 from swerve.service.metrics import Metrics
+from swerve.service.recording import Recording
 from swerve.service.tidy import Tidy
 from swerve.service.used import Used
 from swerve.service.worker import Worker
@@ -84,9 +85,10 @@ class Committer:
         idle: Callable[[], float],
         patience: float = PATIENCE,
         moved: Callable[[], Callable[[], None]] = lambda: lambda: None,
+        recording: Recording | None = None,
     ) -> None:
         self.store, self.ranker, self.layouts, self.availability = store, ranker, layouts, availability
-        self.metrics, self.clock = metrics, clock
+        self.metrics, self.clock, self.recording = metrics, clock, recording or Recording()
         self.flush, self.window, self.patience, self.moved = flush, window, patience, moved
         self.used = Used(ranker.life.id, window)
         self.lives: dict[int, int] = {}  # mark → id of the earlier lives that feedback has named so far
@@ -94,10 +96,9 @@ class Committer:
         self._next, self._flying = Group(), Group()  # the group that grows, and the one that is being written
         self._wake = asyncio.Event()
         self._stopping = False
-        self._until = 0.0  # while stopping: when to give up writing
+        self._until, self._shared_at = 0.0, 0.0  # while stopping: when to give up; when shared records were written last
         self._replaced = False  # whether another file has replaced the store and memory still holds the old one's queries
         self._task: asyncio.Task[None] | None = None
-        self._shared_at = 0.0
         self._asides: list[tuple[Callable[[], Awaitable[Any]], asyncio.Future[Any]]] = []
         self.erasing = False  # whether rows are being deleted: none may be taken up from the store
         self.named: str | None = None  # a candidate that is about to be deleted; `naming` collects written rows that have it
@@ -268,6 +269,7 @@ class Committer:
         shared = self._shared() | (self.audit() if group.audited else {})
         if not places and not shared:
             return False
+        self.recording.collect()
         rows = [row_of(place, self.layouts) for place in places.values()]
         if self.named is not None:
             self.naming |= {place.key for place in places.values() if self.named in place.arms}
@@ -316,7 +318,8 @@ class Committer:
         return records | counts.record() if counts is not None and counted else records
 
     def _commit(self, rows: list[Row], used: list[tuple[int, int, bytes]], shared: dict[str, bytes]) -> frozenset[bytes]:
-        """Commit and measure the store, in the writer's thread; return the keys of rows on damaged pages."""
+        """Record, commit and measure the store, in the writer's thread; return the keys of rows on damaged pages."""
+        self.recording.sync(self.clock())
         lost = commit(self.store, rows, used, shared)
         self._tidy.measure()
         return lost

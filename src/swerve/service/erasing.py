@@ -154,6 +154,11 @@ class Erasing:
             try:
                 stored = await self._stored(target, request.result)
                 done = await self.committer.aside(lambda: self._erase(target, stored, by))
+                try:
+                    await self.committer.recording.erase(target, request.result, self.clock())
+                except StoreError as error:
+                    log.warning("it is deleted, but the recording still has it (%s): %s", error.kind, error)
+                    raise Unavailable from None
                 return told(done, request.namespace, ranker)
             finally:
                 self.committer.named = None
@@ -246,8 +251,6 @@ class Erasing:
             place.version = versions.get(key, place.version)
         touched = self._drop(target, self.clock())
         log.info("deleted", extra={"query": target.query_name, "result": target.result_name})
-        if self.ranking.recorder is not None:
-            self.ranking.recorder.erased(target.key, target.result, target.namespace, now)
         if target.result is None:
             return DeleteResponse(max(gone, known), 0)
         return DeleteResponse(0, len({*versions, *(place.key for place in touched)}))

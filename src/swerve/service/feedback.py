@@ -27,7 +27,6 @@ from swerve.serving.holdout import CONTROL
 from swerve.serving.messages import Event, FeedbackRequest, FeedbackResponse, Refused, Status
 from swerve.serving.outcomes import STATUSES, Outcome, decode, encode
 from swerve.serving.ranker import Ranker
-from swerve.serving.recording import Recorder
 from swerve.serving.requests import Watcher
 from swerve.serving.rows import Place
 from swerve.serving.tokens import NUMBER_BITS, Forged, Ticket, Tokens
@@ -64,13 +63,12 @@ class Feedback:
         *,
         limits: Limits,
         windows: Mapping[str, float],
-        recorder: Recorder | None,
         experiments: Experiments,
         erased: Erased,
     ) -> None:
         self.ranker, self.loader, self.committer, self.tokens = ranker, loader, committer, tokens
         self.availability, self.metrics, self.clock, self.limits = availability, metrics, clock, limits
-        self.window, self.recorder, self.experiments, self.erased = max(windows.values()), recorder, experiments, erased
+        self.window, self.experiments, self.erased = max(windows.values()), experiments, erased
         self.kinds = ranker.responses.rewards.weights
         #: The windows that end before the longest one. Where there is none, they cost one test.
         self.shorter = {kind: window for kind, window in windows.items() if window < self.window}
@@ -282,8 +280,6 @@ class Feedback:
                     seen.clicked(slot)
         if ticket.arm:
             self.experiments.clicked(ticket, number, before, outcome)
-        if self.recorder is not None:
-            self.recorder.answered(number, events, shown, now)
         return status, self.committer.durable(place, number, encode(outcome))
 
     async def _when_durable(self, status: Status, waiting: Written | None) -> FeedbackResponse:

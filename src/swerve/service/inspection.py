@@ -15,7 +15,6 @@ from swerve.serving.explain import state_of, summary_of
 from swerve.serving.messages import QueryList, QueryState, Refused, ShiftResponse, key_text
 from swerve.serving.migration import Layouts
 from swerve.serving.ranker import KEY, Ranker
-from swerve.serving.recording import Recorder
 from swerve.serving.rows import UNPACK, Place
 from swerve.store.protocol import Order, StoreError
 
@@ -49,12 +48,11 @@ class Inspection:
         *,
         layouts: Callable[[], Layouts],
         names: tuple[str, ...],
-        recorder: Recorder | None,
         shifted: Callable[[str, Mapping[str, str], int, int, str | None], None],
         guarded: Callable[[bytes], str | None],
     ) -> None:
         self.ranker, self.loader, self.committer, self.availability = ranker, loader, committer, availability
-        self.clock, self.layouts, self.names, self.recorder = clock, layouts, names, recorder
+        self.clock, self.layouts, self.names = clock, layouts, names
         self.noted = shifted  # is told of every shift, and by whom
         self.guarded = guarded  # returns why a query is shown in its given order
 
@@ -103,8 +101,6 @@ class Inspection:
     def _shifted(self, place: Place, text: str) -> tuple[int, Written]:
         now = self.clock()
         phase = self.ranker.shift(place, now)
-        if self.recorder is not None:
-            self.recorder.shifted(text, now)
         return phase, self.committer.now(place)
 
     async def queries(self, order: Order, limit: int, namespace: str | None = None, within: Within = None) -> QueryList:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -51,14 +51,28 @@ class Learnt(msgspec.Struct):
     too_long: int = 0  # lists of which only the first results were learnt
 
 
-def learn_recording(
-    path: Path, query_key: bytes, progress: Callable[[int], None], opened: Callable[[Path], BinaryIO] = lambda path: path.open("rb")
-) -> tuple[Ranker, Learnt, float]:
-    """Replay a recording, which `opened` opens; return the ranker, what was learnt, and the time of its last line."""
-    replay = Replay(path, query_key, lambda tables: settings_in(str(path), tables), opened)
+def learn_recording(path: Path, query_key: bytes, progress: Callable[[int], None]) -> tuple[Ranker, Learnt, float]:
+    """Replay a recording; return the ranker, what was learnt, and the time of its last entry."""
+    replay = Replay(path, lambda tables: settings_in(str(path), tables), query_key)
     counts = replay.run(progress)
-    assert replay.ranker is not None, "a replay without a ranker raises"
-    return replay.ranker, Learnt(counts.requests, counts.clicks, counts.queries), replay.last
+    ranker = replay.ranker if replay.secrets == replay.ranker.key_of("") else renamed(replay)
+    return ranker, Learnt(counts.requests, counts.clicks, len(ranker.rows)), replay.player.last
+
+
+def renamed(replay: Replay) -> Ranker:
+    """Return a ranker with the rows of a recording that was made under another query key, under the keys of its own. Queries whose
+    text the recording does not have are left out: their keys cannot be made."""
+    before = replay.ranker
+    ranker = Ranker(before.settings, replay.query_key)
+    ranker.share(before.shared(replay.player.last))
+    for place in before.rows:
+        text = replay.player.texts.get(place.key)
+        if text is not None:
+            shelf = ranker.rows.shelf_for(place.shelf.arms, place.shelf.rival)
+            row = ranker.restore(ranker.key_of(text), place.shelf.words[place.index].tobytes(), place.names(), 0, shelf)
+            assert row is not None, "as many rows fit into memory as before"
+            row.dirty = True
+    return ranker
 
 
 def learn_lists(lists: Iterable[Shown], ranker: Ranker) -> tuple[Learnt, float]:

@@ -59,8 +59,6 @@ class Observing:
             decided = self.ranker.rank([(found, prepared)], now)[0]
             if decided is None:
                 raise Unavailable  # the capacity that it needs is still compiling
-            if self.ranking.recorder is not None:
-                self.ranking.recorder.ranked(prepared, decided, now)
             token = self.tokens.sign(decided.signed, now)
             ticket = ticket_of(decided, self.ranker.life)
             events = request.events

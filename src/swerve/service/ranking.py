@@ -35,7 +35,6 @@ from swerve.serving.feeds import Feeds
 from swerve.serving.messages import Asked, ObserveRequest, RankResponse, Refused, key_text
 from swerve.serving.people import name_of
 from swerve.serving.ranker import Ranker
-from swerve.serving.recording import Recorder
 from swerve.serving.requests import Decided, Prepared, Watcher
 from swerve.serving.rows import Place
 from swerve.serving.rulebook import RuleBook
@@ -73,14 +72,13 @@ class Ranking:
         limits: Limits,
         deadline: float,
         names: Sequence[str],
-        recorder: Recorder | None,
         experiments: Experiments,
         namespaces: Namespaces,
         query_ids: QueryIds | None = None,
     ) -> None:
         self.ranker, self.loader, self.tokens, self.availability = ranker, loader, tokens, availability
         self.metrics, self.clock, self.limits, self.deadline, self.experiments = metrics, clock, limits, deadline, experiments
-        self.names, self.recorder, self.namespaces, self.query_ids = names, recorder, namespaces, query_ids
+        self.names, self.namespaces, self.query_ids = names, namespaces, query_ids
         self.numbers = frozenset(ranker.settings.numbers)
         self.bulk = Bulk(ranker, tokens, limits.session_chars)
         self.feeds = Feeds(ranker.settings.numbers, limits.fed_queries)
@@ -320,8 +318,6 @@ class Ranking:
                     self.metrics.shown_again.value += 1
                     answers[at] = self._answer(prepared, decided, self.tokens.sign(decided.signed, decided.at))
                 else:
-                    if self.recorder is not None:
-                        self.recorder.ranked(prepared, decided, now)
                     answers[at] = self._answer(prepared, decided, tokens[made])
                     made += 1
                     explored += decided.explored >= 0

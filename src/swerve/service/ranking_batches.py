@@ -40,13 +40,12 @@ class Batching:
 
     @property
     def plain(self) -> bool:
-        """Whether nothing concerns all requests that columns do not know: rules, experiments, pushed numbers, recordings."""
+        """Whether nothing concerns all requests that columns do not know: rules, experiments, pushed numbers."""
         ranking = self.ranking
         return (
             ranking.rules is None
             and ranking.experiments.trial is None
             and ranking.shadow is None
-            and ranking.recorder is None
             and not ranking.feeds
             and ranking.availability.degraded() is None
         )

@@ -13,6 +13,7 @@ import os
 import struct
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from swerve.service.admission import NewQueries
@@ -36,6 +37,7 @@ from swerve.service.namespaces import Namespaces
 from swerve.service.observing import Observing
 from swerve.service.ranking import Ranking
 from swerve.service.ranking_batches import Batching
+from swerve.service.recording import Recording
 from swerve.service.secrets import Secrets
 from swerve.service.throttle import Addresses, Throttle
 from swerve.service.tracing import Tracing
@@ -44,7 +46,6 @@ from swerve.service.warm import Warming
 from swerve.serving.erasing import Erased
 from swerve.serving.migration import Layouts, is_rival
 from swerve.serving.ranker import Ranker
-from swerve.serving.recording import Recorder
 from swerve.serving.rows import Place
 from swerve.serving.tokens import Tokens
 from swerve.serving.ubi import CLICKS, QueryIds
@@ -96,7 +97,9 @@ class Service:
         self.throttle = Throttle(config.security.api_keys, config.limits, self.clock.now)
         limits = config.limits
         self.addresses = Addresses(limits.beacon_rate, limits.beacon_burst, self.clock.now)
-        self.recorder = Recorder(config.log.record, recorded(config), self.ranker) if config.log.record else None
+        self.recording = Recording()
+        if config.log.record:
+            self.recording.open(Path(config.log.record), recorded(config), self.ranker, self.clock.now())
         self.restored = restored
         self.availability = Availability()
         windows = windows_of(config)
@@ -111,6 +114,7 @@ class Service:
             window=max(windows.values()) + AHEAD,
             idle=self._idle,
             moved=self._moved,
+            recording=self.recording,
         )
         self.experiments = self.committer.counts = Experiments(self.ranker, self.metrics, self.clock.now, config, kept)
         self.loader = Loader(store, self.metrics, self._adopt, self.committer.suspect)
@@ -125,7 +129,6 @@ class Service:
             limits=config.limits,
             deadline=config.server.deadline_ms / 1000.0,
             names=self.names,
-            recorder=self.recorder,
             experiments=self.experiments,
             namespaces=self.namespaces,
             query_ids=query_ids if config.ubi.enabled else None,
@@ -144,7 +147,6 @@ class Service:
             self.clock.now,
             limits=config.limits,
             windows=windows,
-            recorder=self.recorder,
             experiments=self.experiments,
             erased=self.erased,
         )
@@ -202,7 +204,6 @@ class Service:
             self.clock.now,
             layouts=lambda: self.layouts,
             names=self.names,
-            recorder=self.recorder,
             shifted=self.control.shifted,
             guarded=self.experiments.why,
         )
@@ -274,8 +275,7 @@ class Service:
         self.loader.stop()
         if self.forwarder is not None:
             await asyncio.to_thread(self.forwarder.stop, FORWARD_PATIENCE)
-        if self.recorder is not None:
-            self.recorder.close()
+        self.recording.close(self.clock.now())
         self.store.close()
         return written
 
@@ -301,6 +301,7 @@ class Service:
             except StoreError as error:
                 if error.kind not in ("corrupt", "locked"):
                     self.committer.suspect(error)
+            await self.recording.tidy()
             await asyncio.sleep(TICK)
 
     def _moved(self) -> Callable[[], None]:
@@ -315,6 +316,7 @@ class Service:
             self.tokens.life = self.ranker.life
             self.ranker.share(kept)
             self.ranker.forget_sessions()
+            self.recording.begin(self.clock.now())
             self.control.load(kept)
             self.experiments.load(kept)
             self.erased.load(kept, self.clock.now())

@@ -8,6 +8,7 @@ import numpy as np
 
 from swerve.serving.keys import signed
 from swerve.serving.ledger import MISPLACED
+from swerve.serving.notes import Notes
 from swerve.serving.requests import Misplaced
 from swerve.serving.rows import Place, Rows
 from swerve.serving.settings import Settings
@@ -26,6 +27,7 @@ class Arms:
     def __init__(self, rows: Rows, settings: Settings, senses: Any) -> None:
         self.rows, self.settings, self.senses = rows, settings, senses
         self.evicted = 0  # candidates that lost their arm to another
+        self.notes: Notes | None = None  # see `Ranker.notes`
 
     def admit(self, place: Place, ids: list[str], now: float) -> bool:
         """Give every candidate an arm and note what is on offer; False when there are too many."""
@@ -44,6 +46,8 @@ class Arms:
                 present.add(arm)
                 if not young:
                     place.shelf.of("first", place.index)[arm] = int(now)
+                if self.notes is not None:
+                    self.notes.named(place, arm, not young, now)
             self.rows.recount(place)
         place.forget_asked()
         place.order = bytes([place.arms[candidate] for candidate in ids])
@@ -74,7 +78,7 @@ class Arms:
         if place.shelf.arms < self.settings.arms:
             if not self.rows.shelf_for(place.shelf.arms + 1, place.shelf.rival).ready:
                 return None  # no candidate is evicted because the larger capacity is still compiling
-            if self.rows.grow(place, lambda row: self.begin(row, 0, now)):
+            if self.grow(place, now):
                 return len(place.ids)
         return None if stalest is None else self._vacated(place, stalest)
 
@@ -83,7 +87,29 @@ class Arms:
         shelf = place.shelf
         shelf.calls.begin(shelf.params, self.senses, shelf.table, place.index, place.owner, np.uint64(word), now)
 
+    def grow(self, place: Place, now: float) -> bool:
+        """Move a row to the next larger capacity; False when there is none or no room."""
+        grown = self.rows.grow(place, lambda row: self.begin(row, 0, now))
+        if grown and self.notes is not None:
+            self.notes.grown(place, now)
+        return grown
+
     def _vacated(self, place: Place, arm: int) -> int:
         self.evicted += 1
-        written(place, place.shelf.calls.vacate(place.shelf.params, place.shelf.table, place.index, place.owner, arm))
+        self.vacate(place, arm)
         return arm
+
+    def vacate(self, place: Place, arm: int, unnamed: bool = False) -> None:
+        """Free an arm, with everything that the record has of it; `unnamed` says that its candidate is deleted."""
+        written(place, place.shelf.calls.vacate(place.shelf.params, place.shelf.table, place.index, place.owner, arm))
+        if unnamed:
+            candidate = place.ids[arm]
+            assert candidate is not None, "only the arm of a candidate is taken from it"
+            del place.arms[candidate]
+            place.ids[arm], place.shorts[arm] = None, 0
+            place.shelf.asked.name(place.index, (0,), arm)
+            place.forget_asked()
+            place.last, place.order, place.mask, place.grades = [], b"", 0, b""
+            self.rows.recount(place)
+        if self.notes is not None:
+            self.notes.vacated(place.key, arm, unnamed)

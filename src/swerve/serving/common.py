@@ -31,12 +31,20 @@ class Commons:
             namespace = ANY
         found = self._found.get(namespace)
         if found is None:
-            pools = np.zeros(2, self.dtype)
-            engine.begin_pools.plain(self.params, pools, len(self.settings.plan))
-            seasons = np.zeros(1, nested(season_layout()))
-            begin_season(self.senses[0], seasons[0], 0.0)
-            found = self._found[namespace] = Common(pools, seasons)
+            found = self._found[namespace] = Common(np.zeros(2, self.dtype), np.zeros(1, nested(season_layout())))
+            self._begin(found)
         return found
+
+    def _begin(self, common: Common) -> None:
+        engine.begin_pools.plain(self.params, common.pools, len(self.settings.plan))
+        begin_season(self.senses[0], common.seasons[0], 0.0)
+
+    def begin(self) -> None:
+        """Forget what was learnt, as a start does."""
+        for common in self._found.values():
+            for table in (common.pools, common.seasons):
+                table[:] = np.zeros(1, table.dtype)
+            self._begin(common)
 
     def records(self) -> dict[str, bytes]:
         """Return the records for the store."""

@@ -13,7 +13,6 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from swerve.serving.arms import written
 from swerve.serving.control import Change, Rule
 from swerve.serving.keys import owner_of
 from swerve.serving.messages import Event
@@ -136,6 +135,9 @@ def forget(ranker: Ranker, target: Target, now: float) -> list[Place]:
         for place in places:
             place.dirty = False
             ranker.rows.drop(place)
+        if ranker.notes is not None:  # rows that are not in memory too
+            for key in {place.key for place in places} | set(target.keys):
+                ranker.notes.deleted(key, now)
         ranker.unwritten = type(ranker.unwritten)((at, place) for at, place in ranker.unwritten if not place.gone)
         touched = places
     else:
@@ -150,15 +152,7 @@ def _strip(ranker: Ranker, place: Place, result: int, now: float) -> bool:
     if result not in place.shorts:
         return False
     arm = place.shorts.index(result)
-    written(place, place.shelf.calls.vacate(place.shelf.params, place.shelf.table, place.index, place.owner, arm))
-    candidate = place.ids[arm]
-    assert candidate is not None, "a hash belongs to a candidate"
-    del place.arms[candidate]
-    place.ids[arm], place.shorts[arm] = None, 0
-    place.shelf.asked.name(place.index, (0,), arm)
-    place.forget_asked()
-    place.last, place.order, place.mask, place.grades = [], b"", 0, b""
-    ranker.rows.recount(place)
+    ranker.arms.vacate(place, arm, unnamed=True)
     ranker.mark(place, now)
     return True
 

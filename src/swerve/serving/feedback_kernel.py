@@ -14,7 +14,7 @@ from swerve.core.examination import SLOTS
 from swerve.core.pages import NOT_LEARNT, respond
 from swerve.core.tables import bit, has
 from swerve.core.verbs import kernel
-from swerve.serving.ledger import MISPLACED, recount
+from swerve.serving.ledger import MISPLACED, count_click, recount
 from swerve.serving.outcomes import IGNORED, LATE, LEARNED
 from swerve.signals import answered
 
@@ -47,18 +47,17 @@ def arms_in(row, codes):
             codes[slot] = arm if arm < len(row.generation) and row.generation[arm] == generation else -1
 
 
-@Entry
-def respond_one(params, senses, table, pools, ask, shown, now):
-    """Apply feedback to a ranking that was made at `shown`; return its outcome.
+@kernel
+def respond_row(spec, senses, row, pool, ask, shown, now):
+    """Apply feedback to a ranking of a row that was made at `shown`; return its outcome.
 
     The columns of `ask` are named above. The policy decides what it learns, except for a click whose show a crash has lost: a
     policy must not see more clicks than plays.
     """
-    spec, row = params[0], table[ask[F_ROW]]
     book, state = row.ledger, row.policy
     if book.owner != ask[F_OWNER]:
         return MISPLACED
-    answered(senses[0], row.senses, shown, ask[FIRST_CLICK], now)
+    answered(senses, row.senses, shown, ask[FIRST_CLICK], now)
     page = ask[PAGE_SO_FAR : PAGE_SO_FAR + ask[SLOTS_SO_FAR]]
     final = ask[PAGE_NOW : PAGE_NOW + ask[SLOTS_NOW]]
     arms_in(state, page)
@@ -78,8 +77,7 @@ def respond_one(params, senses, table, pools, ask, shown, now):
             was |= page[other] == arm and has(before, other)
         if has(after, slot) and not was:
             if arm >= 0:
-                book.clicks[arm] += 1
-                book.plays[arm] = max(book.plays[arm], book.clicks[arm])  # a crash may lose a show, but not its click
+                count_click(book, arm)
             if arm < 0 or (same_phase and ask[F_EVIDENCE] != 0 and book.phase_clicks[arm] >= book.phase_plays[arm]):
                 after &= ~bit(slot)
                 lost = True
@@ -94,7 +92,7 @@ def respond_one(params, senses, table, pools, ask, shown, now):
     if same:
         return LATE if lost else LEARNED
     number = ask[F_NUMBER]
-    seen = respond(spec, state, pools[0], page, ask[SEEN_SO_FAR], before, final, after, number, shown, now)
+    seen = respond(spec, state, pool, page, ask[SEEN_SO_FAR], before, final, after, number, shown, now)
     if seen == NOT_LEARNT:
         return LATE
     for slot in range(len(final)):
@@ -106,3 +104,9 @@ def respond_one(params, senses, table, pools, ask, shown, now):
     ask[SEEN_SO_FAR] = seen
     ask[AFTER] = after
     return LATE if lost and after == before else LEARNED
+
+
+@Entry
+def respond_one(params, senses, table, pools, ask, shown, now):
+    """Apply feedback to a ranking that was made at `shown`; return its outcome, see `respond_row`."""
+    return respond_row(params[0], senses[0], table[ask[F_ROW]], pools[0], ask, shown, now)

@@ -194,6 +194,13 @@ def recount(book, page, other, sign, evidence):
 
 
 @kernel
+def count_click(book, arm):
+    """Count a click in the totals. A crash may lose a show, but not its click: there are never more clicks than shows."""
+    book.clicks[arm] += 1
+    book.plays[arm] = max(book.plays[arm], book.clicks[arm])
+
+
+@kernel
 def forget_arm(book, arm):
     """Clear an arm for another candidate."""
     book.first[arm] = 0

@@ -137,6 +137,8 @@ class Packing:
                 _, _, more = shelf.calls.rank(*around, GO_ON, asks[:count], orders, facts, now, ranker.settings.draws)
         ranker.learnt = True
         ranker.issued += count
+        if ranker.notes is not None:
+            ranker.notes.ranked(shelf.asked.words, asks[:count], orders, facts, now)
         if more:
             self._teach(shelf, asks[:count], orders)
         return int(count)

@@ -21,13 +21,13 @@ from swerve.serving.common import Commons
 from swerve.serving.keys import KEY as KEY, Keys, owner_of, signed
 from swerve.serving.ledger import MISPLACED, NOBODY
 from swerve.serving.messages import ids_of, newest_of
-from swerve.serving.outcomes import GONE
+from swerve.serving.notes import Notes
 from swerve.serving.packing import WORDS, Packing
 from swerve.serving.people import People, person_of
 from swerve.serving.requests import Asking, Decided, Misplaced, Prepared, grades_in
 from swerve.serving.responses import Responses
 from swerve.serving.rows import Place, Rows, Shelf
-from swerve.serving.ruled import show
+from swerve.serving.ruled import ruled
 from swerve.serving.settings import Settings
 from swerve.serving.tokens import NAMES, NUMBER_BITS, Signed, page_of
 from swerve.store.protocol import Life
@@ -67,6 +67,7 @@ class Ranker:
         self.pools = self.commons.of(None).pools  # of queries without a namespace
         self.unwritten: deque[tuple[float, Place]] = deque()  # rows that changed, and since when
         self.learnt = False  # whether what all queries share has changed since it was last written
+        self.notes: Notes | None = None  # writes down everything that changes, see `swerve.serving.notes`
         share = round(1000 * settings.anonymous_share) if settings.per_session else -1
         self.fixed = {shelf: kernels.fixed_of(shelf.dtype, settings.plan, share, settings.swaps) for shelf in self.rows.tables}
         self.packing = Packing(self)
@@ -78,9 +79,10 @@ class Ranker:
         """Compile (or load) groups of the code for one capacity, by calls for a row that nobody sees."""
         place = Place(b"")
         shelf.take(place)
-        self._join(place, None)
+        self.join(place, None)
         common = place.common
         before = common.pools.copy(), common.seasons.copy(), self.issued
+        notes, self.notes, self.arms.notes = self.notes, None, None
         if "feedback" in groups:  # the row has no owner yet: these calls return at once
             self.responses.compile(place)
             shelf.calls.left(self.senses, shelf.table, place.index, NOBODY, 0.0, 0.0)
@@ -90,6 +92,7 @@ class Ranker:
             self.arms.begin(place, 1, 0.0)
             self.rank([(place, Prepared(b"", "", ["0", "1"]))], 0.0)
         common.pools[:], common.seasons[:], self.issued = before
+        self.notes = self.arms.notes = notes
         self.unwritten.clear()
         self.learnt = False
         self.rows.extras -= place.extra
@@ -103,9 +106,9 @@ class Ranker:
 
     def share(self, records: Mapping[str, bytes]) -> None:
         """Set what queries share from the records of an earlier start."""
-        self.commons.take(records)
-        if self.rivals is not None:
-            self.rivals.take(records)
+        for commons in (self.commons, self.rivals):
+            if commons is not None:
+                commons.take(records)
 
     def forget_sessions(self) -> None:
         """Forget all sessions, as a start does."""
@@ -122,8 +125,11 @@ class Ranker:
         the policy of the control arm, where the text does not."""
         place = self.rows.add(key, arms, rival or (text is not None and CONTROL in text))
         if place is not None:
-            self._join(place, namespace_in(text))
-            self.arms.begin(place, self.word_of(text, key), now)
+            self.join(place, namespace_in(text))
+            word = self.word_of(text, key)
+            self.arms.begin(place, word, now)
+            if self.notes is not None:
+                self.notes.begun(place, word, now)
             if self.settings.keep_text:
                 place.query = text
         return place
@@ -143,14 +149,16 @@ class Ranker:
             place.shelf.words[place.index] = np.frombuffer(record, np.uint64)
             place.shelf.numbers[place.index, place.shelf.at["owner"]] = place.owner  # older records have none
             place.rename(names, self.rows.short)
-            self._join(place, place.namespace)
+            self.join(place, place.namespace)
             if not self.settings.keep_text:
                 place.query = None
             self.rows.recount(place)
             place.version = version
+            if self.notes is not None:
+                self.notes.loaded(place)
         return place
 
-    def _join(self, place: Place, namespace: str | None) -> None:
+    def join(self, place: Place, namespace: str | None) -> None:
         """Set the namespace of a query."""
         commons = self.rivals if place.shelf.rival and self.rivals is not None else self.commons
         place.namespace, place.common = namespace, commons.of(namespace)
@@ -267,7 +275,10 @@ class Ranker:
             place.query = request.text
             self.rows.recount(place)
         if place.namespace != request.namespace:  # feedback made the row, and knew its key alone
-            self._join(place, request.namespace)
+            self.join(place, request.namespace)
+        if self.notes is not None and not place.told:
+            place.told = True
+            self.notes.told(place.key, request.text)
         raw = request.raw
         if raw is None or place.raw != raw:  # most requests repeat the candidates of the one before
             candidates = request.read()
@@ -300,6 +311,8 @@ class Ranker:
         if row.shelf is shelf:
             return row.index, row.owner
         written(row, row.shelf.calls.left(self.senses, row.shelf.table, row.index, row.owner, when, now))
+        if self.notes is not None:
+            self.notes.gone_on(row.key, when, now)
         return -1, 0
 
     def _decide(self, run: Sequence[Asking], requests: Sequence[tuple[Place, Prepared]], now: float) -> list[Decided | None]:
@@ -320,7 +333,7 @@ class Ranker:
                 self.mark(place, now)
             ranking = place.last if order == place.order else [place.ids[arm] for arm in order]
             if request.ruling is not None:
-                out.append(self._ruled(asking, request, ranking, answer, chance, number, now))
+                out.append(ruled(self, asking, request, ranking, answer, chance, number, now))
                 number += 1
                 continue
             session, shorts = asking[1] & WORDS, place.shorts
@@ -350,49 +363,11 @@ class Ranker:
                 choice = ruling.arrange([*choice, *rest])
             decided.choice = choice[:count]
 
-    def _ruled(
-        self,
-        asking: Asking,
-        request: Prepared,
-        order: list[Any],
-        answer: Sequence[int],
-        chance: Sequence[float],
-        number: int,
-        now: float,
-    ) -> Decided:
-        """Return the policy's ranking after the operator's rules; the policy counts what is shown after them."""
-        place, session = asking[0], asking[1] & WORDS
-        _, start, phase, _, report, signal, _, _ = answer[:8]
-        page = show(self, place, request, order, answer, chance, number, now)
-        free = [name for name, code in zip(page.names, page.codes, strict=True) if code != GONE]
-        if page.evidence and session and self.people.limit > 0 and free:
-            self.people.shown(session, place.key, phase, free)
-        codes = page_of(page.codes, [name & NAMES for name in page.names])
-        token = Signed(
-            place.key,
-            start,
-            phase,
-            number,
-            session,
-            page.evidence,
-            page.seen,
-            page.offer,
-            codes,
-            request.arm,
-            place.shelf.rival,
-            True,
-        )
-        explored = next((slot for slot, share in enumerate(page.chances) if share < 0.5), -1)
-        decided = Decided(
-            page.ranking, token, page.chances, explored, phase, report, signal, now, False, request.ruling, request.control
-        )
-        if session and self.settings.steady > 0.0:
-            self.people.keep(session, place.key, decided)
-        return decided
-
     # ------------------------------------------------------------------ shifts
     def shift(self, place: Place, now: float) -> int:
         """Start a query over because an operator says that it has shifted; return the new phase."""
         phase = written(place, place.shelf.calls.shift(place.shelf.params, place.shelf.table, place.index, place.owner, now))
         self.mark(place, now)
+        if self.notes is not None:
+            self.notes.shifted(place.key, now)
         return phase

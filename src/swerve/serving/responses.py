@@ -17,9 +17,9 @@ from swerve.core.decisions import ARM_BITS, encode
 from swerve.core.examination import SLOTS
 from swerve.serving import feedback_kernel
 from swerve.serving.arms import written
-from swerve.serving.ledger import NOBODY
+from swerve.serving.ledger import NOBODY, count_click
 from swerve.serving.messages import Event, Refused
-from swerve.serving.outcomes import GONE, IGNORED, LATE, LEARNED, UNITS, Mark, Outcome, slots_of
+from swerve.serving.outcomes import GONE, IGNORED, LATE, LEARNED, UNITS, Mark, Outcome, encode as encode_outcome, slots_of
 from swerve.serving.rewards import Rewards, added, drawn, mark_of
 from swerve.serving.rows import Place
 from swerve.serving.tokens import NAMES, Ticket
@@ -27,6 +27,8 @@ from swerve.serving.tokens import NAMES, Ticket
 if TYPE_CHECKING:
     from swerve.serving.ranker import Ranker
 
+#: The kind of user events that entries of a journal have as slots.
+CLICK = "click"
 #: Arms of the largest record, and the bits of a code that hold the arm.
 MOST_ARMS = 64
 ARM_MASK = MOST_ARMS - 1
@@ -148,7 +150,6 @@ class Responses:
         outcome = self._call(place, head, was, shows, ticket.at, now)
         learnt_seen, learnt = int(ask[feedback_kernel.SEEN_SO_FAR]), int(ask[feedback_kernel.AFTER])
         if ignored:
-            self._count_ignored(place, final, ignored)
             outcome = outcome if allowed else IGNORED
         elif (outside and not fresh and not moved and marks == before.marks) or all(code == GONE for code in ticket.codes):
             outcome = IGNORED  # the click is on nothing that the policy has chosen, or the page has nothing of it
@@ -157,7 +158,15 @@ class Responses:
         if outcome == LATE:
             late |= (clicked | fresh | slots_of(marks)) & ~told & ~ignored
         reported = None if final is ticket.codes else tuple(final)
-        return Outcome(outcome, learnt_seen, learnt, clicked | fresh, outside, reported, marks, unheeded | ignored, late)
+        made = Outcome(outcome, learnt_seen, learnt, clicked | fresh, outside, reported, marks, unheeded | ignored, late)
+        if (notes := self.ranker.notes) is not None:
+            if shown is not None or outside or marks or any(event.kind != CLICK or event.at is not None for event in events):
+                notes.reported(place.key, number, events, shown, now)
+            notes.responded(place.key, head, was, shows, ticket.at, now, encode_outcome(made), fresh.bit_count())
+        for slot, code in enumerate(final):
+            if ignored >> slot & 1:
+                self._count_click(place, code & ARM_MASK, now)  # no evidence: it is in the totals alone
+        return made
 
     def again(self, place: Place, ticket: Ticket, outcome: Outcome, events: Sequence[Event]) -> int:
         """Return the status of events that a decision's outcome has: a repeat is answered as its first was, whatever came between.
@@ -198,7 +207,10 @@ class Responses:
         if place.shelf.held:  # the page has not been counted
             was, seen = [-1] * len(page), int(final[0] >= 0)
         ask = self._ask
-        outcome = self._call(place, (place.index, place.owner, start, phase, number, evidence, seen, 0, 0, 0), was, final, now, now)
+        head = place.index, place.owner, start, phase, number, evidence, seen, 0, 0, 0
+        outcome = self._call(place, head, was, final, now, now)
+        if self.ranker.notes is not None:
+            self.ranker.notes.responded(place.key, head, was, final, now, now)
         return outcome, int(ask[feedback_kernel.SEEN_SO_FAR]) if outcome == LEARNED else 0
 
     def _shown(self, place: Place, ticket: Ticket, shown: Sequence[str]) -> tuple[int, ...]:
@@ -271,19 +283,16 @@ class Responses:
                 if arm is not None:
                     self.ranker.rows.name(place, arm, result)
                     self.ranker.rows.recount(place)
+                    if self.ranker.notes is not None:
+                        self.ranker.notes.named(place, arm, False, now)
         if arm is not None:
-            book = place.record.ledger
-            book.clicks[arm] += 1
-            book.plays[arm] = max(book.plays[arm], book.clicks[arm])
+            self._count_click(place, arm, now)
 
-    def _count_ignored(self, place: Place, final: Sequence[int], ignored: int) -> None:
-        """Count clicks that are no evidence in the totals."""
-        book = place.record.ledger
-        for slot, code in enumerate(final):
-            if ignored >> slot & 1:
-                arm = code & ARM_MASK
-                book.clicks[arm] += 1
-                book.plays[arm] = max(book.plays[arm], book.clicks[arm])
+    def _count_click(self, place: Place, arm: int, now: float) -> None:
+        """Count a click in the totals alone."""
+        count_click(place.record.ledger, arm)  # type: ignore[no-untyped-call]
+        if self.ranker.notes is not None:
+            self.ranker.notes.clicked(place.key, arm, now)
 
 
 def moved_to(final: Sequence[int], page: Sequence[int], clicks: int) -> int:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from swerve.serving.outcomes import GONE, LEARNED
+from swerve.serving.packing import WORDS
+from swerve.serving.requests import Asking, Decided, Prepared
+from swerve.serving.tokens import NAMES, Signed, page_of
 
 if TYPE_CHECKING:
     from swerve.serving.ranker import Ranker
-    from swerve.serving.requests import Prepared
     from swerve.serving.rows import Place
 
 
@@ -25,6 +27,38 @@ class Shown(Struct, gc=False):
     evidence: bool
     seen: int
     offer: int
+
+
+def ruled(
+    ranker: Ranker,
+    asking: Asking,
+    request: Prepared,
+    order: list[Any],
+    answer: Sequence[int],
+    chance: Sequence[float],
+    number: int,
+    now: float,
+) -> Decided:
+    """Return the policy's ranking after the operator's rules; the policy counts what is shown after them."""
+    place, session, people = asking[0], asking[1] & WORDS, ranker.people
+    _, start, phase, _, report, signal, _, _ = answer[:8]
+    page = show(ranker, place, request, order, answer, chance, number, now)
+    if ranker.notes is not None:
+        ranker.notes.ruled(place.key, number, page.ranking[: len(page.chances)], page.chances, now)
+    free = [name for name, code in zip(page.names, page.codes, strict=True) if code != GONE]
+    if page.evidence and session and people.limit > 0 and free:
+        people.shown(session, place.key, phase, free)
+    codes, rival = page_of(page.codes, [name & NAMES for name in page.names]), place.shelf.rival
+    token = Signed(
+        place.key, start, phase, number, session, page.evidence, page.seen, page.offer, codes, request.arm, rival, True
+    )  # fmt: skip
+    explored = next((slot for slot, share in enumerate(page.chances) if share < 0.5), -1)
+    decided = Decided(
+        page.ranking, token, page.chances, explored, phase, report, signal, now, False, request.ruling, request.control
+    )
+    if session and ranker.settings.steady > 0.0:
+        people.keep(session, place.key, decided)
+    return decided
 
 
 def show(

@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swerve.core.errors import SwerveError
+from swerve.store.blocks import segments_in
+from swerve.store.journal import rest_of, tail
 from swerve.store.layouts import layout_of
 from swerve.store.lock import left_alone
-from swerve.store.protocol import Row
+from swerve.store.protocol import Row, StoreError
 from swerve.store.schema import APPLICATION, MIGRATIONS, kind_of
 from swerve.store.statements import as_written, columns
 from swerve.store.wal import Log, log_path, read_log, way_out
@@ -135,6 +137,37 @@ class _Records:
         one.message = f"{one.count:,} record{'s' if one.count > 1 else ''}: {problem.words}"
         if len(one.examples) < KEYS_NAMED:
             one.examples.append(key.hex() if isinstance(key, bytes) else repr(key))
+
+
+@dataclass(slots=True)
+class Checked:
+    """The result of a check of a journal."""
+
+    path: Path
+    first: int = 0
+    end: int = 0
+    segments: int = 0
+    size: int = 0  # bytes of its segments
+    findings: list[Finding] = field(default_factory=list)
+
+
+def verify_journal(folder: Path) -> Checked:
+    """Check the journal in a folder without changing it: every block, and that no segment is missing. Raise `InUse` while a process
+    owns it."""
+    with left_alone(folder.absolute()):
+        segments = segments_in(folder)
+        checked = Checked(folder, segments=len(segments), size=sum(each.path.stat().st_size for each in segments))
+        checked.first = checked.end = segments[0].first if segments else 0
+        try:
+            for block in tail(folder):
+                checked.end = block.end
+            rest = rest_of(folder)
+            if rest:
+                words = f"an unfinished write of {rest:,} bytes at the end; the next owner cuts it off"
+                checked.findings.append(Finding("journal", words, warning=True))
+        except StoreError as error:
+            checked.findings.append(Finding("journal", str(error), whole=True))
+    return checked
 
 
 def verify(database: Path, meaning: Meaning | None = None, progress: Progress | None = None) -> Report:

@@ -26,7 +26,9 @@ LOOKED_AT = 20
 
 
 def format_of(path: Path) -> str:
-    """Return the name of a file's format, by its first lines; `plain` if no other fits."""
+    """Return the name of a log's format: a recording is a folder, others are told by their first lines; `plain` if none fits."""
+    if path.is_dir():
+        return "swerve"
     for record in islice(Source(path, Tally()).records(), LOOKED_AT):
         names = record.get("_source", record)
         keys = names.keys() if isinstance(names, dict) else set()
@@ -34,8 +36,6 @@ def format_of(path: Path) -> str:
             return "open-bandit"
         if keys & {"_label_cost", "_outcomes"}:
             return "dsjson"
-        if record.get("type") in recording.KINDS and keys & {"config", "number", "now"}:
-            return "swerve"
         if "action_name" in keys or ("query_id" in keys and keys & {"user_query", "query_response_id", "query_response_hit_ids"}):
             return "ubi"
     return "plain"

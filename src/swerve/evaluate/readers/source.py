@@ -168,6 +168,11 @@ class Source:
         return self.parquet() if kind == "parquet" else self.rows() if kind == "csv" else self.objects()
 
 
+def size_of(path: Path) -> int:
+    """Return the bytes of a log: a file, or the folder of a recording."""
+    return sum(each.stat().st_size for each in path.iterdir()) if path.is_dir() else path.stat().st_size
+
+
 def form_of(path: Path) -> str:
     """Return `parquet`, `csv` or `json`, by the first bytes of a file."""
     try:

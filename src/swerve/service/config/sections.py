@@ -122,7 +122,7 @@ class Log(Section, frozen=True):
     level: Annotated[Literal["debug", "info", "warning", "error"], about("The lowest level that is written.")] = "info"
     access: Annotated[Literal["errors", "all", "none"], about("Requests that are logged, never with the query's text.")] = "errors"
     record: Annotated[
-        str, about("File to which requests are recorded for `swerve replay`, with query texts. Empty: no recording.")
+        str, about("Folder in which everything is recorded for `swerve replay`, with query texts. Empty: no recording.")
     ] = ""
 
 

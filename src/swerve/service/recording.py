@@ -1,0 +1,71 @@
+"""The recording of a service, where `log.record` asks for one: written before the store, with each of its groups."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+from swerve.serving.erasing import Target
+from swerve.serving.ranker import Ranker
+from swerve.serving.recording import Recorder
+from swerve.serving.unrecording import Scrub
+from swerve.store.protocol import StoreError
+
+log = logging.getLogger("swerve.service")
+
+
+class Recording:
+    """A recording that never stands in the way of the service: trouble with it is told in the log, and the store goes on."""
+
+    def __init__(self) -> None:
+        self.recorder: Recorder | None = None
+
+    def open(self, folder: Path, config: dict[str, Any], ranker: Ranker, now: float) -> None:
+        """Begin to record into a folder. Raises `StoreError`, or `InUse`."""
+        self.recorder = Recorder(folder, config, ranker, now)
+
+    def begin(self, now: float) -> None:
+        """Note that another store has taken the place of the one before."""
+        if self.recorder is not None:
+            self.recorder.begin(now)
+
+    def collect(self) -> None:
+        """Take what was done since the last group, on the event loop. A recording that could not be written for long is ended."""
+        if self.recorder is not None and not self.recorder.collect():
+            log.error("the recording ends here: too much of it could not be written")
+            self.recorder.journal.close()
+            self.recorder = None
+
+    def sync(self, now: float) -> None:
+        """Write what was collected, in the writer's thread. What cannot be written waits for the next group."""
+        if (recorder := self.recorder) is not None:
+            try:
+                recorder.sync(now)
+            except StoreError as error:
+                log.warning("the recording cannot be written (%s): %s", error.kind, error)
+
+    async def tidy(self) -> None:
+        """Compress a segment that is finished, if there is one."""
+        if (recorder := self.recorder) is not None:
+            try:
+                await asyncio.to_thread(recorder.journal.compress)
+            except StoreError as error:
+                log.warning("the recording cannot be compressed (%s): %s", error.kind, error)
+
+    async def erase(self, target: Target, result: str | None, now: float) -> None:
+        """Delete from the recording; nothing of it is in its files on return. Raises `StoreError`."""
+        if (recorder := self.recorder) is None:
+            return
+        recorder.collect()
+        scrub = Scrub(target.keys, result, target.result_name or "", target.concerns)
+        await asyncio.to_thread(recorder.erase, scrub, now)
+
+    def close(self, now: float) -> None:
+        """Write the rest, and end."""
+        if self.recorder is not None:
+            try:
+                self.recorder.close(now)
+            except StoreError as error:
+                log.error("the end of the recording could not be written: %s", error)

@@ -1,0 +1,191 @@
+"""What a ranker does, written down as entries for a journal, see `swerve.serving.entries`.
+
+Tests: tests/serving/test_playing.py.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from swerve.core.examination import SLOTS
+from swerve.serving.entries import (
+    AFTER_AT,
+    BEFORE_AT,
+    BEGUN,
+    BODY,
+    BYTE,
+    CLICKED,
+    DELETED,
+    F_EVIDENCE_AT,
+    F_SEEN_AT,
+    FILL_UP_AT,
+    FIRST_AT,
+    FLAGS_AT,
+    FRESH_AT,
+    GONE_ON,
+    GROWN,
+    IN_PLACE,
+    LOADED,
+    MOST_RANKED,
+    NAMED,
+    NO_CODE,
+    NOW_AT,
+    PHASE_AT,
+    REPORTED,
+    RESPONDED,
+    RULED,
+    SAME_PAGE,
+    SHIFTED,
+    SIZE_AT,
+    STARTED,
+    TOLD,
+    VACATED,
+    Started,
+)
+from swerve.serving.entry_kernels import write_ranked
+
+if TYPE_CHECKING:
+    from swerve.serving.messages import Event
+    from swerve.serving.ranker import Ranker
+    from swerve.serving.rows import Place
+
+_HEAD = struct.Struct("<Q16sd")
+_RESPONDED = struct.Struct("<QdQQ")
+_CODES = tuple(struct.Struct(f"<{count}H") for count in range(SLOTS + 1))
+_WORD, _TIME = struct.Struct("<q"), struct.Struct("<d")
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def write_down(ranker: Ranker, config: dict[str, Any], now: float) -> Notes:
+    """Write down everything that a ranker does from now on; it must have no query in memory. `config` is that of its settings, and
+    is in the entry of the start."""
+    assert not len(ranker.rows), "a query that is in memory already would be missing in the journal"
+    life, settings = ranker.life, ranker.settings
+    notes = ranker.notes = ranker.arms.notes = ranker.notes or Notes(len(settings.numbers))
+    shared, secrets, lived = ranker.shared(now), ranker.key_of(""), (life.store, life.mark, life.id)
+    notes.started(Started(config, lived, ranker.issued, shared, secrets, settings.numbers, settings.draws), now)
+    return notes
+
+
+class Notes:
+    """Writes down what a ranker does, as entries, until they are taken for a journal."""
+
+    def __init__(self, numbers: int) -> None:
+        self._width = MOST_RANKED + numbers
+        self._room = np.zeros(self._width, np.int64)
+        self._write = write_ranked.bind()
+        self._pieces: list[bytes] = []
+        self._count = 0
+
+    def take(self) -> tuple[bytes, int]:
+        """Return the entries since the last call, and how many they are."""
+        found = b"".join(self._pieces), self._count
+        self._pieces, self._count = [], 0
+        return found
+
+    def ranked(self, keys: NDArray[Any], asks: NDArray[Any], orders: NDArray[Any], facts: NDArray[Any], now: float) -> None:
+        """Requests were decided, see `write_ranked`."""
+        if len(self._room) < len(asks) * self._width:
+            self._room = np.zeros(len(asks) * self._width, np.int64)
+        words, count = self._write(keys.view(np.int64), asks, orders, facts, now, self._room)
+        self._pieces.append(self._room[:words].tobytes())
+        self._count += count
+
+    def _add(self, kind: int, key: bytes, now: float, body: bytes = b"", flags: int = 0) -> None:
+        fill = -len(body) % BYTE
+        body += bytes(fill)
+        head = kind | flags << FLAGS_AT | fill << FILL_UP_AT | (BODY + len(body) // BYTE) << SIZE_AT
+        self._pieces.append(_HEAD.pack(head, key, now) + body)
+        self._count += 1
+
+    def responded(
+        self,
+        key: bytes,
+        head: Sequence[int],
+        was: Sequence[int],
+        final: Sequence[int],
+        shown: float,
+        now: float,
+        outcome: int = -1,
+        fresh: int = 0,
+    ) -> None:
+        """Feedback was applied, with these columns of `swerve.serving.feedback_kernel` and so many new clicks; `outcome` is
+        negative where a rule has put results in place of a page."""
+        _, _, start, phase, number, evidence, seen, before, after, first = head
+        sizes = len(was) | len(final) << NOW_AT | int(evidence) << F_EVIDENCE_AT | int(first) << FIRST_AT
+        sizes |= seen << F_SEEN_AT | before << BEFORE_AT | after << AFTER_AT | fresh << FRESH_AT
+        same = was is final or list(was) == list(final)
+        body = _RESPONDED.pack(number, shown, start | phase << PHASE_AT, sizes) + _codes(was)
+        if not same:
+            body += _codes(final)
+        if outcome >= 0:
+            body += outcome.to_bytes(-(-max(outcome.bit_length(), 1) // 64) * BYTE, "little")
+        self._add(RESPONDED, key, now, body, same * SAME_PAGE | (outcome < 0) * IN_PLACE)
+
+    def gone_on(self, key: bytes, when: float, now: float) -> None:
+        """A session that asked the query at `when` went on to another one."""
+        self._add(GONE_ON, key, now, _TIME.pack(when))
+
+    def clicked(self, key: bytes, arm: int, now: float) -> None:
+        """The ledger counts a click on an arm."""
+        self._add(CLICKED, key, now, _WORD.pack(arm))
+
+    def begun(self, place: Place, word: int, now: float) -> None:
+        """A query is new, with the random stream `word`."""
+        self._add(BEGUN, place.key, now, word.to_bytes(BYTE, "little") + _encode(self._of(place)))
+
+    def loaded(self, place: Place) -> None:
+        """A query was taken up from the store."""
+        self._add(LOADED, place.key, 0.0, _encode((*self._of(place), place.shelf.words[place.index].tobytes(), place.names())))
+
+    @staticmethod
+    def _of(place: Place) -> tuple[int, bool, str | None]:
+        return place.shelf.arms, place.shelf.rival, place.namespace
+
+    def grown(self, place: Place, now: float) -> None:
+        """A query's record has the room of its new shelf."""
+        self._add(GROWN, place.key, now, _WORD.pack(place.shelf.arms))
+
+    def named(self, place: Place, arm: int, first: bool, now: float) -> None:
+        """An arm was given to a candidate; `first` says whether that is when the candidate was first seen."""
+        self._add(NAMED, place.key, now, _WORD.pack(arm) + str(place.ids[arm]).encode(), int(first))
+
+    def vacated(self, key: bytes, arm: int, unnamed: bool = False) -> None:
+        """An arm was freed; `unnamed` says that its candidate was deleted."""
+        self._add(VACATED, key, 0.0, _WORD.pack(arm), int(unnamed))
+
+    def shifted(self, key: bytes, now: float) -> None:
+        """An operator's shift."""
+        self._add(SHIFTED, key, now)
+
+    def told(self, key: bytes, text: str) -> None:
+        """The text that identifies a query, see `messages.key_text`."""
+        self._add(TOLD, key, 0.0, text.encode())
+
+    def deleted(self, key: bytes, now: float) -> None:
+        """A query was deleted."""
+        self._add(DELETED, key, now)
+
+    def ruled(self, key: bytes, number: int, results: Sequence[str], chances: Sequence[float], now: float) -> None:
+        """The results of a page after an operator's rules, and the propensity of each."""
+        self._add(RULED, key, now, _encode((number, list(results), list(chances))))
+
+    def reported(self, key: bytes, number: int, events: Sequence[Event], shown: Sequence[str] | None, now: float) -> None:
+        """A caller has reported other user events than clicks, or results that were really shown."""
+        self._add(REPORTED, key, now, _encode((number, list(events), shown)))
+
+    def started(self, started: Started, now: float) -> None:
+        """A start of the service."""
+        self._add(STARTED, bytes(2 * BYTE), now, msgspec.msgpack.encode(started))
+
+
+def _codes(codes: Sequence[int]) -> bytes:
+    """Return the codes of a page, two bytes each, up to a whole word."""
+    packed = _CODES[len(codes)].pack(*[NO_CODE if code < 0 else code for code in codes])
+    return packed + bytes(-len(packed) % BYTE)

@@ -1,0 +1,273 @@
+"""Plays the entries of a journal on the rows of a ranker, through the kernels that serve, to the same bytes.
+
+Decisions and feedback are played by compiled code, as many in one call as lie on one shelf and share what they learn. Rare entries
+(new queries, arms that are given, shifts, deletions) are played one by one.
+
+Tests: tests/serving/test_playing.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from swerve.core.errors import SwerveError
+from swerve.core.examination import SLOTS
+from swerve.serving import feedback_kernel
+from swerve.serving.entries import (
+    BEGUN,
+    BODY,
+    BYTE,
+    COMPILED,
+    DELETED,
+    FILL_UP_AT,
+    FLAGS_AT,
+    GROWN,
+    LOADED,
+    MASK,
+    NAMED,
+    NOW,
+    OWNER,
+    SHIFTED,
+    SIZE_AT,
+    STARTED,
+    TOLD,
+    VACATED,
+    Started,
+    foreign,
+    words_in,
+)
+from swerve.serving.entry_kernels import COMMON_AT, COUNTS, LINE_WORDS, NOWHERE, SHELF_AT, play_many, put_line, spread_lines
+from swerve.serving.keys import owner_of
+from swerve.serving.packing import Arrays
+from swerve.serving.ranker import Ranker
+from swerve.serving.rows import Place, Shelf
+from swerve.store.blocks import Block
+from swerve.store.protocol import Life
+from swerve_client.naming import namespace_in
+
+#: Lines of the table that leads from a key to a row, at first; it has twice as many whenever half of them are taken.
+FIRST_LINES = 1 << 12
+
+
+class Lines:
+    """Where the rows of all queries are, for compiled code."""
+
+    def __init__(self) -> None:
+        self.table = np.zeros((FIRST_LINES, LINE_WORDS), np.int64)
+        self._taken = 0
+
+    def put(self, key: bytes, where: int) -> None:
+        """Set where the row of a query is; `NOWHERE`: it has none any more."""
+        self._taken += bool(put_line(self.table, owner_of(key), owner_of(key[BYTE:]), where))  # type: ignore[no-untyped-call]
+        if 2 * self._taken > len(self.table):
+            larger = np.zeros((2 * len(self.table), LINE_WORDS), np.int64)
+            spread_lines.bind()(self.table, larger)
+            self.table = larger
+
+
+class Player:
+    """Plays a journal on a ranker, which `settings_of` makes from the configuration of the first start in it.
+
+    Given a ranker, it goes on with the rows of that one.
+    """
+
+    def __init__(self, begin: Callable[[Started], Ranker], ranker: Ranker | None = None) -> None:
+        self.begin, self.ranker = begin, ranker
+        self.counts = np.zeros(COUNTS, np.int64)
+        self.last = 0.0  # the time of the last entry
+        self.texts: dict[bytes, str] = {}  # of queries, by their keys
+        self._lines = Lines()
+        self._commons: dict[int, tuple[int, Any]] = {}  # by identity: the number of what queries share
+        self._response = np.zeros(feedback_kernel.RESPONSE, np.int64)
+        self._plays = {
+            BEGUN: self._begun, LOADED: self._loaded, GROWN: self._grown, NAMED: self._named, VACATED: self._vacated,
+            SHIFTED: self._shifted, TOLD: self._told, DELETED: self._deleted,
+        }  # fmt: skip
+        if ranker is not None:
+            self._take(ranker)
+
+    def _take(self, ranker: Ranker) -> None:
+        self.ranker, numbers = ranker, len(ranker.settings.numbers)
+        self._arrays = Arrays(1, numbers)
+        self._work = np.zeros(max(ranker.features, 1) + SLOTS)
+        tables = ranker.rows.tables
+        self._numbers = {shelf: number for number, shelf in enumerate(tables)}
+        self._calls = {
+            shelf: play_many.bind(shelf.policy, ranker.settings.senses, variant=f"-{shelf.arms}-{shelf.rival:d}")
+            for shelf in tables
+        }
+        for place in ranker.rows:
+            self._put(place)
+
+    def _put(self, place: Place) -> None:
+        """Note where a row is."""
+        common = self._commons.setdefault(id(place.common), (len(self._commons), place.common))[0]
+        self._lines.put(place.key, self._numbers[place.shelf] << SHELF_AT | common << COMMON_AT | place.index)
+
+    def _moved(self, shelf: Shelf, index: int) -> None:
+        """Note where the row is that has filled a hole."""
+        if index < len(shelf):
+            self._put(shelf.owners[index])
+
+    # ------------------------------------------------------------------ entries
+    def play(self, block: Block) -> None:
+        """Play the entries of a block."""
+        entries = words_in(block)
+        at = 0
+        while at < len(entries):
+            at = self._next(entries, at, block)
+        if len(entries):
+            self.last = max(self.last, block.time)
+
+    def _next(self, entries: NDArray[np.int64], at: int, block: Block) -> int:
+        """Play an entry, or many; return the word after the last of them."""
+        kind, size = int(entries[at]) & MASK, int(entries[at]) >> SIZE_AT
+        if not BODY <= size <= len(entries) - at:
+            raise foreign(block)
+        key = entries[at + OWNER : at + NOW].tobytes()
+        if kind == STARTED:
+            try:
+                self._started(self._body(entries, at, size))
+            except msgspec.DecodeError:
+                raise foreign(block) from None
+            return at + size
+        if self.ranker is None:
+            raise SwerveError("the journal does not begin with a start of the service: earlier segments are missing")
+        if kind <= COMPILED:
+            place = self._place(key, block)
+            done = self._run(place, entries, at)
+            if done == at:
+                raise SwerveError(f"entries {block.first} to {block.end} do not fit the record of query {key.hex()}")
+            return done
+        if kind in self._plays:
+            now = float(entries[at + NOW : at + BODY].view(np.float64)[0])
+            try:
+                self._plays[kind](key, int(entries[at]) >> FLAGS_AT & MASK, self._body(entries, at, size), now)
+            except SwerveError:
+                raise
+            except (ValueError, IndexError, KeyError, OverflowError, AssertionError, msgspec.DecodeError):
+                raise foreign(block) from None
+        return at + size
+
+    @staticmethod
+    def _body(entries: NDArray[np.int64], at: int, size: int) -> bytes:
+        fill = int(entries[at]) >> FILL_UP_AT & MASK
+        return entries[at + BODY : at + size].tobytes()[: (size - BODY) * BYTE - fill]
+
+    def _place(self, key: bytes, block: Block | None = None) -> Place:
+        assert self.ranker is not None
+        place = self.ranker.rows.get(key)
+        if place is None:
+            raise SwerveError(f"the journal has no begin of query {key.hex()}: earlier segments are missing")
+        return place
+
+    def _run(self, place: Place, entries: NDArray[np.int64], at: int) -> int:
+        """Play entries of the shelf of a place by compiled code; return the first word that is left."""
+        ranker, shelf, arrays = self.ranker, place.shelf, self._arrays
+        assert ranker is not None
+        ranker.learnt = True
+        common, _ = self._commons[id(place.common)]
+        done = self._calls[shelf](
+            shelf.params, ranker.senses, shelf.table, shelf.words, ranker.fixed[shelf], place.common.pools, place.common.seasons,
+            self._work, self._lines.table, self._numbers[shelf], common, entries, at, arrays.asks, arrays.orders, arrays.facts,
+            self._response, self.counts,
+        )  # fmt: skip
+        return int(done)
+
+    # ------------------------------------------------------------------ rare ones
+    def _started(self, body: bytes) -> None:
+        started = msgspec.msgpack.decode(body, type=Started)
+        if self.ranker is None:
+            self._take(self.begin(started))
+        assert self.ranker is not None
+        self.ranker.life, self.ranker.issued = Life(*started.life), started.issued
+        for commons in (self.ranker.commons, self.ranker.rivals):
+            if commons is not None:
+                commons.begin()
+        self.ranker.share(started.shared)
+
+    def _begun(self, key: bytes, flags: int, body: bytes, now: float) -> None:
+        assert self.ranker is not None
+        arms, rival, namespace = msgspec.msgpack.decode(body[BYTE:], type=tuple[int, bool, str | None])
+        place = self._room(key, arms, rival)
+        self.ranker.join(place, namespace)
+        self.ranker.arms.begin(place, int.from_bytes(body[:BYTE], "little"), now)
+        self._put(place)
+
+    def _room(self, key: bytes, arms: int, rival: bool) -> Place:
+        """Return a zeroed row for a query, in place of one that it has."""
+        assert self.ranker is not None
+        self._deleted(key, 0, b"", 0.0)
+        place = self.ranker.rows.add(key, arms, rival)
+        if place is None or place.shelf.arms != arms:
+            raise SwerveError("more queries than memory holds; raise store.cache_mb for this command")
+        place.dirty = True  # it must not leave memory
+        return place
+
+    def _loaded(self, key: bytes, flags: int, body: bytes, now: float) -> None:
+        assert self.ranker is not None
+        arms, rival, _, record, names = msgspec.msgpack.decode(body, type=tuple[int, bool, str | None, bytes, bytes])
+        self._deleted(key, 0, b"", 0.0)
+        shelf = self.ranker.rows.shelf_for(arms, rival)
+        place = self.ranker.restore(key, record, names, 0, shelf)
+        if place is None:
+            raise SwerveError("more queries than memory holds; raise store.cache_mb for this command")
+        place.dirty = True
+        self._put(place)
+
+    def _grown(self, key: bytes, flags: int, body: bytes, now: float) -> None:
+        assert self.ranker is not None
+        place = self._place(key)
+        shelf, hole = place.shelf, place.index
+        if not self.ranker.arms.grow(place, now):
+            raise SwerveError("more queries than memory holds; raise store.cache_mb for this command")
+        self._moved(shelf, hole)
+        self._put(place)
+
+    def _of(self, key: bytes, body: bytes) -> tuple[Place, int]:
+        """Return the row of an entry that names an arm, and the arm."""
+        place, arm = self._place(key), int.from_bytes(body[:BYTE], "little")
+        if arm >= place.shelf.arms:
+            raise IndexError(arm)
+        return place, arm
+
+    def _named(self, key: bytes, flags: int, body: bytes, now: float) -> None:
+        assert self.ranker is not None
+        place, arm = self._of(key, body)
+        self.ranker.rows.name(place, arm, body[BYTE:].decode())
+        self.ranker.rows.recount(place)
+        if flags:
+            place.shelf.of("first", place.index)[arm] = int(now)
+
+    def _vacated(self, key: bytes, flags: int, body: bytes, now: float) -> None:
+        assert self.ranker is not None
+        place, arm = self._of(key, body)
+        self.ranker.arms.vacate(place, arm, unnamed=bool(flags))
+
+    def _shifted(self, key: bytes, flags: int, body: bytes, now: float) -> None:
+        assert self.ranker is not None
+        self.ranker.shift(self._place(key), now)
+
+    def _told(self, key: bytes, flags: int, body: bytes, now: float) -> None:
+        assert self.ranker is not None
+        place, text = self._place(key), body.decode()
+        self.texts[key] = text
+        if self.ranker.settings.keep_text:
+            place.query = text
+        if place.namespace != namespace_in(text):
+            self.ranker.join(place, namespace_in(text))
+            self._put(place)
+
+    def _deleted(self, key: bytes, flags: int, body: bytes, now: float) -> None:
+        assert self.ranker is not None
+        place = self.ranker.rows.get(key)
+        if place is not None:
+            shelf, hole = place.shelf, place.index
+            self.ranker.rows.drop(place)
+            self._lines.put(key, NOWHERE)
+            self._moved(shelf, hole)
