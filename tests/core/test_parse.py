@@ -72,6 +72,10 @@ def test_tunings_follow_the_problem():
         ("(" * 100_000, "nested too deeply"),
         ("ucb1(alpha='x')", "UCB1: alpha = 'x' is not allowed; alpha must be a number > 0"),
         ("17", "must be the name of a policy"),
+        ("Softish", "unknown policy 'Softish' (known: swerve, "),  # not likened to Shifts, which is an environment
+        ("Softish", "; a class of your own needs its file loaded: docs/extending.md)"),
+        ("Orakle(UCB1())", "unknown policy 'Orakle'; did you mean 'Oracle'? (known: swerve, "),
+        ("Oracle(UBC1())", "unknown name 'UBC1'; did you mean 'UCB1'? (known: swerve, "),
     ],
 )
 def test_unreadable_text_says_where_and_what(text, message):

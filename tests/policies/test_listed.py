@@ -16,7 +16,8 @@ from swerve.core.pages import order, present, present_and_respond, redraw, respo
 from swerve.core.tables import full_mask
 from swerve.detectors.split import log_bayes
 from swerve.policies import Oracle, Patient
-from swerve.policies.swerve.credit import below_of, judge_diversity, surely_one_intent
+from swerve.policies.swerve.credit import below_of, judge_diversity, seen_slots, surely_one_intent
+from swerve.policies.swerve.examination import pair_of
 from swerve.policies.swerve.listed import Listed
 from swerve.policies.swerve.placing import sort_page
 from swerve.policies.swerve.policy import Swerve
@@ -146,6 +147,21 @@ def evidence_of_intents(row: Any) -> float:
         if below > 0.0:
             found += max(log_bayes(float(plays_in(test, arm)), total_in(test, arm), below, clicks), -1.0)
     return found
+
+
+@pytest.mark.parametrize("looked", [True, False])
+def test_whether_a_skipped_slot_was_seen_depends_on_the_last_click_above_it(looked: bool):
+    """Everybody looks at the slot below the last click at one distance, and nobody does at the others."""
+    one = fleet(Listed())
+    page, clicks = np.arange(4), 0b0011  # the first two are clicked, so that the last click is one above slot 2
+    pages = one.pools[0].pages
+    for last in (-1, 0, 1):
+        at = pair_of(2, last)
+        pages.expected[at] = 1e12
+        pages.clicks[at] = 2e12 if (last == 1) == looked else 0.0
+    for number in range(50):
+        seen = seen_slots(one.policy, one.table[0], one.pools[0], page, clicks, number, False)
+        assert seen & 0b0111 == (0b0111 if looked else 0b0011)
 
 
 @drawn(st.data())

@@ -8,7 +8,7 @@ from policies.scripted import BAD, GOOD, RISEN, TOLD, N, Query, warmed
 
 from swerve import Blind, Swerve, Told, Trust
 from swerve.core.contract import ALARM, LABEL_FALSE, LABEL_TRUE, RESTARTED, REVISED
-from swerve.policies.swerve.lifecycle import CALLED_FALSE, QUIET, WAITING
+from swerve.policies.swerve.lifecycle import CALLED_FALSE, QUIET, REVISE_MASK, WAITING, conclude, follow_up, give_label
 from swerve.policies.swerve.posterior import event_odds, suspicion
 
 # ---------------------------------------------------------------- an alarm on time, early, late, idle, repeated
@@ -23,6 +23,25 @@ def test_an_alarm_that_is_true_is_called_true_and_acted_on_at_once():
     assert query.trust.falls == pytest.approx(1.0)
     assert query.played[620:].count(2) > 250
     assert query.played[600:].count(0) < 20
+
+
+@pytest.mark.parametrize("enough", [True, False])
+def test_an_alarm_is_believed_from_the_probability_that_is_set(enough):
+    query = warmed()
+    query.rounds(5, BAD, alarm=True)
+    odds, _ = event_odds(query.row.test)
+    policy = Swerve(classifier=Told(), true_from=odds / (1.0 + odds) + (-0.01 if enough else 0.01))
+
+    def verdict(act, *more, label=WAITING):
+        row, delta = query.table.copy()[0], query.pools.copy()[1]
+        row.label = label
+        row.t = (row.t | REVISE_MASK) + 1  # a round in which revisions are checked
+        return act(policy, row, delta, *more) & (LABEL_TRUE | LABEL_FALSE | REVISED)
+
+    assert verdict(give_label, False) == (LABEL_TRUE if enough else LABEL_FALSE)
+    assert verdict(conclude) == (LABEL_TRUE if enough else 0)
+    assert verdict(conclude, label=CALLED_FALSE) == (REVISED if enough else 0)
+    assert verdict(follow_up, label=CALLED_FALSE) == (REVISED if enough else 0)
 
 
 def test_an_idle_alarm_costs_little_and_the_record_is_kept():

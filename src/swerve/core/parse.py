@@ -12,7 +12,7 @@ from typing import Any
 
 from swerve.core.errors import SwerveError, nearest, shown
 from swerve.core.spec import Spec
-from swerve.core.verbs import MARKERS
+from swerve.core.verbs import MARKERS, Verb
 
 TOKEN = re.compile(
     r"\s*(?:(?P<number>[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?inf)(?![\w])"
@@ -30,14 +30,16 @@ def spec_classes() -> dict[str, type]:
     return {cls.__name__: cls for cls in MARKERS.values()}
 
 
-def parse(text: str, recipes: Recipes, kind: str = "policy") -> Spec:
+def parse(text: str, recipes: Recipes, kind: str = "policy", verb: Verb | None = None) -> Spec:
     """Return the spec that `text` describes; names are those of `recipes` and of all spec classes.
+
+    `verb` is one that every class of this kind has: an unknown name is likened to those alone.
 
     >>> from swerve import UCB1
     >>> parse("UCB1(alpha=2)", {})
     UCB1(alpha=2.0)
     """
-    reader = _Reader(text, recipes, kind)
+    reader = _Reader(text, recipes, kind, verb)
     try:
         spec = reader.value()
     except RecursionError:
@@ -65,8 +67,8 @@ def call(name: str, maker: Callable[..., Spec], args: list[Any], named: dict[str
 class _Reader:
     """A parser of one text, token by token."""
 
-    def __init__(self, text: str, recipes: Recipes, kind: str) -> None:
-        self.text, self.recipes, self.kind = text, recipes, kind
+    def __init__(self, text: str, recipes: Recipes, kind: str, verb: Verb | None) -> None:
+        self.text, self.recipes, self.kind, self.verb = text, recipes, kind, verb
         self.offset = 0
         self.token: tuple[str, str] = ("end", "")
         self.next()
@@ -129,8 +131,7 @@ class _Reader:
         if self.token != ("sign", "(") and maker is None and self.depth > 0:
             return word  # a choice for a field, such as order=zipf
         if maker is None:
-            known = [*self.recipes, *classes] if self.depth else list(self.recipes)
-            raise SwerveError(f"unknown {self.kind} {word!r}{nearest(word, [*self.recipes, *classes])} (known: {', '.join(known)})")
+            raise SwerveError(self.unknown(word, classes))
         args: list[Any] = []
         named: dict[str, Any] = {}
         if self.token == ("sign", "("):
@@ -145,6 +146,15 @@ class _Reader:
         return call(word, maker, args, named)
 
     depth = 0
+
+    def unknown(self, word: str, classes: Mapping[str, type]) -> str:
+        if self.depth:  # a part, of any kind
+            known = [*self.recipes, *classes]
+            return f"unknown name {word!r}{nearest(word, known)} (known: {', '.join(known)})"
+        verb = self.verb
+        fitting = [name for name, cls in classes.items() if verb is None or verb.lookup(cls) is not None]
+        said = f"unknown {self.kind} {word!r}{nearest(word, [*self.recipes, *fitting])} (known: {', '.join(self.recipes)}"
+        return f"{said}; a class of your own needs its file loaded: docs/extending.md)" if verb is not None else f"{said})"
 
     def argument(self, args: list[Any], named: dict[str, Any]) -> None:
         what, word = self.token

@@ -25,7 +25,7 @@ def environment(text: str) -> Spec:
     >>> environment("traffic(queries=10, order=zipf)")
     Traffic(queries=10, order='zipf')
     """
-    spec = parse(text, environments(), "environment")
+    spec = parse(text, environments(), "environment", world)
     if not world.knows(spec):
         raise SwerveError(f"environment = {text!r} is not allowed; {type(spec).__name__} is no environment")
     return spec

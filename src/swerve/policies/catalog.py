@@ -313,7 +313,7 @@ def policy(text: str, *, arms: int = 5, horizon: int = 30_000, clicks: str = "ub
     Oracle(bandit=Thompson(a=2.0))
     """
     problem = Problem(arms, horizon, clicks, slots)
-    spec = parse(text, {name: for_problem(maker, problem) for name, maker in POLICIES.items()}, "policy")
+    spec = parse(text, {name: for_problem(maker, problem) for name, maker in POLICIES.items()}, "policy", select)
     if not select.knows(spec):
         raise SwerveError(f"policy = {text!r} is not allowed; {type(spec).__name__} does not choose arms")
     return spec
