@@ -53,7 +53,7 @@ def test_what_was_synced_is_there_for_the_next_owner(tmp_path):
     count = filled(folder, [3, 1, 40])
     assert entries(folder) == [(number, entry(number)) for number in range(count)]
     again = Journal(folder)
-    assert (again.epoch, again.end, again.cut) == (2, count, 0)
+    assert (again.epoch, again.end, again.cut_off) == (2, count, 0)
     assert again.put(entry(count)) == count + 1
     assert again.end == count  # it is not durable yet
     assert again.sync(99.0) == count + 1
@@ -72,6 +72,22 @@ def test_only_what_was_put_before_is_in_a_group(tmp_path):
     assert [content for _, content in entries(tmp_path / "journal")] == [entry(0), entry(1)]
     with pytest.raises(StoreError, match="closed"):
         journal.sync(2.0)
+
+
+def test_a_cut_begins_a_segment(tmp_path):
+    folder = tmp_path / "journal"
+    journal = Journal(folder)
+    journal.cut()  # nothing is there yet
+    for number in range(6):
+        journal.put(entry(number))
+        if number in (1, 4):
+            journal.cut()
+            if number == 4:
+                assert journal.sync(1.0) == 5
+    assert journal.sync(2.0) == 6
+    assert [each.first for each in segments_in(folder)] == [0, 2, 5]
+    assert entries(folder) == [(number, entry(number)) for number in range(6)]
+    journal.close()
 
 
 def test_one_process_owns_a_journal(tmp_path):
