@@ -137,6 +137,27 @@ def test_a_recording_that_begins_with_a_full_store_replays_too(tmp_path: Path):
         store.close()
 
 
+def test_a_recording_goes_on_after_kill_9(tmp_path: Path):
+    """The store has lost what `rank` changed in the last seconds; the recording says from which records the next start went on."""
+    recording = tmp_path / "requests"
+    with running(tmp_path, {"log": {"record": str(recording)}, "policy": {"spec": "ts", "arms": 16}}) as service:
+        for seed in (6, 7):
+            traffic(service, 40, seed)
+            service.kill()
+            service.start()
+        traffic(service, 40, seed=8)
+        assert service.stop() == 0
+    _, layouts, store = stored(service)
+    try:
+        replay = replay_of(recording)
+        counts = replay.run()
+        assert counts.same == counts.requests > 80
+        for place in replay.ranker.rows:
+            assert layouts.view(store.load([place.key])[0]).tobytes() == place.record.tobytes()
+    finally:
+        store.close()
+
+
 def test_a_recording_that_cannot_be_written_is_told_and_the_service_goes_on(tmp_path: Path, monkeypatch, caplog):
     recorder = Recorder(tmp_path / "requests", {}, ranker(), 1.0)
     recording = Recording()
