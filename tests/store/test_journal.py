@@ -218,6 +218,24 @@ def test_segments_are_begun_compressed_rewritten_and_dropped(tmp_path):
     again.close()
 
 
+def test_a_copy_that_was_made_while_it_is_written_is_a_journal(tmp_path):
+    folder, copy = tmp_path / "journal", tmp_path / "copy"
+    filled(folder, [30] * 10, segment=1500)
+    journal = Journal(folder)
+    journal.put(entry(300))
+    journal.sync(1.0)
+    shutil.copytree(folder, copy)
+    journal.put(entry(301))
+    journal.sync(2.0)
+    last = segments_in(folder)[-1].path
+    (copy / last.name).write_bytes(last.read_bytes()[:-3])  # shipped in the middle of a write
+    assert entries(copy) == entries(folder)[:-1] == [(number, entry(number)) for number in range(301)]
+    journal.close()
+    taken_over = Journal(copy, at_least=301)
+    assert (taken_over.end, taken_over.epoch) == (301, 3)
+    taken_over.close()
+
+
 def test_entries_that_a_caller_knows_of_must_be_there(tmp_path):
     folder = tmp_path / "journal"
     count = filled(folder, [3, 3])

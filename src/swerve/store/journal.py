@@ -283,25 +283,27 @@ class Journal:
 
     def _again(self, segment: Segment, change: Callable[[bytes], bytes] | None) -> tuple[bytes, bool]:
         """Return a segment as it is compressed, and whether its content differs."""
-        content, out, group, different = Content(segment), list[bytes](), list[Block](), False
+        content, out, group, size, different = Content(segment), list[bytes](), list[Block](), 0, False
         head, check = block_of(Block(segment.first, 0, content.epoch, content.time, b""), 0, content.journal)
         out.append(head)
 
         def flush() -> None:
-            nonlocal check
+            nonlocal check, size
             if group:
-                joined = Block(group[0].first, sum(each.entries for each in group), group[0].epoch, group[-1].time,
-                               b"".join(each.content for each in group))  # fmt: skip
-                found, check = block_of(joined, check, content.journal, packed=True)
+                count, joined = sum(each.entries for each in group), b"".join(each.content for each in group)
+                made = Block(group[0].first, count, group[0].epoch, group[-1].time, joined)
+                found, check = block_of(made, check, content.journal, packed=True)
                 out.append(found)
                 group.clear()
+                size = 0
 
         try:
             for block in content.counted():
                 new = block.content if change is None else change(block.content)
                 different |= new != block.content
                 group.append(block._replace(content=new))
-                if sum(len(each.content) for each in group) >= SEALED_BYTES:
+                size += len(new)
+                if size >= SEALED_BYTES:
                     flush()
             flush()
         finally:
