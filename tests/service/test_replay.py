@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from pathlib import Path
@@ -136,13 +137,34 @@ def test_a_recording_that_begins_with_a_full_store_replays_too(tmp_path: Path):
         store.close()
 
 
+def test_a_recording_goes_on_after_kill_9(tmp_path: Path):
+    """The store has lost what `rank` changed in the last seconds; the recording says from which records the next start went on."""
+    recording = tmp_path / "requests"
+    with running(tmp_path, {"log": {"record": str(recording)}, "policy": {"spec": "ts", "arms": 16}}) as service:
+        for seed in (6, 7):
+            traffic(service, 40, seed)
+            service.kill()
+            service.start()
+        traffic(service, 40, seed=8)
+        assert service.stop() == 0
+    _, layouts, store = stored(service)
+    try:
+        replay = replay_of(recording)
+        counts = replay.run()
+        assert counts.same == counts.requests > 80
+        for place in replay.ranker.rows:
+            assert layouts.view(store.load([place.key])[0]).tobytes() == place.record.tobytes()
+    finally:
+        store.close()
+
+
 def test_a_recording_that_cannot_be_written_is_told_and_the_service_goes_on(tmp_path: Path, monkeypatch, caplog):
     recorder = Recorder(tmp_path / "requests", {}, ranker(), 1.0)
     recording = Recording()
     recording.recorder = recorder
     script = Script(recorder.ranker)
     script.rank("q", ["a", "b"])
-    recording.collect()
+    recording.collect(1.0)
 
     def full(file: int) -> None:
         raise OSError(28, "No space left on device")
@@ -159,8 +181,39 @@ def test_a_recording_that_cannot_be_written_is_told_and_the_service_goes_on(tmp_
     monkeypatch.setattr(recordings, "MOST_WAITING", 100)
     script = Script(recorder.ranker)
     script.rank("q", ["a", "b"])
-    recording.collect()
+    recording.collect(1.0)
     assert recording.recorder is None
     assert "the recording ends here" in caplog.text
     script.rank("q", ["a", "b"])  # nothing is written down any more
     assert recorder.notes.take() == (b"", 0)
+
+
+def test_what_is_too_old_is_dropped_and_the_rest_still_replays(tmp_path: Path, uncompiled):
+    folder = tmp_path / "requests"
+    script = Script(ranker())
+    recording = Recording()
+    recording.open(folder, {}, script.ranker, script.now, days=2.0)
+    assert recording.recorder is not None
+    decided = None
+    for _ in range(5 * 24):  # five days, with a segment of a few hours
+        for _ in range(3):
+            decided = script.rank("q", ["a", "b"], step=1200.0)
+            script.click(decided, 1)
+        recording.collect(script.now)
+        recording.sync(script.now)
+        if script.rank("q", ["a", "b"], step=0.0).signed.number % 7 == 0:
+            recording.recorder.journal.seal(script.now)
+        asyncio.run(recording.tidy(script.now))
+    recording.close(script.now)
+    replay = replay_in(folder, script.ranker.settings)
+    counts = replay.run()
+    assert counts.same == counts.requests
+    assert 2 * 24 * 4 <= counts.requests <= 3 * 24 * 4 + 10  # whole days are dropped
+    (place,) = replay.ranker.rows
+    assert place.record.tobytes() == script.place("q").record.tobytes()
+    lines = [line for _, line in lines_of(folder) if isinstance(line, Ranked)]
+    assert len(lines) == counts.requests  # all of them have their query and results, for evaluation
+
+
+def replay_in(folder: Path, settings: Any) -> Replay:
+    return Replay(folder, lambda tables: settings)

@@ -16,7 +16,7 @@ from swerve.serving.bulk import Bulk
 from swerve.serving.entries import Started
 from swerve.serving.erasing import forget, target_of
 from swerve.serving.messages import Candidate, Event, encode, read_asked
-from swerve.serving.notes import Notes, write_down
+from swerve.serving.notes import Notes, write_again, write_down
 from swerve.serving.outcomes import Outcome
 from swerve.serving.playing import Player
 from swerve.serving.ranker import Ranker
@@ -234,6 +234,29 @@ def test_a_start_with_a_store_goes_on_from_loaded_rows():
     played = state(player.ranker)
     assert {key: played[key] for key in state(ranker)} == state(ranker)
     assert player.counts[playing.OTHERS] == 0
+
+
+def test_entries_can_be_played_from_the_begin_of_any_generation():
+    tables = {**TABLES, "namespaces": {"de": {}}}
+    traffic = Traffic(made(tables), 9)
+    begins = [0]
+    for step in range(45):
+        traffic.step()
+        if step % 15 == 14:
+            traffic.take()
+            begins.append(len(traffic.blocks))
+            write_again(traffic.ranker, {}, traffic.now)
+    for _ in range(15):
+        traffic.step()
+    traffic.take()
+    wanted = state(traffic.ranker)
+    for begin in begins:
+        player = play(traffic.blocks[begin:], tables)
+        assert player.ranker is not None
+        assert player.counts[playing.OTHERS] == 0
+        found = state(player.ranker)  # of queries that were not asked since nothing is known
+        assert found == {key: record for key, record in wanted.items() if key in found}
+        assert len(found) == len(wanted) if begin == 0 else len(found) > 2
 
 
 def test_batches_in_columns_are_written_down_as_single_requests_are():

@@ -53,7 +53,7 @@ def test_what_was_synced_is_there_for_the_next_owner(tmp_path):
     count = filled(folder, [3, 1, 40])
     assert entries(folder) == [(number, entry(number)) for number in range(count)]
     again = Journal(folder)
-    assert (again.epoch, again.end, again.cut) == (2, count, 0)
+    assert (again.epoch, again.end, again.cut_off) == (2, count, 0)
     assert again.put(entry(count)) == count + 1
     assert again.end == count  # it is not durable yet
     assert again.sync(99.0) == count + 1
@@ -72,6 +72,22 @@ def test_only_what_was_put_before_is_in_a_group(tmp_path):
     assert [content for _, content in entries(tmp_path / "journal")] == [entry(0), entry(1)]
     with pytest.raises(StoreError, match="closed"):
         journal.sync(2.0)
+
+
+def test_a_cut_begins_a_segment(tmp_path):
+    folder = tmp_path / "journal"
+    journal = Journal(folder)
+    journal.cut()  # nothing is there yet
+    for number in range(6):
+        journal.put(entry(number))
+        if number in (1, 4):
+            journal.cut()
+            if number == 4:
+                assert journal.sync(1.0) == 5
+    assert journal.sync(2.0) == 6
+    assert [each.first for each in segments_in(folder)] == [0, 2, 5]
+    assert entries(folder) == [(number, entry(number)) for number in range(6)]
+    journal.close()
 
 
 def test_one_process_owns_a_journal(tmp_path):
@@ -200,6 +216,24 @@ def test_segments_are_begun_compressed_rewritten_and_dropped(tmp_path):
     again = Journal(folder)
     assert again.end == count  # numbers go on
     again.close()
+
+
+def test_a_copy_that_was_made_while_it_is_written_is_a_journal(tmp_path):
+    folder, copy = tmp_path / "journal", tmp_path / "copy"
+    filled(folder, [30] * 10, segment=1500)
+    journal = Journal(folder)
+    journal.put(entry(300))
+    journal.sync(1.0)
+    shutil.copytree(folder, copy)
+    journal.put(entry(301))
+    journal.sync(2.0)
+    last = segments_in(folder)[-1].path
+    (copy / last.name).write_bytes(last.read_bytes()[:-3])  # shipped in the middle of a write
+    assert entries(copy) == entries(folder)[:-1] == [(number, entry(number)) for number in range(301)]
+    journal.close()
+    taken_over = Journal(copy, at_least=301)
+    assert (taken_over.end, taken_over.epoch) == (301, 3)
+    taken_over.close()
 
 
 def test_entries_that_a_caller_knows_of_must_be_there(tmp_path):

@@ -269,7 +269,7 @@ class Committer:
         shared = self._shared() | (self.audit() if group.audited else {})
         if not places and not shared:
             return False
-        self.recording.collect()
+        self.recording.collect(self.clock())
         rows = [row_of(place, self.layouts) for place in places.values()]
         if self.named is not None:
             self.naming |= {place.key for place in places.values() if self.named in place.arms}

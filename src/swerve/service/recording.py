@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ from swerve.serving.erasing import Target
 from swerve.serving.ranker import Ranker
 from swerve.serving.recording import Recorder
 from swerve.serving.unrecording import Scrub
-from swerve.store.protocol import StoreError
+from swerve.store.protocol import DAY, StoreError
 
 log = logging.getLogger("swerve.service")
+
+#: Seconds between two looks for what is too old: each reads segments.
+DROP_SECONDS = 3600.0
 
 
 class Recording:
@@ -21,19 +25,22 @@ class Recording:
 
     def __init__(self) -> None:
         self.recorder: Recorder | None = None
+        self.keep, self._drop_at = math.inf, math.inf  # seconds; when to drop what is older next
 
-    def open(self, folder: Path, config: dict[str, Any], ranker: Ranker, now: float) -> None:
-        """Begin to record into a folder. Raises `StoreError`, or `InUse`."""
+    def open(self, folder: Path, config: dict[str, Any], ranker: Ranker, now: float, days: float = 0.0) -> None:
+        """Begin to record into a folder, and keep it for so many days (0: for ever). Raises `StoreError`, or `InUse`."""
         self.recorder = Recorder(folder, config, ranker, now)
+        if days > 0.0:
+            self.keep, self._drop_at = days * DAY, now
 
     def begin(self, now: float) -> None:
         """Note that another store has taken the place of the one before."""
         if self.recorder is not None:
             self.recorder.begin(now)
 
-    def collect(self) -> None:
+    def collect(self, now: float) -> None:
         """Take what was done since the last group, on the event loop. A recording that could not be written for long is ended."""
-        if self.recorder is not None and not self.recorder.collect():
+        if self.recorder is not None and not self.recorder.collect(now):
             log.error("the recording ends here: too much of it could not be written")
             self.recorder.journal.close()
             self.recorder = None
@@ -46,11 +53,14 @@ class Recording:
             except StoreError as error:
                 log.warning("the recording cannot be written (%s): %s", error.kind, error)
 
-    async def tidy(self) -> None:
-        """Compress a segment that is finished, if there is one."""
+    async def tidy(self, now: float) -> None:
+        """Compress a segment that is finished, if there is one, and drop what is too old."""
         if (recorder := self.recorder) is not None:
             try:
                 await asyncio.to_thread(recorder.journal.compress)
+                if now >= self._drop_at:
+                    self._drop_at = now + DROP_SECONDS
+                    await asyncio.to_thread(recorder.drop, now - self.keep)
             except StoreError as error:
                 log.warning("the recording cannot be compressed (%s): %s", error.kind, error)
 
@@ -58,7 +68,7 @@ class Recording:
         """Delete from the recording; nothing of it is in its files on return. Raises `StoreError`."""
         if (recorder := self.recorder) is None:
             return
-        recorder.collect()
+        recorder.collect(now)
         scrub = Scrub(target.keys, result, target.result_name or "", target.concerns)
         await asyncio.to_thread(recorder.erase, scrub, now)
 

@@ -99,7 +99,8 @@ class Service:
         self.addresses = Addresses(limits.beacon_rate, limits.beacon_burst, self.clock.now)
         self.recording = Recording()
         if config.log.record:
-            self.recording.open(Path(config.log.record), recorded(config), self.ranker, self.clock.now())
+            folder, now = Path(config.log.record), self.clock.now()
+            self.recording.open(folder, recorded(config), self.ranker, now, config.log.record_days)
         self.restored = restored
         self.availability = Availability()
         windows = windows_of(config)
@@ -301,7 +302,7 @@ class Service:
             except StoreError as error:
                 if error.kind not in ("corrupt", "locked"):
                     self.committer.suspect(error)
-            await self.recording.tidy()
+            await self.recording.tidy(self.clock.now())
             await asyncio.sleep(TICK)
 
     def _moved(self) -> Callable[[], None]:

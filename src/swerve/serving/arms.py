@@ -101,6 +101,8 @@ class Arms:
 
     def vacate(self, place: Place, arm: int, unnamed: bool = False) -> None:
         """Free an arm, with everything that the record has of it; `unnamed` says that its candidate is deleted."""
+        if self.notes is not None:
+            self.notes.know(place)
         written(place, place.shelf.calls.vacate(place.shelf.params, place.shelf.table, place.index, place.owner, arm))
         if unnamed:
             candidate = place.ids[arm]

@@ -175,6 +175,9 @@ class Bulk:
         if leave:
             keys = (shelf.owners[row].key for row in asks[:count, kernels.ROW].tolist())
             count = next((k for k, key in enumerate(keys) if key in leave), count)
+        if ranker.notes is not None:
+            for row in asks[:count, kernels.ROW].tolist():
+                ranker.notes.know(shelf.owners[row])
         if count:
             common = shelf.owners[int(asks[0, kernels.ROW])].common
             count = packing.decide_columns(shelf, common, asks[:count], orders[:count], facts[:count], now, steady=True)

@@ -229,7 +229,7 @@ def sound(entries, at, arms, numbers):
 @kernel
 def unpack_ranked(entries, floats, at, i, lines, shelf, arms, asks, orders, facts):
     """Read a decision into the columns of a request; return the word where its page begins, or `NOWHERE` if the row that its
-    session came from is on no line, or on another shelf, or if it names arms that the row does not have."""
+    session came from is on another shelf, or if it names arms that the row does not have."""
     flags, sizes = entries[at] >> FLAGS_AT & MASK, entries[at + R_SIZES]
     ask = asks[0]
     ask[kernels.ROW], ask[kernels.OWNER], ask[kernels.KEY_2] = i, entries[at + OWNER], entries[at + SECOND]
@@ -245,9 +245,11 @@ def unpack_ranked(entries, floats, at, i, lines, shelf, arms, asks, orders, fact
     if flags & HAS_LEFT:
         line = line_of(lines, entries[end], entries[end + 1])
         where = lines[line, LINE_WHERE]
-        if lines[line, LINE_TAKEN] == 0 or where < 0 or where >> SHELF_AT != shelf:
-            return NOWHERE
-        ask[kernels.LEFT], ask[kernels.LEFT_OWNER], facts[0, kernels.LEFT_AT] = where & ROWS_MASK, entries[end], floats[end + 2]
+        if lines[line, LINE_TAKEN] != 0 and where >= 0:  # else it is written down when it next changes by itself
+            if where >> SHELF_AT != shelf:
+                return NOWHERE
+            ask[kernels.LEFT], ask[kernels.LEFT_OWNER] = where & ROWS_MASK, entries[end]
+            facts[0, kernels.LEFT_AT] = floats[end + 2]
         end += 3
     if flags & HAS_SPENT:
         ask[kernels.SPENT], ask[kernels.SPENT_PHASE] = entries[end], entries[end + 1]

@@ -63,14 +63,24 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def write_down(ranker: Ranker, config: dict[str, Any], now: float) -> Notes:
-    """Write down everything that a ranker does from now on; it must have no query in memory. `config` is that of its settings, and
-    is in the entry of the start."""
-    assert not len(ranker.rows), "a query that is in memory already would be missing in the journal"
-    life, settings = ranker.life, ranker.settings
-    notes = ranker.notes = ranker.arms.notes = ranker.notes or Notes(len(settings.numbers))
-    shared, secrets, lived = ranker.shared(now), ranker.key_of(""), (life.store, life.mark, life.id)
-    notes.started(Started(config, lived, ranker.issued, shared, secrets, settings.numbers, settings.draws), now)
+    """Write down everything that a ranker does from now on. `config` is that of its settings, and is in the entry of the start."""
+    notes = ranker.notes = ranker.arms.notes = ranker.notes or Notes(len(ranker.settings.numbers))
+    notes.generation += 1
+    notes.started(_started(ranker, config, now), now)
     return notes
+
+
+def write_again(ranker: Ranker, config: dict[str, Any], now: float) -> None:
+    """Begin another generation: whoever plays entries can begin here. Each query is written down again when it next changes."""
+    assert ranker.notes is not None, "see `write_down`"
+    ranker.notes.generation += 1
+    ranker.notes.started(_started(ranker, config, now), now, goes_on=True)
+
+
+def _started(ranker: Ranker, config: dict[str, Any], now: float) -> Started:
+    life, settings = ranker.life, ranker.settings
+    shared, secrets, lived = ranker.shared(now), ranker.key_of(""), (life.store, life.mark, life.id)
+    return Started(config, lived, ranker.issued, shared, secrets, settings.numbers, settings.draws)
 
 
 class Notes:
@@ -82,6 +92,7 @@ class Notes:
         self._write = write_ranked.bind()
         self._pieces: list[bytes] = []
         self._count = 0
+        self.generation = 1  # entries can be played from the begin of one on
 
     def take(self) -> tuple[bytes, int]:
         """Return the entries since the last call, and how many they are."""
@@ -136,12 +147,26 @@ class Notes:
         """The ledger counts a click on an arm."""
         self._add(CLICKED, key, now, _WORD.pack(arm))
 
+    def know(self, place: Place) -> None:
+        """A query is about to change: its record must be in this generation."""
+        if place.told >> 1 != self.generation:
+            self.loaded(place)
+
+    def tell(self, place: Place, text: str) -> None:
+        """A query is about to be ranked: its text, see `messages.key_text`, must be in this generation."""
+        self.know(place)
+        if not place.told & 1:
+            place.told |= 1
+            self._add(TOLD, place.key, 0.0, text.encode())
+
     def begun(self, place: Place, word: int, now: float) -> None:
         """A query is new, with the random stream `word`."""
+        place.told = 2 * self.generation
         self._add(BEGUN, place.key, now, word.to_bytes(BYTE, "little") + _encode(self._of(place)))
 
     def loaded(self, place: Place) -> None:
-        """A query was taken up from the store."""
+        """A query was taken up from the store, or its record must be written down again."""
+        place.told = 2 * self.generation
         self._add(LOADED, place.key, 0.0, _encode((*self._of(place), place.shelf.words[place.index].tobytes(), place.names())))
 
     @staticmethod
@@ -164,10 +189,6 @@ class Notes:
         """An operator's shift."""
         self._add(SHIFTED, key, now)
 
-    def told(self, key: bytes, text: str) -> None:
-        """The text that identifies a query, see `messages.key_text`."""
-        self._add(TOLD, key, 0.0, text.encode())
-
     def deleted(self, key: bytes, now: float) -> None:
         """A query was deleted."""
         self._add(DELETED, key, now)
@@ -180,9 +201,9 @@ class Notes:
         """A caller has reported other user events than clicks, or results that were really shown."""
         self._add(REPORTED, key, now, _encode((number, list(events), shown)))
 
-    def started(self, started: Started, now: float) -> None:
-        """A start of the service."""
-        self._add(STARTED, bytes(2 * BYTE), now, msgspec.msgpack.encode(started))
+    def started(self, started: Started, now: float, goes_on: bool = False) -> None:
+        """A start of the service, or of another generation, in which it goes on."""
+        self._add(STARTED, bytes(2 * BYTE), now, msgspec.msgpack.encode(started), int(goes_on))
 
 
 def _codes(codes: Sequence[int]) -> bytes:

@@ -132,7 +132,7 @@ class Player:
         key = entries[at + OWNER : at + NOW].tobytes()
         if kind == STARTED:
             try:
-                self._started(self._body(entries, at, size))
+                self._started(int(entries[at]) >> FLAGS_AT & MASK, self._body(entries, at, size))
             except msgspec.DecodeError:
                 raise foreign(block) from None
             return at + size
@@ -180,7 +180,9 @@ class Player:
         return int(done)
 
     # ------------------------------------------------------------------ rare ones
-    def _started(self, body: bytes) -> None:
+    def _started(self, goes_on: int, body: bytes) -> None:
+        if goes_on and self.ranker is not None:
+            return  # everything that it says is known
         started = msgspec.msgpack.decode(body, type=Started)
         if self.ranker is None:
             self._take(self.begin(started))

@@ -276,9 +276,8 @@ class Ranker:
             self.rows.recount(place)
         if place.namespace != request.namespace:  # feedback made the row, and knew its key alone
             self.join(place, request.namespace)
-        if self.notes is not None and not place.told:
-            place.told = True
-            self.notes.told(place.key, request.text)
+        if self.notes is not None:
+            self.notes.tell(place, request.text)
         raw = request.raw
         if raw is None or place.raw != raw:  # most requests repeat the candidates of the one before
             candidates = request.read()
@@ -310,6 +309,8 @@ class Ranker:
             self.mark(row, now)
         if row.shelf is shelf:
             return row.index, row.owner
+        if self.notes is not None:
+            self.notes.know(row)
         written(row, row.shelf.calls.left(self.senses, row.shelf.table, row.index, row.owner, when, now))
         if self.notes is not None:
             self.notes.gone_on(row.key, when, now)
@@ -366,6 +367,8 @@ class Ranker:
     # ------------------------------------------------------------------ shifts
     def shift(self, place: Place, now: float) -> int:
         """Start a query over because an operator says that it has shifted; return the new phase."""
+        if self.notes is not None:
+            self.notes.know(place)
         phase = written(place, place.shelf.calls.shift(place.shelf.params, place.shelf.table, place.index, place.owner, now))
         self.mark(place, now)
         if self.notes is not None:

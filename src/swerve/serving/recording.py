@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +68,15 @@ from swerve.serving.entries import (
 )
 from swerve.serving.holdout import ARMS, Arm
 from swerve.serving.messages import Event
-from swerve.serving.notes import write_down
+from swerve.serving.notes import write_again, write_down
 from swerve.serving.outcomes import decode, slots_of
 from swerve.serving.ranker import Ranker
 from swerve.serving.rows import UNPACK
-from swerve.store.blocks import Block
+from swerve.store.blocks import Block, Content, Segment, ended, segments_in
 from swerve.store.journal import Journal, tail
 
+#: Seconds of a generation, see `Recorder.collect`.
+GENERATION_SECONDS = 86_400.0
 #: Bytes that wait to be written before a recording is given up.
 MOST_WAITING = 256 << 20
 
@@ -131,14 +134,19 @@ class Recorder:
         self.begin(now)
 
     def begin(self, now: float) -> None:
-        """Note a start, or that another store has taken the place of the one before: memory has no query."""
-        self.notes = write_down(self.ranker, self.config, now)
+        """Note a start, or that another store has taken the place of the one before."""
+        self.notes, self._begun = write_down(self.ranker, self.config, now), now
 
-    def collect(self) -> bool:
-        """Take what was done since the last call, for the next `sync`; return whether the recording goes on."""
+    def collect(self, now: float) -> bool:
+        """Take what was done since the last call, for the next `sync`; return whether the recording goes on. After a day another
+        generation begins, in a segment of its own: earlier ones can be dropped."""
         content, count = self.notes.take()
         if count:
             self.journal.put(content, count)
+        if now - self._begun >= GENERATION_SECONDS:
+            self.journal.cut()
+            write_again(self.ranker, self.config, now)
+            self._begun = now
         if self.journal.waiting <= MOST_WAITING:
             return True
         self.ranker.notes = self.ranker.arms.notes = None
@@ -155,13 +163,34 @@ class Recorder:
         self.journal.seal(now)
         self.journal.rewrite(scrub)
 
+    def drop(self, before: float) -> int:
+        """Remove the segments of generations that ended before a time; return how many. What is left can be replayed."""
+        segments = segments_in(self.journal.folder)
+        upto = 0
+        for segment, following in pairwise(segments):
+            if begins_generation(following):
+                if ended(segment) >= before:
+                    break
+                upto = following.first
+        return self.journal.drop(before, upto)
+
     def close(self, now: float) -> None:
         """Write the rest and release the journal."""
         try:
-            self.collect()
+            self.collect(now)
             self.sync(now)
         finally:
             self.journal.close()
+
+
+def begins_generation(segment: Segment) -> bool:
+    """Return whether a segment can be played without those before it."""
+    content = Content(segment)
+    try:
+        first = next(content.blocks(), None)
+        return first is not None and int(words_in(first)[0]) & MASK == STARTED
+    finally:
+        content.close()
 
 
 def lines_of(folder: Path, progress: Callable[[int], None] = lambda read: None) -> Iterator[tuple[int, Line]]:

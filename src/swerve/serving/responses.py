@@ -116,6 +116,8 @@ class Responses:
         if before.status and not moved and not fresh and outside == before.outside and marks == before.marks:
             return before  # a repeat
         self.ranker.mark(place, now)
+        if self.ranker.notes is not None:
+            self.ranker.notes.know(place)
         allowed, evidence = fresh, ticket.evidence
         alive = self._alive(place, ticket, final)
         if moved and evidence and ticket.session:

@@ -148,7 +148,7 @@ class Place:
         self.last: list[Any] = []  # candidates of the last request; their mask and arms follow, because most requests repeat them
         self.raw: msgspec.Raw | None = None  # those candidates as they were sent
         self.published = math.nan  # when the newest of them was published
-        self.noted = self.told = False  # whether they are in the columns of its shelf; whether its text is in the journal
+        self.noted, self.told = False, 0  # whether they are in the columns of its shelf; what is written down, see `Notes.know`
         self.mask = 0
         self.order = b""  # their arms in the given order, one byte each
         self.grades = b""  # what their scores say, see `swerve.core.examination.grades_of`; empty without scores

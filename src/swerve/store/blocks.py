@@ -218,3 +218,14 @@ class Content:
                 return True
             at += 1
         return False
+
+
+def ended(segment: Segment) -> float:
+    """Return the time of the last block of a segment."""
+    content = Content(segment)
+    try:
+        for _ in content.heads():
+            pass
+        return content.time
+    finally:
+        content.close()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import math
 import os
 import struct
 import threading
@@ -21,10 +20,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from swerve.core.errors import SwerveError
-from swerve.store.blocks import MADE, SEALED, Block, Content, Segment, block_of, path_of, segments_in
+from swerve.store.blocks import MADE, SEALED, Block, Content, Segment, block_of, ended, path_of, segments_in
 from swerve.store.lock import OWNER_ONLY, Lock, lock_path, no_folder
 from swerve.store.protocol import StoreError
+from swerve.store.tail import ID_BYTES, OWNER, owner_in, tail as tail
 
 log = logging.getLogger("swerve.store")
 
@@ -32,11 +31,6 @@ log = logging.getLogger("swerve.store")
 SEGMENT_BYTES = 64 << 20
 #: Bytes of entries, unpacked, in a block of a sealed segment: large ones are compressed better.
 SEALED_BYTES = 1 << 18
-#: The file of a folder besides its segments.
-OWNER = "owner"
-#: The content of `OWNER`: epoch, id of the journal, checksum of both.
-OWNED = struct.Struct("<QQI")
-ID_BYTES = 8
 
 
 class Fenced(StoreError):  # noqa: N818 - names what happened
@@ -55,59 +49,6 @@ class Extent(NamedTuple):
     bytes: int
 
 
-def owner_in(folder: Path) -> tuple[int, int] | None:
-    """Return the epoch of a journal's last owner and the journal's id; None if there is no journal."""
-    try:
-        found = (folder / OWNER).read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StoreError("gone", f"{folder / OWNER} cannot be read: {error.strerror}") from error
-    if len(found) != OWNED.size or OWNED.unpack(found)[2] != zlib.crc32(found[: -ID_BYTES // 2]):
-        raise StoreError("corrupt", f"{folder / OWNER} is not what was written: put back a copy of this file (docs/store.md)")
-    epoch, journal, _ = OWNED.unpack(found)
-    return epoch, journal
-
-
-def tail(folder: Path, start: int = 0) -> Iterator[Block]:
-    """Yield the blocks of a journal that have entries from number `start` on, in order, up to the last complete one; also while a
-    process owns it. 0 is the first entry that is there. Raises `StoreError` if a segment is missing or damaged."""
-    if owner_in(folder) is None:
-        raise SwerveError(f"{folder} is no journal; name the folder of one")
-    segments = segments_in(folder)
-    begin = max((index for index, each in enumerate(segments) if each.first <= start), default=0)
-    if segments and 0 < start < segments[begin].first:
-        raise StoreError("gone", f"{folder} begins with entry {segments[begin].first}; those from {start} on are no longer there")
-    for index in range(begin, len(segments)):
-        segment = segments[index]
-        content = _opened(segment)
-        try:
-            yield from content.counted(start)
-            if segment.limit == math.inf and content.rest and content.later():
-                raise segment.damaged("a block is not what was written, and intact ones follow")
-        finally:
-            content.close()
-
-
-def rest_of(folder: Path) -> int:
-    """Return the bytes of an unfinished write at the end of a journal."""
-    content = Content(segments_in(folder)[-1])
-    try:
-        for _ in content.heads():
-            pass
-        return content.rest
-    finally:
-        content.close()
-
-
-def _opened(segment: Segment) -> Content:
-    """Open a segment, which its owner may just have compressed."""
-    if not segment.path.exists():
-        sealed = path_of(segment.path.parent, segment.first, segment.epoch, SEALED)
-        segment = segment._replace(path=sealed, sealed=True)
-    return Content(segment)
-
-
 class Journal:
     """A journal that this process owns, from construction until `close`; the folder is made if it does not exist.
 
@@ -118,8 +59,8 @@ class Journal:
     def __init__(self, folder: Path, *, segment: int = SEGMENT_BYTES, at_least: int = 0, before: int = 0) -> None:
         self.folder, self.segment_bytes = folder.absolute(), segment
         self._putting, self._syncing, self._tidying = threading.Lock(), threading.Lock(), threading.Lock()
-        self._pending: list[bytes] = []
-        self._waiting = 0  # count of pending entries
+        self._pending: list[tuple[bytes, int]] = []  # content, and how many entries it has
+        self._cuts: list[int] = []  # before which of those another segment begins
         self._file, self._fenced = -1, 0
         try:
             self.folder.mkdir(mode=0o700, exist_ok=True)
@@ -129,7 +70,7 @@ class Journal:
             raise StoreError("io", f"{self.folder} cannot be made: {error.strerror}") from error
         self._lock = Lock(lock_path(self.folder))
         try:
-            self.cut = 0  # bytes of an unfinished write that were cut off
+            self.cut_off = 0  # bytes of an unfinished write that were cut off
             found = owner_in(self.folder)
             segments = segments_in(self.folder)
             if found is None and segments:
@@ -192,7 +133,7 @@ class Journal:
             content.close()
         if rest:
             log.warning("%s: an unfinished write of %d bytes was cut off", last.path, rest)
-            self.cut = rest
+            self.cut_off = rest
             file = os.open(last.path, os.O_RDWR | os.O_CLOEXEC)
             try:
                 os.ftruncate(file, at)
@@ -208,7 +149,7 @@ class Journal:
         self._made(path, head)
         if self._file >= 0:
             os.close(self._file)
-        self._path, self._at, self._check = path, len(head), check
+        self._path, self._at, self._check, self._first = path, len(head), check, self.end
         self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def _made(self, path: Path, content: bytes) -> None:
@@ -238,35 +179,50 @@ class Journal:
         """Add entries, which the next `sync` writes; return the number after the last: `sync` has written them when it returns that
         number or a larger one."""
         with self._putting:
-            self._pending.append(content)
-            self._waiting += count
-            return self.end + self._waiting
+            self._pending.append((content, count))
+            return self.end + sum(count for _, count in self._pending)
+
+    def cut(self) -> None:
+        """Let what is put from now on begin another segment."""
+        with self._putting:
+            self._cuts.append(len(self._pending))
 
     @property
     def waiting(self) -> int:
         """Bytes that wait for a `sync`."""
         with self._putting:
-            return sum(map(len, self._pending))
+            return sum(len(content) for content, _ in self._pending)
 
     def sync(self, now: float) -> int:
-        """Write what was put, as one block; durable on return. Return the number after the last entry that is durable.
+        """Write what was put, as one block, or one more for each `cut`; durable on return. Return the number after the last entry
+        that is durable.
 
         After an error everything stays pending, for the next call; after `Fenced` no later call can succeed.
         """
         with self._syncing:
-            with self._putting:
-                pending, count = self._pending, self._waiting
-                taken = len(pending)
-            if not count:
-                return self.end
-            self._append(Block(self.end, count, self.epoch, now, b"".join(pending[:taken])))
-            with self._putting:
-                del self._pending[:taken]
-                self._waiting -= count
-                self.end += count
-            if self._at >= self.segment_bytes:
-                self._begin(now)
-            return self.end
+            while True:
+                with self._putting:
+                    cut = self._cuts[0] if self._cuts else len(self._pending)
+                    taken, more = self._pending[:cut], bool(self._cuts)
+                if taken:
+                    self._write(taken, now)
+                if not more:
+                    return self.end
+                if self.end > self._first:
+                    self._begin(now)
+                with self._putting:
+                    del self._cuts[0]
+
+    def _write(self, taken: list[tuple[bytes, int]], now: float) -> None:
+        """Write the first of what is pending as one block."""
+        count = sum(count for _, count in taken)
+        self._append(Block(self.end, count, self.epoch, now, b"".join(content for content, _ in taken)))
+        with self._putting:
+            del self._pending[: len(taken)]
+            self._cuts = [cut - len(taken) for cut in self._cuts]
+            self.end += count
+        if self._at >= self.segment_bytes:
+            self._begin(now)
 
     def _append(self, block: Block) -> None:
         if self._file < 0:
@@ -298,7 +254,7 @@ class Journal:
     def seal(self, now: float) -> None:
         """Begin another segment, unless the last one is empty; those before it can be compressed, rewritten and dropped."""
         with self._syncing:
-            if self.end > segments_in(self.folder)[-1].first:
+            if self.end > self._first:
                 self._begin(now)
 
     def compress(self, most: int = 1) -> int:
@@ -327,25 +283,27 @@ class Journal:
 
     def _again(self, segment: Segment, change: Callable[[bytes], bytes] | None) -> tuple[bytes, bool]:
         """Return a segment as it is compressed, and whether its content differs."""
-        content, out, group, different = Content(segment), list[bytes](), list[Block](), False
+        content, out, group, size, different = Content(segment), list[bytes](), list[Block](), 0, False
         head, check = block_of(Block(segment.first, 0, content.epoch, content.time, b""), 0, content.journal)
         out.append(head)
 
         def flush() -> None:
-            nonlocal check
+            nonlocal check, size
             if group:
-                joined = Block(group[0].first, sum(each.entries for each in group), group[0].epoch, group[-1].time,
-                               b"".join(each.content for each in group))  # fmt: skip
-                found, check = block_of(joined, check, content.journal, packed=True)
+                count, joined = sum(each.entries for each in group), b"".join(each.content for each in group)
+                made = Block(group[0].first, count, group[0].epoch, group[-1].time, joined)
+                found, check = block_of(made, check, content.journal, packed=True)
                 out.append(found)
                 group.clear()
+                size = 0
 
         try:
             for block in content.counted():
                 new = block.content if change is None else change(block.content)
                 different |= new != block.content
                 group.append(block._replace(content=new))
-                if sum(len(each.content) for each in group) >= SEALED_BYTES:
+                size += len(new)
+                if size >= SEALED_BYTES:
                     flush()
             flush()
         finally:
@@ -361,14 +319,7 @@ class Journal:
     def _drop(self, before: float, upto: int) -> int:
         gone, segments = 0, segments_in(self.folder)
         for segment in segments[:-1]:
-            content = Content(segment)
-            try:
-                for _ in content.heads():
-                    pass
-                old = content.time < before and segment.limit <= upto
-            finally:
-                content.close()
-            if not old:
+            if segment.limit > upto or ended(segment) >= before:
                 break
             segment.path.unlink()
             gone += 1

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 from swerve.core.errors import SwerveError
 from swerve.store.blocks import segments_in
-from swerve.store.journal import rest_of, tail
 from swerve.store.layouts import layout_of
 from swerve.store.lock import left_alone
 from swerve.store.protocol import Row, StoreError
 from swerve.store.schema import APPLICATION, MIGRATIONS, kind_of
 from swerve.store.statements import as_written, columns
+from swerve.store.tail import rest_of, tail
 from swerve.store.wal import Log, log_path, read_log, way_out
 
 ROWS_AT_ONCE = 512  # rows checked together: enough for NumPy to pay off, few enough for memory

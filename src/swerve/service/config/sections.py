@@ -124,6 +124,9 @@ class Log(Section, frozen=True):
     record: Annotated[
         str, about("Folder in which everything is recorded for `swerve replay`, with query texts. Empty: no recording.")
     ] = ""
+    record_days: Annotated[
+        float, within(0, 36_500, "Days for which a recording is kept, in whole days from its start on. 0: for ever.")
+    ] = 0.0
 
 
 class Tracing(Section, frozen=True):
