@@ -87,6 +87,6 @@ def test_a_whole_run(tmp_path):
         assert (row.ok is None) == (row.name not in service.SERVICE_BARS)
     assert rows["rank"].ratio == pytest.approx(rows["rank"].value / rows["echo-rank"].value, rel=0.01)
     assert rows["rank-batch"].value > rows["rank"].value
-    assert rows["disk"].ratio > 1.0
+    assert 0.3 < rows["disk"].ratio < 1.0  # records are stored packed
     assert list(tmp_path.iterdir()) == []  # temporary stores are removed
     json.dumps([row.as_dict() for row in rows.values()])
