@@ -164,7 +164,7 @@ def leave() -> None:
 
 
 def ship(
-    device: str, what: str, function: Callable[..., Any], orders: Sequence[tuple[Any, ...]], stop: threading.Event
+    device: str, what: str, function: Callable[..., Any], orders: Sequence[tuple[Any, ...]], stop: threading.Event | None = None
 ) -> Iterator[tuple[int, Any]]:
     """Call a function of this package for each order on the nodes; yield the order's number and its result, as they come.
 
@@ -173,9 +173,9 @@ def ship(
     ray = join(device)
     task = ray.remote(swerve_task).options(num_cpus=1, max_retries=REPEATS, retry_exceptions=False, name=f"swerve {what}")
     name = f"{function.__module__}:{function.__qualname__}"
-    numbers = {task.remote(name, *order): number for number, order in enumerate(orders)}
+    numbers = {task.remote(versions(), name, *order): number for number, order in enumerate(orders)}
     try:
-        while numbers and not stop.is_set():
+        while numbers and not (stop is not None and stop.is_set()):
             ready, _ = ray.wait(list(numbers), num_returns=len(numbers), timeout=LOOK)
             for each in ready:
                 result = fetched(ray, each, what)
@@ -186,8 +186,10 @@ def ship(
                 ray.cancel(each, force=True)
 
 
-def swerve_task(name: str, *order: Any) -> Any:
+def swerve_task(code: str, name: str, *order: Any) -> Any:
     """Call a function by its name, on a node. Errors about input travel as their text: their classes need more to be made again."""
+    if code != versions():
+        raise SwerveError(f"the node {platform.node()} has other code ({versions()}) than this machine ({code})")
     module, _, function = name.partition(":")
     try:
         return getattr(importlib.import_module(module), function)(*order)
