@@ -36,6 +36,7 @@ from swerve.core.loading import load_file
 from swerve.core.parse import spec_classes
 from swerve.policies import POLICIES
 from swerve.simulate import Tick
+from swerve.simulate.cluster import RAY, is_ray, need_ray
 from swerve.simulate.devices import CPU, CUDA, need_gpu
 
 #: Characters that names and explanations need at least; a table that cannot provide them is printed as a list.
@@ -121,18 +122,31 @@ runs_option = click.option("--runs", type=click.IntRange(1), default=10, show_de
 threads_option = click.option("--threads", type=click.IntRange(1), default=None, help="Threads over runs  [default: all cores]")
 
 
-def device_of(ctx: click.Context, _: click.Parameter, where: str) -> str:
-    """Return the device of a choice of --on; refuse a GPU that is not there before a long computation begins."""
+def device_of(where: str, known: tuple[str, ...]) -> str:
+    """Return the device of a value of --on; refuse one that cannot be here before a long computation begins."""
+    if is_ray(where):
+        need_ray(f"--on {where}")
+        return where
+    if where not in known:
+        raise SwerveError(f"--on {where} is not allowed; it must be {', '.join(known)} or {RAY}:ADDRESS")
     if where == "gpu":
         need_gpu("--on gpu", start=False)
         return CUDA
     return CPU
 
 
-on_option = click.option(
-    "--on", "device", type=click.Choice(["cpu", "gpu"]), default="cpu", show_default=True, callback=device_of,
-    help="Play on the processor's cores or on a GPU (extra `gpu`); the results have the same bytes.",
-)  # fmt: skip
+def places(known: tuple[str, ...], text: str) -> Callable[[Any], Any]:
+    """Return the option --on of a command that computes in these places."""
+    return click.option(
+        "--on", "device", metavar=f"[{'|'.join(known)}[:ADDRESS]]", default="cpu", show_default=True, help=text,
+        callback=lambda ctx, option, where: device_of(where, known),
+    )  # fmt: skip
+
+
+on_option = places(
+    ("cpu", "gpu", RAY),
+    "Play on the processor's cores, a GPU (extra `gpu`) or a Ray cluster (extra `ray`); the results have the same bytes.",
+)
 
 
 def load_files(ctx: click.Context, _: click.Parameter, files: tuple[Path, ...]) -> tuple[Path, ...]:

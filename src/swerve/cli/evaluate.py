@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from swerve.cli.common import errors, json_option, late_progress, logs_argument, need_plots, spooled, write_json
+from swerve.cli.common import errors, json_option, late_progress, logs_argument, need_plots, places, spooled, write_json
 from swerve.core.errors import SwerveError
+from swerve.simulate.cluster import RAY
 
 if TYPE_CHECKING:
     from swerve.evaluate.lists import Shown
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 @click.option(
     "--forecast/--no-forecast", "forecasting", default=True, help="Play policies on a click model of the log.  [default: on]"
 )
+@places(("cpu", RAY), "Play the forecast here or on a Ray cluster (extra `ray`); the results have the same bytes.")
 @json_option
 def command(
     logs: tuple[Path, ...],
@@ -49,6 +51,7 @@ def command(
     report: Path | None,
     names: tuple[str, ...],
     forecasting: bool,
+    device: str,
     json_to: str | None,
 ) -> None:
     """Read search logs: what they hold, which queries shift, and what another ranking would have brought (docs/evaluate.md).
@@ -102,6 +105,7 @@ def command(
                 Model(histories, found),
                 facts["lists"] - watched,
                 progress=lambda done, total: bar("playing on the model", done, total),
+                device=device,
             )
     out["shifts"] = msgspec.to_builtins(found)
     out["would_it_have_helped"] = {

@@ -16,6 +16,9 @@ from swerve.core.verbs import MARKERS
 #: A table that comes during a load is none of that file.
 REGISTRIES: list[dict[str, Any]] = [MARKERS]
 
+#: What the names of the modules of such files begin with.
+MODULES = "swerve_loaded_"
+
 #: The files that are loaded: a digest of the content, the classes that the file defines, and its other names by table.
 _LOADED: dict[Path, tuple[bytes, list[type], list[set[str]]]] = {}
 
@@ -38,7 +41,7 @@ def load_file(path: Path, what: str) -> list[type]:
         for table, names in zip(REGISTRIES[1:], registered, strict=False):
             for name in names:
                 table.pop(name, None)
-    module_name = f"swerve_loaded_{path.stem}"
+    module_name = f"{MODULES}{path.stem}"
     found = importlib.util.spec_from_file_location(module_name, place)
     if found is None or found.loader is None:
         raise SwerveError(f"{what} {path} is not allowed; it must be a Python file, its name ending in .py")
@@ -70,6 +73,20 @@ def load_file(path: Path, what: str) -> list[type]:
     added = [set(table) - names for table, names in zip(REGISTRIES[1:], before[1:], strict=False)]
     _LOADED[place] = (digest, own, added)
     return own
+
+
+def sources() -> list[tuple[str, bytes]]:
+    """Return the names and the content of all loaded files, in the order in which they were loaded, for another machine."""
+    out = []
+    for place, (digest, *_) in _LOADED.items():
+        try:
+            content = place.read_bytes()
+        except OSError as error:
+            raise SwerveError(f"{place} cannot be read any more: {error.strerror or error}") from None
+        if hashlib.sha256(content).digest() != digest:
+            raise SwerveError(f"{place} has changed since it was loaded; start again")
+        out.append((place.name, content))
+    return out
 
 
 def line_of(error: BaseException, path: Path) -> str:

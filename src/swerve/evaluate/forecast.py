@@ -6,9 +6,10 @@ model. A page counts by its expected clicks, so that only the policy's own draws
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 from swerve.evaluate.model import CURVE_VALUES, Model, Segment
 from swerve.evaluate.rates import PRIOR
 from swerve.experiments.intervals import CONFIDENCE, student_quantile
+from swerve.simulate.cluster import is_ray, ship
+from swerve.simulate.devices import CPU
 
 #: Lists from which a query belongs to a band, most first.
 BANDS = {"head": 1000, "torso": 20, "tail": 1}
@@ -169,36 +172,84 @@ def play(segments: list[Segment], player: Player, query: int, rng: np.random.Gen
     return np.array(gains)
 
 
+class Part(NamedTuple):
+    """What a policy plays of a band: nothing of another part is needed for it, so that it may be played elsewhere."""
+
+    policy: str
+    queries: list[list[Segment]]
+    starts: list[int]  # of the random numbers of each query
+    mean: float  # attractiveness at the top
+    seed: int
+
+
+def play_part(part: Part, done: Callable[[], None] = lambda: None) -> list[NDArray[np.float64]]:
+    """Play a part; return the gains of each query. `done` is called after each."""
+    player: Player = (
+        BySwerve(len(part.queries), part.seed)
+        if part.policy == "swerve"
+        else ByClicks(part.mean)
+        if part.policy == "clicks"
+        else Best()
+    )
+    out = []
+    for number, (segments, start) in enumerate(zip(part.queries, part.starts, strict=True)):
+        out.append(play(segments, player, number, np.random.default_rng(start)))
+        done()
+    return out
+
+
+def play_shipped(policy: str, queries: list[list[tuple[Any, ...]]], starts: list[int], mean: float, seed: int) -> list[Any]:
+    """Play a part whose segments are plain data: on a node of a cluster."""
+    return play_part(Part(policy, [[Segment(*segment) for segment in own] for own in queries], starts, mean, seed))
+
+
+def play_all(parts: list[Part], device: str, progress: Callable[[int, int], None]) -> list[list[NDArray[np.float64]]]:
+    """Play all parts here one after the other, or on the nodes of a cluster; return their gains in the order of the parts."""
+    total, count = sum(len(part.queries) for part in parts), 0
+
+    def done(queries: int = 1) -> None:
+        nonlocal count
+        count += queries
+        progress(count, total)
+
+    if not is_ray(device):
+        return [play_part(part, done) for part in parts]
+    fields = [field.name for field in dataclasses.fields(Segment)]
+    orders = [
+        (part.policy, [[tuple(getattr(each, name) for name in fields) for each in own] for own in part.queries], *part[2:])
+        for part in parts
+    ]
+    found: dict[int, list[NDArray[np.float64]]] = {}
+    for number, gains in ship(device, "part of a forecast", play_shipped, orders):
+        found[number] = gains
+        done(len(gains))
+    return [found[number] for number in range(len(parts))]
+
+
 def forecast(
     model: Model,
     unwatched: int = 0,
     policies: tuple[str, ...] = POLICIES,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    device: str = CPU,
 ) -> Forecast:
-    """Play policies on a model. `unwatched` lists belong to rare queries that the model does not have."""
+    """Play policies on a model. `unwatched` lists belong to rare queries that the model does not have.
+
+    `device` is "cpu", or "ray" or "ray:ADDRESS" for a cluster, which gives the same bytes.
+    """
     rng = np.random.default_rng(seed)
     chosen = {name: choose(model, name, rng) for name in BANDS}
-    total, done = sum(len(played) for _, played in chosen.values()) * len(policies), 0
+    parts: list[Part] = []
+    for _, played in chosen.values():
+        starts = [int(rng.integers(1 << 62)) for _ in played]
+        queries = [model.queries[query] for query in played]
+        parts += [Part(policy, queries, starts, float(model.means[0]), seed) for policy in policies]
+    every = iter(play_all(parts, device, progress))
     bands: list[Band] = []
     for name, (own, played) in chosen.items():
         lists = sum(lists_of(model, query) for query in own) + (unwatched if name == "tail" else 0)
-        players: dict[str, Player] = {}
-        for policy in policies:
-            players[policy] = (
-                BySwerve(len(played), seed)
-                if policy == "swerve"
-                else ByClicks(float(model.means[0]))
-                if policy == "clicks"
-                else Best()
-            )
-        gains: dict[str, list[NDArray[np.float64]]] = {policy: [] for policy in policies}
-        for number, query in enumerate(played):
-            start = int(rng.integers(1 << 62))
-            for policy, player in players.items():
-                gains[policy].append(play(model.queries[query], player, number, np.random.default_rng(start)))
-                done += 1
-            progress(done, total)
+        gains = {policy: next(every) for policy in policies}
         # a query's clicks per list, by as many lists as were played of it
         sizes = np.array([len(each) for each in gains[policies[0]]], float)
         logged = sizes * np.array([query_value(model.queries[query]) for query in played])

@@ -27,6 +27,15 @@ CURVE_VALUES = np.array(CURVE)
 Values = NDArray[np.float64]
 
 
+def in_order(terms: Values) -> float:
+    """Return a sum that is added from the first term to the last, and so has the same bits on every processor.
+
+    >>> in_order(np.array([0.5, 0.25]))
+    0.75
+    """
+    return float(np.cumsum(terms)[-1])
+
+
 @dataclasses.dataclass(slots=True)
 class Segment:
     """A query between two shifts: its results in the order of the log's own ranking."""
@@ -41,11 +50,11 @@ class Segment:
     @property
     def logged(self) -> float:
         """Clicks per list of the log's own ranking, by the model."""
-        return float(self.attractive @ self.examined) / self.lists
+        return in_order(self.attractive * self.examined) / self.lists
 
     def value(self, order: NDArray[np.int64]) -> float:
         """Return the clicks per list of an order of `results`, by their indexes."""
-        return float(self.attractive[order] @ CURVE_VALUES[: len(order)])
+        return in_order(self.attractive[order] * CURVE_VALUES[: len(order)])
 
 
 def segments_of(history: History, bar: float) -> Iterator[Segment]:

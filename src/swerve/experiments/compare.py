@@ -141,8 +141,8 @@ def compare(
 
     `environments` are played beside the workloads, in one cell each, as they are written. `against` names the policy whose
     differences are taken (default: the first). `queries` and `impressions` make all of them smaller. With `out`, finished runs are
-    stored in that folder and reused by the next call. Ctrl-C raises `Stopped` with the finished cells. On a GPU cells are played at
-    the same time, and `seconds` of a row overlap with those of others.
+    stored in that folder and reused by the next call. Ctrl-C raises `Stopped` with the finished cells. On a GPU or a
+    cluster cells are played at the same time, and `seconds` of a row overlap with those of others.
 
     >>> found = compare(["ts", "ucb1"], ["clear"], [0.5], runs=2, queries=2, impressions=4000, threads=1)
     >>> [(row.policy, row.runs, row.seed) for row in found.rows]

@@ -144,7 +144,7 @@ def run_all(
     out: Path | None = None,
     progress: Callable[[Tick], None] | None = None,
 ) -> list[Cell]:
-    """Run experiments cell by cell, on a GPU many cells at once; runs that are already on disk are read."""
+    """Run experiments cell by cell, on a GPU or a cluster many cells at once; runs that are already on disk are read."""
     stop = threading.Event()
     worlds: dict[Spec, Worlds] = {}
     jobs = [(experiment, *cell) for experiment in experiments for cell in experiment.cells()]

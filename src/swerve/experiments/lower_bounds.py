@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from swerve.core.spec import Spec
 from swerve.environments import FalsePositives, ManyPhases, SingleEvent, world
 from swerve.policies import BWC, Oracle
 from swerve.simulate import Tick, Worlds, simulate
+from swerve.simulate.devices import CPU, at_once
 from swerve.theory import test_length
 
 HORIZONS = (10_000, 31_623, 100_000, 316_228, 1_000_000)  # half a decade apart, for a slope over two decades
@@ -132,16 +135,18 @@ def run(
     seed: int = 0,
     horizons: tuple[int, ...] = HORIZONS,
     threads: int | None = None,
-    device: str = "cpu",
+    device: str = CPU,
     out: Path | None = None,
     progress: Callable[[Tick], None] | None = None,
 ) -> list[Growth]:
-    """Play all families at all horizons; return each policy's regret on its worst instance."""
-    worst: dict[tuple[str, str, int], tuple[float, float]] = {}
+    """Play all families at all horizons, on a GPU or a cluster many at once; return each policy's regret on its worst instance."""
+    stop = threading.Event()
     worlds: dict[Spec, Worlds] = {}
-    for family, horizon, name, spec, instance in jobs(horizons):
-        if instance not in worlds:
-            worlds = {instance: Worlds(instance)}
+    todo = jobs(horizons)
+    last = {instance: number for number, (*_, instance) in enumerate(todo)}
+
+    def play(number: int) -> tuple[float, float]:
+        *_, spec, instance = todo[number]
         results = simulate(
             spec,
             instance,
@@ -152,11 +157,18 @@ def run(
             device=device,
             out=out,
             progress=progress,
-            worlds=worlds[instance],
+            stop=stop,
+            worlds=worlds.setdefault(instance, Worlds(instance)),
         )
-        mean, sd = float(results.regret.mean()), float(results.regret.std(ddof=1)) if runs > 1 else 0.0
+        if number == last[instance]:
+            worlds.pop(instance, None)
+        return float(results.regret.mean()), float(results.regret.std(ddof=1)) if runs > 1 else 0.0
+
+    played = at_once([functools.partial(play, number) for number in range(len(todo))], device, stop, runs)
+    worst: dict[tuple[str, str, int], tuple[float, float]] = {}
+    for (family, horizon, name, *_), found in zip(todo, played, strict=True):
         key = (family.name, name, horizon)
-        worst[key] = max(worst.get(key, (0.0, 0.0)), (mean, sd))
+        worst[key] = max(worst.get(key, (0.0, 0.0)), found)
     return [
         Growth(
             family.name,

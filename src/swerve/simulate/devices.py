@@ -1,4 +1,4 @@
-"""Where runs are played: on the processor's cores, or on a GPU."""
+"""Where runs are played: on the processor's cores, on a GPU, or on the nodes of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import importlib.util
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, TypeVar
 
 from swerve.core.errors import SwerveError
+from swerve.simulate import cluster
 from swerve.simulate.results import Plan, Run
 from swerve.simulate.worlds import Worlds
 
@@ -19,14 +20,25 @@ if TYPE_CHECKING:
 
 Played = TypeVar("Played")
 
-CPU, CUDA = DEVICES = ("cpu", "cuda")
+CPU, CUDA = "cpu", "cuda"
+DEVICES = (CPU, CUDA, cluster.RAY, f"{cluster.RAY}:ADDRESS")
 #: The share of the GPU's free memory that the runs of all batches may take that are played at the same time.
 SHARE = 0.8
 #: Batches that are played on a GPU at the same time: as many as fill it with this many threads. One with few threads waits for the
-#: memory most of the time.
+#: memory most of the time. On a cluster there are as many as are allowed.
 MOST_AT_ONCE, LEAST_AT_ONCE, FILLED = 40, 4, 1 << 18
 
 _own = threading.local()
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that is unknown, or that cannot be here. Nothing is started on it yet."""
+    if device not in (CPU, CUDA) and not cluster.is_ray(device):
+        raise SwerveError(f"device = {device!r} is not allowed; device must be one of {', '.join(DEVICES)}")
+    if device == CUDA:
+        need_gpu('device="cuda"', start=False)
+    if cluster.is_ray(device):
+        cluster.need_ray(f'device="{device}"')
 
 
 def need_gpu(asked: str, start: bool = True) -> None:
@@ -51,24 +63,36 @@ def has_queues() -> bool:
 
 
 def at_once(jobs: Sequence[Callable[[], Played]], device: str, stop: threading.Event, tasks: int) -> list[Played]:
-    """Do jobs that play on a device: one after the other on the processor, which each of them fills, and at once on a GPU.
+    """Do jobs that play on a device: one after the other on the processor, which each of them fills, and at once elsewhere.
 
     `tasks` is how many threads of a GPU each of them keeps busy. An error in one of them sets `stop`, so that the others end soon.
     """
-    if device == CPU or not has_queues():
+    on_ray = cluster.is_ray(device)
+    if device == CPU or not (on_ray or has_queues()):
         return [job() for job in jobs]
+    workers = max(1, min(MOST_AT_ONCE if on_ray else max(FILLED // max(1, tasks), LEAST_AT_ONCE), MOST_AT_ONCE, len(jobs)))
+    if on_ray:
+        cluster.join(device)
+        return together(jobs, ThreadPoolExecutor(workers), stop)
     from swerve.simulate import gpu
 
-    workers = max(1, min(max(FILLED // max(1, tasks), LEAST_AT_ONCE), MOST_AT_ONCE, len(jobs)))
     room = functools.cache(lambda: int(SHARE * gpu.room() / workers))
 
     def begin() -> None:
         _own.room = room
 
-    with ThreadPoolExecutor(workers + 1, initializer=begin) as executor:
-        executor.submit(gpu.missing)  # starts the GPU while the others draw instances
+    executor = ThreadPoolExecutor(workers + 1, initializer=begin)
+    executor.submit(gpu.missing)  # starts the GPU while the others draw instances
+    return together(jobs, executor, stop)
+
+
+def together(jobs: Sequence[Callable[[], Played]], executor: ThreadPoolExecutor, stop: threading.Event) -> list[Played]:
+    """Do jobs on the threads of an executor, which ends with them; set `stop` at the first error of one of them, and raise it."""
+    with executor:
         waiting = [executor.submit(job) for job in jobs]
         try:
+            for each in wait(waiting, return_when=FIRST_EXCEPTION).done:
+                each.result()
             return [each.result() for each in waiting]
         except BaseException:
             stop.set()

@@ -1,4 +1,4 @@
-"""Run a policy in an environment, many times, on several threads."""
+"""Run a policy in an environment, many times, on several threads, on a GPU or on a cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from swerve.core.contract import reads_context, select, test_length
 from swerve.core.errors import SwerveError, whole
 from swerve.core.spec import Spec, walk
 from swerve.environments.worlds import World, context
-from swerve.simulate.devices import CPU, CUDA, DEVICES, need_gpu, play_on_gpu
+from swerve.simulate.cluster import play_on_ray
+from swerve.simulate.devices import CPU, CUDA, check_device, play_on_gpu
 from swerve.simulate.results import Plan, Results, Run, read_run, write_run
 from swerve.simulate.sessions import Session, facts_of, total
 from swerve.simulate.worlds import Worlds
@@ -102,7 +103,7 @@ def simulate(
     `out`, each run is written to a Parquet file in that folder when it ends, and runs whose files exist are read instead of played.
     `progress` is called with a `Tick` now and then, from the threads that play. Setting `stop` ends them soon, like Ctrl-C:
     `Interrupted` carries the finished runs. Calls for several policies share `worlds`, so that each instance is drawn once.
-    `device` is "cpu", or "cuda" for a GPU, which gives the same bytes.
+    `device` is "cpu", "cuda" for a GPU, or "ray" or "ray:ADDRESS" for a cluster; all give the same bytes.
 
     >>> from swerve import Traffic, UCB1
     >>> results = simulate(UCB1(), Traffic(queries=2, impressions=2000), runs=2, points=4)
@@ -112,10 +113,7 @@ def simulate(
     groups = pooling if isinstance(pooling, str | int) else tuple(int(group) for group in pooling)
     plan = Plan(policy, environment, groups, points, spacing)
     check(plan, runs, threads)
-    if device not in DEVICES:
-        raise SwerveError(f"device = {device!r} is not allowed; device must be one of {', '.join(DEVICES)}")
-    if device == CUDA:
-        need_gpu('device="cuda"', start=False)
+    check_device(device)
     seed = whole("seed", seed)
     folder = None if out is None else Path(out)
     finished: dict[int, Run] = {}
@@ -140,9 +138,13 @@ def simulate(
         return run
 
     waiting = [number for number in seeds if number not in finished]
-    if device == CUDA and waiting:
+    if device != CPU and waiting:
         try:
-            for played in play_on_gpu(plan, waiting, drawn, halt, functools.partial(checkpoints, points=points, spacing=spacing)):
+            rounds_of = functools.partial(checkpoints, points=points, spacing=spacing)
+            on_gpu = device == CUDA
+            for played in (
+                play_on_gpu(plan, waiting, drawn, halt, rounds_of) if on_gpu else play_on_ray(plan, waiting, device, halt)
+            ):
                 finished[played.seed] = played
                 if folder is not None:
                     write_run(folder, plan, played)
