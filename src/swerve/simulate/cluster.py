@@ -21,7 +21,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-from unittest import mock
 
 import numpy as np
 
@@ -141,9 +140,18 @@ def found_at(address: str) -> str | None:
 def start(ray: Any, quiet: dict[str, Any]) -> None:
     """Start a Ray for this process, which nobody can reach from another machine."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a simulation tells nobody
-    constants = importlib.import_module("ray._private.ray_constants")
-    with mock.patch.object(constants, "ENABLE_RAY_CLUSTER", False), mock.patch.dict(os.environ, {BEYOND: "0"}):
+    constants: Any = importlib.import_module("ray._private.ray_constants")
+    # Ray reads both when it starts, and decides by them where it listens
+    allowed, before = constants.ENABLE_RAY_CLUSTER, os.environ.get(BEYOND)
+    constants.ENABLE_RAY_CLUSTER, os.environ[BEYOND] = False, "0"
+    try:
         ray.init(address="local", object_store_memory=STORE, include_dashboard=False, **quiet)
+    finally:
+        constants.ENABLE_RAY_CLUSTER = allowed
+        if before is None:
+            del os.environ[BEYOND]
+        else:
+            os.environ[BEYOND] = before
 
 
 def note(data: dict[str, Any], ignore_prefix: bool = False) -> None:
