@@ -208,12 +208,12 @@ def recorded(folder, queries, rival=None):
 
 
 def test_a_recording_has_no_columns(tmp_path):
-    read = json.loads(invoke(recorded(tmp_path / "own", ["q", "q"]), "--no-forecast", "--json"))["read"]
+    read = json.loads(invoke(recorded(tmp_path / "own", ["q", "q"]), "--no-forecast", "--target", "given", "--json"))["read"]
     assert "columns" not in read
     assert read["lists"] == 2
 
 
 def test_both_arms_of_a_recording_are_one_query(tmp_path):
     path = recorded(tmp_path / "own", ["q\0arm=control", "q"] * 2, rival=policy("ucb1"))
-    read = json.loads(invoke(path, "--no-forecast", "--json"))["read"]
+    read = json.loads(invoke(path, "--no-forecast", "--target", "given", "--json"))["read"]
     assert (read["lists"], read["queries"]) == (4, 1)
