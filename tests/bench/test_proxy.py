@@ -12,6 +12,7 @@ from swerve.bench import proxy
 PAGE = Path(__file__).parents[2] / "docs" / "bench.md"
 
 
+@pytest.mark.slow
 def test_every_row_of_the_page_is_measured(tmp_path):
     small = '[policy]\nspec = "ts"\narms = 8\n'  # compiles in seconds
     rows = {row.name: row for row in proxy.measure(tmp_path, proxy.Effort(rounds=1, seconds=0.1), lambda what: None, small)}

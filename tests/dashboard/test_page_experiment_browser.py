@@ -50,9 +50,8 @@ def test_one_sees_whether_it_helps_how_sure_that_is_and_how_long_it_takes(served
     expect(page.locator("#experiment-tiles .value[data-kind=good]")).to_have_count(3)
     expect(page.locator("#experiment-note")).to_contain_text("660 visits compared")
     expect(page.locator("#guarded-title")).to_be_hidden()
-    left = page.evaluate("document.querySelector('#experiment-line .range').getBoundingClientRect().left")
-    zero = page.evaluate("document.querySelector('#experiment-line .zero').getBoundingClientRect().left")
-    assert left > zero  # the whole interval is right of 0
+    left = "document.querySelector('#experiment-line .%s').getBoundingClientRect().left"
+    until(lambda: page.evaluate(left % "range") > page.evaluate(left % "zero"))  # the whole interval, once it has moved there
     keep(page, "experiment-helps")
 
 

@@ -115,6 +115,7 @@ def test_it_fits(demo, opened, keep, width, scheme):
     keep(page, f"demo-{width}-{scheme}")
 
 
+@pytest.mark.slow
 def test_hold_out_lift_and_a_pin_are_seen_live(tmp_path: Path, opened, keep):
     """From the beginning of the scenario until the operator's pin has expired."""
     with playing(tmp_path, "--speed", "400", "--seed", "3") as demo:
