@@ -51,7 +51,8 @@ def test_one_sees_whether_it_helps_how_sure_that_is_and_how_long_it_takes(served
     expect(page.locator("#experiment-note")).to_contain_text("660 visits compared")
     expect(page.locator("#guarded-title")).to_be_hidden()
     left = "document.querySelector('#experiment-line .%s').getBoundingClientRect().left"
-    until(lambda: page.evaluate(left % "range") > page.evaluate(left % "zero"))  # the whole interval, once it has moved there
+    until(lambda: page.evaluate(left % "range") > page.evaluate(left % "zero"))  # the page is told of the last visits with a delay
+    assert page.evaluate(left % "range") > page.evaluate(left % "zero")  # and the whole interval stays right of 0
     keep(page, "experiment-helps")
 
 
