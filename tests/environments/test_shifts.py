@@ -113,9 +113,8 @@ def test_a_glide_is_a_staircase_from_one_intent_to_the_next(moves):
         events = Rounds.at(slow.told)
         for start, end in itertools.pairwise([*starts, len(slow.told) + 1]):
             former, target = fast.chances[start - 2], fast.chances[start - 1]
-            for t in range(start, end):
-                stair = min((t - start) // STEP + 1, stairs)
-                np.testing.assert_allclose(slow.chances[t - 1], former + (target - former) * stair / stairs, atol=1e-12)
+            stair = np.minimum(np.arange(end - start) // STEP + 1, stairs)[:, None]
+            np.testing.assert_allclose(slow.chances[start - 1 : end - 1], former + (target - former) * stair / stairs, atol=1e-12)
             path = slow.chances[start - 2 : end - 1]
             assert (np.diff(path, axis=0) * (target - former) >= 0.0).all()
             crossings = [start + i for i, p in enumerate(path[1:]) if p.argmax() != former.argmax()]

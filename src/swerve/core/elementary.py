@@ -10,10 +10,13 @@ short interval, which is reached by taking off powers of two, or multiples of ln
 from __future__ import annotations
 
 import math
+import struct
 
 import numpy as np
 
-from swerve.core.verbs import inlined, kernel
+from swerve.core.verbs import compiled_as, inlined, kernel
+
+_FLOAT, _WHOLE = struct.Struct("<d"), struct.Struct("<q")
 
 LN2_HIGH, LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10  # the first has 21 zero bits at its end: k · it is exact
 LOG2_E = 1.44269504088896338700
@@ -66,16 +69,24 @@ TWO_THIRDS, TWO_THIRDS_LOW = 2.0 / 3.0, 3.700743415417188e-17  # 2/3 in two part
 TWO_FIFTHS, TWO_FIFTHS_LOW = 2.0 / 5.0, -2.2204460492503132e-17
 
 
-@inlined
-def bits_of(x):
-    """Return the bits of a float as a whole number."""
+def _bits_of(x):
     return int(np.float64(x).view(np.int64))
 
 
-@inlined
+def _float_of(bits):
+    return float(np.int64(bits).view(np.float64))
+
+
+@compiled_as(_bits_of, inline=True)
+def bits_of(x):
+    """Return the bits of a float as a whole number."""
+    return _WHOLE.unpack(_FLOAT.pack(x))[0]
+
+
+@compiled_as(_float_of, inline=True)
 def float_of(bits):
     """Return the float of these bits."""
-    return float(np.int64(bits).view(np.float64))
+    return _FLOAT.unpack(_WHOLE.pack(bits))[0]
 
 
 @inlined

@@ -9,33 +9,22 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any
 
 import numpy as np
-from numba.extending import overload
 from numpy.typing import NDArray
 
 from swerve.core.elementary import exp, log
-from swerve.core.verbs import inlined, kernel
+from swerve.core.verbs import compiled_as, inlined, kernel
 
 MASK = (1 << 64) - 1
 # the constants of splitmix64: the step of a stream, and the multipliers and shifts of its finaliser
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-FIRST = np.uint64(0xBF58476D1CE4E5B9)
-SECOND = np.uint64(0x94D049BB133111EB)
+GOLDEN_STEP = 0x9E3779B97F4A7C15
+GOLDEN = np.uint64(GOLDEN_STEP)
+FIRST_FACTOR, SECOND_FACTOR = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+FIRST, SECOND = np.uint64(FIRST_FACTOR), np.uint64(SECOND_FACTOR)
 S27, S30, S31 = np.uint64(27), np.uint64(30), np.uint64(31)
 S11 = np.uint64(11)  # leaves the 53 bits of a float's mantissa
 ULP = 2.0**-53  # the step between the numbers that `unit` returns
-
-
-def wrap_add(a: Any, b: Any) -> np.uint64:
-    """Return a + b modulo 2^64. (NumPy scalars warn on overflow; compiled integers wrap silently.)"""
-    return np.uint64((int(a) + int(b)) & MASK)
-
-
-def wrap_multiply(a: Any, b: Any) -> np.uint64:
-    """Return a · b modulo 2^64."""
-    return np.uint64((int(a) * int(b)) & MASK)
 
 
 def _add(a, b):
@@ -46,45 +35,71 @@ def _multiply(a, b):
     return np.uint64(a) * np.uint64(b)
 
 
-@overload(wrap_add)
-def _(a, b):
-    return _add
+# NumPy's scalars are slow in Python, and warn where compiled integers wrap silently.
 
 
-@overload(wrap_multiply)
-def _(a, b):
-    return _multiply
+@compiled_as(_add)
+def wrap_add(a, b):
+    """Return a + b modulo 2^64."""
+    return np.uint64((int(a) + int(b)) & MASK)
 
 
-# attributes that let the fingerprint of code see the compiled forms
-wrap_add.compiled, wrap_multiply.compiled = _add, _multiply  # type: ignore[attr-defined]
+@compiled_as(_multiply)
+def wrap_multiply(a, b):
+    """Return a · b modulo 2^64."""
+    return np.uint64((int(a) * int(b)) & MASK)
 
 
-@kernel
-def mix(word):
-    """Return splitmix64's finaliser of a word: a bijection of 64-bit words whose output looks random."""
+def _mix(word):
     word = wrap_multiply(word ^ (word >> S30), FIRST)
     word = wrap_multiply(word ^ (word >> S27), SECOND)
     return word ^ (word >> S31)
 
 
-@kernel
-def at(word, t):
-    """Return the t-th word of the stream that starts at `word`."""
-    return mix(wrap_add(word, wrap_multiply(t, GOLDEN)))
-
-
-@kernel
-def unit(word):
-    """Return a word as a number in [0, 1)."""
+def _unit(word):
     return np.int64(word >> S11) * ULP
 
 
-@kernel
-def draw(row):
-    """Return the next number in [0, 1) of the stream kept in `row.rng`."""
+@compiled_as(_mix)
+def mix(word):
+    """Return splitmix64's finaliser of a word: a bijection of 64-bit words whose output looks random."""
+    return np.uint64(mixed(int(word)))
+
+
+def mixed(word: int) -> int:
+    """Return `mix` of a word, in whole numbers of Python."""
+    word = ((word ^ (word >> 30)) * FIRST_FACTOR) & MASK
+    word = ((word ^ (word >> 27)) * SECOND_FACTOR) & MASK
+    return word ^ (word >> 31)
+
+
+def _at(word, t):
+    return mix(wrap_add(word, wrap_multiply(t, GOLDEN)))
+
+
+@compiled_as(_at)
+def at(word, t):
+    """Return the t-th word of the stream that starts at `word`."""
+    return np.uint64(mixed((int(word) + int(t) * GOLDEN_STEP) & MASK))
+
+
+@compiled_as(_unit)
+def unit(word):
+    """Return a word as a number in [0, 1)."""
+    return (int(word) >> 11) * ULP
+
+
+def _draw(row):
     row.rng = wrap_add(row.rng, GOLDEN)
     return unit(mix(row.rng))
+
+
+@compiled_as(_draw)
+def draw(row):
+    """Return the next number in [0, 1) of the stream kept in `row.rng`."""
+    word = (int(row.rng) + GOLDEN_STEP) & MASK
+    row.rng = word
+    return (mixed(word) >> 11) * ULP
 
 
 def _ziggurat() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -194,11 +209,8 @@ class Stream:
 
     def uniform(self, low: float = 0.0, high: float = 1.0) -> float:
         """Return a number in [low, high)."""
-        self.word = (self.word + int(GOLDEN)) & MASK
-        z = self.word
-        z = ((z ^ (z >> 30)) * int(FIRST)) & MASK
-        z = ((z ^ (z >> 27)) * int(SECOND)) & MASK
-        return low + (high - low) * (((z ^ (z >> 31)) >> 11) * ULP)
+        self.word = (self.word + GOLDEN_STEP) & MASK
+        return low + (high - low) * ((mixed(self.word) >> 11) * ULP)
 
     def integer(self, low: int, high: int) -> int:
         """Return a whole number from low to high, both included."""

@@ -69,6 +69,19 @@ def inlined(function: F) -> F:
     return marked
 
 
+def compiled_as(form: F, *, inline: bool = False) -> Callable[[F], F]:
+    """Mark a helper that is another function in compiled code. Both return the same; what Python runs is fast in Python."""
+
+    def mark(function: F) -> F:
+        function.compiled = form  # type: ignore[attr-defined]  # for the fingerprint
+        options: Any = {"forceinline": True, **FROM_KERNELS} if inline else FROM_KERNELS
+        function.compiled_with = sorted(options)  # type: ignore[attr-defined]
+        overloading(function, jit_options=options, strict=False)(lambda *_: form)
+        return function
+
+    return mark
+
+
 def class_of(spec: Any) -> type:
     """Return the spec class of a spec object, of a packed record, or of the Numba type of one."""
     if isinstance(spec, types.Record):
