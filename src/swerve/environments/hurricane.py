@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from swerve.core.elementary import exp, log
 from swerve.core.engine import Entry
 from swerve.core.errors import SwerveError
 from swerve.core.rng import GOLDEN, at, mix, split, unit, wrap_add
@@ -172,7 +173,7 @@ def surprise(count, hours, past, past_hours, expected):
     rate = (count + past) / (hours + past_hours)
     if count <= hours * rate:
         return 0.0
-    deviance = count * math.log(count / (hours * rate)) + past * math.log(past / (past_hours * rate))
+    deviance = count * log(count / (hours * rate)) + past * log(past / (past_hours * rate))
     return min(1.0, deviance / (1.0 + SPREAD * expected) / SCALE)
 
 
@@ -180,7 +181,7 @@ def daily_surprise(counts: NDArray[np.float64]) -> list[float]:
     """Return the surprise of each day's count."""
     out: list[float] = []
     seen, span = 0.0, 0.0
-    keep = math.exp(-DAY / MEMORY)
+    keep = exp(-DAY / MEMORY)
     for count in counts.tolist():
         rate = (seen + PRIOR_COUNT) / (span + PRIOR_HOURS)
         out.append(surprise(count, DAY, 2.0 * seen + PRIOR_COUNT, 2.0 * span + PRIOR_HOURS, DAY * rate) if span >= WARM else 0.0)
@@ -200,7 +201,7 @@ def alarms_of(counts: NDArray[np.float64]) -> list[float]:
 @kernel
 def waited(word, i):
     """Return the i-th waiting time of a Poisson process of rate 1."""
-    return -math.log(1.0 - unit(at(word, i)))
+    return -log(1.0 - unit(at(word, i)))
 
 
 @kernel
@@ -233,7 +234,7 @@ def arrive(word, requests, mass, news, opened, alarms):
             opened[hour] = i + 1
         rate = (seen + PRIOR_COUNT) / (span + PRIOR_HOURS)
         window = min(max(WINDOW_REQUESTS / rate, WINDOW_LOW), WINDOW_HIGH)  # wider when traffic is low
-        fast = fast * math.exp(-(now - before) / window) + 1.0
+        fast = fast * exp(-(now - before) / window) + 1.0
         heard = 0
         if span >= WARM:
             level = surprise(
@@ -253,7 +254,7 @@ def arrive(word, requests, mass, news, opened, alarms):
             alarms[written, 1] = heard
             written += 1
         most = BURST_CAP * (rate + 1.0 / (span + PRIOR_HOURS))
-        keep = math.exp(-(now - before) / MEMORY)
+        keep = exp(-(now - before) / MEMORY)
         seen = seen * keep + (1.0 if span <= WARM or fast / window <= most else most * window / fast)
         span = span * keep + MEMORY * (1.0 - keep)
         before = now
