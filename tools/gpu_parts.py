@@ -105,17 +105,18 @@ def compared(runs: str) -> dict[str, Any]:
     return {"seconds": time.perf_counter() - begun, "rows": rows}
 
 
-def strides(policy: str, where: str, runs: str, queries: str = "100") -> dict[str, Any]:
-    """Time a policy with 1, 4 and 32 threads for each one that plays."""
+def strides(policy: str, where: str, runs: str, queries: str = "100", rounds: str = "30000", *tried: str) -> dict[str, Any]:
+    """Time a policy with so many threads for each one that plays."""
     from swerve.environments import workload
     from swerve.experiments.compare import sized, tuning
     from swerve.policies import policy as named
     from swerve.simulate import Worlds, gpu, simulate
 
-    problem = sized(workload(where, 0.5), int(queries) if queries != "100" else None, None)
+    problem = sized(workload(where, 0.5), int(queries), int(queries) * int(rounds))
     worlds, out = Worlds(problem, room=1 << 36), {}
     spec = named(policy, **tuning(problem, 100))
-    for stride in (32, 8, 1):
+    simulate(spec, problem, runs=1, seed=100, device="cuda", worlds=Worlds(problem))
+    for stride in map(int, tried or ("32", "8", "1")):
         gpu.stride_of = lambda tasks, stride=stride: stride
         for _ in range(2):
             begun = time.perf_counter()
@@ -175,8 +176,8 @@ def state(policy: str, queries: str = "12", rounds: str = "2000") -> dict[str, A
         except SwerveError as error:  # what the processor refuses
             out[str(number)] = f"not played: {error}"
             continue
-        begun = time.perf_counter()
-        batch = spread.Batch(Plan(spec, problem), spread.Instances(worlds), marks)
+        begun, plan = time.perf_counter(), Plan(spec, problem)
+        batch = spread.Batch(plan, spread.instances_for(plan, worlds.__getitem__, len(worlds)), marks)
         batch.play()
         differing = set()
         for run, session in enumerate(sessions):
@@ -208,11 +209,14 @@ def ptx(*policies: str) -> dict[str, Any]:
 
     from swerve.environments import world
     from swerve.simulate import gpu, spread
+    from swerve.simulate.gpu_compiler import translated
     from swerve.simulate.results import Plan
     from swerve.simulate.runner import checkpoints
 
     gpu.on_device = np.ascontiguousarray  # only the types matter
     gpu.empty = lambda shape, dtype: np.zeros(shape, dtype)  # type: ignore[misc]
+    gpu.put, gpu.wait = lambda out, begin, array: None, lambda: None  # type: ignore[misc]
+    gpu.kind_of = lambda it: (it.dtype, it.ndim) if isinstance(it, np.ndarray) else type(it)  # type: ignore[misc]
     found: dict[str, Any] = {}
     for policy in policies:
         for number, problem in enumerate(problems(*SMALL)):
@@ -220,9 +224,11 @@ def ptx(*policies: str) -> dict[str, Any]:
             spec = tuned(policy, problem, drawn)
             if spec is None:
                 continue
-            batch = spread.Batch(Plan(spec, problem), spread.Instances([drawn]), checkpoints(len(drawn.schedule), 5))
+            plan = Plan(spec, problem)
+            batch = spread.Batch(plan, spread.instances_for(plan, [drawn].__getitem__, 1), checkpoints(len(drawn.schedule), 5))
             function, arguments = batch.kernel()
-            text = gpu.assembly(function, (1, *arguments(np.arange(batch.tasks), np.repeat(batch.fresh, batch.tasks))))
+            kinds = [gpu.kind_of(item) for item in (1, *arguments(np.arange(batch.tasks), np.repeat(batch.fresh, batch.tasks)))]
+            _, text = translated(function, kinds, (9, 0), "asm")
             found[f"{policy} {number}"] = {"way": batch.way, "size": len(text), "bad": sorted(set(BAD.findall(text)))}
     return found
 
@@ -269,6 +275,8 @@ def model_name() -> str:
 
 def timeline(runs: str = "10") -> dict[str, Any]:
     """Play the paper on the GPU, and say where the time goes: each part's first begin, last end and total, over all threads."""
+    from swerve.core import gpu_driver
+
     begun = time.perf_counter()
     spans: dict[str, list[tuple[float, float]]] = {}
 
@@ -284,29 +292,20 @@ def timeline(runs: str = "10") -> dict[str, Any]:
 
         setattr(owner, name, wrapped)
 
+    timed(gpu_driver.Driver, "__init__", "start of the driver")
+    gpu_driver.begin()
     from swerve.experiments import EXPERIMENTS, run_all
 
     spans["import experiments"] = [(0.0, time.perf_counter() - begun)]
-    start = time.perf_counter() - begun
-    from swerve.core import cache
     from swerve.simulate import devices, gpu, spread
 
-    spans["import numba.cuda"] = [(start, time.perf_counter() - begun)]
-    timed(gpu, "missing", "start of the GPU")
     timed(devices, "instances_of", "instances")
     timed(spread, "kernel_of", "kernel, its fingerprint")
     timed(spread.Batch, "kernel", "arguments")
     timed(spread.Batch, "_wrong", "joining, with the wait for a wave")
     timed(spread.Batch, "results", "results, with the wait for the kernel")
     timed(gpu.Kernel, "launch", "launches, the first of each with loading")
-    plain_turn = cache.one_at_a_time
-
-    def one_at_a_time(dispatcher: Any, folder: Any) -> Any:
-        made = plain_turn(dispatcher, folder)
-        timed(made, "compile", "loading or compiling a kernel")
-        return made
-
-    gpu.one_at_a_time = one_at_a_time  # type: ignore[attr-defined]
+    timed(gpu.Kernel, "_code", "reading or compiling a kernel")
     waves: list[int] = []
     plain_play = spread.Batch.play
 

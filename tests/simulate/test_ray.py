@@ -129,8 +129,9 @@ def test_the_first_error_of_jobs_at_once_is_raised_while_others_still_play():
     def fail():
         raise ValueError("no")
 
+    executor = ThreadPoolExecutor(2)
     with pytest.raises(ValueError, match="no"):
-        together([lambda: stop.wait(30), fail], ThreadPoolExecutor(2), stop)
+        together([(lambda: stop.wait(30), executor), (fail, executor)], stop)
     assert stop.is_set()
 
 

@@ -84,6 +84,10 @@ def app() -> None:
 
 def main() -> None:
     """Run the command line; report a user's mistake in one line, without a traceback."""
+    if "gpu" in sys.argv:  # --on gpu: its driver starts while the command is imported
+        from swerve.core import gpu_driver
+
+        gpu_driver.begin()
     from swerve.core.errors import SwerveError
 
     try:

@@ -10,6 +10,8 @@ import contextlib
 import fcntl
 import functools
 import gc
+import importlib
+import importlib.util
 import itertools
 import logging
 import os
@@ -46,6 +48,26 @@ def own_names() -> None:
     at the offsets of the wrong layout.
     """
     FunctionIdentity._unique_ids = itertools.count(int.from_bytes(os.urandom(RANDOM_BYTES)) << COUNTER_BITS)
+
+
+@functools.cache
+def without_scipy() -> None:
+    """Let Numba see whether SciPy is installed without importing it, which takes as long as all else that a start imports.
+
+    Numba imports it before it compiles or loads anything, only to know. Code with linear algebra imports it when it is compiled.
+    """
+    linalg = importlib.import_module("numba.np.linalg")
+    plain = linalg.ensure_blas
+
+    def installed() -> None:
+        if importlib.util.find_spec("scipy") is None:
+            raise ImportError("scipy is required for linear algebra")
+
+    linalg.ensure_blas = installed
+    try:
+        importlib.import_module("numba.np.arraymath")
+    finally:
+        linalg.ensure_blas = plain
 
 
 own_names()
@@ -141,6 +163,7 @@ def one_at_a_time(dispatcher: Any, folder: Path) -> Any:
 
 def compiled(function: Callable[..., Any], digest: str | None) -> Any:
     """Compile `function` with Numba and cache its code in the folder of this digest; without a digest, in memory only."""
+    without_scipy()
     root = cache_root()
     if root is None or digest is None:
         return numba.njit(**OPTIONS)(function)

@@ -75,6 +75,11 @@ def load_file(path: Path, what: str) -> list[type]:
     return own
 
 
+def files() -> list[Path]:
+    """Return the files that are loaded, in the order in which they were."""
+    return list(_LOADED)
+
+
 def sources() -> list[tuple[str, bytes]]:
     """Return the names and the content of all loaded files, in the order in which they were loaded, for another machine."""
     out = []

@@ -32,8 +32,8 @@ from swerve.experiments.compare_pages import (
 from swerve.experiments.comparison import Cell, Comparison, Row, Stopped
 from swerve.experiments.intervals import Values, interval, ratio_of
 from swerve.policies import policy
-from swerve.simulate import Interrupted, Tick, Worlds, simulate
-from swerve.simulate.devices import CPU, at_once
+from swerve.simulate import Interrupted, SharedWorlds, Tick, simulate
+from swerve.simulate.devices import CPU, Job, at_once
 
 FRACTIONS = (0.0, 0.1, 0.5)  # nothing shifts, the paper's fraction, half of the queries
 RUNS = 20  # per cell: enough for intervals that decide most cells
@@ -156,27 +156,23 @@ def compare(
     try:
         cells = cells_of(workloads, fractions, queries, impressions, environments)
         tunings = {key: tuning(problem, seed) for key, problem in cells.items()}
-        stop, tasks = threading.Event(), runs * max(int(getattr(problem, "queries", 1)) for problem in cells.values())
+        stop = threading.Event()
         for block in [[key] for key in cells] if device == CPU else [list(cells)]:  # a cell at a time, or all
-            shared: dict[Cell, Worlds] = {}
             jobs = [(key, text) for key in block for text in dict.fromkeys([*players(asked, oracle_of(cells[key])), subject])]
+            shared = SharedWorlds(cells[key] for key, _ in jobs)
 
-            def play(number: int, jobs: list[tuple[Cell, str]] = jobs, shared: dict[Cell, Worlds] = shared) -> tuple[Any, ...]:
-                key, text = jobs[number]
+            def play(key: Cell, text: str, shared: SharedWorlds, device: str) -> tuple[Any, ...]:
                 start, problem = time.perf_counter(), cells[key]
-                worlds = shared.setdefault(key, Worlds(problem))
-                results = simulate(
-                    policy(text, **tunings[key]), problem, runs=runs, seed=seed, threads=threads, device=device, out=out,
-                    progress=progress, stop=stop, worlds=worlds,
-                )  # fmt: skip
-                if number + 1 == len(jobs) or jobs[number + 1][0] != key:
-                    shared.pop(key, None)  # players that still play in these instances have them
+                with shared.of(problem) as worlds:
+                    results = simulate(
+                        policy(text, **tunings[key]), problem, runs=runs, seed=seed, threads=threads, device=device, out=out,
+                        progress=progress, stop=stop, worlds=worlds,
+                    )  # fmt: skip
                 figures, clicks = page_figures(problem, results), page_totals(problem, results)
                 return results.regret, time.perf_counter() - start, figures, clicks, (results.rounds, results.curves)
 
-            played = dict(
-                zip(jobs, at_once([partial(play, number) for number in range(len(jobs))], device, stop, tasks), strict=True)
-            )
+            todo = [Job(partial(play, key, text, shared), policy(text, **tunings[key]), cells[key], runs) for key, text in jobs]
+            played = dict(zip(jobs, at_once(todo, device, stop), strict=True))
             for name, fraction in block:
                 own = {text: done for (key, text), done in played.items() if key == (name, fraction)}
                 regrets, seconds = {text: done[0] for text, done in own.items()}, {text: done[1] for text, done in own.items()}

@@ -14,8 +14,8 @@ from swerve.core.errors import SwerveError
 from swerve.core.spec import Spec
 from swerve.environments import Traffic
 from swerve.policies import policy
-from swerve.simulate import Results, Tick, Worlds, simulate
-from swerve.simulate.devices import CPU, at_once
+from swerve.simulate import Results, SharedWorlds, Tick, simulate
+from swerve.simulate.devices import CPU, Job, at_once
 
 #: Impressions of each query in the paper's experiments.
 PER_QUERY = 30_000
@@ -146,30 +146,20 @@ def run_all(
 ) -> list[Cell]:
     """Run experiments cell by cell, on a GPU or a cluster many cells at once; runs that are already on disk are read."""
     stop = threading.Event()
-    worlds: dict[Spec, Worlds] = {}
     jobs = [(experiment, *cell) for experiment in experiments for cell in experiment.cells()]
-    last = {setting.environment: number for number, (_, setting, *_) in enumerate(jobs)}
+    shared = SharedWorlds(setting.environment for _, setting, *_ in jobs)
 
-    def play(number: int) -> Cell:
+    def play(number: int, device: str) -> Cell:
         experiment, setting, name, spec = jobs[number]
-        drawn = worlds.setdefault(setting.environment, Worlds(setting.environment))
-        results = simulate(
-            spec,
-            setting.environment,
-            runs=runs or experiment.runs,
-            seed=seed,
-            points=experiment.points,
-            spacing=experiment.spacing,
-            threads=threads,
-            device=device,
-            out=out,
-            progress=progress,
-            stop=stop,
-            worlds=drawn,
-        )
-        if number == last[setting.environment]:  # cells that still play in these instances have them
-            worlds.pop(setting.environment, None)
+        with shared.of(setting.environment) as worlds:
+            results = simulate(
+                spec, setting.environment, runs=runs or experiment.runs, seed=seed, points=experiment.points,
+                spacing=experiment.spacing, threads=threads, device=device, out=out, progress=progress, stop=stop, worlds=worlds,
+            )  # fmt: skip
         return Cell(experiment.name, setting.value, name, results, experiment.paper.get((setting.value, name)))
 
-    tasks = max((runs or each.runs) * int(getattr(setting.environment, "queries", 1)) for each, setting, *_ in jobs)
-    return at_once([functools.partial(play, number) for number in range(len(jobs))], device, stop, tasks)
+    todo = [
+        Job(functools.partial(play, number), spec, setting.environment, runs or experiment.runs)
+        for number, (experiment, setting, _, spec) in enumerate(jobs)
+    ]
+    return at_once(todo, device, stop)

@@ -16,8 +16,8 @@ from swerve.classifiers import Rectangle
 from swerve.core.spec import Spec
 from swerve.environments import FalsePositives, ManyPhases, SingleEvent, world
 from swerve.policies import BWC, Oracle
-from swerve.simulate import Tick, Worlds, simulate
-from swerve.simulate.devices import CPU, at_once
+from swerve.simulate import SharedWorlds, Tick, simulate
+from swerve.simulate.devices import CPU, Job, at_once
 from swerve.theory import test_length
 
 HORIZONS = (10_000, 31_623, 100_000, 316_228, 1_000_000)  # half a decade apart, for a slope over two decades
@@ -141,30 +141,20 @@ def run(
 ) -> list[Growth]:
     """Play all families at all horizons, on a GPU or a cluster many at once; return each policy's regret on its worst instance."""
     stop = threading.Event()
-    worlds: dict[Spec, Worlds] = {}
     todo = jobs(horizons)
-    last = {instance: number for number, (*_, instance) in enumerate(todo)}
+    shared = SharedWorlds(instance for *_, instance in todo)
 
-    def play(number: int) -> tuple[float, float]:
+    def play(number: int, device: str) -> tuple[float, float]:
         *_, spec, instance = todo[number]
-        results = simulate(
-            spec,
-            instance,
-            runs=runs,
-            seed=seed,
-            points=1,
-            threads=threads,
-            device=device,
-            out=out,
-            progress=progress,
-            stop=stop,
-            worlds=worlds.setdefault(instance, Worlds(instance)),
-        )
-        if number == last[instance]:
-            worlds.pop(instance, None)
+        with shared.of(instance) as worlds:
+            results = simulate(
+                spec, instance, runs=runs, seed=seed, points=1, threads=threads, device=device, out=out, progress=progress,
+                stop=stop, worlds=worlds,
+            )  # fmt: skip
         return float(results.regret.mean()), float(results.regret.std(ddof=1)) if runs > 1 else 0.0
 
-    played = at_once([functools.partial(play, number) for number in range(len(todo))], device, stop, runs)
+    parts = [Job(functools.partial(play, number), spec, instance, runs) for number, (*_, spec, instance) in enumerate(todo)]
+    played = at_once(parts, device, stop)
     worst: dict[tuple[str, str, int], tuple[float, float]] = {}
     for (family, horizon, name, *_), found in zip(todo, played, strict=True):
         key = (family.name, name, horizon)

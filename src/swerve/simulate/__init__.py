@@ -7,9 +7,9 @@ from typing import Any
 from swerve.simulate.results import Plan, Results, Run
 from swerve.simulate.runner import Interrupted, Tick, checkpoints, simulate
 from swerve.simulate.sessions import Session
-from swerve.simulate.worlds import Worlds
+from swerve.simulate.worlds import SharedWorlds, Worlds
 
-__all__ = ["Interrupted", "Plan", "Results", "Run", "Session", "Tick", "Worlds", "checkpoints", "simulate"]
+__all__ = ["Interrupted", "Plan", "Results", "Run", "Session", "SharedWorlds", "Tick", "Worlds", "checkpoints", "simulate"]
 
 
 class _Callable(ModuleType):

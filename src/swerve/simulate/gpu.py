@@ -1,45 +1,36 @@
-"""A GPU: compiling kernels for it, launching them, and its memory. This is the only module that names `numba.cuda`.
+"""A GPU: its memory, and kernels that are compiled once and launched. `core/gpu_driver.py` has the driver's calls.
 
-The results have the bytes of the processor's: products and sums are not contracted into one rounding. Tables of constants lie in
-global memory, where threads of a warp may read different places at once; in constant memory such reads wait for each other.
+In Numba's simulator (`NUMBA_ENABLE_CUDASIM=1`) arrays and kernels are Numba's own.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import hashlib
-import importlib
-import importlib.metadata
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
-from unittest import mock
 
+import numba
 import numpy as np
 
-from swerve.core.cache import cache_root, one_at_a_time
+from swerve.core.cache import alone, cache_root, sweep
 from swerve.core.digest import fingerprint, from_modules
+from swerve.core.gpu_driver import DeviceArray, begin, started
 from swerve.core.spec import Spec
+from swerve.simulate import gpu_compiler
+from swerve.simulate.gpu_compiler import Kind, machine_code, numba_cuda, version
 
-if not hasattr(np, "row_stack"):  # NumPy 2.5 dropped the name, and numba-cuda still asks for it
-    np.row_stack = np.vstack
-
-#: Queues between which the GPU chooses; the driver reads it once. Threads that share one may wait for each other.
-os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-cuda: Any = importlib.import_module("numba.cuda")
 #: Whether Numba's simulator takes the place of a GPU. It plays one thing at a time.
-SIMULATED = bool(cuda.config.ENABLE_CUDASIM)
-#: Arrays that wait to be freed. Freeing waits for everything that runs, of other threads too.
-cuda.config.CUDA_DEALLOCS_COUNT = 4096
-#: A batch of few runs is small; the warning about it would be one for each launch.
-cuda.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
+SIMULATED = bool(numba.config.ENABLE_CUDASIM)  # type: ignore[attr-defined]
 
-_own = threading.local()
-_switching, _starting = threading.Lock(), threading.RLock()
+_switching = threading.Lock()
 _crowd: list[None] = []  # an entry for each batch that is being played
-
 
 #: Threads of a block. A thread needs many registers, and small blocks leave room for more of them.
 BLOCK = 64
@@ -47,116 +38,133 @@ BLOCK = 64
 #: wait: their registers and those of the idle ones have to be free.
 SPREAD = 1 << 16
 WARP = 32
+#: The file of a kernel's code: a line with the name of its entry, and the machine code.
+CODE = "code"
 
 
 def absent() -> str | None:
-    """Return why there is no GPU here, or None. Nothing is started on it yet."""
+    """Return why there is no driver here, or None. It is started, but nobody waits for it."""
     if SIMULATED:
         return None
     try:
-        with _starting:  # who asks while another thread starts the driver would be told that there is no GPU
-            return None if len(cuda.gpus) > 0 else "there is none"
-    except Exception as error:
-        return " ".join(str(error).split()).rstrip(":. ") or type(error).__name__
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return missing()
+    begin()
+    return None
 
 
 def missing() -> str | None:
     """Return why nothing can be played on a GPU here, or None."""
-    with _starting:
-        reason = absent()
-        if reason is not None or SIMULATED:
-            return reason
-        try:
-            cuda.current_context()
-        except Exception as error:
-            return " ".join(str(error).split()).rstrip(":. ") or type(error).__name__
+    try:
+        if not SIMULATED:
+            started()
+    except Exception as error:
+        return " ".join(str(error).split()).rstrip(":. ") or type(error).__name__
     return None
 
 
-class Exact:
-    """Compile inside the block without contraction (a · b + c in one rounding), and with tables of constants in global memory.
-
-    Numba has no switch for either. Blocks of several threads may overlap: the first one switches, the last one switches back.
-    """
-
-    def __init__(self) -> None:
-        self.inside, self.switches = 0, contextlib.ExitStack()
-
-    def __enter__(self) -> None:
-        with _switching:
-            self.inside += 1
-            if self.inside > 1 or SIMULATED:
-                return
-            nvvm = importlib.import_module("numba.cuda.cudadrv.nvvm")
-            plain = nvvm.compile_ir
-            contracting = mock.patch.object(nvvm, "compile_ir", lambda code, **options: plain(code, **{**options, "fma": False}))
-            self.switches.enter_context(contracting)
-            self.switches.enter_context(mock.patch.object(nvvm, "ADDRSPACE_CONSTANT", nvvm.ADDRSPACE_GLOBAL))
-
-    def __exit__(self, *_: object) -> None:
-        with _switching:
-            self.inside -= 1
-            if self.inside == 0:
-                self.switches.close()
-
-
-exact = Exact()
-
-
 @functools.cache
-def version() -> str:
-    """Return the version of the compiler for GPUs."""
-    return importlib.metadata.version("numba-cuda")
+def compiling() -> str:
+    """Return the fingerprint of how kernels are compiled."""
+    return fingerprint(gpu_compiler.translated) + version()
 
 
 def digest_of(function: Callable[..., None], specs: Sequence[Spec]) -> str:
     """Return the name of the cache folder for a kernel's code: a fingerprint of all code that it reaches."""
-    parts = [fingerprint(function, specs), fingerprint(Exact.__enter__), version()]
-    return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{fingerprint(function, specs)}{compiling()}".encode()).hexdigest()[:16]
 
 
 class Kernel:
     """A kernel that is compiled when it is first launched, and cached on disk in a folder of its own code."""
 
     def __init__(self, function: Callable[..., None], specs: Sequence[Spec] = ()) -> None:
-        self._turn = threading.Lock()  # the first launch loads the code, which the driver allows once
-        if SIMULATED:
-            self._dispatcher = cuda.jit(function)
-            return
-        root = cache_root() if from_modules(function, specs) else None
-        if root is None:
-            self._dispatcher = cuda.jit(function, lto=False)
-            return
-        folder = root / f"gpu-{digest_of(function, specs)}"
-        with _switching:  # the folder is read while the function is decorated
-            before = cuda.config.CACHE_DIR
-            cuda.config.CACHE_DIR = str(folder)
-            try:
-                self._dispatcher = one_at_a_time(cuda.jit(function, lto=False, cache=True), folder)
-            finally:
-                cuda.config.CACHE_DIR = before
+        self.function, self.specs = function, specs
+        self._turn = threading.Lock()
+        self._loaded: dict[tuple[Kind, ...], ctypes.c_void_p] = {}
+        self._simulated = numba_cuda().jit(function) if SIMULATED else None
+        root = cache_root() if not SIMULATED and from_modules(function, specs) else None
+        self._folder = None if root is None else root / f"gpu-{digest_of(function, specs)}"
 
     def launch(self, threads: int, *arguments: Any) -> None:
         """Run this many threads."""
-        with exact, self._turn:
-            self._dispatcher[max(1, -(-threads // BLOCK)), BLOCK, stream()](*arguments)
+        blocks = max(1, -(-threads // BLOCK))
+        if self._simulated is not None:
+            with self._turn:
+                self._simulated[blocks, BLOCK](*arguments)
+            return
+        kinds = tuple(kind_of(argument) for argument in arguments)
+        with self._turn:
+            if kinds not in self._loaded:
+                entry, code = self._code(kinds)
+                self._loaded[kinds] = started().load(code, entry)
+        started().launch(self._loaded[kinds], blocks, BLOCK, [each for argument in arguments for each in passed(argument)])
 
     def play(self, tasks: int, *arguments: Any) -> None:
         """Run a thread for each task, every `stride`-th of the threads."""
         stride = stride_of(tasks)
         self.launch(tasks * stride, stride, *arguments)
 
+    def _code(self, kinds: tuple[Kind, ...]) -> tuple[str, bytes]:
+        """Return the name of the entry and the machine code for arguments of these kinds, from the cache or compiled."""
+        capability = started().capability
+        if self._folder is None:
+            return machine_code(self.function, self.specs, kinds, capability, apart=False)
+        text = repr([kinds, capability])
+        place = self._folder / hashlib.sha256(text.encode()).hexdigest()[:16]
+        if not self._folder.exists():
+            with contextlib.suppress(OSError):
+                sweep(self._folder.parent, time.time())
+        with alone(place):  # one process at a time: the next one finds the code
+            found = read(place / CODE)
+            if found is None:
+                found = machine_code(self.function, self.specs, kinds, capability, apart=True)
+                write(place / CODE, *found)
+        return found
+
+
+def read(path: Path) -> tuple[str, bytes] | None:
+    """Return what `write` has written there, if it has."""
+    try:
+        os.utime(path.parent.parent)  # the folder is in use
+        entry, _, code = path.read_bytes().partition(b"\n")
+    except OSError:
+        return None
+    return entry.decode(), code
+
+
+def write(path: Path, entry: str, code: bytes) -> None:
+    """Write the name of an entry and its machine code at once, if the folder can be written."""
+    part = path.with_suffix(f".{os.getpid()}")
+    with contextlib.suppress(OSError):
+        part.write_bytes(entry.encode() + b"\n" + code)
+        part.replace(path)
+
+
+def kind_of(argument: Any) -> Kind:
+    """Return the kind of a kernel's argument."""
+    if isinstance(argument, DeviceArray):
+        return argument.dtype, len(argument.shape)
+    return bool if isinstance(argument, bool) else int
+
+
+def passed(argument: Any) -> list[Any]:
+    """Return a kernel's argument as the driver takes it."""
+    if isinstance(argument, DeviceArray):
+        return argument.arguments()
+    return [ctypes.c_bool(argument) if isinstance(argument, bool) else ctypes.c_int64(int(argument))]
+
 
 @contextlib.contextmanager
-def playing() -> Iterator[None]:
-    """Count a batch inside the block as one of those that are played."""
+def playing(batches: int = 1) -> Iterator[None]:
+    """Count batches as played inside the block: one that plays, or those that are going to."""
     with _switching:
-        _crowd.append(None)
+        _crowd.extend([None] * batches)
     try:
         yield
     finally:
         with _switching:
-            _crowd.pop()
+            del _crowd[len(_crowd) - batches :]
 
 
 def stride_of(tasks: int) -> int:
@@ -169,68 +177,50 @@ def stride_of(tasks: int) -> int:
     return stride
 
 
-def stream() -> Any:
-    """Return this thread's queue of the GPU: what several threads launch runs at the same time."""
-    if not hasattr(_own, "stream"):
-        _own.stream = cuda.stream()
-    return _own.stream
-
-
 def on_device(array: np.ndarray[Any, Any]) -> Any:
     """Return a copy of an array in the GPU's memory, which is there for all threads."""
-    out = cuda.to_device(np.ascontiguousarray(array), stream=stream())
-    stream().synchronize()
+    out = empty(array.shape, array.dtype)
+    put(out, 0, array)
     return out
+
+
+def put(out: Any, begin: int, array: np.ndarray[Any, Any]) -> None:
+    """Copy an array to a GPU's array, from this item of its first axis on."""
+    if SIMULATED:
+        out[begin : begin + len(array)].copy_to_device(np.ascontiguousarray(array))
+    elif array.nbytes:
+        started().upload(out.part(begin, len(array)).address, np.ascontiguousarray(array))
 
 
 def empty(shape: int | tuple[int, ...], dtype: Any) -> Any:
     """Return an array in the GPU's memory, with whatever is in it."""
-    return cuda.device_array(shape, np.dtype(dtype), stream=stream())
+    return numba_cuda().device_array(shape, np.dtype(dtype)) if SIMULATED else DeviceArray(shape, dtype)
 
 
 def on_host(array: Any) -> np.ndarray[Any, Any]:
     """Return a copy of a GPU's array."""
-    out: np.ndarray[Any, Any] = array.copy_to_host(stream=stream())
-    stream().synchronize()
+    out: np.ndarray[Any, Any]
+    if SIMULATED:
+        out = array.copy_to_host()
+        return out
+    wait()  # a copy would stand in the queue behind the kernel, and others behind the copy
+    out = np.empty(array.shape, array.dtype)
+    if array.nbytes:
+        started().download(out, array.address)
     return out
 
 
 def room() -> int:
     """Return the bytes that are free in the GPU's memory."""
-    if SIMULATED:
-        return 1 << 30
-    return int(cuda.current_context().get_memory_info().free)
+    return 1 << 30 if SIMULATED else started().free
 
 
 def name() -> str:
     """Return the name of the GPU."""
-    if SIMULATED:
-        return "simulator"
-    text = cuda.get_current_device().name
-    return text.decode() if isinstance(text, bytes) else str(text)
+    return "simulator" if SIMULATED else started().name
 
 
 def wait() -> None:
     """Wait until everything that this thread has launched is done."""
-    stream().synchronize()
-
-
-def assembly(function: Callable[..., None], arguments: Sequence[Any], capability: tuple[int, int] = (9, 0)) -> str:
-    """Return the PTX of a kernel for these arguments, compiled without a GPU."""
-    from numba import typeof, types
-
-    compiler, dispatcher = (importlib.import_module(f"numba.cuda.{name}") for name in ("compiler", "dispatcher"))
-    asked = mock.Mock(return_value=mock.Mock(compute_capability=capability))
-    with (
-        exact,
-        mock.patch.object(dispatcher, "get_current_device", asked),
-        mock.patch.object(compiler, "get_current_device", asked),
-    ):
-        done = compiler.compile_cuda(
-            function, types.void, tuple(typeof(argument) for argument in arguments), nvvm_options={"opt": 3}, cc=capability
-        )
-        kernel = done.library.get_function(done.fndesc.llvm_func_name)
-        done.library._entry_name = done.fndesc.llvm_func_name
-        compiler.kernel_fixup(kernel, False)
-        text: str = done.library.get_asm_str(cc=capability)
-    return text
+    if not SIMULATED:
+        started().wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -42,7 +43,7 @@ class Plan:
         """Return the plan as text that `swerve.parse` reads back."""
         return {field.name: str(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
         """Return a digest of the plan and of the code that plays it: results of other code have another digest."""
         text = json.dumps([self.as_text(), entry_of(self.environment).digest(self.policy, self.environment)], sort_keys=True)

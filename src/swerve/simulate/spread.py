@@ -12,115 +12,44 @@ There are three ways:
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from swerve.core.contract import joins, reads_context
-from swerve.core.engine import NOWHERE, Entry, begin_pools
-from swerve.core.hashing import words
+from swerve.core.engine import NOWHERE, begin_pools
 from swerve.core.pooling import groups_of
 from swerve.core.spec import Spec, pack
-from swerve.core.tables import Table, full_mask, pool_dtype, pools_nothing, row_dtype
-from swerve.environments.browsing import browse
+from swerve.core.tables import full_mask, pool_dtype, pools_nothing, row_dtype
 from swerve.environments.drawing import packed
 from swerve.environments.worlds import CURSOR, World
 from swerve.simulate import gpu, gpu_kernels, loop, pages
+from swerve.simulate.instances import BYTES, SCHEDULE, Instances, in_order
 from swerve.simulate.results import Plan, Run
 from swerve.simulate.sessions import Session, counts_of, facts_of
 
 ALONE, WAVES, TOGETHER = "alone", "waves", "together"
-#: Bytes of a round in the GPU's memory, where rounds are not played in the order of their queries: its number, and its query.
-ORDERED = 8
+#: Bytes of a round in the GPU's memory where rounds are not played in the order of their queries: its number; and of a query's.
+ORDERED = 4
 
 
-@Entry
-def by_part(schedule, part, places, out):
-    """Write the rounds of each part one after the other into `out`; `places` has the place of each part's first round."""
-    for t in range(len(schedule)):
-        own = part[schedule[t]]
-        out[places[own]] = t
-        places[own] += 1
-
-
-@dataclasses.dataclass
-class Instances:
-    """Drawn instances of one environment in a GPU's memory: what all policies share that play in them."""
-
-    worlds: Sequence[World]
-
-    def __post_init__(self) -> None:
-        first = self.worlds[0]
-        self.runs, self.queries, self.horizon = len(self.worlds), first.queries, len(first.schedule)
-        self.spec, self.arms, self.features = first.spec, first.arms, first.features
-        self.paged = browse.knows(self.spec)
-        self.bounds = np.cumsum([0, *[len(drawn.segments) for drawn in self.worlds]])
-        self.on_gpu: dict[str, Any] = {}
-        self.uploading = threading.Lock()  # policies that play at once upload each array once
-
-    @functools.cached_property
-    def sequential(self) -> bool:
-        """Whether the queries of all runs are played one after the other."""
-        kinds = {id(drawn.schedule): drawn.schedule for drawn in self.worlds}
-        return all(bool((schedule[1:] >= schedule[:-1]).all()) for schedule in kinds.values())
-
-    def shared(self, name: str, make: Callable[[], Table]) -> Any:
-        """Return an array in the GPU's memory, made when it is first asked for."""
-        with self.uploading:
-            if name not in self.on_gpu:
-                self.on_gpu[name] = gpu.on_device(make())
-            return self.on_gpu[name]
-
-    def joined(self, name: str) -> Any:
-        """Return the tables of all instances, one after the other."""
-        return self.shared(name, lambda: np.concatenate([getattr(drawn, name) for drawn in self.worlds]))
-
-    def words(self) -> Any:
-        """Return the words of the policies' random streams."""
-        return self.shared("words", lambda: np.concatenate([words(drawn.seed, "policy", self.queries) for drawn in self.worlds]))
-
-    def orders(self, part: NDArray[np.int64]) -> tuple[Any, Any, Any]:
-        """Return the rounds of all runs by part, the place of each part's first round, and how many rounds it has.
-
-        With one part, or with queries that are played one after the other as parts, the rounds are in order already, and the first
-        array is empty.
-        """
-        key = f"order {part.tobytes().hex()}"
-        with self.uploading:
-            if key not in self.on_gpu:
-                self.on_gpu[key] = tuple(gpu.on_device(array.ravel()) for array in self._ordered(part))
-            out: tuple[Any, Any, Any] = self.on_gpu[key]
-        return out
-
-    def _ordered(self, part: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Return the arrays of `orders`."""
-        parts = int(part.max()) + 1
-        count = np.array([np.bincount(part, weights=drawn.rounds, minlength=parts) for drawn in self.worlds]).astype(np.int64)
-        first = np.cumsum(count, axis=1) - count
-        if parts == 1 or (self.sequential and bool((np.diff(part) >= 0).all())):
-            return np.zeros(1, np.int32), first, count
-        order = np.zeros((self.runs, self.horizon), np.int32)
-        sort = by_part.bind()
-        with ThreadPoolExecutor() as executor:
-            done = [
-                executor.submit(sort, drawn.schedule, part, first[run].copy(), order[run]) for run, drawn in enumerate(self.worlds)
-            ]
-            for each in done:
-                each.result()
-        return order, first + np.arange(self.runs)[:, None] * self.horizon, count
-
-
-def way_of(plan: Plan, instances: Instances, groups: NDArray[np.int64]) -> str:
-    """Return how the work of a plan is spread."""
-    if pools_nothing(pool_dtype(plan.policy, instances.features)) or len(np.unique(groups)) == instances.queries:
+def way_of(plan: Plan, drawn: World | Instances, sequential: bool) -> str:
+    """Return how the work of a plan is spread, in instances like this one whose queries are played one after the other or not."""
+    apart = len(np.unique(groups_of(plan.pooling, drawn.queries))) == drawn.queries
+    if apart or pools_nothing(pool_dtype(plan.policy, drawn.features)):
         return ALONE
-    return WAVES if joins(plan.policy) and instances.sequential else TOGETHER
+    return WAVES if joins(plan.policy) and sequential else TOGETHER
+
+
+def instances_for(plan: Plan, draw: Callable[[int], World], runs: int) -> Instances:
+    """Return instances in a GPU's memory, with what a plan needs of their schedules."""
+    head = draw(0)
+    if way_of(plan, head, in_order(head.schedule)) != TOGETHER:
+        return Instances(draw, runs, np.arange(head.queries))
+    return Instances(draw, runs, SCHEDULE)
 
 
 class Batch:
@@ -131,7 +60,7 @@ class Batch:
         policy, queries, runs = plan.policy, instances.queries, instances.runs
         self.groups = groups_of(plan.pooling, queries)
         self.parts = int(self.groups.max()) + 1
-        self.way = way_of(plan, instances, self.groups)
+        self.way = way_of(plan, instances, instances.sequential)
         self.params = pack(policy)
         self.fresh = np.zeros(1, pool_dtype(policy, instances.features))
         begin_pools.plain(self.params, self.fresh, instances.features)
@@ -181,7 +110,7 @@ class Batch:
         if self.way == TOGETHER:
             parts = self.parts
             order, first, count = instances.orders(self.groups)
-            groups, schedule = gpu.on_device(self.groups), instances.joined("schedule")
+            groups, schedule = gpu.on_device(self.groups), instances.schedule()
 
             def together(tasks: NDArray[np.int64], _: Any) -> tuple[Any, ...]:
                 return (
@@ -256,7 +185,7 @@ class Batch:
         """Return the results of all runs. One with a context that the policy refuses is played again, to raise its error."""
         instances, queries = self.instances, self.instances.queries
         for run in self.refusals:
-            Session(self.plan.policy, instances.worlds[run], self.plan.pooling).play(instances.horizon)
+            Session(self.plan.policy, instances.draw(run), self.plan.pooling).play(instances.horizon)
         regret, clicks = self.curves()
         tallies, notes, recovered = gpu.on_host(self.tallies), gpu.on_host(self.notes), gpu.on_host(self.recovered)
         out = []
@@ -285,9 +214,11 @@ class Batch:
 
 def bytes_of(plan: Plan, drawn: World) -> int:
     """Return about how many bytes of a GPU's memory a run takes, with its instance."""
-    instances = Instances([drawn])
-    alone = way_of(plan, instances, groups_of(plan.pooling, drawn.queries)) != TOGETHER
-    order = 0 if alone and instances.sequential else ORDERED * len(drawn.schedule)
+    sequential = in_order(drawn.schedule)
+    if way_of(plan, drawn, sequential) == TOGETHER:
+        order = len(drawn.schedule) * (1 if drawn.queries <= BYTES else ORDERED)
+    else:
+        order = 0 if sequential else ORDERED * len(drawn.schedule)
     row, pool = (
         dtype.itemsize for dtype in (row_dtype(plan.policy, drawn.arms, drawn.features), pool_dtype(plan.policy, drawn.features))
     )

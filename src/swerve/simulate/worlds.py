@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from swerve.core.spec import Spec
@@ -46,6 +48,26 @@ class Worlds:
                 while self._size > self.room and len(self._kept) > 1:
                     self._size -= size_of(self._kept.popitem(last=False)[1])
             return drawn
+
+
+class SharedWorlds:
+    """The instances of several environments for jobs at the same time. Those of an environment go when its last job is done."""
+
+    def __init__(self, jobs: Iterable[Spec]) -> None:
+        self._left, self._kept, self._lock = Counter(jobs), dict[Spec, Worlds](), threading.Lock()
+
+    @contextlib.contextmanager
+    def of(self, environment: Spec) -> Iterator[Worlds]:
+        """Give a job its instances inside the block."""
+        with self._lock:
+            worlds = self._kept.setdefault(environment, Worlds(environment))
+        try:
+            yield worlds
+        finally:
+            with self._lock:
+                self._left[environment] -= 1
+                if self._left[environment] <= 0:
+                    self._kept.pop(environment, None)
 
 
 def size_of(drawn: World) -> int:
