@@ -57,6 +57,10 @@ def about() -> dict[str, Any]:
 
 def paper(device: str, runs: str) -> dict[str, Any]:
     """Play the paper's tables (b) and (c)."""
+    if device == "cuda":
+        from swerve.core import gpu_driver
+
+        gpu_driver.begin()  # as the command does
     from swerve.experiments import EXPERIMENTS, run_all
 
     begun = time.perf_counter()

@@ -69,7 +69,7 @@ def prove(minutes: float) -> None:
     # compile everything that is timed below, on all cores at once; small sizes of the same record types
     warm = [("state", name) for name in ("ucb1", RESIZED["bwc"], "exp3s", "ora")]
     proof.at_once(
-        [("paper", "cuda", "1"), ("paper", "cpu", "1"), ("played", "swerve", *map(str, CELL), "cuda", "1", "2"),
+        [("paper", "cuda", str(TEN)), ("paper", "cpu", "1"), ("played", "swerve", *map(str, CELL), "cuda", "1", "2"),
          *[("played", name, *map(str, CELL), "cuda", "1", "2") for name in UNPOOLED],
          *[("played", name, *map(str, CELL), "cpu", "1", "2") for name in (*UNPOOLED, "swerve")], *warm],
         os.cpu_count() or 1, 200.0,

@@ -284,3 +284,12 @@ print(engine.select_one.digest(Thompson()), rank_many.digest(Swerve(), Senses())
     env = {**os.environ, "PYTHONPATH": str(SOURCE)}
     runs = [subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True) for code in codes]
     assert runs[0].stdout == runs[1].stdout != ""
+
+
+def test_a_start_does_not_import_scipys_linear_algebra_and_that_of_others_still_compiles():
+    pytest.importorskip("scipy")
+    code = "import sys, numba, numpy as np, swerve; fleet = swerve.Fleet(swerve.UCB1(), queries=2, arms=2); fleet.select(0); "
+    code += "assert 'scipy.linalg' not in sys.modules; two = np.full((2, 2), 2.0); "
+    code += "print(numba.njit(lambda a: a @ a)(two).tolist(), 'scipy.linalg' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[[8.0, 8.0], [8.0, 8.0]] True"

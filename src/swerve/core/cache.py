@@ -56,7 +56,7 @@ def without_scipy() -> None:
 
     Numba imports it before it compiles or loads anything, only to know. Code with linear algebra imports it when it is compiled.
     """
-    linalg = importlib.import_module("numba.np.linalg")
+    linalg: Any = importlib.import_module("numba.np.linalg")
     plain = linalg.ensure_blas
 
     def installed() -> None:
