@@ -238,7 +238,7 @@ def ptx(*policies: str) -> dict[str, Any]:
 
 
 def bits() -> dict[str, Any]:
-    """Compute the digests that tests/core/test_elementary.py and tests/environments/test_pins.py pin, on this machine."""
+    """Compute digests of elementary functions, which tests/core/test_elementary.py pins, and of drawn instances."""
     import numpy as np
 
     from swerve.core import elementary

@@ -84,7 +84,7 @@ def app() -> None:
 
 def main() -> None:
     """Run the command line; report a user's mistake in one line, without a traceback."""
-    if "gpu" in sys.argv:  # --on gpu: its driver starts while the command is imported
+    if {"gpu", "--on=gpu"} & set(sys.argv):  # its driver starts while the command is imported
         from swerve.core import gpu_driver
 
         gpu_driver.begin()
