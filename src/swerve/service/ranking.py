@@ -225,10 +225,13 @@ class Ranking:
 
     def repeats(self, asked: Asked) -> Place | None:
         """Return the row of a request without parts, if it is in memory and was last asked the same candidates."""
-        found = self._keys.get(asked.query)
-        if found is None or asked.locale is not None or asked.filter is not None or asked.segment is not None:
+        if (asked.locale, asked.filter, asked.segment, asked.namespace) != (None, None, None, None):
             return None
-        place = self._get(found[0]) if asked.namespace is None else None
+        try:
+            key, _ = self._keys.get(asked.query) or self._key_of(asked.query)
+        except Refused:
+            return None
+        place = self._get(key)
         return None if place is None or place.raw != asked.candidates else place
 
     # ------------------------------------------------------------------ wait, decide, answer

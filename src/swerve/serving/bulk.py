@@ -16,22 +16,27 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from swerve.core.contract import ALARM, RESTARTED
 from swerve.core.siphash import hash_text
 from swerve.serving import kernels, scanning
 from swerve.serving.columns import (
+    ALARMED,
     ASKED,
     ASKED_2,
+    CHANGED,
+    FOUND,
     GRADED_BITS,
     MASK,
     PUBLISHED,
     SIZES,
+    UNFILLED,
     WORD,
     Names,
     ask,
     check,
     locate,
+    settle,
     spans_of,
+    unknown,
 )
 from swerve.serving.ledger import MISPLACED
 from swerve.serving.messages import RankResponse, encode
@@ -46,7 +51,7 @@ SHORTEST = 24  # bytes of a request at least: bounds how many a body can have
 
 
 #: The compiled code of this module, which is the same for all policies.
-ENTRIES = (scanning.scan, locate, check, ask, answer, hash_text)
+ENTRIES = (scanning.scan, locate, check, ask, unknown, settle, answer, hash_text)
 
 
 def digest() -> str:
@@ -95,7 +100,8 @@ class Bulk:
         self._number_names = scanning.names_of(ranker.settings.numbers)
         self._scan, self._answer, self._hash = scanning.scan.bind(), answer.bind(), hash_text.bind()
         self._locate, self._check, self._ask = locate.bind(), check.bind(), ask.bind()
-        self._out = np.zeros(0, np.uint8)
+        self._unknown, self._settle = unknown.bind(), settle.bind()
+        self._out, self._found = np.zeros(0, np.uint8), np.zeros((FOUND, 1), np.int64)
         self._shelves = {shelf: number for number, shelf in enumerate(ranker.rows.tables)}
 
     def read(self, body: bytes, most: int) -> Read | None:
@@ -117,6 +123,8 @@ class Bulk:
         self._check(asked.words, 0, 0, read.entries)
         columns = arrays.asks[:0], arrays.orders[:0], arrays.facts[:0]
         self._ask(asked.words, asked.floats, asked.given, read.entries, read.numbers, 0, 1, 1, *columns)
+        self._unknown(asked.flags, columns[0], 0, self._found[CHANGED])
+        self._settle(asked.flags, columns[0], self._found)
         self._said(read.text, read.entries, *columns, shelf, 0.0)
 
     # ------------------------------------------------------------------ what rows were asked
@@ -175,30 +183,28 @@ class Bulk:
         if leave:
             keys = (shelf.owners[row].key for row in asks[:count, kernels.ROW].tolist())
             count = next((k for k, key in enumerate(keys) if key in leave), count)
+        owners, found = shelf.owners, self._room_for(count)
         if ranker.notes is not None:
-            for row in asks[:count, kernels.ROW].tolist():
-                ranker.notes.know(shelf.owners[row])
+            strange = self._unknown(asked.flags, asks[:count], ranker.notes.generation, found[CHANGED])
+            for row in found[CHANGED, :strange].tolist():
+                ranker.notes.know(owners[row])
         if count:
-            common = shelf.owners[int(asks[0, kernels.ROW])].common
+            common = owners[int(asks[0, kernels.ROW])].common
             count = packing.decide_columns(shelf, common, asks[:count], orders[:count], facts[:count], now, steady=True)
         if count == 0:
             return None
         asks, orders, facts = asks[:count], orders[:count], facts[:count]
-        places = list(map(shelf.owners.__getitem__, asks[:, kernels.ROW].tolist()))
-        filled, touch = asks[:, kernels.FILLED], ranker.rows.touch
-        for place in places:
-            touch(place.key)
-            if not place.dirty:
-                ranker.mark(place, now)
-        left = []
-        if filled.min() <= 0:
-            left = np.flatnonzero(filled <= 0).tolist()
-            if (misplaced := np.flatnonzero(filled == MISPLACED)).size:
-                raise Misplaced(places[int(misplaced[0])])
-        reports = asks[:, kernels.REPORT]
+        changed, unfilled, alarmed, explored = self._settle(asked.flags, asks, found)
+        for row in found[CHANGED, :changed].tolist():
+            ranker.mark(owners[row], now)
+        left, places = found[UNFILLED, :unfilled].tolist(), dict[int, Place]()
+        for k in left:
+            place = places[k] = owners[asks[k, kernels.ROW]]
+            if asks[k, kernels.FILLED] == MISPLACED:
+                raise Misplaced(place)
         alarms = [
-            (places[k].key, *asks[k, [kernels.REPORT, kernels.SIGNAL, kernels.PHASE]].tolist())
-            for k in np.flatnonzero(reports & (ALARM | RESTARTED)).tolist()
+            (owners[asks[k, kernels.ROW]].key, *asks[k, [kernels.REPORT, kernels.SIGNAL, kernels.PHASE]].tolist())
+            for k in found[ALARMED, :alarmed].tolist()
         ]
         content, begin = list[bytes](), 0
         for k in (*left, count):
@@ -207,8 +213,13 @@ class Bulk:
             if k < count:
                 content.append(encode(RankResponse(None, places[k].last, None, None, None, True)))
             begin = k + 1
-        explored = int(((asks[:, kernels.EXPLORED] >= 0) & (asks[:, kernels.FILLED] > 0)).sum())
         return Told(b",".join(content), count, explored, len(left), alarms)
+
+    def _room_for(self, count: int) -> NDArray[np.int64]:
+        """Return room for what is found out about so many requests."""
+        if self._found.shape[1] < count:
+            self._found = np.zeros((FOUND, count), np.int64)
+        return self._found
 
     def _said(self, text: Any, entries: Any, asks: Any, orders: Any, facts: Any, shelf: Shelf, now: float) -> bytes:
         """Return the answers to decided entries as JSON, with commas between them."""

@@ -16,13 +16,16 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from swerve.core.contract import ALARM, RESTARTED
 from swerve.core.engine import Entry
 from swerve.core.verbs import kernel
 from swerve.serving.kernels import (
     AS_GIVEN,
     CANDIDATES,
+    EXPLORED,
     FACTS,
     FILL,
+    FILLED,
     GRADED,
     GRADES_AT,
     KEEP,
@@ -36,6 +39,7 @@ from swerve.serving.kernels import (
     OFFER,
     OWNER,
     PERSON as ASKED_PERSON,
+    REPORT,
     ROW as ASKED_ROW,
     SPENT,
     SPENT_PHASE,
@@ -46,14 +50,19 @@ from swerve.serving.scanning import OTHER, OWNED, OWNED_2, PERSON, QUERY, QUERY_
 #: number), how many there are and, times 256, how many have grades; from `SHORTS` on the keyed hash of each arm's candidate.
 KEY, KEY_2, ASKED, ASKED_2, MASK, PUBLISHED, SIZES, SHORTS = range(8)
 GRADED_BITS = 8
+#: Bits of a row's flags: the row has unwritten changes; it was used since it was last considered for leaving memory; and, times `TOLD`,
+#: the generation of the journal in which it was written down. A batch sees and sets them without a look at any `Place`, which would
+#: have to come from memory.
+DIRTY, USED, TOLD = 1, 2, 4
 #: Bytes of a word, and of the place of an id: where it begins, and its length.
 WORD, SPAN = 8, 4
 
 #: The words of a name: the hash of a text, the key of its query, its shelf and its row.
 NAME, NAME_2, NAMED, NAMED_2, AT, NAME_WORDS = range(6)
 ROW_BITS = 32
-#: Names that are kept, a power of two, and how many may stand where the hash says.
-MOST_NAMES, WAYS = 1 << 17, 4
+#: Names that are kept at most, a power of two, twice as many as it takes for a hundred thousand queries to lose hardly any; and how
+#: many may stand where the hash says.
+MOST_NAMES, WAYS = 1 << 18, 4
 
 
 class Columns:
@@ -68,16 +77,32 @@ class Columns:
         self.words, self.floats = words, words.view(np.float64)
         self.spans = np.frombuffer(memory, np.uint16).reshape(room, self.size // 2)[:, spans // 2 : spans // 2 + 2 * arms]
         self.given = self.rows[:, spans + SPAN * arms :]  # arms in the given order, then grades
+        self.flags = np.zeros(room, np.uint64)  # apart: those of many rows arrive together
         self.memory = memory
 
     def clear(self, row: int) -> None:
         """Forget what a row was asked."""
         self.words[row, ASKED : ASKED_2 + 1] = 0
 
-    def begin(self, row: int, key: bytes) -> None:
+    def begin(self, row: int, key: bytes, flags: int = 0) -> None:
         """Give a row to another query."""
         self.words[row] = 0
         self.words[row, : len(key) // WORD] = np.frombuffer(key, np.uint64)
+        self.flags[row] = flags
+
+    def flag(self, row: int, flags: int) -> None:
+        """Set the flags of a row, except whether it was used."""
+        self.flags[row] = int(self.flags[row]) & USED | flags
+
+    def move(self, row: int, to: int) -> None:
+        """Copy what is known of a row to another one."""
+        self.rows[to], self.flags[to] = self.rows[row], self.flags[row]
+
+    def used(self, row: int) -> bool:
+        """Return whether a row was used since the last call."""
+        flags = int(self.flags[row])
+        self.flags[row] = flags & ~USED
+        return flags & USED != 0
 
     def name(self, row: int, shorts: Sequence[int], arm: int = 0) -> None:
         """Set the hashes of candidates, from an arm on."""
@@ -213,3 +238,41 @@ def ask(words, floats, given, entries, numbers, rows, slots, number, asks, order
         for index in range(numbers.shape[1]):
             facts[k, FACTS + index] = numbers[k, index]
     return len(entries)
+
+
+@Entry
+def unknown(flags, asks, told, found):
+    """Write the rows of requests that were not written down in a generation of the journal into `found`; return how many."""
+    count = 0
+    for k in range(len(asks)):
+        if flags[asks[k, ASKED_ROW]] // np.uint64(TOLD) != np.uint64(told):
+            found[count] = asks[k, ASKED_ROW]
+            count += 1
+    return count
+
+
+#: The lines of `found` in `settle`.
+CHANGED, UNFILLED, ALARMED, FOUND = range(4)
+
+
+@Entry
+def settle(flags, asks, found):
+    """Note that the rows of decided requests were used and have changes. Return how many of them had none, how many requests have no
+    page, how many an alarm or a restart, and how many explore a result; `found` gets the rows of the first, in the order of their
+    requests, and the indices of the next two."""
+    changed = unfilled = alarmed = explored = 0
+    for k in range(len(asks)):
+        row = asks[k, ASKED_ROW]
+        if flags[row] & np.uint64(DIRTY) == 0:
+            found[CHANGED, changed] = row
+            changed += 1
+        flags[row] |= np.uint64(DIRTY | USED)
+        if asks[k, FILLED] <= 0:
+            found[UNFILLED, unfilled] = k
+            unfilled += 1
+        elif asks[k, EXPLORED] >= 0:
+            explored += 1
+        if asks[k, REPORT] & (ALARM | RESTARTED):
+            found[ALARMED, alarmed] = k
+            alarmed += 1
+    return changed, unfilled, alarmed, explored
