@@ -1,4 +1,4 @@
-"""Batches in columns: a JSON list of requests is read, decided and answered in a few compiled calls, without objects per request.
+"""Batches in columns: a JSON list of requests, or an Arrow stream, is read, decided and answered in a few compiled calls, without objects per request.
 
 Plain requests (`swerve.serving.scanning`) that repeat the candidates of their query's last request are decided here, those of one
 shelf together. All others are the caller's to decide, one by one, with `Ranker.rank`. Answers, tokens and records are the same
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,20 +38,21 @@ from swerve.serving.columns import (
     spans_of,
     unknown,
 )
+from swerve.serving.gathering import Gathered, gather
 from swerve.serving.ledger import MISPLACED
-from swerve.serving.messages import RankResponse, encode
+from swerve.serving.messages import Problem, RankResponse, Refused, encode
 from swerve.serving.people import MASK as WORDS, SECRET
 from swerve.serving.ranker import Ranker
 from swerve.serving.requests import Misplaced
 from swerve.serving.rows import Place, Shelf
-from swerve.serving.sealing import MOST_BYTES, Seal, answer
-from swerve.serving.tokens import LONGEST_KEY, Tokens
+from swerve.serving.sealing import ENDS, MOST_BYTES, SWAP_ENDS, TOKEN_ENDS, Said, Seal, answer, answer_columns
+from swerve.serving.tokens import LENGTHS, LONGEST_KEY, Tokens
 
 SHORTEST = 24  # bytes of a request at least: bounds how many a body can have
 
 
 #: The compiled code of this module, which is the same for all policies.
-ENTRIES = (scanning.scan, locate, check, ask, unknown, settle, answer, hash_text)
+ENTRIES = (scanning.scan, gather, locate, check, ask, unknown, settle, answer, answer_columns, hash_text)
 
 
 def digest() -> str:
@@ -64,8 +65,8 @@ def compile_for(ranker: Ranker) -> None:
     Bulk(ranker, Tokens((bytes(LONGEST_KEY),), ranker.life), 1).idle()
 
 
-class Read(NamedTuple):
-    """The entries of a body, in columns; see `swerve.serving.scanning`."""
+class Listed(NamedTuple):
+    """The entries of a JSON list, in columns; see `swerve.serving.scanning`."""
 
     body: bytes
     text: NDArray[np.uint8]
@@ -80,11 +81,54 @@ class Read(NamedTuple):
         begin, end = self.entries[index, : scanning.END + 1].tolist()
         return self.body[begin:end]
 
+    def moved(self, refused: Refused, index: int) -> Refused:
+        """Return the refusal of an entry as that of the body: offsets count from its begin."""
+        return refused.moved(int(self.entries[index, scanning.BEGIN]))
+
+
+#: The entries of a body, in columns.
+Read = Listed | Gathered
+
+
+class Decisions(NamedTuple):
+    """Decided requests, in columns, for who writes the answers."""
+
+    text: NDArray[np.uint8]
+    entries: NDArray[np.int64]
+    asks: NDArray[np.int64]
+    orders: NDArray[np.uint8]
+    facts: NDArray[np.float64]
+    shelf: Shelf
+    now: float
+
+
+class Form(Protocol):
+    """How answers are written."""
+
+    def columns(self, bulk: Bulk, decided: Decisions) -> Any:
+        """Return the answers to requests that were decided in columns."""
+
+    def one(self, answer: RankResponse | Problem) -> Any:
+        """Return one answer."""
+
+
+class Json:
+    """Answers as JSON: what both methods return has commas between it, and none around it."""
+
+    def columns(self, bulk: Bulk, decided: Decisions) -> bytes:
+        return bulk.said(decided)
+
+    def one(self, answer: RankResponse | Problem) -> bytes:
+        return encode(answer)
+
+
+JSON = Json()
+
 
 class Told(NamedTuple):
     """What a caller must know of decided requests besides their answers."""
 
-    content: bytes  # the answers as JSON, with commas between them
+    content: list[Any]  # the answers, in pieces, in the form that was asked for
     decided: int  # how many requests
     explored: int  # how many of them explore a result
     given: int  # how many have no decision: their context cannot be used, and they are answered in the given order
@@ -101,17 +145,18 @@ class Bulk:
         self._scan, self._answer, self._hash = scanning.scan.bind(), answer.bind(), hash_text.bind()
         self._locate, self._check, self._ask = locate.bind(), check.bind(), ask.bind()
         self._unknown, self._settle = unknown.bind(), settle.bind()
+        self._gather, self._columns = gather.bind(), answer_columns.bind()
         self._out, self._found = np.zeros(0, np.uint8), np.zeros((FOUND, 1), np.int64)
         self._shelves = {shelf: number for number, shelf in enumerate(ranker.rows.tables)}
 
-    def read(self, body: bytes, most: int) -> Read | None:
+    def read(self, body: bytes, most: int) -> Listed | None:
         """Read a list of requests into columns; None if it is none, or has more than `most` entries: the decoder says what is
         wrong."""
         text, room = np.frombuffer(body, np.uint8), min(most, len(body) // SHORTEST + 1)
         entries = np.empty((room, scanning.ENTRY), np.int64)
         numbers = np.empty((room, len(self.ranker.settings.numbers)))
         count = self._scan(SECRET, text, *self._number_names, self.longest, entries, numbers)
-        return None if count < 0 else Read(body, text, entries[:count], numbers[:count])
+        return None if count < 0 else Listed(body, text, entries[:count], numbers[:count])
 
     def idle(self) -> None:
         """Call everything that is compiled, for no entry."""
@@ -125,7 +170,15 @@ class Bulk:
         self._ask(asked.words, asked.floats, asked.given, read.entries, read.numbers, 0, 1, 1, *columns)
         self._unknown(asked.flags, columns[0], 0, self._found[CHANGED])
         self._settle(asked.flags, columns[0], self._found)
-        self._said(read.text, read.entries, *columns, shelf, 0.0)
+        decided = Decisions(read.text, read.entries, *columns, shelf, 0.0)
+        self.said(decided)
+        self.said_in_columns(decided)
+        entries, ends = np.zeros((0, scanning.ENTRY), np.int64), np.zeros(1, np.int64)
+        self._gather(SECRET, read.text, ends, ends, ends, ends, np.zeros(0, np.bool_), 1, 0, 0, entries, self._out, 0)
+
+    def gather(self, gathered: Gathered, first: int, last: int) -> None:
+        """Read entries of a batch in columns, from the first on, in parts."""
+        gathered.gather(self._gather, self.longest, first, last)
 
     # ------------------------------------------------------------------ what rows were asked
     def note(self, text: str, place: Place) -> None:
@@ -166,9 +219,12 @@ class Bulk:
         for number, shelf in enumerate(self.ranker.rows.tables):
             self._check(shelf.asked.words, len(shelf), number, entries)
 
-    def decide(self, read: Read, first: int, last: int, now: float, leave: Collection[bytes] = ()) -> Told | None:
-        """Decide entries from the first on, as many as lie on one shelf and repeat what their rows were asked last; None if the
-        first one is not such an entry, or a query of `leave`, or its session has asked the same query before."""
+    def decide(
+        self, read: Read, first: int, last: int, now: float, leave: Collection[bytes] = (), form: Form = JSON
+    ) -> Told | None:
+        """Decide entries from the first on, as many as lie on one shelf and repeat what their rows were asked last, and write their
+        answers in a form; None if the first one is not such an entry, or a query of `leave`, or its session has asked the same
+        query before."""
         ranker, entries, numbers = self.ranker, read.entries[first:last], read.numbers[first:last]
         number = int(entries[0, scanning.SHELF])
         if number < 0:
@@ -206,14 +262,15 @@ class Bulk:
             (owners[asks[k, kernels.ROW]].key, *asks[k, [kernels.REPORT, kernels.SIGNAL, kernels.PHASE]].tolist())
             for k in found[ALARMED, :alarmed].tolist()
         ]
-        content, begin = list[bytes](), 0
+        content, begin = list[Any](), 0
         for k in (*left, count):
             if k > begin:
-                content.append(self._said(read.text, entries[begin:k], asks[begin:k], orders[begin:k], facts[begin:k], shelf, now))
+                columns = entries[begin:k], asks[begin:k], orders[begin:k], facts[begin:k]
+                content.append(form.columns(self, Decisions(read.text, *columns, shelf, now)))
             if k < count:
-                content.append(encode(RankResponse(None, places[k].last, None, None, None, True)))
+                content.append(form.one(RankResponse(None, places[k].last, None, None, None, True)))
             begin = k + 1
-        return Told(b",".join(content), count, explored, len(left), alarms)
+        return Told(content, count, explored, len(left), alarms)
 
     def _room_for(self, count: int) -> NDArray[np.int64]:
         """Return room for what is found out about so many requests."""
@@ -221,15 +278,29 @@ class Bulk:
             self._found = np.zeros((FOUND, count), np.int64)
         return self._found
 
-    def _said(self, text: Any, entries: Any, asks: Any, orders: Any, facts: Any, shelf: Shelf, now: float) -> bytes:
+    def said(self, decided: Decisions) -> bytes:
         """Return the answers to decided entries as JSON, with commas between them."""
-        room = len(asks) * MOST_BYTES + len(text)
+        room = len(decided.asks) * MOST_BYTES + len(decided.text)
         if len(self._out) < room:
             self._out = np.zeros(room, np.uint8)
+        size = self._answer(*self._sealed(decided), self.ranker.settings.draws > 0, self._out)
+        return self._out[:size].tobytes()
+
+    def said_in_columns(self, decided: Decisions) -> Said:
+        """Return the answers to decided entries in columns."""
+        asks = decided.asks
+        count, slots, results = len(asks), int(asks[:, kernels.FILLED].sum()), int(asks[:, kernels.CANDIDATES].sum())
+        signed, texts = np.empty(count * LENGTHS[-1], np.uint8), np.empty(len(decided.text), np.uint8)
+        ends, text_ends = np.zeros((ENDS, count + 1), np.int32), np.zeros(results + 1, np.int32)
+        shares, swaps = np.empty(slots), np.empty(2 * count, np.int64)
+        size = self._columns(*self._sealed(decided), signed, ends, texts, text_ends, shares, swaps)
+        return Said(signed[: ends[TOKEN_ENDS, -1]], ends, texts[:size], text_ends, shares, swaps[: ends[SWAP_ENDS, -1]])
+
+    def _sealed(self, decided: Decisions) -> tuple[Any, ...]:
+        """Return what `answer` and `answer_columns` take first."""
+        text, entries, asks, orders, facts, shelf, now = decided
         life, seal, asked = self.tokens.life, self._seal, shelf.asked
         fixed = np.array([np.float64(now).view(np.uint64), life.store, life.mark], np.uint64)
-        size = self._answer(
-            text, entries, asks, orders, facts, asked.words, asked.spans, seal.state, seal.words, seal.bytes, seal.spots, fixed,
-            self.ranker.settings.draws > 0, self._out,
+        return (
+            text, entries, asks, orders, facts, asked.words, asked.spans, seal.state, seal.words, seal.bytes, seal.spots, fixed
         )  # fmt: skip
-        return self._out[:size].tobytes()
