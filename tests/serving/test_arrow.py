@@ -29,7 +29,7 @@ def read(stream: bytes, most: int = MOST) -> list[tuple[tuple[Field, ...], list[
     found, fields = [], ()
     for message in messages(stream):
         if message.kind == SCHEMA:
-            fields = fields_of(message.table)
+            fields = fields_of(message)
         elif message.kind == BATCH:
             batch = Batch(stream, message, most)
             found.append((fields, [batch.column(field, batch.length) for field in fields]))

@@ -10,6 +10,7 @@ Tests: tests/serving/test_arrow.py.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -24,6 +25,8 @@ from swerve.serving.messages import Refused
 CONTINUES, HEAD_BYTES = 0xFFFFFFFF, 8
 VERSION = 4  # of the format: V5, which all writers use since 2020
 SCHEMA, DICTIONARY, BATCH = 1, 2, 3  # kinds of messages
+#: Bytes of a schema that is remembered at most.
+REMEMBERED = 8192
 #: Fields of a schema, or of a structure, at most.
 MOST_FIELDS = 256
 #: Types by their numbers in the format. Those without a width here are refused.
@@ -191,8 +194,14 @@ def _message(data: bytes, begin: int) -> Message:
         raise torn("a message is damaged") from None
 
 
-def fields_of(schema: Table) -> tuple[Field, ...]:
-    """Return the columns of a schema."""
+def fields_of(message: Message) -> tuple[Field, ...]:
+    """Return the columns of a schema. Those of some are remembered, because a caller always sends the same."""
+    return _fields(message.table.bytes) if len(message.table.bytes) <= REMEMBERED else _fields.__wrapped__(message.table.bytes)
+
+
+@functools.lru_cache(maxsize=64)
+def _fields(data: bytes) -> tuple[Field, ...]:
+    schema = _message(data, 0).table
     try:
         if schema.number(0, U16):
             raise Refused(422, "invalid", "the stream is big-endian; only little-endian streams are read")
@@ -457,7 +466,37 @@ class Sent:
         for each in data:
             self._put(each)
 
+    def nothing(self, *fields: Field) -> None:
+        """Add columns of nulls."""
+        nodes, sizes = _nothing(fields, self.length)
+        self._nodes += nodes
+        for size in sizes:
+            self._buffers += (self._size, size)
+            self._size += size + -size % ALIGNED
+        self._pieces.append(bytes(sum(size + -size % ALIGNED for size in sizes)))
+
     def message(self) -> bytes:
         """Return the batch."""
         table = put_table(("q", self.length), ("", put_pairs(self._nodes)), ("", put_pairs(self._buffers)))
         return _enclosed(BATCH, table, self._size) + b"".join(self._pieces)
+
+
+@functools.lru_cache(maxsize=256)
+def _nothing(fields: tuple[Field, ...], count: int) -> tuple[list[int], list[int]]:
+    """Return the nodes of columns of so many nulls, and the sizes of their buffers, which are all zero."""
+    nodes, sizes = list[int](), list[int]()
+    for field in fields:
+        nodes += (count, count)
+        sizes.append(-(-count // 8))
+        if field.kind in (TEXT, LIST):
+            sizes.append(4 * (count + 1))
+        if field.kind == TEXT:
+            sizes.append(0)
+        elif field.kind in (INT, FLOAT):
+            sizes.append(8 * count)
+        elif field.kind == BOOL:
+            sizes.append(-(-count // 8))
+        below = _nothing(field.children, 0 if field.kind == LIST else count) if field.children else ([], [])
+        nodes += below[0]
+        sizes += below[1]
+    return nodes, sizes

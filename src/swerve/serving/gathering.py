@@ -194,8 +194,8 @@ class Gathered:
         self.entries = np.zeros((count, ENTRY), np.int64)
         self.entries[:, SHELF] = -1
         self.numbers = np.full((count, len(numbers)), np.nan)
-        self.weights = sum((weights(column) for column in self.columns.values()), np.zeros(count, np.int64))
-        other = self.weights > entry_bytes
+        self._weights: NDArray[np.int64] | None = None
+        other = self.weights > entry_bytes if len(body) > entry_bytes else np.zeros(count, np.bool_)
         for name, column in self.columns.items():
             if name in NEEDED:
                 other |= ~column.valid
@@ -206,15 +206,24 @@ class Gathered:
         if candidates.field.kind == NULL or candidates.children[0].field.kind not in TEXTS:
             other[:] = True
         else:
-            missing = np.concatenate([np.zeros(1, np.int64), np.cumsum(~candidates.children[0].valid)])
-            other |= missing[candidates.ends[1:]] > missing[candidates.ends[:-1]]
+            ids = candidates.children[0]
+            if not ids.valid.all():
+                missing = np.concatenate([np.zeros(1, np.int64), np.cumsum(~ids.valid)])
+                other |= missing[candidates.ends[1:]] > missing[candidates.ends[:-1]]
         self.entries[:, OTHER] = other
-        size = 0 if other.all() else int(self.weights[~other].sum())
-        self.text: NDArray[np.uint8] = np.zeros(size, np.uint8)
+        size = 0 if other.all() else int(ids.ends[-1] - ids.ends[0]) + TEXT_BYTES * (len(ids) + count)
+        self.text: NDArray[np.uint8] = np.empty(size, np.uint8)
         self._at = 0
 
     def __len__(self) -> int:
         return len(self.entries)
+
+    @property
+    def weights(self) -> NDArray[np.int64]:
+        """About how many bytes of JSON each entry is."""
+        if self._weights is None:
+            self._weights = sum((weights(column) for column in self.columns.values()), np.zeros(len(self.entries), np.int64))
+        return self._weights
 
     def _wanted(self) -> NDArray[np.bool_]:
         """Set the slots to fill; return which entries are not plain for them."""
@@ -257,7 +266,7 @@ class Gathered:
     # ------------------------------------------------------------------ as JSON
     def part(self, index: int) -> bytes:
         """Return an entry as JSON; raises `Refused` for what JSON cannot say."""
-        if self.weights[index] > self._entry_bytes:
+        if len(self._body) > self._entry_bytes and self.weights[index] > self._entry_bytes:
             raise Refused(413, "too_large", f"the entry is larger than the {self._entry_bytes} bytes that [limits] allows")
         candidates = self.columns["candidates"]
         if candidates.field.kind != NULL and candidates.valid[index]:

@@ -66,11 +66,12 @@ RULED = Field("item", STRUCTURE, children=(text("kind"), whole("rule"), text("re
 ERROR = Field("error", STRUCTURE, children=(text("code"), text("message"), text("field"), whole("limit")))
 FIELDS = (
     text("decision"), listed("ranking", text("item")), listed("propensities", Field("item", FLOAT, "<f8")), whole("explored"),
-    whole("phase"), Field("degraded", BOOL), listed("ruled", RULED), listed("swapped", whole("item")), Field("shadow", BOOL),
+    whole("phase"), Field("degraded", BOOL), listed("swapped", whole("item")), Field("shadow", BOOL), listed("ruled", RULED),
     text("arm"), text("guarded"), ERROR,
 )  # fmt: skip
 HEAD = schema_of(FIELDS)
-RULED_FIELD, ARM, GUARDED = (next(field for field in FIELDS if field.name == name) for name in ("ruled", "arm", "guarded"))
+#: Those that are null for requests that are decided in columns.
+RARE = FIELDS[8:]
 
 
 # read --------------------------------------------------------------------------------------------------------------------------------
@@ -86,7 +87,7 @@ async def parts_of(body: bytes, batching: Batching, turns: Turns) -> list[Part]:
         if fields is None:
             if message.kind != SCHEMA:
                 raise torn("it does not begin with its schema")
-            fields = fields_of(message.table)
+            fields = fields_of(message)
             check_fields(fields)
         elif message.kind == BATCH:
             found.append(Gathered(body, message, fields, numbers, limits, entry_bytes))
@@ -98,7 +99,10 @@ async def parts_of(body: bytes, batching: Batching, turns: Turns) -> list[Part]:
         raise torn("it has no schema")
     parts = list[Part]()
     for gathered in found:
-        await _gather(bulk, gathered, turns)
+        if len(body) <= STEP:
+            bulk.gather(gathered, 0, len(gathered))
+        else:
+            await _gather(bulk, gathered, turns)
         if batching.plain:
             parts.append(await batching.part(gathered, turns))
             continue
@@ -143,7 +147,7 @@ class Columns:
             sent.node(len(said.shares), None)
             sent.buffers(said.shares.tobytes())
         else:
-            put_nothing(sent, FIELDS[2], count)
+            sent.nothing(FIELDS[2])
         explored = decided.asks[:, EXPLORED] + 1
         sent.node(count, explored > 0)
         sent.buffers(explored.tobytes())
@@ -151,7 +155,6 @@ class Columns:
         sent.buffers(decided.asks[:, PHASE].tobytes())
         sent.node(count, None)
         sent.buffers(bytes(-(-count // 8)))
-        put_nothing(sent, RULED_FIELD, count)
         swaps = ends[SWAP_ENDS]
         sent.node(count, swaps[1:] > swaps[:-1])
         sent.buffers(swaps.tobytes())
@@ -159,8 +162,7 @@ class Columns:
         sent.buffers(said.swaps.tobytes())
         sent.node(count, None)
         sent.buffers(bytes(-(-count // 8)))
-        for field in (ARM, GUARDED, ERROR):
-            put_nothing(sent, field, count)
+        sent.nothing(*RARE)
         return sent.message()
 
     def one(self, answer: RankResponse | Problem) -> RankResponse | Problem:
@@ -194,7 +196,11 @@ def batch_of(answers: Sequence[RankResponse | Problem]) -> bytes:
     """Return answers as a batch."""
     sent = Sent(len(answers))
     for field in FIELDS:
-        put_values(sent, field, [getattr(answer, field.name, None) for answer in answers])
+        values = [getattr(answer, field.name, None) for answer in answers]
+        if any(value is not None for value in values):
+            put_values(sent, field, values)
+        else:
+            sent.nothing(field)
     return sent.message()
 
 
@@ -216,19 +222,3 @@ def put_values(sent: Sent, field: Field, values: Sequence[Any]) -> None:
         sent.buffers(np.packbits(np.array([bool(value) for value in values], np.bool_), bitorder="little").tobytes())
     else:
         sent.buffers(np.array([0 if value is None else value for value in values], field.form).tobytes())
-
-
-def put_nothing(sent: Sent, field: Field, count: int) -> None:
-    """Add a column of nulls."""
-    sent.node(count, np.zeros(count, np.bool_))
-    if field.kind in (TEXT, LIST):
-        sent.buffers(bytes(4 * (count + 1)))
-    if field.kind == TEXT:
-        sent.buffers(b"")
-    elif field.kind == LIST:
-        put_nothing(sent, field.children[0], 0)
-    elif field.kind == STRUCTURE:
-        for child in field.children:
-            put_nothing(sent, child, count)
-    else:
-        sent.buffers(bytes(8 * count))
