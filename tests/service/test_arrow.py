@@ -168,9 +168,14 @@ def test_scores_dates_and_numbers_of_all_kinds(tmp_path: Path):
         items = [{"id": "a", "score": 1.5, "published_at": day}, {"id": "b", "score": 0.1, "published_at": None}]
         rows: list[dict[str, Any]] = [{"query": f"q{n % 3}", "candidates": items[: n % 3]} for n in range(9)]
         types = {"query": pa.large_utf8(), "candidates": pa.large_list(ITEM)}
-        sent = [{**row, "candidates": [item | {"published_at": item["published_at"] and item["published_at"].isoformat()} for item in row["candidates"]]} for row in rows]  # fmt: skip
+        texts = [{"id": "a", "score": 1.5, "published_at": day.isoformat()}, {"id": "b", "score": 0.1}]
+        sent = [row | {"candidates": texts[: len(row["candidates"])]} for row in rows]
         assert await as_arrow(ours, stream_of(rows, types)) == await as_json(theirs, sent)
-        numbers = {"query": pa.utf8(), "candidates": pa.list_(pa.utf8()), "signals": pa.struct({"news": pa.float32(), "nobody": pa.int8()})}
+        numbers = {
+            "query": pa.utf8(),
+            "candidates": pa.list_(pa.utf8()),
+            "signals": pa.struct({"news": pa.float32(), "nobody": pa.int8()}),
+        }
         odd = [{"query": "q", "candidates": ["a"], "signals": {"news": value}} for value in (float("nan"), float("inf"))]
         known = {**numbers, "signals": pa.struct({"news": pa.float32()})}
         said = await as_arrow(ours, stream_of([*odd, {"query": "q", "candidates": ["a"], "signals": {"news": 2.5}}], known))
@@ -185,7 +190,7 @@ def test_scores_dates_and_numbers_of_all_kinds(tmp_path: Path):
     asyncio.run(play())
 
 
-# over HTTP -------------------------------------------------------------------------------------------------------------------------
+# over HTTP ------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

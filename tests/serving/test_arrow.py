@@ -62,7 +62,10 @@ COLUMNS = {
     "float": (pa.float64(), st.none() | st.floats(allow_nan=False)),
     "flag": (pa.bool_(), st.none() | st.booleans()),
     "texts": (pa.list_(pa.utf8()), st.none() | st.lists(TEXTS, max_size=3)),
-    "items": (pa.large_list(pa.struct({"id": pa.utf8(), "score": pa.float64()})), st.none() | st.lists(st.none() | ITEMS, max_size=3)),
+    "items": (
+        pa.large_list(pa.struct({"id": pa.utf8(), "score": pa.float64()})),
+        st.none() | st.lists(st.none() | ITEMS, max_size=3),
+    ),
     "numbers": (pa.struct({"news": pa.float64(), "é": pa.int32()}), st.none() | st.just({"news": 1.5, "é": None})),
 }
 ROWS = st.lists(st.fixed_dictionaries({name: made for name, (_, made) in COLUMNS.items()}), max_size=20)
@@ -85,25 +88,28 @@ def test_a_stream_is_read_as_it_was_written(parts: list[list[Any]], skipped: int
             assert [value(stream, column, at) for at in range(len(column))] == expected, name
 
 
-ONE = pa.RecordBatch.from_pylist([{name: None for name in COLUMNS} | {"text": "a", "texts": ["b", "c"]}] * 3, KIND)
+ONE = pa.RecordBatch.from_pylist([dict.fromkeys(COLUMNS) | {"text": "a", "texts": ["b", "c"]}] * 3, KIND)
 
 
 @settings(max_examples=600)
 @given(st.data())
 def test_a_damaged_stream_is_refused_or_read_within_its_bounds(data: Any):
     """No byte that changes makes an offset lead out of the stream, or takes memory that the stream does not have."""
-    whole = stream_of(ONE)
-    stream = bytearray(whole)
+    refusals = {400, 422}
+    stream = bytearray(stream_of(ONE))
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(stream) - 9))
-        form, number = data.draw(st.sampled_from([("<B", 0), ("<B", 255), ("<i", -1), ("<i", 1 << 30), ("<q", 1 << 40), ("<q", -8), ("<q", 64)]))
+        form, number = data.draw(
+            st.sampled_from([("<B", 0), ("<B", 255), ("<i", -1), ("<i", 1 << 30), ("<q", 1 << 40), ("<q", -8), ("<q", 64)])
+        )
         struct.pack_into(form, stream, at, number)
     kept = bytes(stream[: data.draw(st.sampled_from([len(stream)] * 3 + [len(stream) // 2, len(stream) - 8]))])
     try:
         found = read(kept)
     except Refused as refused:
-        assert refused.status in (400, 422)
-        return
+        found = []
+        refusals.add(refused.status)
+    assert refusals == {400, 422}
     for _, columns in found:
         for column in columns:
             inside(kept, column)
@@ -112,11 +118,14 @@ def test_a_damaged_stream_is_refused_or_read_within_its_bounds(data: Any):
 def inside(stream: bytes, column: Column) -> None:
     assert len(column) <= max(MOST, len(stream))
     if str(column.field).endswith("utf8"):
-        assert 0 <= column.ends[0] and column.ends[-1] <= len(stream) and (np.diff(column.ends) >= 0).all()
+        assert column.ends[0] >= 0 and column.ends[-1] <= len(stream) and (np.diff(column.ends) >= 0).all()
     elif "list" in str(column.field).split("<")[0]:
-        assert 0 <= column.ends[0] and column.ends[-1] <= len(column.children[0]) and (np.diff(column.ends) >= 0).all()
+        assert column.ends[0] >= 0 and column.ends[-1] <= len(column.children[0]) and (np.diff(column.ends) >= 0).all()
     for child in column.children:
         inside(stream, child)
+
+
+RUNS = pa.RunEndEncodedArray.from_arrays(pa.array([2**30], pa.int32()), pa.array(["a"]))
 
 
 def cut(size: int) -> bytes:
@@ -142,7 +151,7 @@ def cut(size: int) -> bytes:
         (stream_of(pa.RecordBatch.from_pydict({"q": pa.array([[[["a"]]]])})), "list<list>"),
         (stream_of(pa.RecordBatch.from_pydict({"q": pa.array([0], pa.timestamp("s"))})), "time zone"),
         (stream_of(pa.RecordBatch.from_pydict({"q": pa.array([0.0], pa.float16())})), "float16"),
-        (stream_of(pa.RecordBatch.from_pydict({"q": pa.RunEndEncodedArray.from_arrays(pa.array([2**30], pa.int32()), pa.array(["a"]))})), "run_end"),
+        (stream_of(pa.RecordBatch.from_pydict({"q": RUNS})), "run_end"),
         (stream_of(pa.RecordBatch.from_pydict({"q": pa.nulls(MOST + 1)})), "more than"),
         (stream_of(pa.RecordBatch.from_pydict({"q": pa.array([[None] * 10**6], pa.list_(pa.null()))})), "too long"),
         (stream_of(pa.RecordBatch.from_pydict({str(n): pa.nulls(1) for n in range(300)})), "columns in one place"),

@@ -1,4 +1,5 @@
-"""Batches in columns: a JSON list of requests, or an Arrow stream, is read, decided and answered in a few compiled calls, without objects per request.
+"""Batches in columns: a JSON list or an Arrow stream of requests is read, decided and answered in a few compiled calls, without
+objects per request.
 
 Plain requests (`swerve.serving.scanning`) that repeat the candidates of their query's last request are decided here, those of one
 shelf together. All others are the caller's to decide, one by one, with `Ranker.rank`. Answers, tokens and records are the same
@@ -16,24 +17,22 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from swerve.core.siphash import hash_text
 from swerve.serving import kernels, scanning
 from swerve.serving.columns import (
     ALARMED,
-    ASKED,
-    ASKED_2,
     CHANGED,
     FOUND,
-    GRADED_BITS,
-    MASK,
-    PUBLISHED,
-    SIZES,
+    NAME_WORDS,
     UNFILLED,
+    WAYS,
     WORD,
+    Columns,
     Names,
     ask,
     check,
     locate,
+    put_asked,
+    put_name,
     settle,
     spans_of,
     unknown,
@@ -41,7 +40,7 @@ from swerve.serving.columns import (
 from swerve.serving.gathering import Gathered, gather
 from swerve.serving.ledger import MISPLACED
 from swerve.serving.messages import Problem, RankResponse, Refused, encode
-from swerve.serving.people import MASK as WORDS, SECRET
+from swerve.serving.people import SECRET
 from swerve.serving.ranker import Ranker
 from swerve.serving.requests import Misplaced
 from swerve.serving.rows import Place, Shelf
@@ -52,7 +51,7 @@ SHORTEST = 24  # bytes of a request at least: bounds how many a body can have
 
 
 #: The compiled code of this module, which is the same for all policies.
-ENTRIES = (scanning.scan, gather, locate, check, ask, unknown, settle, answer, answer_columns, hash_text)
+ENTRIES = (scanning.scan, gather, locate, check, ask, unknown, settle, answer, answer_columns, put_name, put_asked)
 
 
 def digest() -> str:
@@ -142,7 +141,8 @@ class Bulk:
         self.ranker, self.tokens, self.longest = ranker, tokens, longest
         self.names, self._seal = Names(), Seal(tokens.signing_state)
         self._number_names = scanning.names_of(ranker.settings.numbers)
-        self._scan, self._answer, self._hash = scanning.scan.bind(), answer.bind(), hash_text.bind()
+        self._scan, self._answer = scanning.scan.bind(), answer.bind()
+        self._put_name, self._put_asked = put_name.bind(), put_asked.bind()
         self._locate, self._check, self._ask = locate.bind(), check.bind(), ask.bind()
         self._unknown, self._settle = unknown.bind(), settle.bind()
         self._gather, self._columns = gather.bind(), answer_columns.bind()
@@ -163,7 +163,9 @@ class Bulk:
         read, shelf, packing = self.read(b"[]", 1), self.ranker.rows.tables[0], self.ranker.packing
         assert read is not None
         arrays, asked = packing.room_for(1), shelf.asked
-        self._hash(SECRET, b"")
+        one = Columns(1, asked.arms)
+        self._put_asked(SECRET, b"[]", b"", b"", 0, 0.0, one.words, one.floats, one.spans, one.given, 0)
+        self._put_name(np.zeros((WAYS + 1, NAME_WORDS), np.uint64), SECRET, b"", 0, 0, 0, 0)
         self._locate(self.names.table, read.entries)
         self._check(asked.words, 0, 0, read.entries)
         columns = arrays.asks[:0], arrays.orders[:0], arrays.facts[:0]
@@ -172,7 +174,7 @@ class Bulk:
         self._settle(asked.flags, columns[0], self._found)
         decided = Decisions(read.text, read.entries, *columns, shelf, 0.0)
         self.said(decided)
-        self.said_in_columns(decided)
+        self.said_in_columns(decided._replace(text=self._out))
         entries, ends = np.zeros((0, scanning.ENTRY), np.int64), np.zeros(1, np.int64)
         self._gather(SECRET, read.text, ends, ends, ends, ends, np.zeros(0, np.bool_), 1, 0, 0, entries, self._out, 0)
 
@@ -185,25 +187,21 @@ class Bulk:
         """Note the candidates that a row was asked last, and that a text, as it was sent, leads to it."""
         if place.raw is None or place.namespace is not None or place.shelf.rival:
             return
-        key = int.from_bytes(place.key[:WORD], "little"), int.from_bytes(place.key[WORD:], "little")
-        if not place.noted and not self._note(place, key):
+        if not place.noted and not self._note(place, bytes(place.raw)):
             return
-        low, high = self._hash(SECRET, text.encode("utf-8", "surrogatepass"))
-        self.names.put(low, high, key, self._shelves[place.shelf], place.index)
+        sent, shelf = text.encode("utf-8", "surrogatepass"), self._shelves[place.shelf]
+        self._put_name(self.names.table, SECRET, sent, place.owner, place.second, shelf, place.index)
 
-    def _note(self, place: Place, key: tuple[int, int]) -> bool:
+    def _note(self, place: Place, raw: bytes) -> bool:
         """Write the columns of a row; return whether its candidates are such that their text can be used."""
-        raw, asked, row, size = bytes(place.raw or b""), place.shelf.asked, place.index, len(place.order)
-        spans = spans_of(raw, place.last, [encode(name) for name in place.last])
-        if spans is None:
-            return False
-        words, arms = asked.words[row], asked.arms
-        words[ASKED], words[ASKED_2] = self._hash(SECRET, raw)
-        words[MASK], words[SIZES] = place.mask & WORDS, size | len(place.grades) << GRADED_BITS
-        asked.floats[row, PUBLISHED] = place.published
-        asked.spans[row, : len(spans)] = spans
-        asked.given[row, :size] = np.frombuffer(place.order, np.uint8)
-        asked.given[row, arms : arms + len(place.grades)] = np.frombuffer(place.grades, np.uint8)
+        asked, row = place.shelf.asked, place.index
+        columns = asked.words, asked.floats, asked.spans, asked.given, row
+        if not self._put_asked(SECRET, raw, place.order, place.grades, place.mask, place.published, *columns):
+            spans = spans_of(raw, place.last, [encode(name) for name in place.last])
+            if spans is None:
+                asked.clear(row)
+                return False
+            asked.spans[row, : len(spans)] = spans
         place.noted = True
         return True
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from swerve.core.contract import ALARM, RESTARTED
 from swerve.core.engine import Entry
+from swerve.core.siphash import siphash
 from swerve.core.verbs import kernel
 from swerve.serving.kernels import (
     AS_GIVEN,
@@ -44,15 +45,30 @@ from swerve.serving.kernels import (
     SPENT,
     SPENT_PHASE,
 )
-from swerve.serving.scanning import OTHER, OWNED, OWNED_2, PERSON, QUERY, QUERY_2, RAW, RAW_2, ROW, SHELF, WANTED
+from swerve.serving.scanning import (
+    OPEN,
+    OTHER,
+    OWNED,
+    OWNED_2,
+    PERSON,
+    QUERY,
+    QUERY_2,
+    QUOTE,
+    RAW,
+    RAW_2,
+    ROW,
+    SHELF,
+    WANTED,
+    string_end,
+)
 
 #: The words of a row: the key of its query, the hash of the candidates, their mask, when the newest was published (a floating-point
 #: number), how many there are and, times 256, how many have grades; from `SHORTS` on the keyed hash of each arm's candidate.
 KEY, KEY_2, ASKED, ASKED_2, MASK, PUBLISHED, SIZES, SHORTS = range(8)
 GRADED_BITS = 8
-#: Bits of a row's flags: the row has unwritten changes; it was used since it was last considered for leaving memory; and, times `TOLD`,
-#: the generation of the journal in which it was written down. A batch sees and sets them without a look at any `Place`, which would
-#: have to come from memory.
+#: Bits of a row's flags: the row has unwritten changes; it was used since it was last considered for leaving memory; and, times
+#: `TOLD`, the generation of the journal in which it was written down. A batch sees and sets them without a look at any `Place`,
+#: which would have to come from memory.
 DIRTY, USED, TOLD = 1, 2, 4
 #: Bytes of a word, and of the place of an id: where it begins, and its length.
 WORD, SPAN = 8, 4
@@ -147,18 +163,63 @@ class Names:
     def __init__(self, most: int = MOST_NAMES) -> None:
         self.table: NDArray[np.uint64] = np.zeros((most + WAYS, NAME_WORDS), np.uint64)
 
-    def put(self, low: int, high: int, key: tuple[int, int], shelf: int, row: int) -> None:
-        """Note where the query of a text lies."""
-        begin = low & len(self.table) - WAYS - 1
-        bucket = self.table[begin : begin + WAYS]
-        free = next((way for way in range(WAYS) if bucket[way, NAME] in (0, low)), high % WAYS)
-        bucket[free] = low, high, *key, shelf << ROW_BITS | row
-
     def forget(self, keys: Collection[tuple[int, int]]) -> None:
         """Forget the names of queries."""
         for first, second in keys:
             gone = (self.table[:, NAMED] == first) & (self.table[:, NAMED_2] == second)
             self.table[gone] = 0
+
+
+@Entry
+def put_name(names, key, text, owner, second, shelf, row):
+    """Note where the query of a text, given as bytes, lies; `owner` and `second` are its key."""
+    low, high = siphash(key, text, 0, len(text))
+    begin = np.int64(low & np.uint64(len(names) - WAYS - 1))
+    free = begin + np.int64(high % np.uint64(WAYS))
+    for way in range(begin, begin + WAYS):
+        if names[way, NAME] == 0 or names[way, NAME] == low:
+            free = way
+            break
+    names[free, NAME], names[free, NAME_2] = low, high
+    names[free, NAMED], names[free, NAMED_2] = np.uint64(np.int64(owner)), np.uint64(np.int64(second))
+    names[free, AT] = np.uint64(shelf) << np.uint64(ROW_BITS) | np.uint64(row)
+
+
+@kernel
+def put_spans(raw, spans):
+    """Write where the ids are in a list of texts, quotes included; return how many there are, −1 if the list has anything else, or
+    escapes."""
+    count, at = 0, 0
+    while at < len(raw):
+        byte = raw[at]
+        if byte == QUOTE:
+            stop = string_end(raw, at, 255)
+            if stop < 0 or 2 * count >= len(spans):
+                return -1
+            spans[2 * count], spans[2 * count + 1] = at, stop + 1 - at
+            count += 1
+            at = stop
+        elif byte == OPEN:
+            return -1
+        at += 1
+    return count
+
+
+@Entry
+def put_asked(key, raw, order, grades, mask, published, words, floats, spans, given, row):
+    """Write what a row was asked into its columns: the candidates as they were sent, their arms and grades, their mask, and when
+    the newest was published. Return whether they are a list of texts; otherwise the spans are the caller's to write."""
+    arms = given.shape[1] // 2
+    low, high = siphash(key, raw, 0, len(raw))
+    words[row, ASKED], words[row, ASKED_2] = low, high
+    words[row, MASK] = np.uint64(np.int64(mask))
+    words[row, SIZES] = np.uint64(len(order) | len(grades) << GRADED_BITS)
+    floats[row, PUBLISHED] = published
+    for position in range(len(order)):
+        given[row, position] = order[position]
+    for position in range(len(grades)):
+        given[row, arms + position] = grades[position]
+    return put_spans(raw, spans[row]) == len(order)
 
 
 @Entry
@@ -257,9 +318,11 @@ CHANGED, UNFILLED, ALARMED, FOUND = range(4)
 
 @Entry
 def settle(flags, asks, found):
-    """Note that the rows of decided requests were used and have changes. Return how many of them had none, how many requests have no
-    page, how many an alarm or a restart, and how many explore a result; `found` gets the rows of the first, in the order of their
-    requests, and the indices of the next two."""
+    """Note that the rows of decided requests were used and have changes.
+
+    Return how many of them had none, how many requests have no page, how many an alarm or a restart, and how many explore a
+    result; `found` gets the rows of the first, in the order of their requests, and the indices of the next two.
+    """
     changed = unfilled = alarmed = explored = 0
     for k in range(len(asks)):
         row = asks[k, ASKED_ROW]

@@ -75,10 +75,10 @@ TEXT_BYTES, NUMBER_BYTES = 3, 8
 @kernel
 def is_printed(body, begin, end):
     """Return whether a text is ASCII without controls."""
+    printed = True
     for at in range(begin, end):
-        if body[at] < FIRST_PRINTED or body[at] > LAST_ASCII:
-            return False
-    return True
+        printed &= FIRST_PRINTED <= body[at] <= LAST_ASCII
+    return printed
 
 
 @Entry
@@ -111,7 +111,7 @@ def gather(key, body, queries, lists, ids, sessions, present, longest, first, la
             at += 1
             for spot in range(ids[index], ids[index + 1]):
                 byte = body[spot]
-                if byte == QUOTE or byte == BACKSLASH or byte < FIRST_PRINTED:
+                if byte in (QUOTE, BACKSLASH) or byte < FIRST_PRINTED:
                     entry[OTHER] = 1
                 text[at] = byte
                 at += 1

@@ -6,7 +6,6 @@ arm and whether changes are unwritten. Memory for the tables is reserved at once
 
 from __future__ import annotations
 
-import hashlib
 import math
 import mmap
 from collections import OrderedDict
@@ -24,7 +23,7 @@ from swerve.core.tables import CAPACITIES, Table, capacity
 from swerve.serving.calls import Calls
 from swerve.serving.columns import DIRTY, TOLD, WORD, Columns
 from swerve.serving.kernels import as_words, query_dtype
-from swerve.serving.keys import owner_of, signed
+from swerve.serving.keys import Hash, owner_of, signed
 from swerve.store.layouts import copy_fields
 
 #: Bytes of Python objects per row, measured: key, `Place`, empty lists.
@@ -57,25 +56,6 @@ class Names(msgspec.Struct, array_like=True):
 
 
 PACK, UNPACK = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Names)
-
-
-class Hash:
-    """A keyed hash of texts in 64 bits, never 0. Without the key nobody can find two texts with equal hashes.
-
-    >>> of = Hash(b"k" * 32, b"swerve result")
-    >>> of("irma") == of("irma") != of("harvey")
-    True
-    """
-
-    __slots__ = ("_state",)
-
-    def __init__(self, key: bytes, purpose: bytes) -> None:
-        self._state = hashlib.blake2b(key=key, digest_size=WORD, person=purpose)
-
-    def __call__(self, text: str) -> int:
-        state = self._state.copy()
-        state.update(text.encode("utf-8", "surrogatepass"))
-        return int.from_bytes(state.digest(), "little") or 1
 
 
 def bytes_of(text: str) -> int:

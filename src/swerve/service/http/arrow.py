@@ -20,7 +20,6 @@ from swerve.serving.arrow import (
     BATCH,
     BOOL,
     DICTIONARY,
-    END,
     FLOAT,
     INT,
     LIST,
@@ -28,12 +27,11 @@ from swerve.serving.arrow import (
     STRUCTURE,
     TEXT,
     Field,
-    Sent,
     fields_of,
     messages,
-    schema_of,
     torn,
 )
+from swerve.serving.arrow_writing import END, Sent, schema_of
 from swerve.serving.bulk import Bulk, Decisions
 from swerve.serving.gathering import Gathered, check_fields
 from swerve.serving.kernels import EXPLORED, PHASE
@@ -74,7 +72,7 @@ HEAD = schema_of(FIELDS)
 RARE = FIELDS[8:]
 
 
-# read --------------------------------------------------------------------------------------------------------------------------------
+# read -----------------------------------------------------------------------------------------------------------------------------
 
 
 async def parts_of(body: bytes, batching: Batching, turns: Turns) -> list[Part]:
@@ -125,7 +123,7 @@ async def _gather(bulk: Bulk, gathered: Gathered, turns: Turns) -> None:
         first = last
 
 
-# write -------------------------------------------------------------------------------------------------------------------------------
+# write ----------------------------------------------------------------------------------------------------------------------------
 
 
 class Columns:
