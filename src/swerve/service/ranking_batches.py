@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from swerve.service.namespaces import Within, checked, may
-from swerve.service.ranking import Ranking
+from swerve.service.ranking import Fetched, Ranking
 from swerve.service.turns import Turns
 from swerve.serving.bulk import JSON, Form, Read, Told
 from swerve.serving.messages import Asked, Problem, RankResponse, Refused, encode, read_asked
@@ -132,15 +132,32 @@ class Batching:
 
     async def _slice(self, part: Part, first: int, last: int, turns: Turns, within: Within, form: Form) -> list[Any]:
         """Return the answers to a slice of a part, in pieces."""
+        read = part.read
+        if read is None or not may(within, None):
+            return await self._usual(part, first, last, turns, within, form)
+        self.bulk.locate(read, first, last)
+        others = (read.entries[first:last, SHELF] < 0).nonzero()[0].tolist()
+        if not others or not self.plain:
+            return await self._in_order(part, first, last, turns, within, form)
+        asked = list[Asked | Refused]()
+        for index in others:
+            await turns()
+            asked.append(self._entry(part, first + index))
+        async with self.ranking.held(asked) as fetched:
+            self.bulk.locate(read, first, last)  # reading rows moves others
+            return await self._in_order(part, first, last, turns, within, form, fetched)
+
+    async def _in_order(
+        self, part: Part, first: int, last: int, turns: Turns, within: Within, form: Form, fetched: Fetched | None = None
+    ) -> list[Any]:
+        """Return the answers to a slice of a part whose rows were looked for."""
         content, at, read = list[Any](), first, part.read
-        in_columns = [False] * (last - first)
-        if read is not None and may(within, None):
-            self.bulk.locate(read, first, last)
-            in_columns = (read.entries[first:last, SHELF] >= 0).tolist()
+        assert read is not None
+        in_columns = (read.entries[first:last, SHELF] >= 0).tolist()
         while at < last:
             await turns()
             told = None
-            if read is not None and in_columns[at - first] and self.plain:
+            if in_columns[at - first] and self.plain:
                 told = self._decide(read, at, last, form)
             if told is not None:
                 self.ranking.metrics.cache_hits.value += told.decided
@@ -150,7 +167,7 @@ class Batching:
                 behind = at + 1
                 while behind < last and not in_columns[behind - first]:
                     behind += 1
-                content += await self._usual(part, at, behind, turns, within, form)
+                content += await self._usual(part, at, behind, turns, within, form, fetched)
                 at = behind
         return content
 
@@ -180,19 +197,27 @@ class Batching:
         place, prepared = self.ranking.prepare(read_asked(read.part(index)))
         return encode(self.ranking.given(prepared, "memory") if place is None else self.ranking.decided(place, prepared))
 
-    async def _usual(self, part: Part, first: int, last: int, turns: Turns, within: Within, form: Form) -> list[Any]:
-        """Decide entries in the usual way."""
+    def _entry(self, part: Part, index: int) -> Asked | Refused:
+        """Return an entry, decoded."""
+        entry = part.entries[index]
+        if entry is None:
+            assert part.read is not None
+            entry = part.entries[index] = self.decoded(part.read, index)
+        return entry
+
+    async def _usual(
+        self, part: Part, first: int, last: int, turns: Turns, within: Within, form: Form, fetched: Fetched | None = None
+    ) -> list[Any]:
+        """Decide entries in the usual way, and note them, so that the next batch that repeats them has them in columns."""
         asked = list[Asked | Refused]()
         for index in range(first, last):
             await turns()
-            entry = part.entries[index]
-            if entry is None:
-                assert part.read is not None
-                entry = self.decoded(part.read, index)
-            asked.append(checked(entry, within))
-        answers = await self.ranking.rank(asked, turns)
+            asked.append(checked(self._entry(part, index), within))
+        answers = await self.ranking.rank(asked, turns, fetched)
         said = list[Any]()
-        for answer in answers:
+        for one, answer in zip(asked, answers, strict=True):
             await turns()
             said.append(form.one(answer if isinstance(answer, RankResponse) else Problem(answer.error)))
+            if part.read is not None and isinstance(one, Asked) and (place := self.ranking.repeats(one)) is not None:
+                self.bulk.note(one.query, place)
         return said

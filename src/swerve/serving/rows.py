@@ -36,9 +36,9 @@ RAW, RAW_HOLES = 160, 4
 SPARE = 4 << 20
 #: Characters of candidates, as they were sent, that are remembered. Longer ones are decoded again at each request.
 MOST_TEXT = 4096
-#: Rows that are tried when room is needed, and those of them that are moved to the end if they cannot leave: bounds the time. The
-#: budget may be exceeded by one part in `OVERDRAFT` (5 %) while writes are under way.
-TRIED, MOVED, OVERDRAFT = 512, 256, 20
+#: Rows that are tried when room is needed, those of them that are moved to the end if they cannot leave, and those that are looked
+#: at together: bounds the time. The budget may be exceeded by one part in `OVERDRAFT` (5 %) while writes are under way.
+TRIED, MOVED, FEW, OVERDRAFT = 512, 256, 16, 20
 #: Bytes of a `str` object before its characters: of ASCII, and of other texts with their cached UTF-8.
 ASCII_HEAD, OTHER_HEAD = 49, 75
 #: Bytes of times in whole seconds. Rows of a table at least.
@@ -347,18 +347,23 @@ class Rows:
         over = self.used + wanted - self.budget
         if over <= 0:
             return True
-        for looked, place in enumerate(list(islice(self.places.values(), TRIED))):
-            if place.dirty or place.pinned:
-                if looked < MOVED:  # try other rows first next time
+        looked = 0
+        while looked < TRIED:  # few at a time, because mostly the first one can leave
+            first = list(islice(self.places.values(), FEW if looked < MOVED else TRIED - looked))
+            for place in first:
+                looked += 1
+                if place.dirty or place.pinned:
+                    if looked <= MOVED:  # try other rows first next time
+                        self.places.move_to_end(place.key)
+                elif place.shelf.asked.used(place.index):  # by a batch, which does not move rows
                     self.places.move_to_end(place.key)
-                continue
-            if place.shelf.asked.used(place.index):  # by a batch, which does not move rows
-                self.places.move_to_end(place.key)
-                continue
-            over -= place.shelf.row_bytes + place.extra
-            self.drop(place)
-            if over <= 0:
-                return True
+                else:
+                    over -= place.shelf.row_bytes + place.extra
+                    self.drop(place)
+                    if over <= 0:
+                        return True
+            if len(self.places) <= looked:
+                break
         return over <= self.budget // OVERDRAFT
 
     def recount(self, place: Place) -> None:
