@@ -180,13 +180,14 @@ def weights(column: Column) -> NDArray[np.int64]:
 class Gathered:
     """Requests in the columns of one batch of a stream; see `swerve.serving.bulk.Read`, whose methods it has.
 
-    `entry_bytes` is how large one may be. The columns of entries are set by `gather`, a part after the other.
+    `entry_bytes` is how large one may be. The columns of entries are set by `begin`, and by `gather`, a part after the other; they
+    are apart so that a large batch can be read in turns.
     """
 
     def __init__(
         self, body: bytes, message: Message, fields: Sequence[Field], numbers: Sequence[str], limits: Limits, entry_bytes: int
     ) -> None:
-        self._body, self._limits, self._entry_bytes = body, limits, entry_bytes
+        self._body, self._limits, self._entry_bytes, self._names = body, limits, entry_bytes, numbers
         batch = Batch(body, message, limits.batch)
         self.columns = {field.name: batch.column(field, batch.length) for field in fields}
         batch.done()
@@ -195,13 +196,19 @@ class Gathered:
         self.entries[:, SHELF] = -1
         self.numbers = np.full((count, len(numbers)), np.nan)
         self._weights: NDArray[np.int64] | None = None
-        other = self.weights > entry_bytes if len(body) > entry_bytes else np.zeros(count, np.bool_)
+        self.text: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._at = 0
+
+    def begin(self) -> None:
+        """Find out which entries are not plain, before any is gathered."""
+        count, limit = len(self), self._entry_bytes
+        other = self.weights > limit if len(self._body) > limit else np.zeros(count, np.bool_)
         for name, column in self.columns.items():
             if name in NEEDED:
                 other |= ~column.valid
             elif name not in PLAIN:
                 other |= column.valid
-        other |= self._wanted() | self._given(numbers)
+        other |= self._wanted() | self._given(self._names)
         candidates = self.columns["candidates"]
         if candidates.field.kind == NULL or candidates.children[0].field.kind not in TEXTS:
             other[:] = True
@@ -212,8 +219,7 @@ class Gathered:
                 other |= missing[candidates.ends[1:]] > missing[candidates.ends[:-1]]
         self.entries[:, OTHER] = other
         size = 0 if other.all() else int(ids.ends[-1] - ids.ends[0]) + TEXT_BYTES * (len(ids) + count)
-        self.text: NDArray[np.uint8] = np.empty(size, np.uint8)
-        self._at = 0
+        self.text = np.empty(size, np.uint8)
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -97,6 +97,8 @@ async def parts_of(body: bytes, batching: Batching, turns: Turns) -> list[Part]:
         raise torn("it has no schema")
     parts = list[Part]()
     for gathered in found:
+        await turns()
+        gathered.begin()
         if len(body) <= STEP:
             bulk.gather(gathered, 0, len(gathered))
         else:
