@@ -212,7 +212,7 @@ def test_over_http(served: Running):
 
 
 def test_it_does_not_load_pyarrow(served: Running):
-    """It would hold the loop for a quarter of a second, and take tens of megabytes."""
+    """Its import would hold the loop, and take tens of megabytes."""
     if not Path("/proc").exists():
         pytest.skip("needs /proc")
     assert "libarrow" not in Path(f"/proc/{served.child.pid}/maps").read_text()
