@@ -2,8 +2,8 @@
 
 A stream is read where it lies, as NumPy arrays, and everything that compiled code relies on is checked: offsets, lengths, bitmaps.
 What costs more memory than it has bytes is refused by its name: compressed buffers, dictionaries, views, runs. This is why the
-service does not read streams with pyarrow, which decompresses before it says so; its import would also hold the event loop, and take
-tens of megabytes. `swerve.serving.arrow_writing` writes streams.
+service does not read streams with pyarrow, which decompresses before it says so; its import would also hold the event loop, and
+take tens of megabytes. `swerve.serving.arrow_writing` writes streams.
 
 Tests: tests/serving/test_arrow.py.
 """
