@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
 import json
 import socket
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 from service.running import Http, Running, running, said_of
@@ -78,6 +80,43 @@ WORST: dict[str, tuple[str, bytes, int]] = {
     "escapes": ("/v1/rank/batch", b'[{"query":"' + b"\\\\" * 500_000 + b'","candidates":["a"]}]', 200),
     "white space": ("/v1/rank/batch", b"[" + b" " * 1_000_000 + b"]", 200),
 }
+
+
+def columns(rows: list[dict[str, Any]]) -> bytes:
+    """Return requests as an Arrow stream."""
+    body = io.BytesIO()
+    batch = pa.RecordBatch.from_pylist(rows)
+    with pa.ipc.new_stream(body, batch.schema) as writer:
+        writer.write_batch(batch)
+    return body.getvalue()
+
+
+FEW = [{"query": f"turn {n}", "candidates": CANDIDATES} for n in range(1000)]
+STREAMS: dict[str, bytes] = {
+    "a thousand queries": columns(FEW),
+    "a thousand that are refused": columns([row | {"slots": 11} for row in FEW]),
+    "large ids": columns([row | {"candidates": [f"{n}".ljust(100, "x") for n in range(9)]} for row in FEW]),
+    "many candidates": columns([{"query": "q", "candidates": [""] * 200_000}]),
+    "many candidates in each": columns([{"query": "q", "candidates": [""] * 240} for _ in FEW]),
+    "texts that need escapes": columns([row | {"query": "\t" * 900} for row in FEW]),
+    "empty texts": columns([row | {"query": ""} for row in FEW]),
+}
+
+
+@pytest.mark.parametrize("what", STREAMS)
+def test_no_stream_holds_the_loop(ticking: Running, what: str):
+    """Nor do batches as Arrow streams; the first one compiles and imports nothing."""
+    client = ticking.client()
+    client.call("POST", "/v1/rank/batch", asked(0, 500))
+
+    def once(attempt: int) -> None:
+        kind = {"Content-Type": "application/vnd.apache.arrow.stream"}
+        answer = client.call("POST", "/v1/rank/batch", STREAMS[what], kind)
+        assert answer.status == 200, answer.body[:300]
+
+    held_for = shortest(client, once)
+    print(f"{what}: {1e3 * held_for:.1f} ms")
+    assert held_for < LONGEST
 
 
 @pytest.mark.parametrize("what", WORST)

@@ -7,9 +7,10 @@ decided together and answered with signed tokens. If anything fails, the caller 
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from swerve.core.contract import ALARM, RESTARTED
 from swerve.core.examination import SLOTS
@@ -48,6 +49,14 @@ MOST_KEYS, LONGEST_KEYS = 50_000, 64  # queries whose key is remembered, and the
 SLICE = 100  # entries of a batch that wait together for their rows, within one deadline
 TOGETHER = 64  # requests that are decided together; each candidate that may be new to its row counts as one more
 WAIT_SHARE = 0.75  # the share of the deadline that may be spent on waiting for rows
+
+
+class Fetched(NamedTuple):
+    """Rows of a batch that were read together before it was decided."""
+
+    fresh: set[bytes]  # those that no request was counted for yet
+    missing: dict[bytes, str]  # those that could not be had, and why
+
 
 #: A query: its text, or its text and parts.
 Name = str | tuple[str, str | None, str | None, str | None, str | None]
@@ -183,8 +192,11 @@ class Ranking:
         answer: RankResponse = answers[0]
         return answer
 
-    async def rank(self, asked: Sequence[Asked | Refused], turns: Turns | None = None) -> list[RankResponse | Refused]:
-        """Return the orders to show for several requests; a refused one has its refusal instead."""
+    async def rank(
+        self, asked: Sequence[Asked | Refused], turns: Turns | None = None, fetched: Fetched | None = None
+    ) -> list[RankResponse | Refused]:
+        """Return the orders to show for several requests; a refused one has its refusal instead. `fetched` are rows that were read
+        for them."""
         turns, answers = turns or Turns(), list[Any](asked)
         for start in range(0, len(asked), SLICE):
             entries: list[Entry] = []
@@ -199,7 +211,7 @@ class Ranking:
                     entries.append((at, prepared))
                 except Refused as refused:
                     answers[at] = refused
-            await self._rank(entries, answers, turns)
+            await self._rank(entries, answers, turns, fetched)
         return answers
 
     def at_once(self, asked: Asked) -> RankResponse | None:
@@ -225,21 +237,61 @@ class Ranking:
 
     def repeats(self, asked: Asked) -> Place | None:
         """Return the row of a request without parts, if it is in memory and was last asked the same candidates."""
-        found = self._keys.get(asked.query)
-        if found is None or asked.locale is not None or asked.filter is not None or asked.segment is not None:
+        if (asked.locale, asked.filter, asked.segment, asked.namespace) != (None, None, None, None):
             return None
-        place = self._get(found[0]) if asked.namespace is None else None
+        try:
+            key, _ = self._keys.get(asked.query) or self._key_of(asked.query)
+        except Refused:
+            return None
+        place = self._get(key)
         return None if place is None or place.raw != asked.candidates else place
 
     # ------------------------------------------------------------------ wait, decide, answer
-    async def _rank(self, entries: Sequence[Entry], answers: list[Any], turns: Turns) -> None:
+    @contextlib.asynccontextmanager
+    async def held(self, asked: Sequence[Asked | Refused]) -> AsyncIterator[Fetched]:
+        """Read the rows of requests without parts that are not in memory, together; they stay in memory until the end of the block.
+        What is wrong with a request is left to `rank`."""
+        wishes: dict[bytes, Wish] = {}
+        for one in asked:
+            if isinstance(one, Asked) and (one.locale, one.filter, one.segment, one.namespace) == (None, None, None, None):
+                with contextlib.suppress(Refused):
+                    key, _ = self._keys.get(one.query) or self._key_of(one.query)
+                    if self._get(key) is None:
+                        self._wish(self.prepare(one)[1], wishes)
+        try:
+            block = self.loader.held(list(wishes.values()), self._patience(len(wishes)))
+            found = await block.__aenter__()
+        except Exception:
+            log.exception("rows could not be read ahead")  # `rank` waits for them, or answers without
+            yield Fetched(set(), {})
+            return
+        try:
+            missing = {key: why for key, why in zip(wishes, found, strict=True) if isinstance(why, str)}
+            yield Fetched(set(wishes), missing)
+        finally:
+            await block.__aexit__(None, None, None)
+
+    def _patience(self, wishes: int) -> float:
+        """Return how many seconds so many rows may be waited for."""
+        return self.deadline * WAIT_SHARE * max(1.0, wishes / SLICE)
+
+    @staticmethod
+    def _wish(prepared: Prepared, wishes: dict[bytes, Wish]) -> None:
+        """Add the wish for the row of a request."""
+        session, wish = name_of(prepared.session), wishes.get(prepared.key)
+        if wish is None:
+            wishes[prepared.key] = Wish(prepared.key, True, prepared.text, len(prepared.read()), session)
+        elif wish.session != session:
+            wishes[prepared.key] = wish._replace(several=True)
+
+    async def _rank(self, entries: Sequence[Entry], answers: list[Any], turns: Turns, fetched: Fetched | None = None) -> None:
         """Wait for rows that are not in memory, then decide. If that fails, answer with the given order."""
         try:
-            await self._wait_and_decide(entries, answers, turns)
+            await self._wait_and_decide(entries, answers, turns, fetched or Fetched(set(), {}))
         except Exception:
             self._failed(entries, answers)
 
-    async def _wait_and_decide(self, entries: Sequence[Entry], answers: list[Any], turns: Turns) -> None:
+    async def _wait_and_decide(self, entries: Sequence[Entry], answers: list[Any], turns: Turns, fetched: Fetched) -> None:
         entries = [(at, prepared) for at, prepared in entries if not self._undecided(at, prepared, answers)]
         reason = self.availability.degraded()
         if reason is not None:
@@ -248,20 +300,19 @@ class Ranking:
             return
         get, touch = self._get, self._touch
         wishes: dict[bytes, Wish] = {}
+        misses = 0
         for _, prepared in entries:
+            if prepared.key in fetched.fresh:
+                fetched.fresh.discard(prepared.key)
+                misses += 1
             if get(prepared.key) is not None:
                 touch(prepared.key)  # it must not be dropped to make room for the rows that are read
-                continue
-            session, wish = name_of(prepared.session), wishes.get(prepared.key)
-            if wish is None:
-                wishes[prepared.key] = Wish(prepared.key, True, prepared.text, len(prepared.read()), session)
-            elif wish.session != session:
-                wishes[prepared.key] = wish._replace(several=True)
-        self.metrics.cache_misses.value += len(wishes)
-        self.metrics.cache_hits.value += len(entries) - len(wishes)
-        within = self.deadline * WAIT_SHARE * max(1.0, len(wishes) / SLICE)
-        async with self.loader.held(list(wishes.values()), within) as found:
-            missing = {key: why for key, why in zip(wishes, found, strict=True) if isinstance(why, str)}
+            elif prepared.key not in fetched.missing:
+                self._wish(prepared, wishes)
+        self.metrics.cache_misses.value += len(wishes) + misses
+        self.metrics.cache_hits.value += len(entries) - len(wishes) - misses
+        async with self.loader.held(list(wishes.values()), self._patience(len(wishes))) as found:
+            missing = fetched.missing | {key: why for key, why in zip(wishes, found, strict=True) if isinstance(why, str)}
             spots: list[int] = []
             pairs: list[Pair] = []
             work = 0

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from swerve.service.namespaces import Within, checked, may
-from swerve.service.ranking import Ranking
+from swerve.service.ranking import Fetched, Ranking
 from swerve.service.turns import Turns
-from swerve.serving.bulk import Read, Told
+from swerve.serving.bulk import JSON, Form, Read, Told
 from swerve.serving.messages import Asked, Problem, RankResponse, Refused, encode, read_asked
-from swerve.serving.scanning import BEGIN, OTHER, SHELF
+from swerve.serving.scanning import OTHER, SHELF
 
 log = logging.getLogger("swerve.service")
 
@@ -54,23 +54,26 @@ class Batching:
         """Read a list of requests; None if the decoder must say what is wrong with it. Malformed entries are refused here, before
         any is decided; entries that repeat what their rows were asked last are noted."""
         read = self.bulk.read(body, self.ranking.limits.batch)
-        if read is None:
-            return None
+        return None if read is None else await self.part(read, turns)
+
+    async def part(self, read: Read, turns: Turns) -> Part:
+        """Find the rows of entries in columns, and decode the others."""
         self.bulk.locate(read, 0, len(read))
         entries: list[Asked | Refused | None] = [None] * len(read)
         for index in (read.entries[:, SHELF] < 0).nonzero()[0].tolist():
             await turns()
-            entry = entries[index] = self._decoded(read, index)
+            entry = entries[index] = self.decoded(read, index)
             if isinstance(entry, Asked) and (place := self.ranking.repeats(entry)) is not None:
                 self.bulk.note(entry.query, place)
         return Part(read, entries)
 
-    def _decoded(self, read: Read, index: int) -> Asked | Refused:
+    def decoded(self, read: Read, index: int) -> Asked | Refused:
+        """Decode an entry; a malformed one refuses the body."""
         try:
             return read_asked(read.part(index))
         except Refused as refused:
             if refused.status == 400:
-                raise refused.moved(int(read.entries[index, BEGIN])) from None
+                raise read.moved(refused, index) from None
             return refused
 
     # ------------------------------------------------------------------ the ways in
@@ -110,53 +113,74 @@ class Batching:
         content, at, count = list[bytes](), 0, len(read)
         while at < count:
             told = self._decide(read, at, count)
-            content.append(self._one(read, at) if told is None else told.content)
+            content += [self._one(read, at)] if told is None else told.content
             at += 1 if told is None else told.decided
         self.ranking.metrics.cache_hits.value += count
         return b"[" + b",".join(content) + b"]"
 
     async def answer(self, parts: Sequence[Part], turns: Turns, within: Within = None) -> bytes:
-        """Return the answers to a batch; a refused entry has its refusal instead."""
-        content = list[bytes]()
+        """Return the answers to a batch as JSON; a refused entry has its refusal instead."""
+        return b"[" + b",".join(await self.pieces(parts, turns, within, JSON)) + b"]"
+
+    async def pieces(self, parts: Sequence[Part], turns: Turns, within: Within, form: Form) -> list[Any]:
+        """Return the answers to a batch in a form, in pieces."""
+        content = list[Any]()
         for part in parts:
             for first in range(0, len(part.entries), TOGETHER):
-                content += await self._slice(part, first, min(first + TOGETHER, len(part.entries)), turns, within)
-        return b"[" + b",".join(content) + b"]"
+                content += await self._slice(part, first, min(first + TOGETHER, len(part.entries)), turns, within, form)
+        return content
 
-    async def _slice(self, part: Part, first: int, last: int, turns: Turns, within: Within) -> list[bytes]:
+    async def _slice(self, part: Part, first: int, last: int, turns: Turns, within: Within, form: Form) -> list[Any]:
         """Return the answers to a slice of a part, in pieces."""
-        content, at, read = list[bytes](), first, part.read
-        in_columns = [False] * (last - first)
-        if read is not None and may(within, None):
-            self.bulk.locate(read, first, last)
-            in_columns = (read.entries[first:last, SHELF] >= 0).tolist()
+        read = part.read
+        if read is None or not may(within, None):
+            return await self._usual(part, first, last, turns, within, form)
+        self.bulk.locate(read, first, last)
+        others = (read.entries[first:last, SHELF] < 0).nonzero()[0].tolist()
+        if not others or not self.plain:
+            return await self._in_order(part, first, last, turns, within, form)
+        asked = list[Asked | Refused]()
+        for index in others:
+            await turns()
+            asked.append(self._entry(part, first + index))
+        async with self.ranking.held(asked) as fetched:
+            self.bulk.locate(read, first, last)  # reading rows moves others
+            return await self._in_order(part, first, last, turns, within, form, fetched)
+
+    async def _in_order(
+        self, part: Part, first: int, last: int, turns: Turns, within: Within, form: Form, fetched: Fetched | None = None
+    ) -> list[Any]:
+        """Return the answers to a slice of a part whose rows were looked for."""
+        content, at, read = list[Any](), first, part.read
+        assert read is not None
+        in_columns = (read.entries[first:last, SHELF] >= 0).tolist()
         while at < last:
             await turns()
             told = None
-            if read is not None and in_columns[at - first] and self.plain:
-                told = self._decide(read, at, last)
+            if in_columns[at - first] and self.plain:
+                told = self._decide(read, at, last, form)
             if told is not None:
                 self.ranking.metrics.cache_hits.value += told.decided
-                content.append(told.content)
+                content += told.content
                 at += told.decided
             else:
                 behind = at + 1
                 while behind < last and not in_columns[behind - first]:
                     behind += 1
-                content += await self._usual(part, at, behind, turns, within)
+                content += await self._usual(part, at, behind, turns, within, form, fetched)
                 at = behind
         return content
 
     # ------------------------------------------------------------------ decide
-    def _decide(self, read: Read, first: int, last: int) -> Told | None:
+    def _decide(self, read: Read, first: int, last: int, form: Form = JSON) -> Told | None:
         """Decide entries in columns, from the first on; None if that one must be decided in the usual way."""
         ranking = self.ranking
         try:
-            told = self.bulk.decide(read, first, last, ranking.clock(), ranking.watched)
+            told = self.bulk.decide(read, first, last, ranking.clock(), ranking.watched, form)
         except Exception:
             log.exception("a ranking failed")
             left = [ranking.prepare(read_asked(read.part(at)))[1] for at in range(first, last)]
-            return Told(b",".join(encode(ranking.given(one, "internal")) for one in left), len(left), 0, len(left), [])
+            return Told([form.one(ranking.given(one, "internal")) for one in left], len(left), 0, len(left), [])
         if told is None:
             return None
         metrics = ranking.metrics
@@ -173,19 +197,27 @@ class Batching:
         place, prepared = self.ranking.prepare(read_asked(read.part(index)))
         return encode(self.ranking.given(prepared, "memory") if place is None else self.ranking.decided(place, prepared))
 
-    async def _usual(self, part: Part, first: int, last: int, turns: Turns, within: Within) -> list[bytes]:
-        """Decide entries in the usual way."""
+    def _entry(self, part: Part, index: int) -> Asked | Refused:
+        """Return an entry, decoded."""
+        entry = part.entries[index]
+        if entry is None:
+            assert part.read is not None
+            entry = part.entries[index] = self.decoded(part.read, index)
+        return entry
+
+    async def _usual(
+        self, part: Part, first: int, last: int, turns: Turns, within: Within, form: Form, fetched: Fetched | None = None
+    ) -> list[Any]:
+        """Decide entries in the usual way, and note them, so that the next batch that repeats them has them in columns."""
         asked = list[Asked | Refused]()
         for index in range(first, last):
             await turns()
-            entry = part.entries[index]
-            if entry is None:
-                assert part.read is not None
-                entry = self._decoded(part.read, index)
-            asked.append(checked(entry, within))
-        answers = await self.ranking.rank(asked, turns)
-        said = list[bytes]()
-        for answer in answers:
+            asked.append(checked(self._entry(part, index), within))
+        answers = await self.ranking.rank(asked, turns, fetched)
+        said = list[Any]()
+        for one, answer in zip(asked, answers, strict=True):
             await turns()
-            said.append(encode(answer if isinstance(answer, RankResponse) else Problem(answer.error)))
+            said.append(form.one(answer if isinstance(answer, RankResponse) else Problem(answer.error)))
+            if part.read is not None and isinstance(one, Asked) and (place := self.ranking.repeats(one)) is not None:
+                self.bulk.note(one.query, place)
         return said

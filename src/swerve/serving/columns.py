@@ -16,13 +16,17 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from swerve.core.contract import ALARM, RESTARTED
 from swerve.core.engine import Entry
+from swerve.core.siphash import siphash
 from swerve.core.verbs import kernel
 from swerve.serving.kernels import (
     AS_GIVEN,
     CANDIDATES,
+    EXPLORED,
     FACTS,
     FILL,
+    FILLED,
     GRADED,
     GRADES_AT,
     KEEP,
@@ -36,24 +40,45 @@ from swerve.serving.kernels import (
     OFFER,
     OWNER,
     PERSON as ASKED_PERSON,
+    REPORT,
     ROW as ASKED_ROW,
     SPENT,
     SPENT_PHASE,
 )
-from swerve.serving.scanning import OTHER, OWNED, OWNED_2, PERSON, QUERY, QUERY_2, RAW, RAW_2, ROW, SHELF, WANTED
+from swerve.serving.scanning import (
+    OPEN,
+    OTHER,
+    OWNED,
+    OWNED_2,
+    PERSON,
+    QUERY,
+    QUERY_2,
+    QUOTE,
+    RAW,
+    RAW_2,
+    ROW,
+    SHELF,
+    WANTED,
+    string_end,
+)
 
 #: The words of a row: the key of its query, the hash of the candidates, their mask, when the newest was published (a floating-point
 #: number), how many there are and, times 256, how many have grades; from `SHORTS` on the keyed hash of each arm's candidate.
 KEY, KEY_2, ASKED, ASKED_2, MASK, PUBLISHED, SIZES, SHORTS = range(8)
 GRADED_BITS = 8
+#: Bits of a row's flags: the row has unwritten changes; it was used since it was last considered for leaving memory; and, times
+#: `TOLD`, the generation of the journal in which it was written down. A batch sees and sets them without a look at any `Place`,
+#: which would have to come from memory.
+DIRTY, USED, TOLD = 1, 2, 4
 #: Bytes of a word, and of the place of an id: where it begins, and its length.
 WORD, SPAN = 8, 4
 
 #: The words of a name: the hash of a text, the key of its query, its shelf and its row.
 NAME, NAME_2, NAMED, NAMED_2, AT, NAME_WORDS = range(6)
 ROW_BITS = 32
-#: Names that are kept, a power of two, and how many may stand where the hash says.
-MOST_NAMES, WAYS = 1 << 17, 4
+#: Names that are kept at most, a power of two, twice as many as it takes for a hundred thousand queries to lose hardly any; and how
+#: many may stand where the hash says.
+MOST_NAMES, WAYS = 1 << 18, 4
 
 
 class Columns:
@@ -68,16 +93,32 @@ class Columns:
         self.words, self.floats = words, words.view(np.float64)
         self.spans = np.frombuffer(memory, np.uint16).reshape(room, self.size // 2)[:, spans // 2 : spans // 2 + 2 * arms]
         self.given = self.rows[:, spans + SPAN * arms :]  # arms in the given order, then grades
+        self.flags = np.zeros(room, np.uint64)  # apart: those of many rows arrive together
         self.memory = memory
 
     def clear(self, row: int) -> None:
         """Forget what a row was asked."""
         self.words[row, ASKED : ASKED_2 + 1] = 0
 
-    def begin(self, row: int, key: bytes) -> None:
+    def begin(self, row: int, key: bytes, flags: int = 0) -> None:
         """Give a row to another query."""
         self.words[row] = 0
         self.words[row, : len(key) // WORD] = np.frombuffer(key, np.uint64)
+        self.flags[row] = flags
+
+    def flag(self, row: int, flags: int) -> None:
+        """Set the flags of a row, except whether it was used."""
+        self.flags[row] = int(self.flags[row]) & USED | flags
+
+    def move(self, row: int, to: int) -> None:
+        """Copy what is known of a row to another one."""
+        self.rows[to], self.flags[to] = self.rows[row], self.flags[row]
+
+    def used(self, row: int) -> bool:
+        """Return whether a row was used since the last call."""
+        flags = int(self.flags[row])
+        self.flags[row] = flags & ~USED
+        return flags & USED != 0
 
     def name(self, row: int, shorts: Sequence[int], arm: int = 0) -> None:
         """Set the hashes of candidates, from an arm on."""
@@ -122,18 +163,63 @@ class Names:
     def __init__(self, most: int = MOST_NAMES) -> None:
         self.table: NDArray[np.uint64] = np.zeros((most + WAYS, NAME_WORDS), np.uint64)
 
-    def put(self, low: int, high: int, key: tuple[int, int], shelf: int, row: int) -> None:
-        """Note where the query of a text lies."""
-        begin = low & len(self.table) - WAYS - 1
-        bucket = self.table[begin : begin + WAYS]
-        free = next((way for way in range(WAYS) if bucket[way, NAME] in (0, low)), high % WAYS)
-        bucket[free] = low, high, *key, shelf << ROW_BITS | row
-
     def forget(self, keys: Collection[tuple[int, int]]) -> None:
         """Forget the names of queries."""
         for first, second in keys:
             gone = (self.table[:, NAMED] == first) & (self.table[:, NAMED_2] == second)
             self.table[gone] = 0
+
+
+@Entry
+def put_name(names, key, text, owner, second, shelf, row):
+    """Note where the query of a text, given as bytes, lies; `owner` and `second` are its key."""
+    low, high = siphash(key, text, 0, len(text))
+    begin = np.int64(low & np.uint64(len(names) - WAYS - 1))
+    free = begin + np.int64(high % np.uint64(WAYS))
+    for way in range(begin, begin + WAYS):
+        if names[way, NAME] == 0 or names[way, NAME] == low:
+            free = way
+            break
+    names[free, NAME], names[free, NAME_2] = low, high
+    names[free, NAMED], names[free, NAMED_2] = np.uint64(np.int64(owner)), np.uint64(np.int64(second))
+    names[free, AT] = np.uint64(shelf) << np.uint64(ROW_BITS) | np.uint64(row)
+
+
+@kernel
+def put_spans(raw, spans):
+    """Write where the ids are in a list of texts, quotes included; return how many there are, −1 if the list has anything else, or
+    escapes."""
+    count, at = 0, 0
+    while at < len(raw):
+        byte = raw[at]
+        if byte == QUOTE:
+            stop = string_end(raw, at, 255)
+            if stop < 0 or 2 * count >= len(spans):
+                return -1
+            spans[2 * count], spans[2 * count + 1] = at, stop + 1 - at
+            count += 1
+            at = stop
+        elif byte == OPEN:
+            return -1
+        at += 1
+    return count
+
+
+@Entry
+def put_asked(key, raw, order, grades, mask, published, words, floats, spans, given, row):
+    """Write what a row was asked into its columns: the candidates as they were sent, their arms and grades, their mask, and when
+    the newest was published. Return whether they are a list of texts; otherwise the spans are the caller's to write."""
+    arms = given.shape[1] // 2
+    low, high = siphash(key, raw, 0, len(raw))
+    words[row, ASKED], words[row, ASKED_2] = low, high
+    words[row, MASK] = np.uint64(np.int64(mask))
+    words[row, SIZES] = np.uint64(len(order) | len(grades) << GRADED_BITS)
+    floats[row, PUBLISHED] = published
+    for position in range(len(order)):
+        given[row, position] = order[position]
+    for position in range(len(grades)):
+        given[row, arms + position] = grades[position]
+    return put_spans(raw, spans[row]) == len(order)
 
 
 @Entry
@@ -213,3 +299,43 @@ def ask(words, floats, given, entries, numbers, rows, slots, number, asks, order
         for index in range(numbers.shape[1]):
             facts[k, FACTS + index] = numbers[k, index]
     return len(entries)
+
+
+@Entry
+def unknown(flags, asks, told, found):
+    """Write the rows of requests that were not written down in a generation of the journal into `found`; return how many."""
+    count = 0
+    for k in range(len(asks)):
+        if flags[asks[k, ASKED_ROW]] // np.uint64(TOLD) != np.uint64(told):
+            found[count] = asks[k, ASKED_ROW]
+            count += 1
+    return count
+
+
+#: The lines of `found` in `settle`.
+CHANGED, UNFILLED, ALARMED, FOUND = range(4)
+
+
+@Entry
+def settle(flags, asks, found):
+    """Note that the rows of decided requests were used and have changes.
+
+    Return how many of them had none, how many requests have no page, how many an alarm or a restart, and how many explore a
+    result; `found` gets the rows of the first, in the order of their requests, and the indices of the next two.
+    """
+    changed = unfilled = alarmed = explored = 0
+    for k in range(len(asks)):
+        row = asks[k, ASKED_ROW]
+        if flags[row] & np.uint64(DIRTY) == 0:
+            found[CHANGED, changed] = row
+            changed += 1
+        flags[row] |= np.uint64(DIRTY | USED)
+        if asks[k, FILLED] <= 0:
+            found[UNFILLED, unfilled] = k
+            unfilled += 1
+        elif asks[k, EXPLORED] >= 0:
+            explored += 1
+        if asks[k, REPORT] & (ALARM | RESTARTED):
+            found[ALARMED, alarmed] = k
+            alarmed += 1
+    return changed, unfilled, alarmed, explored

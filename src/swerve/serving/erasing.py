@@ -14,11 +14,11 @@ import numpy as np
 from msgspec import Struct
 
 from swerve.serving.control import Change, Rule
-from swerve.serving.keys import owner_of
+from swerve.serving.keys import Hash, owner_of
 from swerve.serving.messages import Event
 from swerve.serving.migration import GENERATION, Layouts, for_pages, policy_in
 from swerve.serving.ranker import KEY, Ranker
-from swerve.serving.rows import PACK, UNPACK, Hash, Place, Shelf
+from swerve.serving.rows import PACK, UNPACK, Place, Shelf
 from swerve.store.layouts import convert, layout_of
 from swerve.store.protocol import Row
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from swerve.core.examination import SLOTS
 from swerve.serving import kernels
 from swerve.serving.calls import BEGIN, GO_ON
+from swerve.serving.columns import DIRTY
 from swerve.serving.people_kernels import FROM_ELSEWHERE, SPENT_APART
 from swerve.serving.requests import Asking
 from swerve.serving.rows import Common, Shelf
@@ -163,7 +164,10 @@ class Packing:
             if spent is not None:
                 asks[k, kernels.SPENT], asks[k, kernels.SPENT_PHASE] = place.mask_of(spent.results), spent.phase
         lefts = asks[:, kernels.LEFT]
-        for row in lefts[lefts >= 0].tolist():
+        rows = lefts[lefts >= 0]
+        if count > 1:  # a look at each place would take longer
+            rows = rows[shelf.asked.flags[rows] & np.uint64(DIRTY) == 0]
+        for row in rows.tolist():
             if not (place := shelf.owners[row]).dirty:
                 ranker.mark(place, now)
 

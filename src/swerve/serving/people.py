@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from swerve.core.siphash import KEY_BYTES, hash_text
 from swerve.serving import kernels, people_kernels as compiled
-from swerve.serving.keys import owner_of, signed, words_of
+from swerve.serving.keys import Hash, owner_of, signed, words_of
 from swerve.serving.people_kernels import (
     APART,
     ASIDE,
@@ -54,7 +54,7 @@ from swerve.serving.people_kernels import (
     people_dtype,
 )
 from swerve.serving.requests import Decided, Prepared
-from swerve.serving.rows import Hash, Place
+from swerve.serving.rows import Place
 from swerve.serving.tokens import NAMES, Signed, page_of
 
 if TYPE_CHECKING:

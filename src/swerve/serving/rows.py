@@ -6,7 +6,6 @@ arm and whether changes are unwritten. Memory for the tables is reserved at once
 
 from __future__ import annotations
 
-import hashlib
 import math
 import mmap
 from collections import OrderedDict
@@ -22,9 +21,9 @@ from swerve.core.pages import present
 from swerve.core.spec import Spec, pack
 from swerve.core.tables import CAPACITIES, Table, capacity
 from swerve.serving.calls import Calls
-from swerve.serving.columns import Columns
+from swerve.serving.columns import DIRTY, TOLD, WORD, Columns
 from swerve.serving.kernels import as_words, query_dtype
-from swerve.serving.keys import owner_of, signed
+from swerve.serving.keys import Hash, owner_of, signed
 from swerve.store.layouts import copy_fields
 
 #: Bytes of Python objects per row, measured: key, `Place`, empty lists.
@@ -37,13 +36,13 @@ RAW, RAW_HOLES = 160, 4
 SPARE = 4 << 20
 #: Characters of candidates, as they were sent, that are remembered. Longer ones are decoded again at each request.
 MOST_TEXT = 4096
-#: Rows that are tried when room is needed, and those of them that are moved to the end if they cannot leave: bounds the time. The
-#: budget may be exceeded by one part in `OVERDRAFT` (5 %) while writes are under way.
-TRIED, MOVED, OVERDRAFT = 512, 256, 20
+#: Rows that are tried when room is needed, those of them that are moved to the end if they cannot leave, and those that are looked
+#: at together: bounds the time. The budget may be exceeded by one part in `OVERDRAFT` (5 %) while writes are under way.
+TRIED, MOVED, FEW, OVERDRAFT = 512, 256, 16, 20
 #: Bytes of a `str` object before its characters: of ASCII, and of other texts with their cached UTF-8.
 ASCII_HEAD, OTHER_HEAD = 49, 75
-#: Bytes of the numbers in a record: hashes, owners and times; and of times in whole seconds. Rows of a table at least.
-WORD, HALF, LEAST_ROWS = 8, 4, 64
+#: Bytes of times in whole seconds. Rows of a table at least.
+HALF, LEAST_ROWS = 4, 64
 
 
 class Names(msgspec.Struct, array_like=True):
@@ -57,25 +56,6 @@ class Names(msgspec.Struct, array_like=True):
 
 
 PACK, UNPACK = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Names)
-
-
-class Hash:
-    """A keyed hash of texts in 64 bits, never 0. Without the key nobody can find two texts with equal hashes.
-
-    >>> of = Hash(b"k" * 32, b"swerve result")
-    >>> of("irma") == of("irma") != of("harvey")
-    True
-    """
-
-    __slots__ = ("_state",)
-
-    def __init__(self, key: bytes, purpose: bytes) -> None:
-        self._state = hashlib.blake2b(key=key, digest_size=WORD, person=purpose)
-
-    def __call__(self, text: str) -> int:
-        state = self._state.copy()
-        state.update(text.encode("utf-8", "surrogatepass"))
-        return int.from_bytes(state.digest(), "little") or 1
 
 
 def bytes_of(text: str) -> int:
@@ -104,9 +84,10 @@ class Place:
     """One query in memory. When its row leaves memory `shelf` and `index` are deleted, so that further use fails."""
 
     __slots__ = (
+        "_dirty",
+        "_told",
         "arms",
         "common",
-        "dirty",
         "extra",
         "grades",
         "ids",
@@ -125,7 +106,6 @@ class Place:
         "second",
         "shelf",
         "shorts",
-        "told",
         "version",
     )
 
@@ -142,16 +122,45 @@ class Place:
         self.query: str | None = None
         self.namespace: str | None = None
         self.version = 0  # of the stored row
-        self.dirty = False  # whether there are unwritten changes
+        self._dirty, self._told = False, 0
         self.extra = 0  # bytes besides the record
         self.pinned = 0  # users that wait for it or write it: it must stay in memory
         self.last: list[Any] = []  # candidates of the last request; their mask and arms follow, because most requests repeat them
         self.raw: msgspec.Raw | None = None  # those candidates as they were sent
         self.published = math.nan  # when the newest of them was published
-        self.noted, self.told = False, 0  # whether they are in the columns of its shelf; what is written down, see `Notes.know`
+        self.noted = False  # whether they are in the columns of its shelf
         self.mask = 0
         self.order = b""  # their arms in the given order, one byte each
         self.grades = b""  # what their scores say, see `swerve.core.examination.grades_of`; empty without scores
+
+    @property
+    def dirty(self) -> bool:
+        """Whether there are unwritten changes."""
+        return self._dirty
+
+    @dirty.setter
+    def dirty(self, dirty: bool) -> None:
+        self._dirty = dirty
+        self._flag()
+
+    @property
+    def told(self) -> int:
+        """Twice the generation of the journal in which it was written down, and 1 if its text was, see `Notes.know`."""
+        return self._told
+
+    @told.setter
+    def told(self, told: int) -> None:
+        self._told = told
+        self._flag()
+
+    @property
+    def flags(self) -> int:
+        """What its columns say of it, see `swerve.serving.columns`."""
+        return self._dirty * DIRTY | (self._told >> 1) * TOLD
+
+    def _flag(self) -> None:
+        if not self.gone:
+            self.shelf.asked.flag(self.index, self.flags)
 
     def name(self, arm: int, candidate: str, short: int) -> None:
         """Give an arm to a candidate, whose hash is `short`."""
@@ -219,7 +228,7 @@ class Shelf:
         self._memory = mmap.mmap(-1, room * self.dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.table: Table = np.frombuffer(self._memory, self.dtype)
         self.asked = Columns(room, arms)
-        self.row_bytes = self.dtype.itemsize + self.asked.size
+        self.row_bytes = self.dtype.itemsize + self.asked.size + WORD  # of flags
         self.words = as_words(self.table)
         self.generations: NDArray[Any] = self.table["policy"]["generation"]  # by row and arm
         self.numbers = self.words.view(np.int64)
@@ -247,7 +256,7 @@ class Shelf:
         self.owners.append(place)
         place.shelf, place.index, place.noted = self, index, False
         self.words[index] = 0
-        self.asked.begin(index, place.key)
+        self.asked.begin(index, place.key, place.flags)
         self._touched = max(self._touched, index + 1)
         return True
 
@@ -257,7 +266,7 @@ class Shelf:
         del place.shelf, place.index
         if last is not place:
             self.words[hole] = self.words[last.index]
-            self.asked.rows[hole] = self.asked.rows[last.index]
+            self.asked.move(last.index, hole)
             self.owners[hole], last.index = last, hole
         if (self._touched - len(self.owners)) * self.row_bytes > SPARE:
             for memory, size in ((self._memory, self.dtype.itemsize), (self.asked.memory, self.asked.size)):
@@ -338,15 +347,23 @@ class Rows:
         over = self.used + wanted - self.budget
         if over <= 0:
             return True
-        for looked, place in enumerate(list(islice(self.places.values(), TRIED))):
-            if place.dirty or place.pinned:
-                if looked < MOVED:  # try other rows first next time
+        looked = 0
+        while looked < TRIED:  # few at a time, because mostly the first one can leave
+            first = list(islice(self.places.values(), FEW if looked < MOVED else TRIED - looked))
+            for place in first:
+                looked += 1
+                if place.dirty or place.pinned:
+                    if looked <= MOVED:  # try other rows first next time
+                        self.places.move_to_end(place.key)
+                elif place.shelf.asked.used(place.index):  # by a batch, which does not move rows
                     self.places.move_to_end(place.key)
-                continue
-            over -= place.shelf.row_bytes + place.extra
-            self.drop(place)
-            if over <= 0:
-                return True
+                else:
+                    over -= place.shelf.row_bytes + place.extra
+                    self.drop(place)
+                    if over <= 0:
+                        return True
+            if len(self.places) <= looked:
+                break
         return over <= self.budget // OVERDRAFT
 
     def recount(self, place: Place) -> None:

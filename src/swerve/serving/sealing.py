@@ -7,6 +7,8 @@ Tests: tests/serving/test_sealing.py.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -55,6 +57,17 @@ BILLIONTHS = 9  # digits after the point
 FIXED_DIGITS = 5  # smaller numbers than 10 to the power of minus this are written with an exponent
 #: Bytes of an answer at most, besides the ids of its results and their commas.
 MOST_BYTES = 1024
+
+
+class Said(NamedTuple):
+    """Answers in columns, see `answer_columns`."""
+
+    signed: NDArray[np.uint8]
+    ends: NDArray[np.int32]
+    texts: NDArray[np.uint8]
+    text_ends: NDArray[np.int32]
+    shares: NDArray[np.float64]
+    swaps: NDArray[np.int64]
 
 
 class Seal:
@@ -166,6 +179,42 @@ def put_token(out, at, state, words, payload, length):
     return at
 
 
+@kernel
+def begin_payload(payload, fixed):
+    """Write what the tokens of a call have in common; `fixed` has the bits of the time, the store and the life."""
+    payload[VERSION_AT] = tokens.VERSION
+    put_word(payload, TIME_AT, fixed[0])
+    put_word(payload, STORE_AT, fixed[1])
+    put_word(payload, LIFE_AT, fixed[2])
+
+
+@kernel
+def put_payload(payload, entry, ask, order, column):
+    """Write what the token of a decision says; return how many bytes that is. `column` are the columns of its row."""
+    filled = ask[FILLED]
+    payload[FLAGS_AT] = ask[EVIDENCE]
+    payload[SLOTS_AT] = filled
+    payload[SEEN_AT] = ask[SEEN] & 255
+    payload[SEEN_AT + 1] = ask[SEEN] >> 8
+    put_word(payload, KEY_AT, np.uint64(entry[OWNED]))
+    put_word(payload, KEY_AT + 8, np.uint64(entry[OWNED_2]))
+    put_word(payload, START_AT, np.uint64(ask[START] & STARTS | (ask[PHASE] & PHASES) << START_BITS))
+    put_word(payload, NUMBER_AT, np.uint64(ask[NUMBER]) & NUMBERS)
+    put_word(payload, SESSION_AT, np.uint64(entry[PERSON]))
+    put_word(payload, OFFER_AT, np.uint64(ask[OFFER]))
+    at = HEAD
+    for slot in range(filled):
+        payload[at] = ask[PAGE + slot] & 255
+        payload[at + 1] = ask[PAGE + slot] >> 8
+        at += 2
+    for slot in range(filled):
+        short = column[SHORTS + order[ANSWERED_ORDER + slot]]
+        for byte in range(NAME_BYTES):
+            payload[at + byte] = np.uint8(short >> np.uint64(8 * byte) & np.uint64(255))
+        at += NAME_BYTES
+    return at
+
+
 @Entry
 def answer(body, entries, asks, orders, facts, columns, spans, state, words, payload, spots, fixed, estimated, out):
     """Write the answers to entries that were decided, with commas between them; return the bytes that were written.
@@ -174,36 +223,14 @@ def answer(body, entries, asks, orders, facts, columns, spans, state, words, pay
     are the same scratch space. Every entry must have a page.
     """
     end = 0
-    payload[VERSION_AT] = tokens.VERSION
-    put_word(payload, TIME_AT, fixed[0])
-    put_word(payload, STORE_AT, fixed[1])
-    put_word(payload, LIFE_AT, fixed[2])
+    begin_payload(payload, fixed)
     for k in range(len(asks)):
         ask, entry = asks[k], entries[k]
         i, filled, size = ask[ROW], ask[FILLED], ask[CANDIDATES]
         if k > 0:
             out[end] = COMMA
             end += 1
-        payload[FLAGS_AT] = ask[EVIDENCE]
-        payload[SLOTS_AT] = filled
-        payload[SEEN_AT] = ask[SEEN] & 255
-        payload[SEEN_AT + 1] = ask[SEEN] >> 8
-        put_word(payload, KEY_AT, np.uint64(entry[OWNED]))
-        put_word(payload, KEY_AT + 8, np.uint64(entry[OWNED_2]))
-        put_word(payload, START_AT, np.uint64(ask[START] & STARTS | (ask[PHASE] & PHASES) << START_BITS))
-        put_word(payload, NUMBER_AT, np.uint64(ask[NUMBER]) & NUMBERS)
-        put_word(payload, SESSION_AT, np.uint64(entry[PERSON]))
-        put_word(payload, OFFER_AT, np.uint64(ask[OFFER]))
-        at = HEAD
-        for slot in range(filled):
-            payload[at] = ask[PAGE + slot] & 255
-            payload[at + 1] = ask[PAGE + slot] >> 8
-            at += 2
-        for slot in range(filled):
-            short = columns[i, SHORTS + orders[k, ANSWERED_ORDER + slot]]
-            for byte in range(NAME_BYTES):
-                payload[at + byte] = np.uint8(short >> np.uint64(8 * byte) & np.uint64(255))
-            at += NAME_BYTES
+        at = put_payload(payload, entry, ask, orders[k], columns[i])
         end = put_text(out, end, DECISION)
         end = put_token(out, end, state, words, payload, at)
         end = put_text(out, end, RANKING)
@@ -247,3 +274,45 @@ def answer(body, entries, asks, orders, facts, columns, spans, state, words, pay
         out[end] = CLOSE
         end += 1
     return end
+
+
+#: The lines of `ends` in `answer_columns`: where texts of decisions, lists of results, of propensities and of swaps end.
+TOKEN_ENDS, RESULT_ENDS, SHARE_ENDS, SWAP_ENDS, ENDS = range(5)
+
+
+@Entry
+def answer_columns(
+    body, entries, asks, orders, facts, columns, spans, state, words, payload, spots, fixed, signed, ends, texts, text_ends, shares,
+    swaps,
+):  # fmt: skip
+    """Write the answers to entries that were decided into columns; return how many bytes the ids of results take.
+
+    `signed` gets the tokens, `texts` the ids of results and `text_ends` where each ends, `shares` the propensities, `swaps` the
+    positions that changed places, `ends` see above; the others are those of `answer`.
+    """
+    begin_payload(payload, fixed)
+    token = text = result = share = swap = 0
+    for k in range(len(asks)):
+        ask, entry = asks[k], entries[k]
+        i, filled, size = ask[ROW], ask[FILLED], ask[CANDIDATES]
+        length = put_payload(payload, entry, ask, orders[k], columns[i])
+        token = put_token(signed, token, state, words, payload, length)
+        for position in range(size):
+            spots[orders[k, position]] = position
+        for position in range(size):
+            spot = spots[orders[k, ANSWERED_ORDER + position]]
+            begin = entry[RAW_AT] + spans[i, 2 * spot] + 1  # behind the quote
+            for byte in range(spans[i, 2 * spot + 1] - 2):
+                texts[text + byte] = body[begin + byte]
+            text += spans[i, 2 * spot + 1] - 2
+            result += 1
+            text_ends[result] = text
+        for slot in range(filled):
+            shares[share] = facts[k, CHANCES + slot]
+            share += 1
+        if ask[SWAPPED] > 0:
+            swaps[swap], swaps[swap + 1] = ask[SWAPPED] & 15, ask[SWAPPED] >> 4
+            swap += 2
+        ends[TOKEN_ENDS, k + 1], ends[RESULT_ENDS, k + 1] = token, result
+        ends[SHARE_ENDS, k + 1], ends[SWAP_ENDS, k + 1] = share, swap
+    return text

@@ -94,7 +94,8 @@ class Endpoint:
                 self.service.addresses.check(scope["address"])
             scope["caller"], scope["within"] = caller or None, self.keys.within.get(caller)
             if self.reads:
-                if kind is None or kind.split(b";")[0].strip().lower() not in self.takes:
+                scope["kind"] = b"" if kind is None else kind.split(b";")[0].strip().lower()
+                if scope["kind"] not in self.takes:
                     declared = " or ".join(self.route.takes)
                     raise Refused(
                         415, "not_json", f"the request must have the header Content-Type: {declared}, even without a body"

@@ -8,6 +8,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from swerve.service.http.joined import MOST_COPIED, Joined, Pending
+from swerve.service.http.limits import declared
 from swerve.service.turns import Turns
 from swerve.serving.messages import Error, Problem, encode
 
@@ -59,7 +60,7 @@ class Door(HttpToolsProtocol):
     _asked = False  # whether this connection had a request
     _upgrade = False  # whether the caller asks for another protocol, which the service never grants
     _body: list[bytes] | None = None  # of a request on the short way
-    _size = 0  # bytes in `_body`
+    _size, _expected = 0, 0  # bytes in `_body`, and how many there will be, which are parsed together; −1: it is not known
     _idle_since = 0.0  # when the last answer was sent
     _given: list[tuple[bytes, bytes]] | None = None  # the headers of every answer,
     _lines = b""  # and the same as they are sent
@@ -107,7 +108,8 @@ class Door(HttpToolsProtocol):
                 transport.pause_reading()
                 self.loop.call_soon(self.go_on_reading)
                 return
-            piece, self.rest = self.rest[:PARSED_AT_ONCE], self.rest[PARSED_AT_ONCE:]
+            size = max(PARSED_AT_ONCE, min(self._expected - self._size, MOST_COPIED)) if self._body is not None else PARSED_AT_ONCE
+            piece, self.rest = self.rest[:size], self.rest[size:]
             self._take(piece)
         self.rest = b""
         if not self._joined.paused and not transport.is_closing():
@@ -151,7 +153,7 @@ class Door(HttpToolsProtocol):
             self._upgrade = True
             return
         if self.url in SHORT_PATHS and self._plain():
-            self._body, self._size = [], 0
+            self._body, self._size, self._expected = [], 0, declared(self.headers)
         else:
             if not self.url.startswith(b"/"):
                 self._take_host(httptools.parse_url(self.url))

@@ -7,10 +7,10 @@ from typing import Any
 
 from swerve.service import logs
 from swerve.service.availability import Unavailable
-from swerve.service.http import openapi
+from swerve.service.http import arrow, openapi
 from swerve.service.http.bodies import beacon_in, encode_list, feedbacks_in, loose_in, parts_in, signals_in
 from swerve.service.http.limits import parameters
-from swerve.service.http.routes import LINES
+from swerve.service.http.routes import ARROW, LINES
 from swerve.service.http.schemas import (
     read_audit,
     read_delete,
@@ -36,7 +36,7 @@ from swerve.serving.checks import check_parts, check_query
 from swerve.serving.control import ShadowReport
 from swerve.serving.messages import Error, Health, Problem, Refused, encode
 
-JSON = b"application/json"
+JSON, STREAM = b"application/json", ARROW.encode()
 
 Scope = dict[str, Any]
 #: A streamed body: called with ASGI's `receive` and `send`, and returns when the caller has gone.
@@ -72,12 +72,15 @@ class Handlers:
         return 200, encode(answer), JSON
 
     async def rank_batch(self, scope: Scope, body: bytes) -> Answer:
-        turns = Turns()
-        parts = await parts_in(body, self.service.batching, turns)
+        turns, batching, columns = Turns(), self.service.batching, scope.get("kind") == STREAM
+        parts = await (arrow.parts_of if columns else parts_in)(body, batching, turns)
         count = sum(len(part.entries) for part in parts)
         self._count(scope, count)
         with inside("rank", entries=count):
-            return 200, await self.service.batching.answer(parts, turns, scope["within"]), JSON
+            if columns:
+                pieces = await batching.pieces(parts, turns, scope["within"], arrow.Columns())
+                return 200, await arrow.stream_of(pieces, turns), STREAM
+            return 200, await batching.answer(parts, turns, scope["within"]), JSON
 
     async def feedback(self, scope: Scope, body: bytes) -> Answer:
         return 200, encode(await self.service.feedback.one(read_feedback(body), scope["within"])), JSON

@@ -15,7 +15,7 @@ import msgspec
 from swerve.service.config.forms import NAME
 from swerve.service.config.load import Config
 from swerve.service.config.settings import weights_of
-from swerve.service.http.routes import JSON, KEY_PARTS, LISTED, LISTING, Route
+from swerve.service.http.routes import ARROW, JSON, KEY_PARTS, LISTED, LISTING, Route
 from swerve.service.http.schemas import MOST_DIGITS
 from swerve.serving import control, experiment, messages
 from swerve.serving.checks import MOST_EVENTS
@@ -75,6 +75,15 @@ _QUERY = {
     "query_attributes": {"decision": _DECISION},
 }
 _OBSERVED = {"query": "hurricane", "shown": ["team-page", "storm-warning"], "events": [{"kind": "click", "position": 2}]}
+#: A batch as columns.
+STREAM: Json = {
+    "schema": {
+        "type": "string",
+        "format": "binary",
+        "description": "A stream of Apache Arrow's IPC format. Its columns are the fields of the entries, those of the answer the "
+        "fields of its entries and `error`; null stands for what JSON leaves out.",
+    }
+}
 #: Operation → an example of its request and of its answer.
 EXAMPLES: dict[str, tuple[Any, Any]] = {
     "rank": (_RANK, _RANKED),
@@ -268,7 +277,7 @@ def _operation(route: Route, config: Config, listing: Json) -> Json:
             body = {"type": "array", "items": body, "maxItems": config.limits.batch}
         elif route.by_address:
             body = {"anyOf": [body, {"type": "array", "items": body, "maxItems": config.limits.batch}]}
-        taken = {kind: _content(body, asked) for kind in route.takes}
+        taken = {kind: STREAM if kind == ARROW else _content(body, asked) for kind in route.takes}
         operation["requestBody"] = {"required": not route.bodiless, "content": taken}
     if parameters:
         operation["parameters"] = parameters
@@ -278,6 +287,8 @@ def _operation(route: Route, config: Config, listing: Json) -> Json:
     answers: Json = {str(route.status): {"description": route.summary}}
     if route.status != 204:
         answers[str(route.status)]["content"] = {route.media: _content(schema, answered)}
+        if ARROW in route.takes:
+            answers[str(route.status)]["content"][ARROW] = STREAM
     if route.name == "readyz":
         answers["503"] = {"description": "The service cannot serve now.", "content": {JSON: {"schema": schema}}}
     for status in sorted(route.troubles):

@@ -10,6 +10,7 @@ from swerve.service.config.callers import Scope
 from swerve.serving import control, experiment, feeds, messages, ubi
 
 JSON, EVENTS, LINES, PLAIN = "application/json", "text/event-stream", "application/x-ndjson", "text/plain"
+ARROW = "application/vnd.apache.arrow.stream"
 
 
 class Route(NamedTuple):
@@ -61,7 +62,7 @@ ROUTES = (
     Route("post", "/v1/rank", "rank", "Rank a query's candidates", "rank", messages.RankRequest, messages.RankResponse, _BODY),
     Route(
         "post", "/v1/rank/batch", "rank_batch", "Rank several queries; each entry is answered or refused by itself", "rank",
-        messages.RankRequest, messages.RankResponse, _BODY, True,
+        messages.RankRequest, messages.RankResponse, _BODY, True, takes=(JSON, ARROW),
     ),
     Route(
         "post", "/v1/feedback", "feedback", "Send what users did; answered when it is durable, repeats count once", "feedback",
