@@ -45,7 +45,7 @@ from swerve.core.tables import bit, has, nested
 from swerve.core.verbs import kernel
 from swerve.detectors.split import Split
 from swerve.policies.swerve.draws import begin_draws, draw_chance, draw_changed
-from swerve.policies.swerve.lifecycle import QUIET, WAITING, conclude, follow_up, give_label, lose, open_test
+from swerve.policies.swerve.lifecycle import QUIET, WAITING, conclude, follow_up, give_label, lose, note_rise, open_test
 from swerve.policies.swerve.posterior import (
     ChangeTest,
     change_layout,
@@ -142,6 +142,7 @@ def _(spec, arms, features):
         ("bonus", "f8"),  # how much less
         ("hasty", "i8"),  # whether to act on the alarm before the leader's clicks confirm it
         ("fell", "i8"),  # the round in which the leader was found to have changed, 0 before
+        ("rose", "i8"),  # whether a rise was counted in this test
         ("caught", "i8"),  # whether the net detected a change after the alarm
         ("last", "i8"),  # the arm shown in the last round, −1 after it was settled
         ("earned", "f8"),
@@ -195,6 +196,7 @@ def _(spec, row):
     row.split = -1
     row.label = QUIET
     row.alert = 0
+    row.rose = 0
     row.caught = 0
     row.last = -1
     row.test.leader = 0
@@ -237,6 +239,8 @@ def settle_play(spec, row, pool, delta, arm, earned, follow, paged, now):
                 report |= RESTARTED
             if arm == row.test.leader:
                 row.fell = row.t
+            else:
+                report |= note_rise(row, delta)
             if row.caught != 0:
                 row.caught = 0
                 delta.trust.afters += 1.0
@@ -287,6 +291,7 @@ def _(spec, row, pool, delta, x, told, now):
             row.bonus = log1p(later / (spec.revise_until * spec.unannounced_rate))
             row.alert = row.t + spec.revise_until
             row.label = WAITING
+            row.trust.unseen += 1.0
             row.signal = signal
             row.caught = 0
             for j in range(min(len(x), row.alarm.shape[0])):
