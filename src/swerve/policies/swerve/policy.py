@@ -105,6 +105,7 @@ class Swerve(Spec):
     revise_until: Natural = 1000  # rounds after an alarm within which the verdict may be revised
     min_test_rounds: Natural = 20  # rounds before another alarm may open the next test;
     unlikely_alarm_delay: NonNegative = 0.05  # longer by the factor 1 + this / P(the new alarm is true)
+    found_event_delay: NonNegative = 0.0  # and of a test that has found a changed arm, by this · the odds against the new alarm
     prompt_fall_rounds: Natural = 40  # a fall found within this many rounds is prompt; if most are, alarms are acted on at once
     true_from: Gap = 0.9  # P(event) from which an alarm counts as true
     look_threshold: Probability = 0.0075  # P(an arm has overtaken unseen) from which it is tried
@@ -281,8 +282,10 @@ def _(spec, row, pool, delta, x, told, now):
     if positive:
         signal = blame(spec.classifier, pool.classifier, x)
         falls, rises = rates(spec.trust, row.trust, pool.trust, signal)
-        # an alarm that is rarely true must not cut short the test of one that often is
-        if row.open == 0 or row.t - row.since >= spec.min_test_rounds * (1.0 + spec.unlikely_alarm_delay / (falls + rises)):
+        # an alarm that is rarely true must not cut short the test of one that often is, or was
+        chance = falls + rises
+        delay = spec.found_event_delay * (1.0 - chance) if row.test.found != 0 else 0.0
+        if row.open == 0 or row.t - row.since >= spec.min_test_rounds * (1.0 + (spec.unlikely_alarm_delay + delay) / chance):
             report |= ALARM
             report |= give_label(spec, row, delta, False) if row.label == WAITING else conclude(spec, row, delta)
             row.trust.plain_fall, row.trust.plain_rise = plain_rates(spec.trust, pool.trust, signal)
