@@ -205,7 +205,7 @@ def test_one_extreme_value_in_a_hundred_costs_a_fifth_beyond_the_rises_that_are_
 
 @pytest.mark.parametrize(("fraction", "bound"), [(0.1, 1.25), (0.5, 1.35)])
 def test_extreme_values_that_lie_where_signals_lie_cost_little_where_results_do_not_rise_unseen(fraction, bound):
-    """Ten times the value, in one context of ten: hundreds of false alarms for each true one. It cost 1.6 and 2.1 times the regret."""
+    """Ten times the value: hundreds of false alarms for each true one. It cost 1.6 and 2.1 times the regret."""
     tenfold = regret("swerve", "clear-extreme", fraction, 4, extreme_as="tenfold")
     assert tenfold.mean() <= bound * regret("swerve", "clear", fraction, 4).mean()
 
