@@ -203,11 +203,11 @@ def test_one_extreme_value_in_a_hundred_costs_a_fifth_beyond_the_rises_that_are_
     assert regret("swerve", "mixed-extreme", fraction, 8).mean() <= 1.2 * whole.mean()
 
 
-@pytest.mark.parametrize(("fraction", "bound"), [(0.1, 1.25), (0.5, 1.35)])
+@pytest.mark.parametrize(("fraction", "bound"), [(0.1, 1.3), (0.5, 1.4)])
 def test_extreme_values_that_lie_where_signals_lie_cost_little_where_results_do_not_rise_unseen(fraction, bound):
     """Ten times the value: hundreds of false alarms for each true one. It cost 1.6 and 2.1 times the regret."""
-    tenfold = regret("swerve", "clear-extreme", fraction, 4, extreme_as="tenfold")
-    assert tenfold.mean() <= bound * regret("swerve", "clear", fraction, 4).mean()
+    tenfold = regret("swerve", "clear-extreme", fraction, 8, extreme_as="tenfold")
+    assert tenfold.mean() <= bound * regret("swerve", "clear", fraction, 8).mean()
 
 
 def test_false_alarms_by_the_hundred_do_not_cut_short_what_a_page_has_found():
