@@ -9,7 +9,7 @@ from policies.scripted import BAD, GOOD, RISEN, TOLD, N, Query, warmed
 from swerve import Blind, Swerve, Told, Trust
 from swerve.core.contract import ALARM, LABEL_FALSE, LABEL_TRUE, RESTARTED, REVISED
 from swerve.policies.swerve.lifecycle import CALLED_FALSE, QUIET, REVISE_MASK, WAITING, conclude, follow_up, give_label
-from swerve.policies.swerve.posterior import event_odds, suspicion
+from swerve.policies.swerve.posterior import CERTAIN, event_odds, hidden, stale, suspicion
 
 # ---------------------------------------------------------------- an alarm on time, early, late, idle, repeated
 
@@ -133,7 +133,10 @@ def test_a_second_alarm_keeps_the_suspicion_of_the_first():
     for t in range(40):
         query.round(GOOD, alarm=t == 0, offer=1)
     odds, _ = event_odds(query.row.test)
-    before = [suspicion(query.row.test, arm, odds) for arm in range(N)]
+    assert odds < 1.0
+    before = [stale(query.row.test, arm, hidden(query.row.test, odds)) for arm in range(N)]
+    assert suspicion(query.row.test, 1, odds) > before[1]  # a fall of the leader that nobody could have seen is left out
+    before[0] = suspicion(query.row.test, 0, odds)
     query.round(GOOD, alarm=True, offer=1)
     assert query.when(ALARM) == [601, 641]
     assert query.when(LABEL_FALSE) == [641]  # the first alarm gets its label early, from the evidence so far
@@ -142,6 +145,35 @@ def test_a_second_alarm_keeps_the_suspicion_of_the_first():
         assert query.row.test.anyway[arm] == pytest.approx(before[arm], rel=0.1)
         assert query.row.test.given[arm] > TOLD.test.other_change_probability
     assert query.row.test.anyway[0] <= before[0] < before[1] / 2.0  # the leader was seen to be unchanged
+
+
+def test_a_rise_that_proves_no_single_alarm_is_counted_for_all_that_were_unseen():
+    """Several alarms without a try of the other arms; the last arm has risen, and is tried only then."""
+    query = warmed(Swerve(classifier=Told(), trust=Trust(prior_falls=0.02, prior_rises=0.01)))
+    for _ in range(8):
+        for t in range(240):
+            query.round(RISEN, alarm=t == 0, offer=1)
+    assert not query.when(LABEL_TRUE)
+    assert (query.trust.rises, query.trust.rise_trials) == pytest.approx((0.0, 0.0), abs=0.01)
+    alarms = len(query.when(ALARM))
+    assert alarms >= 4
+    assert query.row.trust.unseen == pytest.approx(alarms, abs=0.01)
+    for _ in range(40):
+        query.round(RISEN, offer=1 << 2)
+    assert query.trust.rises == 1.0
+    assert query.trust.rise_trials == pytest.approx(alarms, abs=0.1)
+    assert query.row.trust.unseen == 0.0
+
+
+@pytest.mark.parametrize("delay", [0.0, 10.0])
+def test_an_unlikely_alarm_may_leave_a_test_that_has_found_its_event_more_time(delay):
+    query = warmed(Swerve(classifier=Told(), found_event_delay=delay))
+    query.rounds(60, BAD, alarm=True)
+    query.row.test.found = CERTAIN
+    query.trust.fall_trials += 20.0  # an alarm is true in one case in fourteen: without the delay it waits for 34 rounds
+    since = int(query.row.since)
+    query.round(BAD, alarm=True)
+    assert (int(query.row.since) == since) == (delay > 0.0)
 
 
 def test_an_alarm_right_after_another_does_not_cut_its_test_short():

@@ -12,6 +12,8 @@ from swerve.policies.swerve.trust import (
     came_true,
     clear_trust,
     forget_trust,
+    found_rise,
+    looked,
     merge_trust,
     plain_rates,
     rates,
@@ -38,8 +40,10 @@ class World:
         """End a test, which could have seen a fall, a rise, any event with the weights `saw`."""
         row = self.rows[query]
         row.plain_fall, row.plain_rise = plain_rates(self.spec, self.pool, signal)
+        if rise > 0.0:
+            found_rise(row, self.delta)
         if fall + rise > 0.0:
-            came_true(row, self.delta, signal, fall, rise)
+            came_true(row, self.delta, signal, fall)
         tried(row, self.delta, signal, *saw)
         self.fold()
 
@@ -148,6 +152,31 @@ def test_half_a_look_is_half_a_trial():
     assert whole.pool.fall_trials == 1.0
 
 
+def test_a_look_tells_of_all_alarms_since_the_last_one():
+    """Three alarms without a look, then one test that would have shown a rise with probability 3/4, then a rise is found."""
+    world = World(Trust(retention_per_trial=1.0 - 1e-9))
+    row = world.rows[0]
+    row.plain_rise = 0.05
+    for unseen in (1.0, 1.0, 1.0, 0.25):
+        row.unseen += 1.0
+        tried(row, world.delta, 0, 1.0, looked(row, unseen), 1.0)
+        world.fold()
+    assert (world.pool.rise_trials, world.pool.fall_trials) == pytest.approx((3.0, 4.0))
+    assert (row.unseen, row.rise_trials) == pytest.approx((1.0, 3.0 * 0.05))
+    row.unseen += 1.0
+    found_rise(row, world.delta)
+    world.fold()
+    assert (world.pool.rises, world.pool.rise_trials, row.rises, row.unseen) == pytest.approx((1.0, 5.0, 1.0, 0.0))
+    assert world.plain()[1] > 0.0
+
+
+def test_an_event_settles_what_earlier_alarms_have_left_unseen():
+    world = World()
+    world.rows[0].unseen = 7.0
+    world.test(fall=1.0, saw=(1.0, 0.0, 1.0))
+    assert (world.rows[0].unseen, world.pool.rise_trials) == (0.0, 0.0)
+
+
 def test_what_was_counted_long_ago_gives_way():
     """After 1 / (1 − memory) trials without an event, a high rate has fallen as `memory` says."""
     world = World(Trust(retention_per_trial=0.99), queries=200)
@@ -171,7 +200,7 @@ def test_memory_bounds_the_counts():
 
 def test_an_event_of_which_nobody_can_say_the_kind_counts_for_its_signal():
     world = World()
-    came_true(world.rows[0], world.delta, 3, 0.0, 0.0)
+    came_true(world.rows[0], world.delta, 3, 0.0)
     world.fold()
     assert (world.pool.trues_of[3], world.pool.falls, world.pool.rises) == (1.0, 0.0, 0.0)
     assert world.plain(3) > world.plain(2)
@@ -179,7 +208,7 @@ def test_an_event_of_which_nobody_can_say_the_kind_counts_for_its_signal():
 
 def test_a_delta_is_folded_in_once():
     world = World()
-    came_true(world.rows[0], world.delta, 1, 1.0, 0.0)
+    came_true(world.rows[0], world.delta, 1, 1.0)
     world.delta.swift, world.delta.afters = 1.0, 1.0
     world.fold()
     once = world.pool.copy()

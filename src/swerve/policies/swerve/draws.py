@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from swerve.core.rng import GOLDEN, beta, gamma_scale, mix, unit, wrap_add
 from swerve.core.verbs import kernel
-from swerve.policies.swerve.posterior import event_odds, share_changed, slab, still_better
+from swerve.policies.swerve.posterior import event_odds, hidden, share_changed, slab, still_better
 
 NEARLY_ONE = 1.0 - 1e-12  # keeps the probability that no arm changed below 1: it is divided by 1 minus this
 
@@ -35,7 +35,7 @@ def begin_draws(row, word):
             word = wrap_add(word, GOLDEN)
             event = unit(mix(word)) * (1.0 + odds) < odds
         else:  # P(an event that left the leader unchanged), to be multiplied by each arm's share
-            rise = odds / (1.0 + odds) * (1.0 - share_changed(test, test.leader, test.given[test.leader])) / (1.0 - none)
+            rise = hidden(test, odds) / (1.0 - none)
     return odds, none, rise, event, bold, word
 
 

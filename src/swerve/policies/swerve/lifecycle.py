@@ -6,7 +6,7 @@ from swerve.core.contract import LABEL_FALSE, LABEL_TRUE, LEARNT, REVISED, evict
 from swerve.core.tables import has
 from swerve.core.verbs import kernel
 from swerve.policies.swerve.posterior import begin_change, event_odds, join, share_changed, unseen_rise
-from swerve.policies.swerve.trust import came_true, tried
+from swerve.policies.swerve.trust import came_true, found_rise, looked, tried
 
 QUIET, WAITING, CALLED_FALSE = 0, 1, 2  # an alarm's label: none is due; due; false, but it may still be revised
 LATELY = 8  # plays of the leader since an alarm that suffice to show that it is unchanged
@@ -41,6 +41,7 @@ def open_test(spec, row, pool, falls, rises, now, caught=-1):
     row.split = caught
     row.since = row.t
     row.fell = 0
+    row.rose = 0
     row.hasty = 1 if 1.0 + pool.trust.swift >= pool.trust.slow else 0
 
 
@@ -65,15 +66,31 @@ def kind(test):
 
 
 @kernel
+def note_rise(row, delta):
+    """Count a rise that the open test has found, once, if alarms can have announced it: its own, or earlier ones of the query.
+
+    A rise found by a try that many alarms together have justified proves none of them, but it must count, as they count as trials.
+    """
+    if row.rose == 0 and row.trust.unseen > 0.0:
+        _, rise = kind(row.test)
+        if rise > 0.0:
+            row.rose = 1
+            found_rise(row.trust, delta.trust)
+            return LEARNT
+    return 0
+
+
+@kernel
 def give_label(spec, row, delta, over):
     """Give the verdict on the pending alarm. `over`: the test goes no further, so what it saw of rises counts even after a fall."""
     test, lead = row.test, row.test.leader
     odds, _ = event_odds(test)
     if odds >= spec.true_from * (1.0 + odds):
         row.label = QUIET
-        fall, rise = kind(test)
-        came_true(row.trust, delta.trust, row.signal, fall, rise)
-        saw_rise = max(rise, 1.0 - unseen_rise(spec.test, test)) if over else rise
+        note_rise(row, delta)
+        fall, _ = kind(test)
+        came_true(row.trust, delta.trust, row.signal, fall)
+        saw_rise = 1.0 - unseen_rise(spec.test, test) if over and row.rose == 0 else 0.0
         tried(row.trust, delta.trust, row.signal, 1.0, saw_rise, 1.0)
         if fall > 0.0:
             quick = row.fell > 0 and row.fell - row.since <= spec.prompt_fall_rounds
@@ -83,7 +100,7 @@ def give_label(spec, row, delta, over):
     row.label = CALLED_FALSE
     saw = min(max(1.0 - odds / test.prior, 0.0), 1.0)
     saw_fall = 1.0 if has(test.stayed, lead) else 1.0 - min(test.factor[lead], 1.0)
-    tried(row.trust, delta.trust, row.signal, saw_fall, 1.0 - unseen_rise(spec.test, test), saw)
+    tried(row.trust, delta.trust, row.signal, saw_fall, looked(row.trust, unseen_rise(spec.test, test)), saw)
     if saw > 0.5:  # the clicks spoke against an event, not only the low prior odds: teach the classifier
         learn(spec.classifier, delta.classifier, row.alarm)
     return LABEL_FALSE | LEARNT
@@ -93,8 +110,9 @@ def give_label(spec, row, delta, over):
 def revise(row, delta):
     """Count the alarm that was called false as true."""
     row.label = QUIET
-    fall, rise = kind(row.test)
-    came_true(row.trust, delta.trust, row.signal, fall, rise)
+    note_rise(row, delta)
+    fall, _ = kind(row.test)
+    came_true(row.trust, delta.trust, row.signal, fall)
     return LEARNT | REVISED
 
 

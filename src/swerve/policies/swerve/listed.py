@@ -69,8 +69,9 @@ PAGE_TEST = ChangeTest(other_change_probability=0.4, stale_from=0.9)
 #: Two or three true alarms of a query do not prove that its next one is true: with the weight that suits one slot (0.1), one false
 #: alarm in five on noisy pages was called true.
 PAGE_TRUST = Trust(query_prior_events=3.0)
-#: Most results of a page are seen without being explored, so that less of it is enough; looks are cheaper than with one slot.
-PAGE_BANDIT = Swerve(test=PAGE_TEST, trust=PAGE_TRUST, look_threshold=0.003, sample_spread=0.85)
+#: Most results of a page are seen without being explored: less of it is enough, and looks are cheaper than with one slot. A test
+#: that has found its event still has many results to decide, which matters on a page: unlikely alarms leave it more time.
+PAGE_BANDIT = Swerve(test=PAGE_TEST, trust=PAGE_TRUST, look_threshold=0.003, sample_spread=0.85, found_event_delay=3.0)
 
 
 @wrapping

@@ -45,7 +45,7 @@ from swerve.core.tables import bit, has, nested
 from swerve.core.verbs import kernel
 from swerve.detectors.split import Split
 from swerve.policies.swerve.draws import begin_draws, draw_chance, draw_changed
-from swerve.policies.swerve.lifecycle import QUIET, WAITING, conclude, follow_up, give_label, lose, open_test
+from swerve.policies.swerve.lifecycle import QUIET, WAITING, conclude, follow_up, give_label, lose, note_rise, open_test
 from swerve.policies.swerve.posterior import (
     ChangeTest,
     change_layout,
@@ -105,6 +105,7 @@ class Swerve(Spec):
     revise_until: Natural = 1000  # rounds after an alarm within which the verdict may be revised
     min_test_rounds: Natural = 20  # rounds before another alarm may open the next test;
     unlikely_alarm_delay: NonNegative = 0.05  # longer by the factor 1 + this / P(the new alarm is true)
+    found_event_delay: NonNegative = 0.0  # and of a test that has found a changed arm, by this · the odds against the new alarm
     prompt_fall_rounds: Natural = 40  # a fall found within this many rounds is prompt; if most are, alarms are acted on at once
     true_from: Gap = 0.9  # P(event) from which an alarm counts as true
     look_threshold: Probability = 0.0075  # P(an arm has overtaken unseen) from which it is tried
@@ -142,6 +143,7 @@ def _(spec, arms, features):
         ("bonus", "f8"),  # how much less
         ("hasty", "i8"),  # whether to act on the alarm before the leader's clicks confirm it
         ("fell", "i8"),  # the round in which the leader was found to have changed, 0 before
+        ("rose", "i8"),  # whether a rise was counted in this test
         ("caught", "i8"),  # whether the net detected a change after the alarm
         ("last", "i8"),  # the arm shown in the last round, −1 after it was settled
         ("earned", "f8"),
@@ -195,6 +197,7 @@ def _(spec, row):
     row.split = -1
     row.label = QUIET
     row.alert = 0
+    row.rose = 0
     row.caught = 0
     row.last = -1
     row.test.leader = 0
@@ -237,6 +240,8 @@ def settle_play(spec, row, pool, delta, arm, earned, follow, paged, now):
                 report |= RESTARTED
             if arm == row.test.leader:
                 row.fell = row.t
+            else:
+                report |= note_rise(row, delta)
             if row.caught != 0:
                 row.caught = 0
                 delta.trust.afters += 1.0
@@ -277,8 +282,10 @@ def _(spec, row, pool, delta, x, told, now):
     if positive:
         signal = blame(spec.classifier, pool.classifier, x)
         falls, rises = rates(spec.trust, row.trust, pool.trust, signal)
-        # an alarm that is rarely true must not cut short the test of one that often is
-        if row.open == 0 or row.t - row.since >= spec.min_test_rounds * (1.0 + spec.unlikely_alarm_delay / (falls + rises)):
+        # an alarm that is rarely true must not cut short the test of one that often is, or was
+        chance = falls + rises
+        delay = spec.found_event_delay * (1.0 - chance) if row.test.found != 0 else 0.0
+        if row.open == 0 or row.t - row.since >= spec.min_test_rounds * (1.0 + (spec.unlikely_alarm_delay + delay) / chance):
             report |= ALARM
             report |= give_label(spec, row, delta, False) if row.label == WAITING else conclude(spec, row, delta)
             row.trust.plain_fall, row.trust.plain_rise = plain_rates(spec.trust, pool.trust, signal)
@@ -287,6 +294,7 @@ def _(spec, row, pool, delta, x, told, now):
             row.bonus = log1p(later / (spec.revise_until * spec.unannounced_rate))
             row.alert = row.t + spec.revise_until
             row.label = WAITING
+            row.trust.unseen += 1.0
             row.signal = signal
             row.caught = 0
             for j in range(min(len(x), row.alarm.shape[0])):

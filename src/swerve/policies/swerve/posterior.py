@@ -221,10 +221,21 @@ def event_odds(row):
 
 
 @kernel
+def stale(row, arm, p):
+    """Return P(the arm's old record is stale), because of this event, which has probability `p`, or an earlier one."""
+    return p * share_changed(row, arm, row.given[arm]) + (1.0 - p) * share_changed(row, arm, row.anyway[arm])
+
+
+@kernel
 def suspicion(row, arm, odds):
     """Return P(the arm's old record is stale), because of this event or an earlier one."""
-    p = odds / (1.0 + odds)
-    return p * share_changed(row, arm, row.given[arm]) + (1.0 - p) * share_changed(row, arm, row.anyway[arm])
+    return stale(row, arm, odds / (1.0 + odds))
+
+
+@kernel
+def hidden(row, odds):
+    """Return P(an event that left the leader unchanged), without the condition that at least one arm has changed."""
+    return odds / (1.0 + odds) * (1.0 - share_changed(row, row.leader, row.given[row.leader]))
 
 
 @kernel
@@ -273,12 +284,19 @@ def begin_change(spec, row, open_before, odds, falls, rises, most, caught=-1):
     more than `stale_from`) lose their old record; the others keep it and their remaining suspicion. Return the mask of the arms
     that lost it. The arm `caught`, if any, keeps its whole record, which is the evidence for its change; the caller splits the
     record where the net suspects the change.
+
+    While an event is unlikely, other arms are suspected only of one that left the leader unchanged. A leader as good as before can
+    always have been replaced by one like it: that possibility never quite goes away, harms nobody, and over many false alarms it
+    would add up to a suspicion of every other arm.
     """
     dropped = 0
     if open_before:
         stale_from = spec.stale_from if row.found != 0 else 0.5
+        likely = odds >= 1.0 or row.found != 0
+        whole = odds / (1.0 + odds)
+        others = whole if likely else hidden(row, odds)
         for arm in range(row.given.shape[0]):
-            q = suspicion(row, arm, odds)
+            q = stale(row, arm, whole if arm == row.leader else others)
             if q > stale_from and arm != caught:
                 drop(spec, row, arm)
                 dropped |= bit(arm)

@@ -4,6 +4,9 @@ An event is a *fall* of the leader, which shows in its own clicks, or a *rise* o
 played. Falls and rises have separate rates, and a test counts as a trial only to the extent that it could have detected the event.
 A test that did not play the other arms says nothing about rises and must not lower their rate. Otherwise low rates would reinforce
 themselves.
+
+Where alarms are mostly false, other arms are tried once in several alarms. Such a try tells of all of them: what an alarm leaves
+unseen is kept for the query, in alarms, and counted when a later test sees it. A rise that is found by then came with one of them.
 """
 
 from __future__ import annotations
@@ -53,6 +56,7 @@ def trust_layout() -> list[tuple[Any, ...]]:
         ("rise_trials", "f8"),
         ("plain_fall", "f8"),
         ("plain_rise", "f8"),
+        ("unseen", "f8"),  # alarms whose rise, if they had one, has not been looked for yet
     ]
 
 
@@ -82,6 +86,7 @@ def forget_trust(row):
     row.rise_trials = 0.0
     row.plain_fall = 0.0
     row.plain_rise = 0.0
+    row.unseen = 0.0
 
 
 @kernel
@@ -107,19 +112,37 @@ def rates(spec, row, pool, signal):
 
 
 @kernel
-def came_true(row, delta, signal, fall, rise):
-    """Count a true alarm: a fall, a rise, or (0, 0) when the kind is unknown."""
+def came_true(row, delta, signal, fall):
+    """Count a true alarm, and a fall of the leader if it was one."""
     delta.fresh = 1
     delta.trues_of[signal] += 1.0
     row.falls += fall
-    row.rises += rise
     delta.falls += fall
-    delta.rises += rise
+    row.unseen = 0.0  # after an event nobody can tell what earlier alarms have left unseen
+
+
+@kernel
+def found_rise(row, delta):
+    """Count a rise, and the alarms that it may have come with as trials."""
+    delta.fresh = 1
+    row.rises += 1.0
+    row.rise_trials += row.unseen * row.plain_rise
+    delta.rises += 1.0
+    delta.rise_trials += row.unseen
+    row.unseen = 0.0
+
+
+@kernel
+def looked(row, unseen):
+    """Return how many alarms' rises a test has looked for and not found; `unseen` is the likelihood of its records under a rise."""
+    alarms = row.unseen * (1.0 - unseen)
+    row.unseen *= unseen
+    return alarms
 
 
 @kernel
 def tried(row, delta, signal, saw_fall, saw_rise, saw):
-    """Count a finished test that could have detected a fall, a rise, or any event with these weights."""
+    """Count a finished test that could have detected a fall or any event with these weights, and the rises of `saw_rise` alarms."""
     delta.fresh = 1
     delta.tests += 1.0
     delta.alarms_of[signal] += saw
