@@ -9,14 +9,13 @@ import random
 import tracemalloc
 
 import pytest
-from serving.scripted import Script, ranker
+from serving.scripted import Recorder, Script, ranker
 
 from swerve.core.errors import SwerveError
 from swerve.evaluate.readers import format_of, read
 from swerve.evaluate.tally import Tally
 from swerve.serving.messages import Candidate, Event
 from swerve.serving.outcomes import Outcome
-from swerve.serving.recording import Recorder
 from swerve.serving.replay import ticket_of
 from swerve.serving.times import seconds
 from swerve.store.protocol import Life

@@ -39,7 +39,6 @@ SPECIAL = {
     "security.api_keys": KEY,
     "security.secrets": "/run/secrets/swerve",
     "experiment.control": "ts",
-    "log.record": "requests.bin",
     "proxy.listen": "127.0.0.1:0",
     "proxy.metrics": "127.0.0.1:9281",
     "proxy.upstream": "http://127.0.0.1:9200",

@@ -177,8 +177,8 @@ def test_equal_policies_in_both_arms_call_no_winner(tmp_path):
 
 
 def test_a_recording_replays_and_builds_the_same_records_of_both_arms(tmp_path):
-    recording = tmp_path / "requests"
-    with running(tmp_path, {**CONFIG, "log": {"record": str(recording)}}) as service:
+    recording = tmp_path / "state" / "swerve.db.journal"
+    with running(tmp_path, {**CONFIG, "store": {**CONFIG["store"], "journal_days": 30}}) as service:
         shop, ada = service.client(SHOP.text), service.client(OPERATOR.text)
         for step in range(120):
             if step == 60:
