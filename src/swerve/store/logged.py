@@ -28,8 +28,9 @@ log = logging.getLogger("swerve.store")
 COMPRESSED_AT_ONCE = 4
 
 #: What the table `meta` says of the log: the epoch of the owner, the id of the journal, the entry from which it must be played, and
-#: the entry that it has reached at least.
+#: the entry that it has reached at least, `NOT_YET` before it was made.
 SAID = ("epoch", "log", "begin", "end")
+NOT_YET = -1
 
 
 def journal_path(database: Path) -> Path:
@@ -99,7 +100,7 @@ class Logged(Opened):
             raise translated(error, self.path) from error
         owner = None if new else owner_in(folder)
         ours = belongs(said, owner)
-        if not new and owner is None and said["end"] > 0:
+        if not new and owner is None and said["log"] and said["end"] != NOT_YET:
             raise StoreError(
                 "gone",
                 f"{folder}, the log of this store, is missing; put it back, restore a backup of the store, or go on without what "
@@ -109,14 +110,16 @@ class Logged(Opened):
             if folder.exists():
                 kept = set_aside(folder)
                 log.warning("%s belongs to another store, or to a later state of this one; it is kept as %s", folder, kept.name)
-            said |= {"log": os.urandom(ID_BYTES), "begin": 0, "end": 0}
+            said |= {"log": os.urandom(ID_BYTES), "begin": 0, "end": NOT_YET}
         epoch = max(said["epoch"], owner[0] if ours and owner is not None else 0) + 1
         with self._writing() as writer:
             told = [(epoch, "epoch"), (said["log"], "log"), (said["begin"], "begin"), (said["end"], "end")]
             writer.executemany("UPDATE meta SET value = ? WHERE key = ?", told)
         journal = int.from_bytes(said["log"], "little")
-        self.journal = Journal(folder, epoch=epoch, journal=journal, at_least=said["end"])
+        self.journal = Journal(folder, epoch=epoch, journal=journal, at_least=max(said["end"], 0))
         self.epoch, self.begin = epoch, said["begin"]
+        with self._writing() as writer:
+            writer.execute("UPDATE meta SET value = ? WHERE key = 'end'", (self.journal.end,))
 
     @property
     def log(self) -> Journal:

@@ -20,7 +20,7 @@ from swerve.core.errors import SwerveError
 from swerve.store.blocks import segments_in
 from swerve.store.layouts import layout_of
 from swerve.store.lock import left_alone
-from swerve.store.logged import SAID, belongs, journal_path
+from swerve.store.logged import NOT_YET, SAID, belongs, journal_path
 from swerve.store.protocol import Row, StoreError
 from swerve.store.schema import APPLICATION, MIGRATIONS, kind_of
 from swerve.store.statements import as_written, columns
@@ -158,7 +158,7 @@ def _check_journal(report: Report) -> None:
     """Check the log of a store, and that both belong together."""
     folder, said = journal_path(report.path), report.said
     if not folder.is_dir():
-        if said["end"]:
+        if said["end"] != NOT_YET:
             report.wrong("log", f"{folder}, the log of this store, is missing: put it back, or restore a backup", whole=True)
         return
     checked = report.journal = verify_journal(folder)
@@ -167,7 +167,7 @@ def _check_journal(report: Report) -> None:
     if not belongs(said, owner_in(folder)):
         words = f"{folder} is the log of another store, or of a later state of this one; the next start sets it aside"
         return report.wrong("log", words, warning=True)
-    if not checked.first <= said["begin"] <= said["end"] <= checked.end:
+    if not checked.first <= said["begin"] <= max(said["end"], 0) <= checked.end:
         words = (
             f"the store needs entries {said['begin']} to {said['end']} at least, and {folder} has {checked.first} to {checked.end}"
         )
