@@ -163,7 +163,7 @@ def test_delete_in_a_store_that_no_service_has(tmp_path):
         assert service.stop() == 0
 
         def raw() -> bytes:
-            return b"".join(path.read_bytes() for path in service.state.iterdir())
+            return b"".join(path.read_bytes() for path in service.state.rglob("*") if path.is_file())
 
         assert needle.encode() in raw() and result.encode() in raw()
         file = ["--store", str(service.database), "--config", str(service.file), "--yes"]

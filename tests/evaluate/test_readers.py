@@ -266,7 +266,7 @@ def test_wrong_requests_are_refused_in_one_line(tmp_path):
         taken(path, tmp_path / "log")
     with pytest.raises(SwerveError, match="log is no journal"):
         taken(tmp_path / "log")
-    with pytest.raises(SwerveError, match=r"a\.jsonl is no recording"):
+    with pytest.raises(SwerveError, match=r"a\.jsonl is no log of Swerve"):
         taken(path, format="swerve")
     with pytest.raises(SwerveError, match=r"none\.jsonl cannot be read"):
         taken(tmp_path / "none.jsonl")

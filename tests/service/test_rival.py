@@ -245,7 +245,7 @@ def test_export_and_deletion_reach_both_records(tmp_path):
             assert ada.call("GET", path).status == 404
         service.kill()
         assert verify(service.database, MEANING).ok
-        raw = b"".join(path.read_bytes() for path in service.state.iterdir())
+        raw = b"".join(path.read_bytes() for path in service.state.rglob("*") if path.is_file())
         assert b"private" not in raw and b"public" in raw
         assert swerve("delete", "--query", "public", "--store", service.database, "--config", service.file, "--yes").exit_code == 0
         done = swerve("export", service.database, "--config", service.file, "--out", tmp_path / "out.jsonl")

@@ -112,7 +112,7 @@ class Service:
             window=max(windows.values()) + AHEAD,
             idle=self._idle,
             config=recorded(config),
-            texts=config.store.journal_days > 0.0,
+            texts=config.store.journal_days > 0.0 or config.store.store_queries,
             keep=config.store.journal_days * DAY,
             moved=self._moved,
         )
