@@ -197,5 +197,5 @@ def test_with_store_queries_the_operator_sees_the_text(tmp_path):
         client.rank(MARKER, ["a", "b"])
         assert client.query(MARKER).json["query"] == MARKER
         until(lambda: MARKER in client.call("GET", "/v1/queries").body.decode())
-        assert "swerve.db-wal" in holds(service, MARKER)
+        until(lambda: "swerve.db-wal" in holds(service, MARKER))
         assert service.log.name not in holds(service, MARKER)

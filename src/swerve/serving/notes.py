@@ -66,7 +66,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 def write_down(ranker: Ranker, config: dict[str, Any], now: float, texts: bool = True) -> Notes:
     """Write down everything that a ranker does from now on. `config` is that of its settings, and is in the entry of the start;
-    `texts` says whether the texts of queries are written down too, which evaluation needs."""
+    `texts` says whether the texts of queries, and what callers have reported, are written down too, which evaluation needs."""
     notes = ranker.notes = ranker.arms.notes = ranker.notes or Notes(len(ranker.settings.numbers), texts)
     notes.generation += 1
     notes.started(_started(ranker, config, now), now)
@@ -200,11 +200,13 @@ class Notes:
 
     def ruled(self, key: bytes, number: int, results: Sequence[str], chances: Sequence[float], now: float) -> None:
         """The results of a page after an operator's rules, and the propensity of each."""
-        self._add(RULED, key, now, _encode((number, list(results), list(chances))))
+        if self.texts:
+            self._add(RULED, key, now, _encode((number, list(results), list(chances))))
 
     def reported(self, key: bytes, number: int, events: Sequence[Event], shown: Sequence[str] | None, now: float) -> None:
         """A caller has reported other user events than clicks, or results that were really shown."""
-        self._add(REPORTED, key, now, _encode((number, list(events), shown)))
+        if self.texts:
+            self._add(REPORTED, key, now, _encode((number, list(events), shown)))
 
     def kept(self, records: Mapping[str, bytes], now: float) -> None:
         """Records that operators have set."""
