@@ -14,13 +14,11 @@ DOCS = Path(__file__).parents[1] / "docs"
 QUOTED = [
     (
         "service.md",
-        r"takes up to (\d+) rows that `rank` changed. If callers wait for\s+feedback in it, it is filled up to (\d+) rows in "
-        r"total, with at least (\d+) rows of `rank`. If memory is full of unwritten rows, it takes (\d+), at once",
+        r"A checkpoint takes up to (\d+) rows; if memory is nearly full of unwritten rows, or more than ([\d,]+) wait, (\d+)",
         [
-            "swerve.service.committer:MOST_ROWS",
-            "swerve.service.committer:SHORT",
-            "swerve.service.committer:FEW_ROWS",
-            "swerve.service.committer:PRESSED_ROWS",
+            "swerve.service.checkpoints:MOST_ROWS",
+            "swerve.service.checkpoints:MANY_WAIT",
+            "swerve.service.checkpoints:PRESSED_ROWS",
         ],
     ),
     ("evaluate.md", r"At most ([\d,]+) queries are watched", ["swerve.evaluate.history:MOST_QUERIES"]),

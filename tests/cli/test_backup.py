@@ -26,7 +26,7 @@ def url(tmp_path):
     """A store that a service has open."""
     address = f"sqlite:///{tmp_path}/swerve.db"
     store = open_store(address)
-    store.commit(Batch([made(store, i) for i in range(1500)]))
+    store.checkpoint(Batch([made(store, i) for i in range(1500)]))
     yield address
     store.close()
 

@@ -8,13 +8,12 @@ import re
 
 import pytest
 from click.testing import CliRunner
-from serving.scripted import Script, ranker
+from serving.scripted import Recorder, Script, ranker
 
 from swerve.cli import app
 from swerve.cli.common import console
 from swerve.core.errors import SwerveError
 from swerve.policies import policy
-from swerve.serving.recording import Recorder
 
 
 @pytest.fixture(autouse=True)

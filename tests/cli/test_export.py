@@ -123,7 +123,7 @@ def test_memory_does_not_grow_with_the_store(service, tmp_path):
             for number in range(start, start + 500):
                 row.key, row.version = number.to_bytes(16, "big"), 1
                 rows.append(type(row)(row.key, 1, row.layout, row.day, row.level, row.shifted, row.record, row.names))
-            store.commit(Batch(rows=rows))
+            store.checkpoint(Batch(rows=rows))
         store.close()
         code = (
             "import resource, sys; from swerve.cli import app\n"
@@ -163,7 +163,7 @@ def test_delete_in_a_store_that_no_service_has(tmp_path):
         assert service.stop() == 0
 
         def raw() -> bytes:
-            return b"".join(path.read_bytes() for path in service.state.iterdir())
+            return b"".join(path.read_bytes() for path in service.state.rglob("*") if path.is_file())
 
         assert needle.encode() in raw() and result.encode() in raw()
         file = ["--store", str(service.database), "--config", str(service.file), "--yes"]

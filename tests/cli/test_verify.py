@@ -37,7 +37,7 @@ def store(tmp_path):
     secrets = create_file(tmp_path / "swerve.db.secrets")
     assert opened.claim(secrets.fingerprint())
     life = opened.begin_life()
-    opened.commit(Batch([made(opened, i) for i in range(20)], [(life.id << 40 | 7, 1)], {"season": b"abc"}))
+    opened.checkpoint(Batch([made(opened, i) for i in range(20)], [(life.id << 40 | 7, 1)], {"season": b"abc"}))
     yield opened
     opened.close()
 
@@ -45,7 +45,7 @@ def store(tmp_path):
 def files(folder: Path) -> dict[str, tuple[str, int]]:
     """Return the files of a folder, except the lock, which names the last process."""
     found = {}
-    for path in sorted(folder.iterdir()):
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         if path.suffix != ".lock":
             found[path.name] = (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns)
     return found
@@ -89,7 +89,7 @@ def test_the_log_of_a_crash_counts_and_stays(store, tmp_path):
 
 def test_a_damaged_log_is_told(store, tmp_path):
     for i in range(20, 30):
-        store.commit(Batch([made(store, i)]))
+        store.checkpoint(Batch([made(store, i)]))
     folder = crashed(store, tmp_path / "crash")
     log = bytearray((folder / "swerve.db-wal").read_bytes())
     log[-14 * (PAGE_BYTES + 24) + 500] ^= 1
@@ -133,7 +133,7 @@ WRONG = {
 @pytest.mark.parametrize("case", WRONG)
 def test_a_record_that_cannot_be_is_named(store, tmp_path, case):
     name, changes = WRONG[case]
-    store.commit(Batch([made(store, 50, **changes)]))
+    store.checkpoint(Batch([made(store, 50, **changes)]))
     store.close()
     code, data, wrong = checked(tmp_path)
     assert (code, wrong) == (1, {name}), data
@@ -143,7 +143,7 @@ def test_a_record_that_cannot_be_is_named(store, tmp_path, case):
 
 
 def test_records_of_an_older_layout_are_counted_and_right(store, tmp_path):
-    store.commit(Batch([made(store, i, layout=older) for i in (50, 51)]))
+    store.checkpoint(Batch([made(store, i, layout=older) for i in (50, 51)]))
     store.close()
     code, data, _ = checked(tmp_path)
     assert (code, data["older"], data["queries"]) == (0, 2, 22)
@@ -173,18 +173,18 @@ def test_what_the_store_knows_is_checked(store, tmp_path, statement, name):
 
 def test_a_layout_of_another_size_and_a_row_that_does_not_fit_its_record(store, tmp_path):
     row = made(store, 60)
-    store.commit(Batch([made(store, 61), row]))
+    store.checkpoint(Batch([made(store, 61), row]))
     row.version, row.record = 2, row.record[:-8]
     other = made(store, 61)
     other.version, other.level = 2, 1
-    store.commit(Batch([row, other]))
+    store.checkpoint(Batch([row, other]))
     store.close()
     assert checked(tmp_path)[2] == {"size", "head"}
 
 
 def test_a_damaged_page_does_not_stop_the_check(store, tmp_path):
     rows = [made(store, i) for i in range(100, 400)]
-    store.commit(Batch(rows))
+    store.checkpoint(Batch(rows))
     store.close()
     path = tmp_path / "swerve.db"
     data = bytearray(path.read_bytes())
@@ -250,7 +250,7 @@ def test_a_bar_is_drawn_when_it_takes_long(store, tmp_path, monkeypatch, capsys)
 def copy(store, tmp_path):
     """A backup of the store, which has one more query since."""
     backup(tmp_path / "swerve.db", tmp_path / "copy.db")
-    store.commit(Batch([made(store, 70)]))
+    store.checkpoint(Batch([made(store, 70)]))
     return tmp_path / "copy.db"
 
 

@@ -75,7 +75,7 @@ def site() -> Iterator[Site]:
 @pytest.fixture(scope="module")
 def shop(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder: Path = tmp_path_factory.mktemp("shop")
-    changes = {**CONFIG, "server": {"origins": [site.url]}, "log": {"record": str(folder / "requests")}}
+    changes = {**CONFIG, "server": {"origins": [site.url]}, "store": {"journal_days": 30}}
     with running(folder, changes) as service:
         site.shop = service.client(KEY.text)
         yield service
@@ -135,7 +135,7 @@ def test_results_that_were_in_view_are_told_when_the_page_goes(page, site: Site,
     page.wait_for_timeout(500)
     assert shop.stop() == 0
     try:
-        lines = [line for _, line in lines_of(shop.folder / "requests")]
+        lines = [line for _, line in lines_of(shop.folder / "state" / "swerve.db.journal")]
     finally:
         shop.start()
     queries = {line.number: line.query for line in lines if isinstance(line, Ranked)}

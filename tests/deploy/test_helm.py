@@ -128,7 +128,7 @@ def test_values_become_a_configuration(tmp_path):
 def test_awkward_texts_and_missing_values_stay_valid_toml(tmp_path):
     odd = tmp_path / "odd.yaml"
     odd.write_text(
-        yaml.safe_dump({"config": {"store": {"max_mb": 16777216, "idle_days": None}, "log": {"record": 'a "b" <c> & \\ ü'}}})
+        yaml.safe_dump({"config": {"store": {"max_mb": 16777216, "idle_days": None}, "experiment": {"salt": 'a "b" <c> & \\ ü'}}})
     )
     done = helm(
         "template", "try", str(CHART), "--values", str(CHART / "ci" / "least-values.yaml"), "--values", str(odd),
@@ -136,7 +136,7 @@ def test_awkward_texts_and_missing_values_stay_valid_toml(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     config = configured({"ConfigMap": yaml.safe_load(done.stdout)}, "swerve.toml", tmp_path)
-    assert (config.store.max_mb, config.store.idle_days, config.log.record) == (16777216, 90.0, 'a "b" <c> & \\ ü')
+    assert (config.store.max_mb, config.store.idle_days, config.experiment.salt) == (16777216, 90.0, 'a "b" <c> & \\ ü')
 
 
 def test_the_proxy_is_not_inside_the_service_too_and_reads_its_secrets(tmp_path):

@@ -9,14 +9,13 @@ import random
 import tracemalloc
 
 import pytest
-from serving.scripted import Script, ranker
+from serving.scripted import Recorder, Script, ranker
 
 from swerve.core.errors import SwerveError
 from swerve.evaluate.readers import format_of, read
 from swerve.evaluate.tally import Tally
 from swerve.serving.messages import Candidate, Event
 from swerve.serving.outcomes import Outcome
-from swerve.serving.recording import Recorder
 from swerve.serving.replay import ticket_of
 from swerve.serving.times import seconds
 from swerve.store.protocol import Life
@@ -267,7 +266,7 @@ def test_wrong_requests_are_refused_in_one_line(tmp_path):
         taken(path, tmp_path / "log")
     with pytest.raises(SwerveError, match="log is no journal"):
         taken(tmp_path / "log")
-    with pytest.raises(SwerveError, match=r"a\.jsonl is no recording"):
+    with pytest.raises(SwerveError, match=r"a\.jsonl is no log of Swerve"):
         taken(path, format="swerve")
     with pytest.raises(SwerveError, match=r"none\.jsonl cannot be read"):
         taken(tmp_path / "none.jsonl")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serving.scripted import Script, ranker
+from serving.scripted import Recorder, Script, ranker
 
 from swerve.evaluate.history import examination
 from swerve.evaluate.judging import Least, judge
@@ -19,7 +19,6 @@ from swerve.evaluate.readers import read
 from swerve.evaluate.targets import Clicks, Given
 from swerve.policies.patient import Patient
 from swerve.policies.swerve.listed import Listed
-from swerve.serving.recording import Recorder
 
 #: How likely a person who looks at a result clicks it, in the given order, by query.
 ATTRACTIVE = {

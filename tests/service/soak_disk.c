@@ -1,8 +1,9 @@
 /* A disk that fails to order: preloaded into the service, it answers writes and syncs of the store's files with errors.
 
    SOAK_DISK names a file of four 32-bit numbers: every how many writes fail (0: none), with which errno, every how many syncs fail
-   with EIO, and whether a failing write leaves the first half of its bytes in the file. Only files whose name begins with
-   "swerve.db" are concerned, so that the service's log and the compiled code are not. */
+   with EIO, and whether a failing write leaves the first half of its bytes in the file. Only files whose name, or the name of
+   whose folder, begins with "swerve.db" are concerned: the database, its log and the journal, not the service's log and the compiled
+   code. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -40,8 +41,7 @@ static int concerned(int file)
     if (length <= 0)
         return 0;
     path[length] = 0;
-    const char *name = strrchr(path, '/');
-    return name && strncmp(name + 1, "swerve.db", 9) == 0;
+    return strstr(path, "/swerve.db") != NULL;
 }
 
 static int write_fails(int file)

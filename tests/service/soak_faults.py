@@ -29,13 +29,13 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": SRC, "PYTHONUNBUFFERED": "1"}
 #: The relative frequency of each fault.
 FAULTS = {
     "kill": 5, "stop": 3, "pause": 3, "locked": 2, "slow": 2, "full": 2, "no-space": 2, "bad-write": 3, "bad-sync": 3,
-    "error-before": 2, "error-after": 3, "file-away": 2, "files-away": 2, "folder-away": 2, "backup": 4, "restore-live": 4,
-    "restore-stopped": 4, "clock": 4, "second": 1,
+    "error-before": 2, "error-after": 3, "file-away": 2, "files-away": 2, "journal-away": 2, "folder-away": 2, "backup": 4,
+    "restore-live": 4, "restore-stopped": 4, "clock": 4, "second": 1,
 }  # fmt: skip
 #: Faults that last for a while, and during which a kill or a start may happen.
 LASTING = {
     "locked", "slow", "full", "no-space", "bad-write", "bad-sync", "error-before", "error-after", "file-away", "files-away",
-    "folder-away",
+    "journal-away", "folder-away",
 }  # fmt: skip
 
 
@@ -223,7 +223,7 @@ class Faults:
             with contextlib.closing(sqlite3.connect(self.service.database, isolation_level=None, timeout=5.0)) as connection:
                 connection.execute("BEGIN EXCLUSIVE")
                 yield
-        elif fault in ("file-away", "files-away", "folder-away"):
+        elif fault in ("file-away", "files-away", "journal-away", "folder-away"):
             with self.away(fault):
                 yield
         elif fault in ("no-space", "bad-write", "bad-sync") and self.disk.library is not None:
@@ -249,16 +249,17 @@ class Faults:
 
     @contextlib.contextmanager
     def away(self, fault: str) -> Iterator[None]:
-        """Move the database away, with or without its log, or the whole folder; then put it back, over any new file there."""
+        """Move the database away, with or without its log, its journal, or all of it; then put it back, over anything new."""
         state, elsewhere = self.service.state, self.folder / "away"
-        if fault == "folder-away":
-            state.rename(elsewhere)
+        if fault in ("folder-away", "journal-away"):
+            folder = state if fault == "folder-away" else state / "swerve.db.journal"
+            folder.rename(elsewhere)
             try:
                 yield
             finally:
-                if state.exists():
-                    shutil.rmtree(state)
-                elsewhere.rename(state)
+                if folder.exists():
+                    shutil.rmtree(folder)
+                elsewhere.rename(folder)
             return
         elsewhere.mkdir()
         database = self.service.database

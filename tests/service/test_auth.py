@@ -6,6 +6,7 @@ import json
 import stat
 import subprocess
 import sys
+from pathlib import Path
 from urllib.parse import quote
 
 import forking
@@ -146,7 +147,7 @@ def holds(service: Running, text: str) -> list[str]:
     words = {text, text.upper(), text.title(), quote(text)}
     forms = [form for word in words for form in (word.encode(), word.encode("utf-16-le"))]
     found = []
-    for path in (*service.state.iterdir(), service.log):
+    for path in (*filter(Path.is_file, service.state.rglob("*")), service.log):
         data = path.read_bytes()
         if any(form in data for form in forms):
             found.append(path.name)
@@ -176,7 +177,8 @@ def test_a_defect_does_not_tell_the_text_either(served):
 
 
 def test_files_are_for_their_owner_only(served):
-    files = {path.name: stat.S_IMODE(path.stat().st_mode) for path in served.state.iterdir()}
+    files = {path.name: stat.S_IMODE(path.stat().st_mode) for path in served.state.rglob("*") if path.is_file()}
+    assert stat.S_IMODE((served.state / "swerve.db.journal").stat().st_mode) == 0o700
     assert set(files.values()) == {0o600}
     assert {"swerve.db", "swerve.db.lock", "swerve.db.secrets"} <= set(files)
 
@@ -195,5 +197,5 @@ def test_with_store_queries_the_operator_sees_the_text(tmp_path):
         client.rank(MARKER, ["a", "b"])
         assert client.query(MARKER).json["query"] == MARKER
         until(lambda: MARKER in client.call("GET", "/v1/queries").body.decode())
-        assert "swerve.db-wal" in holds(service, MARKER)
+        until(lambda: "swerve.db-wal" in holds(service, MARKER))
         assert service.log.name not in holds(service, MARKER)

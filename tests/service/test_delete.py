@@ -34,7 +34,8 @@ OFFER = ["plain-a", RESULT, "plain-b"]
 
 def traces(service: Running, *needles: str) -> list[str]:
     """The needles that the raw bytes of the store's files contain."""
-    raw = b"".join(path.read_bytes() for path in service.state.iterdir())
+    raw = b"".join(path.read_bytes() for path in service.state.rglob("*") if path.is_file())
+    raw += b"".join(block.content for block in tail(service.state / "swerve.db.journal"))
     return [needle for needle in needles if needle.encode() in raw]
 
 
@@ -283,8 +284,8 @@ def test_under_traffic_nothing_comes_back(tmp_path):
 
 
 def test_a_recording_with_deletions_replays_to_the_same_rankings(tmp_path):
-    record = tmp_path / "record"
-    with running(tmp_path / "s", {**CONFIG, "log": {"record": str(record)}}) as service:
+    record = tmp_path / "s" / "state" / "swerve.db.journal"
+    with running(tmp_path / "s", {**CONFIG, "store": {**CONFIG["store"], "journal_days": 30}}) as service:
         ada, shop = service.client(ADA.text), service.client(SHOP.text)
         for step in range(60):
             clicked(shop, "storm" if step % 2 else "other", session=f"s{step}")
@@ -301,12 +302,12 @@ def test_a_recording_with_deletions_replays_to_the_same_rankings(tmp_path):
 
 
 def test_a_deletion_reaches_the_recording(tmp_path):
-    record = tmp_path / "record"
+    record = tmp_path / "s" / "state" / "swerve.db.journal"
 
     def said() -> bytes:
         return b"".join(block.content for block in tail(record))
 
-    with running(tmp_path / "s", {**CONFIG, "log": {"record": str(record)}}) as service:
+    with running(tmp_path / "s", {**CONFIG, "store": {**CONFIG["store"], "journal_days": 30}}) as service:
         ada, shop = service.client(ADA.text), service.client(SHOP.text)
         for step in range(20):
             clicked(shop, SECRET if step % 2 else "other", session=f"s{step}")

@@ -36,7 +36,9 @@ def test_what_rank_changed_is_written_at_the_end(served):
     before = state(served, names)
     assert served.stop() == 0
     assert served.said_last[-1] == WRITTEN
-    assert sorted(path.name for path in served.state.iterdir()) == ["swerve.db", "swerve.db.lock", "swerve.db.secrets"]
+    assert sorted(path.name for path in served.state.iterdir()) == [
+        "swerve.db", "swerve.db.journal", "swerve.db.journal.lock", "swerve.db.lock", "swerve.db.secrets",
+    ]  # fmt: skip
     served.start()
     assert state(served, names) == before
     assert sum(arm["plays"] for one in before for arm in one["arms"]) == 3 * 600  # a page shows all three

@@ -39,7 +39,6 @@ SPECIAL = {
     "security.api_keys": KEY,
     "security.secrets": "/run/secrets/swerve",
     "experiment.control": "ts",
-    "log.record": "requests.bin",
     "proxy.listen": "127.0.0.1:0",
     "proxy.metrics": "127.0.0.1:9281",
     "proxy.upstream": "http://127.0.0.1:9200",
@@ -141,7 +140,7 @@ def test_tables_with_names_of_ones_own(monkeypatch, write):
 def test_names_of_sections_and_fields_in_any_case_and_texts_as_they_are(monkeypatch):
     monkeypatch.setenv("SWERVE__store__url", "sqlite:///a b.db")
     monkeypatch.setenv("SWERVE__EXPERIMENT__SALT", '"quoted" # and more')
-    monkeypatch.setenv("SWERVE__Log__Record", "")
+    monkeypatch.setenv("SWERVE__Log__Format", "text")
     assert load().store.url == "sqlite:///a b.db"
     assert load().experiment.salt == '"quoted" # and more'
     monkeypatch.setenv("SWERVE__STORE__URL", "sqlite:///b.db")

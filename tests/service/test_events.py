@@ -106,14 +106,14 @@ def test_unknown_kinds_are_refused_and_an_observed_ranking_is_not_counted_for_on
 
 
 def test_events_of_before_a_restart_add_up_with_those_after_it_and_a_replay_gives_the_same_bytes(tmp_path: Path):
-    recording = tmp_path / "requests"
+    recording = tmp_path / "s" / "s.db.journal"
     records: dict[bytes, bytes] = {}
 
     async def play() -> None:
         rng, now, open_ones = random.Random(3), [1.7e9], []
         more: dict[str, Any] = {
             "feedback": KINDS,
-            "log": {"record": str(recording)},
+            "store": {"url": f"sqlite:///{tmp_path}/s/s.db", "journal_days": 30},
             "policy": {"spec": "ts", "arms": 16, "seed": 3},
         }
         service = service_at(tmp_path / "s", now, **more)

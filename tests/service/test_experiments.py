@@ -301,8 +301,8 @@ def test_a_damaged_record_of_the_experiment_is_told_and_the_configuration_holds(
 
 
 def test_a_recording_with_an_experiment_replays_to_the_same_rankings(tmp_path):
-    record = tmp_path / "record"
-    with running(tmp_path / "s", {**CONFIG, "log": {"record": str(record)}}) as service:
+    record = tmp_path / "s" / "state" / "swerve.db.journal"
+    with running(tmp_path / "s", {**CONFIG, "store": {"journal_days": 30}}) as service:
         ada, shop = service.client(OPERATOR.text), service.client(SHOP.text)
         arms = []
         for step in range(60):

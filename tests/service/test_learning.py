@@ -26,8 +26,8 @@ def learn(*args: Any) -> Result:
 
 
 def test_a_recording_gives_the_bytes_of_the_service_that_made_it(tmp_path: Path):
-    recording = tmp_path / "requests"
-    changes: dict[str, Any] = {"log": {"record": str(recording)}, "policy": {"spec": "ts", "arms": 16}}
+    recording = tmp_path / "state" / "swerve.db.journal"
+    changes: dict[str, Any] = {"store": {"journal_days": 30}, "policy": {"spec": "ts", "arms": 16}}
     with running(tmp_path, changes) as service:
         traffic(service, 200, seed=1)
         assert service.stop() == 0

@@ -298,6 +298,7 @@ def test_new_queries_of_one_namespace_leave_the_permits_of_others(tmp_path):
 
     for shelf in service.ranker.rows.shelves:
         shelf.ready = True
+    service.committer.begin()
     assert sum(made("a", number) for number in range(20)) == 2  # half of the permits, for one session
     assert sum(made("b", number) for number in range(20)) == 20
     now[0] += 30.0

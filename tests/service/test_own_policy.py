@@ -115,9 +115,9 @@ def test_a_recording_names_no_code_to_run(tmp_path):
 
 @pytest.mark.slow
 def test_it_serves_and_its_recording_is_replayed_to_the_byte(tmp_path):
-    recording = tmp_path / "requests.jsonl"
+    recording = tmp_path / "state" / "swerve.db.journal"
     policy = {"spec": "OwnGreedy(rate=0.2)", "arms": 16, "seed": 5, "load": [str(OWN)]}
-    with running(tmp_path, {"log": {"record": str(recording)}, "policy": policy}) as service:
+    with running(tmp_path, {"store": {"journal_days": 30}, "policy": policy}) as service:
         traffic(service, 150, seed=1)
         assert service.stop() == 0
         service.start()

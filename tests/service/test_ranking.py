@@ -176,7 +176,7 @@ def test_who_looks_on_is_told_and_what_is_recorded_is_all_of_it(tmp_path: Path):
     """An observer is called with each ranking of a batch; a recording contains all of them."""
 
     async def play() -> None:
-        service = service_at(tmp_path / "one", [1.7e9], log={"record": str(tmp_path / "requests")})
+        service = service_at(tmp_path / "one", [1.7e9], store={"url": f"sqlite:///{tmp_path}/one/s.db", "journal_days": 30})
         await service.start(whole=True)
         seen: list[str] = []
         service.ranking.watched = {service.ranker.key_of("q"): lambda ranking, explored, prepared: seen.append(ranking[0])}
@@ -186,7 +186,7 @@ def test_who_looks_on_is_told_and_what_is_recorded_is_all_of_it(tmp_path: Path):
             assert seen[-3:] == [answers[at].ranking[0] for at in (0, 2, 4)]  # type: ignore[union-attr]
         assert len(seen) == 9
         assert await service.stop()
-        assert [type(line) for _, line in lines_of(tmp_path / "requests")] == [Started] + 18 * [Ranked]
+        assert [type(line) for _, line in lines_of(tmp_path / "one" / "s.db.journal")] == [Started] + 18 * [Ranked]
 
     asyncio.run(play())
 
@@ -228,7 +228,7 @@ def test_a_defect_gives_the_given_order_to_who_has_no_answer_yet(tmp_path: Path,
     """Defects of the loader, and of what writes the answers; metrics count each answer correctly."""
 
     async def play() -> None:
-        service = service_at(tmp_path / "one", [1.7e9], log={"record": str(tmp_path / "requests")})
+        service = service_at(tmp_path / "one", [1.7e9], store={"url": f"sqlite:///{tmp_path}/one/s.db", "journal_days": 30})
         await service.start(whole=True)
         three = [asked(f"q{number}", ["a", "b"]) for number in range(3)]
         await service.ranking.rank(three)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 from pathlib import Path
@@ -15,12 +14,11 @@ from serving.scripted import Script, ranker
 
 from swerve import SwerveError
 from swerve.service.config.settings import settings_in
-from swerve.service.recording import Recording
-from swerve.serving import recording as recordings
-from swerve.serving.entries import Started
-from swerve.serving.recording import Ranked, Recorder, lines_of
+from swerve.serving.entries import begins
+from swerve.serving.notes import write_again, write_down
+from swerve.serving.recording import Ranked, lines_of
 from swerve.serving.replay import NO_KEY, Replay
-from swerve.store import journal as journals
+from swerve.store import Batch, Entries, open_store
 from swerve.store.journal import Journal
 
 QUERIES = ["hurricane", "oasis", "jaguar", "Tomato  ", "café"]
@@ -57,8 +55,8 @@ def traffic(service: Running, requests: int, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [None, 5])
 def test_a_replay_gives_the_same_rankings_and_bytes(tmp_path: Path, seed: int | None):
-    recording = tmp_path / "requests"
-    changes: dict[str, dict[str, Any]] = {"log": {"record": str(recording)}, "policy": {"spec": "ts", "arms": 16}}
+    recording = tmp_path / "state" / "swerve.db.journal"
+    changes: dict[str, dict[str, Any]] = {"store": {"journal_days": 30}, "policy": {"spec": "ts", "arms": 16}}
     if seed is not None:
         changes["policy"]["seed"] = seed
     with running(tmp_path, changes) as service:
@@ -90,8 +88,8 @@ def test_a_replay_gives_the_same_rankings_and_bytes(tmp_path: Path, seed: int | 
 
 
 def test_a_recording_that_was_cut_off_is_played_up_to_there(tmp_path: Path):
-    recording = tmp_path / "requests"
-    with running(tmp_path, {"log": {"record": str(recording)}}) as service:
+    recording = tmp_path / "state" / "swerve.db.journal"
+    with running(tmp_path, {"store": {"journal_days": 30}}) as service:
         traffic(service, 40, seed=3)
         service.stop()
     (segment,) = recording.glob("*.journal")
@@ -115,11 +113,11 @@ def test_what_is_no_recording_is_refused(tmp_path: Path):
 
 def test_a_recording_that_begins_with_a_full_store_replays_too(tmp_path: Path):
     """Rows that are taken up from the store are in the recording, with their records."""
-    recording = tmp_path / "requests"
+    recording = tmp_path / "state" / "swerve.db.journal"
     with running(tmp_path, {"policy": {"spec": "ts", "arms": 16}}) as service:
         traffic(service, 60, seed=4)
         assert service.stop() == 0
-    with running(tmp_path, {"log": {"record": str(recording)}, "policy": {"spec": "ts", "arms": 16}}) as service:
+    with running(tmp_path, {"store": {"journal_days": 30}, "policy": {"spec": "ts", "arms": 16}}) as service:
         traffic(service, 60, seed=5)
         assert service.stop() == 0
         service.start()
@@ -139,8 +137,8 @@ def test_a_recording_that_begins_with_a_full_store_replays_too(tmp_path: Path):
 
 def test_a_recording_goes_on_after_kill_9(tmp_path: Path):
     """The store has lost what `rank` changed in the last seconds; the recording says from which records the next start went on."""
-    recording = tmp_path / "requests"
-    with running(tmp_path, {"log": {"record": str(recording)}, "policy": {"spec": "ts", "arms": 16}}) as service:
+    recording = tmp_path / "state" / "swerve.db.journal"
+    with running(tmp_path, {"store": {"journal_days": 30}, "policy": {"spec": "ts", "arms": 16}}) as service:
         for seed in (6, 7):
             traffic(service, 40, seed)
             service.kill()
@@ -158,57 +156,32 @@ def test_a_recording_goes_on_after_kill_9(tmp_path: Path):
         store.close()
 
 
-def test_a_recording_that_cannot_be_written_is_told_and_the_service_goes_on(tmp_path: Path, monkeypatch, caplog):
-    recorder = Recorder(tmp_path / "requests", {}, ranker(), 1.0)
-    recording = Recording()
-    recording.recorder = recorder
-    script = Script(recorder.ranker)
-    script.rank("q", ["a", "b"])
-    recording.collect(1.0)
-
-    def full(file: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(journals.os, "fdatasync", full)
-        recording.sync(1.0)
-        assert "the recording cannot be written (full)" in caplog.text
-    recording.sync(2.0)  # there is room again: nothing is missing
-    recording.close(3.0)
-    assert [type(line) for _, line in lines_of(tmp_path / "requests")] == [Started, Ranked]
-
-    recording.recorder = recorder = Recorder(tmp_path / "more", {}, ranker(), 1.0)
-    monkeypatch.setattr(recordings, "MOST_WAITING", 100)
-    script = Script(recorder.ranker)
-    script.rank("q", ["a", "b"])
-    recording.collect(1.0)
-    assert recording.recorder is None
-    assert "the recording ends here" in caplog.text
-    script.rank("q", ["a", "b"])  # nothing is written down any more
-    assert recorder.notes.take() == (b"", 0)
-
-
-def test_what_is_too_old_is_dropped_and_the_rest_still_replays(tmp_path: Path, uncompiled):
-    folder = tmp_path / "requests"
-    script = Script(ranker())
-    recording = Recording()
-    recording.open(folder, {}, script.ranker, script.now, days=2.0)
-    assert recording.recorder is not None
+def test_what_is_too_old_is_dropped_and_the_rest_still_replays(tmp_path: Path):
+    """Five days, in which a generation of the log begins every hour; two of them are kept."""
+    folder = tmp_path / "swerve.db.journal"
+    script, store = Script(ranker()), open_store(f"sqlite:///{tmp_path}/swerve.db")
+    notes, begun, made = write_down(script.ranker, {}, script.now), script.now, [0]
     decided = None
-    for _ in range(5 * 24):  # five days, with a segment of a few hours
+    for _ in range(5 * 24):
+        anew = script.now - begun >= 3600.0 or not made[-1]
+        if anew and made[-1]:
+            store.append([Entries(*notes.take())], script.now)
+            made.append(store.end)
+            write_again(script.ranker, {}, script.now)
+            begun = script.now
+        store.append([Entries(*notes.take(), anew)], script.now)
         for _ in range(3):
             decided = script.rank("q", ["a", "b"], step=1200.0)
             script.click(decided, 1)
-        recording.collect(script.now)
-        recording.sync(script.now)
-        if script.rank("q", ["a", "b"], step=0.0).signed.number % 7 == 0:
-            recording.recorder.journal.seal(script.now)
-        asyncio.run(recording.tidy(script.now))
-    recording.close(script.now)
+        store.append([Entries(*notes.take())], script.now)
+        made[0] = 1
+        store.checkpoint(Batch(begin=made[-1] if len(made) > 1 else 0))
+        store.shrink(script.now - 2 * 86_400.0, begins)
+    store.close()
     replay = replay_in(folder, script.ranker.settings)
     counts = replay.run()
     assert counts.same == counts.requests
-    assert 2 * 24 * 4 <= counts.requests <= 3 * 24 * 4 + 10  # whole days are dropped
+    assert 2 * 24 * 3 <= counts.requests <= 2 * 24 * 3 + 10  # whole generations are dropped
     (place,) = replay.ranker.rows
     assert place.record.tobytes() == script.place("q").record.tobytes()
     lines = [line for _, line in lines_of(folder) if isinstance(line, Ranked)]

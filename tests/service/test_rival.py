@@ -177,8 +177,8 @@ def test_equal_policies_in_both_arms_call_no_winner(tmp_path):
 
 
 def test_a_recording_replays_and_builds_the_same_records_of_both_arms(tmp_path):
-    recording = tmp_path / "requests"
-    with running(tmp_path, {**CONFIG, "log": {"record": str(recording)}}) as service:
+    recording = tmp_path / "state" / "swerve.db.journal"
+    with running(tmp_path, {**CONFIG, "store": {**CONFIG["store"], "journal_days": 30}}) as service:
         shop, ada = service.client(SHOP.text), service.client(OPERATOR.text)
         for step in range(120):
             if step == 60:
@@ -245,7 +245,7 @@ def test_export_and_deletion_reach_both_records(tmp_path):
             assert ada.call("GET", path).status == 404
         service.kill()
         assert verify(service.database, MEANING).ok
-        raw = b"".join(path.read_bytes() for path in service.state.iterdir())
+        raw = b"".join(path.read_bytes() for path in service.state.rglob("*") if path.is_file())
         assert b"private" not in raw and b"public" in raw
         assert swerve("delete", "--query", "public", "--store", service.database, "--config", service.file, "--yes").exit_code == 0
         done = swerve("export", service.database, "--config", service.file, "--out", tmp_path / "out.jsonl")

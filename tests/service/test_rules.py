@@ -261,8 +261,8 @@ def test_a_rule_is_refused_while_the_store_is_away_and_rules_hold_on_degraded_an
 
 
 def test_a_recording_with_rules_replays_to_the_same_rankings(tmp_path):
-    record = tmp_path / "record"
-    with running(tmp_path / "s", {**CONFIG, "log": {"record": str(record)}}) as service:
+    record = tmp_path / "s" / "state" / "swerve.db.journal"
+    with running(tmp_path / "s", {**CONFIG, "store": {"journal_days": 30}}) as service:
         ada, shop = service.client(OPERATOR.text), service.client(SHOP.text)
         put(ada, kind="pin", query="storm", result="d", position=1)
         put(ada, kind="boost", result="c", up=1)

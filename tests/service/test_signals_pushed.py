@@ -246,8 +246,8 @@ def test_the_client_pushes(served: Running, client: Http, kind: str):
 
 
 def test_a_replay_has_the_pushed_numbers(tmp_path: Path):
-    recording = tmp_path / "requests"
-    changes: dict[str, dict[str, Any]] = {"log": {"record": str(recording)}, "policy": {"spec": "bwc", "arms": 8, "slots": 1}}
+    recording = tmp_path / "state" / "swerve.db.journal"
+    changes: dict[str, dict[str, Any]] = {"store": {"journal_days": 30}, "policy": {"spec": "bwc", "arms": 8, "slots": 1}}
     with running(tmp_path, changes) as service:
         http = service.client()
         for turn in range(120):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from swerve.core.spec import Spec
 from swerve.policies import policy
 from swerve.serving.messages import Event
+from swerve.serving.notes import write_down
 from swerve.serving.outcomes import Outcome
 from swerve.serving.ranker import Ranker
 from swerve.serving.replay import ticket_of
@@ -15,6 +17,7 @@ from swerve.serving.requests import Decided, Prepared
 from swerve.serving.rows import Place
 from swerve.serving.settings import Settings
 from swerve.signals import Senses
+from swerve.store.journal import Journal
 
 KEY = b"q" * 32
 
@@ -24,6 +27,18 @@ def ranker(spec: str | Spec = "ts", *, arms: int = 8, **settings: Any) -> Ranker
     chosen = policy(spec) if isinstance(spec, str) else spec
     plain = {"policy": chosen, "senses": Senses(), "plan": (0,), "numbers": (), "arms": arms, "slots": 1, "steady": 0.0}
     return Ranker(Settings(**{**plain, **settings}), KEY)
+
+
+class Recorder:
+    """Writes everything that a ranker does into a journal, as a service does into that of its store."""
+
+    def __init__(self, folder: Path, config: dict[str, Any], ranker: Ranker, now: float) -> None:
+        self.notes, self.journal = write_down(ranker, config, now), Journal(folder)
+
+    def close(self, now: float) -> None:
+        self.journal.put(*self.notes.take())
+        self.journal.sync(now)
+        self.journal.close()
 
 
 class Script:

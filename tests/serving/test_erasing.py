@@ -32,12 +32,12 @@ def test_a_stored_row_and_one_in_memory_lose_the_same(tmp_path, spec):
     service, now = filled(tmp_path / "s", spec)
     ranker, eraser = service.ranker, Eraser(service.ranker, service.layouts)
     result = ranker.rows.short("b")
-    before = {place.key: row_of(place, service.layouts.ids) for place in ranker.rows}
+    before = {place.key: row_of(place, service.layouts.ids, 1) for place in ranker.rows}
     stored = {key: eraser.without(row, result) for key, row in before.items()}
     touched = forget(ranker, Target(None, result), now)
     assert len(touched) == 3
     for place in ranker.rows:
-        row, other = row_of(place, service.layouts.ids), stored[place.key]
+        row, other = row_of(place, service.layouts.ids, 1), stored[place.key]
         assert other is not None and (row.record, row.names, row.layout) == (other.record, other.names, other.layout)
         assert row.record != before[place.key].record and "b" not in UNPACK.decode(row.names).ids
         assert "b" not in place.arms and ranker.rows.short("b") not in place.shorts
@@ -49,7 +49,7 @@ def test_a_stored_row_and_one_in_memory_lose_the_same(tmp_path, spec):
 def test_a_record_of_another_policy_keeps_its_ledger(tmp_path):
     service, _ = filled(tmp_path / "s")
     place = next(iter(service.ranker.rows))
-    row = row_of(place, service.layouts.ids)
+    row = row_of(place, service.layouts.ids, 1)
     text = service.layouts.known[row.layout]
     layout, arm = layout_of(text)[0], place.arms["b"]
     was = np.frombuffer(row.record, layout)[0]["ledger"]

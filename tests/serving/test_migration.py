@@ -54,7 +54,7 @@ def test_a_record_for_one_slot_becomes_one_for_pages(tmp_path, wrapped):
     inside = (record.policy.bandit if wrapped else record.policy).test
     before = inside.old_plays.copy(), inside.old_total.copy()
     assert before[1][2] > 20.0
-    store.commit(Batch([row_of(place, layouts.ids)]))
+    store.checkpoint(Batch([row_of(place, layouts.ids, 1)]))
 
     pages = ranker_of(around(Listed()), 10)
     (row,) = store.load([key])

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving.scripted import Script, ranker
+from serving.scripted import Recorder, Script, ranker
 
 from swerve.policies.patient import Patient
 from swerve.policies.swerve.listed import Listed
 from swerve.serving.kernels import swap_of, with_swaps
-from swerve.serving.recording import Ranked, Recorder, lines_of
+from swerve.serving.recording import Ranked, lines_of
 from swerve.serving.replay import Replay
 from swerve.serving.ruling import Ruling
 

@@ -24,7 +24,7 @@ WRITER = Path(__file__).with_name("writer.py")
 def source(tmp_path):
     """An open store of 200 rows."""
     store = open_store(f"sqlite:///{tmp_path}/swerve.db")
-    store.commit(Batch([row(i, size=2200) for i in range(200)], [(5, 1)], {"classifier": b"abc"}))
+    store.checkpoint(Batch([row(i, size=2200) for i in range(200)], [(5, 1)], {"classifier": b"abc"}))
     yield tmp_path / "swerve.db"
     store.close()
 
@@ -121,7 +121,7 @@ def test_the_database_of_another_program_is_refused(tmp_path):
 def test_a_damaged_store_gives_no_backup_and_says_so(tmp_path):
     store = open_store(f"sqlite:///{tmp_path}/swerve.db")
     rows = [row(i, size=2200) for i in range(60)]
-    store.commit(Batch(rows))
+    store.checkpoint(Batch(rows))
     store.close()
     path = tmp_path / "swerve.db"
     data = bytearray(path.read_bytes())

@@ -43,7 +43,7 @@ def pages(store) -> int:
 def test_what_is_worth_least_goes_first(store):
     """Twice as many requests are worth eight days."""
     rows = [row(0, day=100, level=0), row(1, day=100, level=2), row(2, day=110, level=1), row(3, day=90, level=5)]
-    store.commit(Batch(rows))
+    store.checkpoint(Batch(rows))
     assert store.least(10) == [key(0), key(1), key(2), key(3)]
     assert store.least(2) == [key(0), key(1)]
     plan = store._reader.execute("EXPLAIN QUERY PLAN SELECT key FROM rows ORDER BY day + 8 * level LIMIT 5").fetchall()
@@ -55,10 +55,10 @@ def test_what_is_worth_least_goes_first(store):
 
 def test_a_flood_stays_below_the_bound_and_keeps_what_is_asked_often(store):
     often = [row(i, level=6, size=2200) for i in range(100)]
-    store.commit(Batch(often))
+    store.checkpoint(Batch(often))
     largest = 0
     for start in range(1000, 11_000, 100):
-        store.commit(Batch([row(i, level=1, size=2200) for i in range(start, start + 100)]))
+        store.checkpoint(Batch([row(i, level=1, size=2200) for i in range(start, start + 100)]))
         tidied(store)
         size = store.size()
         largest = max(largest, size.data + size.log, store.path.stat().st_size)
@@ -70,7 +70,7 @@ def test_a_flood_stays_below_the_bound_and_keeps_what_is_asked_often(store):
 
 def test_below_the_bound_nothing_goes(store):
     for start in range(0, 700, 100):
-        store.commit(Batch([row(i, size=2200) for i in range(start, start + 100)]))
+        store.checkpoint(Batch([row(i, size=2200) for i in range(start, start + 100)]))
     assert store.size()[2:] == (0, 0, False, False)
     assert tidied(store) == 0
 
@@ -81,7 +81,7 @@ def test_a_bound_that_is_lowered_is_reached_by_moving_rows_together(tmp_path, sh
     url = f"sqlite:///{tmp_path}/swerve.db"
     store = open_store(url, most=2 * MOST)
     rows = [row(i, day=20_000 + i * 7919 % 50, size=2200) for i in range(2000)]
-    store.commit(Batch(rows))
+    store.checkpoint(Batch(rows))
     before = pages(store)
     store.close()
     store = open_store(url, most=round(share * 2 * MOST))
@@ -104,7 +104,7 @@ def test_places_of_a_start_before_are_found_again(tmp_path):
     url = f"sqlite:///{tmp_path}/swerve.db"
     store = open_store(url, most=MOST)
     for start in range(0, 4000, 100):
-        store.commit(Batch([row(i, size=2200) for i in range(start, start + 100)]))
+        store.checkpoint(Batch([row(i, size=2200) for i in range(start, start + 100)]))
         tidied(store)
     tidied(store)
     count = store.count()
@@ -121,7 +121,7 @@ def test_a_damaged_page_ends_the_tidying_and_loses_nothing_more(tmp_path):
     url = f"sqlite:///{tmp_path}/swerve.db"
     store = open_store(url, most=MOST)
     rows = [row(i, size=2200) for i in range(1210)]
-    store.commit(Batch(rows))
+    store.checkpoint(Batch(rows))
     store.close()
     data = bytearray((tmp_path / "swerve.db").read_bytes())
     start = data.index(rows[5].record) // PAGE_BYTES * PAGE_BYTES
@@ -132,20 +132,20 @@ def test_a_damaged_page_ends_the_tidying_and_loses_nothing_more(tmp_path):
     assert tidied(store) < 40
     found = store.load([old.key for old in rows])
     assert sum(one is None for one in found) < 40 and 1 <= sum(isinstance(one, Damaged) for one in found) < 10
-    store.commit(Batch([row(5000, size=2200)]))
+    store.checkpoint(Batch([row(5000, size=2200)]))
     assert tidied(store) == 0
     store.close()
 
 
 def test_a_log_that_another_program_holds_is_refused_at_the_bound_and_goes_when_that_ends(store, tmp_path):
-    store.commit(Batch([row(i, size=2200) for i in range(100)]))
+    store.checkpoint(Batch([row(i, size=2200) for i in range(100)]))
     with contextlib.closing(sqlite3.connect(tmp_path / "swerve.db", isolation_level=None)) as other:
         other.execute("BEGIN")
         other.execute("SELECT count(*) FROM rows").fetchall()
         held, caught = 0, None
         for version in range(2, 200):
             try:
-                store.commit(Batch([row(i, version, size=2200) for i in range(100)]))
+                store.checkpoint(Batch([row(i, version, size=2200) for i in range(100)]))
             except StoreError as error:
                 caught = error
                 break
@@ -159,21 +159,21 @@ def test_a_log_that_another_program_holds_is_refused_at_the_bound_and_goes_when_
         assert store.load([key(1)])[0].version == version - 1
     store.probe()
     assert store._log().stat().st_size < MEGABYTE
-    store.commit(Batch([row(i, version, size=2200) for i in range(100)]))
+    store.checkpoint(Batch([row(i, version, size=2200) for i in range(100)]))
     assert not store.size().held
 
 
 def test_a_log_gives_its_room_back_by_itself_below_the_bound(store, tmp_path):
     rows = [row(i, size=2200) for i in range(20)]
-    store.commit(Batch(rows))
+    store.checkpoint(Batch(rows))
     with contextlib.closing(sqlite3.connect(tmp_path / "swerve.db", isolation_level=None)) as other:
         other.execute("BEGIN")
         other.execute("SELECT count(*) FROM rows").fetchall()
         for _ in range(20):
             rows = [newer(old) for old in rows]
-            store.commit(Batch(rows))
+            store.checkpoint(Batch(rows))
         assert store.size().log > MEGABYTE
     for _ in range(3):
         rows = [newer(old) for old in rows]
-        store.commit(Batch(rows))
+        store.checkpoint(Batch(rows))
     assert store.size().log <= MOST // 8

@@ -24,7 +24,7 @@ def filled(folder: Path, seed: int):
             names = b"|".join(b"needle-%05d-%02d" % (number, arm) for arm in range(rnd.randint(1, 30)))
             day, level = 20_000 + version[number], rnd.randint(0, 9)
             rows.append(Row(key(number), version[number], 1, day, level, 0.0, rnd.randbytes(size[number]), names))
-        store.commit(Batch(rows=rows))
+        store.checkpoint(Batch(rows=rows))
     return store, sorted(version)
 
 
@@ -33,7 +33,7 @@ def key(number: int) -> bytes:
 
 
 def traces(folder: Path, numbers: list[int]) -> list[int]:
-    raw = b"".join(path.read_bytes() for path in folder.iterdir())
+    raw = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
     return [number for number in numbers if b"needle-%05d" % number in raw]
 
 

@@ -22,7 +22,7 @@ def test_a_newer_file_is_refused_and_left_as_it_is(tmp_path):
     open_store(f"sqlite:///{path}").close()
     change(path, "PRAGMA user_version = 7")
     before = path.read_bytes()
-    with pytest.raises(SwerveError, match="has schema 7, and this version of Swerve knows schemas up to 3: use a newer Swerve"):
+    with pytest.raises(SwerveError, match="has schema 7, and this version of Swerve knows schemas up to 4: use a newer Swerve"):
         open_store(f"sqlite:///{path}")
     assert path.read_bytes() == before
 
@@ -39,7 +39,7 @@ def test_the_database_of_another_program_is_refused_and_left_as_it_is(tmp_path):
 def test_an_older_file_takes_the_steps_that_it_lacks(tmp_path, monkeypatch):
     path = tmp_path / "swerve.db"
     store = open_store(f"sqlite:///{path}")
-    store.commit(Batch([row(1)]))
+    store.checkpoint(Batch([row(1)]))
     store.close()
     steps = (*schema.MIGRATIONS, "CREATE TABLE second(x)", "INSERT INTO second VALUES (5); ALTER TABLE second ADD COLUMN y")
     monkeypatch.setattr(schema, "MIGRATIONS", steps)

@@ -16,11 +16,13 @@ from swerve.store.schema import PAGE_BYTES
 
 
 def test_the_file_is_for_its_owner_only_and_one_file_when_closed(folder, store):
-    store.commit(Batch([row(1)]))
-    for path in folder.iterdir():
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    store.checkpoint(Batch([row(1)]))
+    for path in folder.rglob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
     store.close()
-    assert sorted(path.name for path in folder.iterdir()) == ["swerve.db", "swerve.db.lock"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "swerve.db", "swerve.db.journal", "swerve.db.journal.lock", "swerve.db.lock",
+    ]  # fmt: skip
 
 
 def test_commits_are_synchronous_and_pages_as_measured(store):
@@ -32,9 +34,9 @@ def test_commits_are_synchronous_and_pages_as_measured(store):
 
 def test_a_commit_of_old_rows_writes_no_index(store):
     """While indexed columns do not change, a commit writes only the pages of the records."""
-    store.commit(Batch([row(i) for i in range(100)]))
+    store.checkpoint(Batch([row(i) for i in range(100)]))
     store._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    store.commit(Batch([row(1, 2)]))
+    store.checkpoint(Batch([row(1, 2)]))
     assert store._log().stat().st_size == 32 + 1 * (24 + PAGE_BYTES)
 
 
@@ -51,13 +53,13 @@ def test_reads_use_the_indexes(store):
 
 
 def test_full_says_so_and_works_again_when_there_is_room(store):
-    store.commit(Batch([row(0)]))
+    store.checkpoint(Batch([row(0)]))
     pages = store._writer.execute("PRAGMA page_count").fetchone()[0]
     store._writer.execute(f"PRAGMA max_page_count = {pages + 4}")
     done = 1
     while True:
         try:
-            store.commit(Batch([row(done, size=2200)], [(done, 1)]))
+            store.checkpoint(Batch([row(done, size=2200)], [(done, 1)]))
         except StoreError as error:
             caught = error
             break
@@ -69,30 +71,30 @@ def test_full_says_so_and_works_again_when_there_is_room(store):
     assert store.count() == done
     assert store.load([key(done)]) == [None]
     assert store.outcomes([done]) == {}
-    store.commit(Batch([newer(row(0))]))  # a stored row needs no further room
+    store.checkpoint(Batch([newer(row(0))]))  # a stored row needs no further room
     store._writer.execute("PRAGMA max_page_count = 100000")
     store.probe()
-    store.commit(Batch([row(done, size=2200)], [(done, 1)]))
+    store.checkpoint(Batch([row(done, size=2200)], [(done, 1)]))
     assert store.load([key(done)]) == [row(done, size=2200)]
 
 
 def test_locked_says_so_soon_and_works_again_when_let_go(folder, store):
-    store.commit(Batch([row(1)]))
+    store.checkpoint(Batch([row(1)]))
     with plain(folder) as other:
         other.execute("BEGIN EXCLUSIVE")
         started = time.perf_counter()
-        assert kind(store.commit, Batch([row(2)])) == "locked"
+        assert kind(store.checkpoint, Batch([row(2)])) == "locked"
         assert kind(store.probe) == "locked"
         assert time.perf_counter() - started < 1.0
         assert store.load([key(1)]) == [row(1)]  # reading still works
         other.execute("ROLLBACK")
-    store.commit(Batch([row(2)]))
+    store.checkpoint(Batch([row(2)]))
     assert store.load([key(2)]) == [row(2)]
 
 
 def test_a_record_that_changed_on_the_disk_is_damaged_and_the_others_are_not(folder, store):
     rows = [row(i) for i in range(4)]
-    store.commit(Batch(rows))
+    store.checkpoint(Batch(rows))
     with plain(folder) as other:
         other.execute("UPDATE rows SET record = x'00' WHERE key = ?", (key(2),))
     found = store.load([key(i) for i in range(4)])
@@ -101,12 +103,12 @@ def test_a_record_that_changed_on_the_disk_is_damaged_and_the_others_are_not(fol
     assert (found[2].key, found[2].version) == (key(2), 1)
     assert repr(key(2)) in str(found[2])
     assert [left.key for left in store.scan("traffic", 10)] == [key(3), key(1), key(0)]
-    store.commit(Batch([newer(rows[2])]))  # its version is readable, so a new record can replace it
+    store.checkpoint(Batch([newer(rows[2])]))  # its version is readable, so a new record can replace it
     assert store.load([key(2)]) == [newer(rows[2])]
 
 
 def test_a_damaged_pooled_record_is_named(folder, store):
-    store.commit(Batch(groups={"classifier": b"abc", "season": b"def"}))
+    store.checkpoint(Batch(groups={"classifier": b"abc", "season": b"def"}))
     with plain(folder) as other:
         other.execute("UPDATE groups SET record = x'61' WHERE name = 'classifier'")
     found = store.groups()
@@ -129,7 +131,7 @@ def test_no_flipped_byte_gives_a_wrong_row(folder):
     path = folder / "swerve.db"
     store = open_store(f"sqlite:///{path}")
     rows = [row(i, size=2200) for i in range(12)]
-    store.commit(Batch(rows))
+    store.checkpoint(Batch(rows))
     store.close()
     clean = path.read_bytes()
     pages = sorted({clean.index(old.record) // PAGE_BYTES for old in rows})
@@ -156,7 +158,7 @@ def damaged(folder):
     """Return a store of 300 rows in which the page of row 150 is damaged, its rows, and the numbers of the lost rows."""
     store = open_store(f"sqlite:///{folder}/swerve.db")
     rows = [row(i, day=i, size=2200) for i in range(300)]
-    store.commit(Batch(rows))
+    store.checkpoint(Batch(rows))
     store.close()
     spoil(folder, lambda data: data.index(rows[150].record) // PAGE_BYTES * PAGE_BYTES)
     store = open_store(f"sqlite:///{folder}/swerve.db")
@@ -176,11 +178,11 @@ def test_a_damaged_page_takes_its_rows_only(damaged):
 def test_a_commit_that_meets_a_damaged_page_names_its_rows_and_goes_through_without_them(damaged):
     store, rows, lost = damaged
     with pytest.raises(StoreError) as caught:
-        store.commit(Batch([newer(old) for old in rows], [(1, 1)]))
+        store.checkpoint(Batch([newer(old) for old in rows], [(1, 1)]))
     assert caught.value.kind == "corrupt"
     assert set(caught.value.keys) == {key(i) for i in lost}
     assert store.outcomes([1]) == {}
-    store.commit(Batch([newer(old) for old in rows if old.key not in caught.value.keys] + [row(1000)], [(1, 1)]))
+    store.checkpoint(Batch([newer(old) for old in rows if old.key not in caught.value.keys] + [row(1000)], [(1, 1)]))
     assert store.load([key(0), key(299)]) == [newer(rows[0]), newer(rows[299])]
 
 
@@ -190,31 +192,31 @@ def test_expiry_passes_a_damaged_page_and_new_rows_still_find_a_place(damaged):
     assert 185 <= sum(removed) <= 200 - len(lost)  # SQLite cannot merge the neighbouring pages either
     assert removed[-1] == 0
     assert store.count() == 300 - sum(removed)
-    store.commit(Batch([row(1000 + i, size=2200) for i in range(100)]))
+    store.checkpoint(Batch([row(1000 + i, size=2200) for i in range(100)]))
     assert store.load([key(1099)]) == [row(1099, size=2200)]
 
 
 def test_a_damaged_last_page_blames_the_new_rows(folder):
     store = open_store(f"sqlite:///{folder}/swerve.db")
     rows = [row(i, size=2200) for i in range(60)]
-    store.commit(Batch(rows))
+    store.checkpoint(Batch(rows))
     store.close()
     spoil(folder, lambda data: data.index(rows[59].record) // PAGE_BYTES * PAGE_BYTES)
     store = open_store(f"sqlite:///{folder}/swerve.db")
     with pytest.raises(StoreError) as caught:
-        store.commit(Batch([newer(rows[0]), row(100)]))
+        store.checkpoint(Batch([newer(rows[0]), row(100)]))
     assert (caught.value.kind, caught.value.keys) == ("corrupt", (key(100),))
-    store.commit(Batch([newer(rows[0])]))
+    store.checkpoint(Batch([newer(rows[0])]))
     store.close()
 
 
 def test_places_of_expired_rows_are_used_again(store):
     """Pages stay full while rows expire and as many arrive; appended at the end, they would need a fifth more."""
-    store.commit(Batch([row(i, day=i * 7919 % 20, size=2200) for i in range(600)]))
+    store.checkpoint(Batch([row(i, day=i * 7919 % 20, size=2200) for i in range(600)]))
     pages = store._reader.execute("PRAGMA page_count").fetchone()[0]
     for day in range(1, 20):
         gone, _ = store.expire(day, 0)
-        store.commit(Batch([row(1000 * day + i, day=99, size=2200) for i in range(gone)]))
+        store.checkpoint(Batch([row(1000 * day + i, day=99, size=2200) for i in range(gone)]))
     assert store.count() == 600
     assert store._reader.execute("PRAGMA page_count").fetchone()[0] <= 1.05 * pages
 
@@ -225,9 +227,9 @@ def test_a_hundred_thousand_rows_take_little_more_than_their_bytes(folder, store
     total, size = 100_000, 2200
     data = os.urandom(size)
     for start in range(0, total, 500):
-        store.commit(Batch([Row(key(i), 1, 1, 20_000 + i % 90, i % 12, 0.0, data, b"") for i in range(start, start + 500)]))
+        store.checkpoint(Batch([Row(key(i), 1, 1, 20_000 + i % 90, i % 12, 0.0, data, b"") for i in range(start, start + 500)]))
     for start in range(0, total, 10 * 500):
-        store.commit(Batch([Row(key(i), 2, 1, 20_100, i % 12 + 1, 1e9 + i, data, b"") for i in range(start, start + 500)]))
+        store.checkpoint(Batch([Row(key(i), 2, 1, 20_100, i % 12 + 1, 1e9 + i, data, b"") for i in range(start, start + 500)]))
     store.close()
     assert (folder / "swerve.db").stat().st_size <= 1.3 * total * size
     started = time.perf_counter()

@@ -27,27 +27,27 @@ def test_a_file_that_is_no_database_is_refused(folder):
 
 
 def test_a_folder_moved_away_and_back_is_the_same_store(folder, store):
-    store.commit(Batch([row(1)]))
+    store.checkpoint(Batch([row(1)]))
     away = folder.with_name("away")
     folder.rename(away)
-    assert kind(store.commit, Batch([row(2)])) == "gone"
+    assert kind(store.checkpoint, Batch([row(2)])) == "gone"
     assert kind(store.probe) == "gone"
     assert kind(store.reopen) == "gone"
     assert store.load([key(1)]) == [row(1)]  # open files stay readable
     away.rename(folder)
     assert store.reopen() is True
     assert store.load([key(1), key(2)]) == [row(1), None]
-    store.commit(Batch([row(2)]))
+    store.checkpoint(Batch([row(2)]))
     store.probe()
 
 
 def test_a_folder_that_vanishes_during_a_commit_is_not_acknowledged(folder, store):
     """The folder moves between the two checks of a commit: the commit goes into the moved folder, and the caller gets an error."""
-    store.commit(Batch([row(1)]))
+    store.checkpoint(Batch([row(1)]))
     away = folder.with_name("away")
     store._writer.set_trace_callback(lambda statement: folder.rename(away) if statement == "COMMIT" else None)
     with pytest.raises(StoreError) as caught:
-        store.commit(Batch([row(1, 2)], [(5, 1)]))
+        store.checkpoint(Batch([row(1, 2)], [(5, 1)]))
     assert caught.value.kind == "gone"
     assert caught.value.uncertain
     away.rename(folder)
@@ -58,16 +58,16 @@ def test_a_folder_that_vanishes_during_a_commit_is_not_acknowledged(folder, stor
 
 def test_a_database_moved_away_and_back_loses_nothing(folder, store):
     """Its log stays, with the last commits; meanwhile no new file may be created at the path."""
-    store.commit(Batch([row(1)]))
+    store.checkpoint(Batch([row(1)]))
     (folder / "swerve.db").rename(folder / "elsewhere.db")
     for _ in range(3):
-        assert kind(store.commit, Batch([row(2)])) == "gone"
+        assert kind(store.checkpoint, Batch([row(2)])) == "gone"
         assert kind(store.reopen) == "gone"
     assert not (folder / "swerve.db").exists()
     (folder / "elsewhere.db").rename(folder / "swerve.db")
     assert store.reopen() is True
     assert store.load([key(1), key(2)]) == [row(1), None]
-    store.commit(Batch([row(2)]))
+    store.checkpoint(Batch([row(2)]))
     store.close()
     store = open_store(f"sqlite:///{folder}/swerve.db")
     assert store.load([key(1), key(2)]) == [row(1), row(2)]
@@ -75,9 +75,9 @@ def test_a_database_moved_away_and_back_loses_nothing(folder, store):
 
 
 def test_a_folder_deleted_and_made_anew_is_no_reason_to_begin_anew(folder, store):
-    store.commit(Batch([row(1)]))
+    store.checkpoint(Batch([row(1)]))
     shutil.rmtree(folder)
-    assert kind(store.commit, Batch([row(2)])) == "gone"
+    assert kind(store.checkpoint, Batch([row(2)])) == "gone"
     assert kind(store.reopen) == "gone"
     folder.mkdir()
     assert kind(store.reopen) == "gone"
@@ -107,7 +107,7 @@ def test_a_new_store_keeps_the_log_of_the_one_that_was_here(folder):
     """A store is moved away after a crash, replaced by a new one, and put back: its last commits are in the log."""
     url = f"sqlite:///{folder}/swerve.db"
     code = "import os, sys; from store.rows import row; from swerve.store import Batch, open_store\n"
-    code += "store = open_store(sys.argv[1]); store.commit(Batch([row(1)])); os._exit(9)"
+    code += "store = open_store(sys.argv[1]); store.checkpoint(Batch([row(1)])); os._exit(9)"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(Path(__file__).parents[1]), *sys.path))}
     assert subprocess.run([sys.executable, "-c", code, url], env=env, check=False).returncode == 9
     (folder / "swerve.db").rename(folder / "old.db")
@@ -127,7 +127,7 @@ def test_a_log_that_is_missing_or_emptied_after_a_crash_is_refused(folder, empty
     """The index of the log, which the crash left too, names commits that the database does not have."""
     url = f"sqlite:///{folder}/swerve.db"
     code = "import os, sys; from store.rows import row; from swerve.store import Batch, open_store\n"
-    code += "store = open_store(sys.argv[1]); store.commit(Batch([row(1)])); os._exit(9)"
+    code += "store = open_store(sys.argv[1]); store.checkpoint(Batch([row(1)])); os._exit(9)"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(Path(__file__).parents[1]), *sys.path))}
     assert subprocess.run([sys.executable, "-c", code, url], env=env, check=False).returncode == 9
     (folder / "swerve.db-wal").write_bytes(b"") if empty else (folder / "swerve.db-wal").unlink()
@@ -145,7 +145,7 @@ def test_a_log_without_its_database_is_no_reason_to_begin_anew(folder):
 
 def test_an_opening_that_fails_halfway_does_not_make_it_another_store(folder, store):
     """A mark written by an opening whose `fsync` failed belongs to this process, so it is still the same store."""
-    store.commit(Batch([row(1)]))
+    store.checkpoint(Batch([row(1)]))
     older = next(iter(store._marks))
     assert store.reopen() is True
     store._close()
@@ -159,12 +159,14 @@ def test_a_database_behind_a_symbolic_link(folder, tmp_path):
     link = tmp_path / "link.db"
     link.symlink_to(folder / "swerve.db")
     store = open_store(f"sqlite:///{link}")
-    store.commit(Batch([row(1)]))
+    store.checkpoint(Batch([row(1)]))
     with pytest.raises(InUse):
         open_store(f"sqlite:///{folder}/swerve.db")
-    assert sorted(path.name for path in folder.iterdir()) == ["swerve.db", "swerve.db-shm", "swerve.db-wal", "swerve.db.lock"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "swerve.db", "swerve.db-shm", "swerve.db-wal", "swerve.db.journal", "swerve.db.journal.lock", "swerve.db.lock",
+    ]  # fmt: skip
     link.unlink()
-    assert kind(store.commit, Batch([row(2)])) == "gone"
+    assert kind(store.checkpoint, Batch([row(2)])) == "gone"
     link.symlink_to(folder / "swerve.db")
     assert store.reopen() is True
     store.close()
@@ -175,13 +177,13 @@ def test_a_database_behind_a_symbolic_link(folder, tmp_path):
 
 def test_a_copy_put_in_place_of_the_file_is_read_without_the_old_log(folder, store):
     """The log of the replaced file is still there; replayed into the new file, it would corrupt it."""
-    store.commit(Batch([row(i, size=2200) for i in range(50)]))
+    store.checkpoint(Batch([row(i, size=2200) for i in range(50)]))
     store.close()
     shutil.copy(folder / "swerve.db", folder / "copy.db")
     store = open_store(f"sqlite:///{folder}/swerve.db")
-    store.commit(Batch([row(i, 2, size=2200) for i in range(50)] + [row(i, size=2200) for i in range(50, 90)]))
+    store.checkpoint(Batch([row(i, 2, size=2200) for i in range(50)] + [row(i, size=2200) for i in range(50, 90)]))
     os.replace(folder / "copy.db", folder / "swerve.db")
-    assert kind(store.commit, Batch([row(200)])) == "gone"
+    assert kind(store.checkpoint, Batch([row(200)])) == "gone"
     assert store.reopen() is False
     assert store.load([key(0), key(60)]) == [row(0, size=2200), None]
     assert store.count() == 50
@@ -191,19 +193,19 @@ def test_a_copy_put_in_place_of_the_file_is_read_without_the_old_log(folder, sto
 
 @pytest.mark.parametrize("suffix", ["", "-wal", ".lock"])
 def test_any_of_its_files_removed_is_gone(folder, store, suffix):
-    store.commit(Batch([row(1)]))
+    store.checkpoint(Batch([row(1)]))
     (folder / f"swerve.db{suffix}").unlink()
-    assert kind(store.commit, Batch([row(2)])) == "gone"
+    assert kind(store.checkpoint, Batch([row(2)])) == "gone"
     if suffix:
         assert store.reopen() is True
-        store.commit(Batch([row(3)]))
+        store.checkpoint(Batch([row(3)]))
     else:
         assert kind(store.reopen) == "gone"
     assert store.load([key(1)]) == [row(1)]
 
 
 def test_reopen_meets_a_file_of_somebody_else(folder, store):
-    store.commit(Batch([row(1)]))
+    store.checkpoint(Batch([row(1)]))
     shutil.rmtree(folder)
     folder.mkdir()
     with plain(folder) as other:

@@ -27,9 +27,9 @@ def crash(tmp_path_factory):
     folder = tmp_path_factory.mktemp("crash")
     store = open_store(f"sqlite:///{folder}/swerve.db")
     store._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    store.commit(Batch([row(i, size=2200) for i in range(20)]))
+    store.checkpoint(Batch([row(i, size=2200) for i in range(20)]))
     for version in range(2, COMMITS + 1):
-        store.commit(Batch([row(0, version, size=2200)] + ([row(15, version // 3 + 1, size=2200)] if version % 3 == 0 else [])))
+        store.checkpoint(Batch([row(0, version, size=2200)] + ([row(15, version // 3 + 1, size=2200)] if version % 3 == 0 else [])))
     kept = {name: (folder / name).read_bytes() for name in ("swerve.db", "swerve.db-wal", "swerve.db-shm")}
     store.close()
     return kept
@@ -180,9 +180,9 @@ def test_frames_of_a_log_before_are_no_damage(tmp_path, caplog):
     """A log that restarts leaves frames of the previous log behind its end."""
     store = open_store(f"sqlite:///{tmp_path}/swerve.db")
     for version in range(1, 20):
-        store.commit(Batch([row(0, version, size=2200)]))
+        store.checkpoint(Batch([row(0, version, size=2200)]))
     store._writer.execute("PRAGMA wal_checkpoint(RESTART)")
-    store.commit(Batch([row(0, 20, size=2200)]))
+    store.checkpoint(Batch([row(0, 20, size=2200)]))
     path = copied(store, tmp_path / "crash")
     store.close()
     found = read_log(path)
@@ -196,7 +196,7 @@ def test_frames_of_a_log_before_are_no_damage(tmp_path, caplog):
 def test_pages_of_a_transaction_that_was_rolled_back_are_no_damage(tmp_path, caplog):
     """A transaction larger than the cache writes pages before its commit; after a rollback they remain behind the end."""
     store = open_store(f"sqlite:///{tmp_path}/swerve.db")
-    store.commit(Batch([row(0, size=2200)]))
+    store.checkpoint(Batch([row(0, size=2200)]))
     writer = store._writer
     writer.execute("PRAGMA cache_size = 5")
     writer.execute("BEGIN IMMEDIATE")
@@ -204,7 +204,7 @@ def test_pages_of_a_transaction_that_was_rolled_back_are_no_damage(tmp_path, cap
         writer.execute("INSERT INTO meta VALUES (?, zeroblob(8000))", (str(number),))
     writer.execute("ROLLBACK")
     for version in (2, 3):
-        store.commit(Batch([row(0, version, size=2200)]))
+        store.checkpoint(Batch([row(0, version, size=2200)]))
     path = copied(store, tmp_path / "crash")
     store.close()
     found = read_log(path)

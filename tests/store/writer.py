@@ -20,7 +20,7 @@ def main() -> None:
     while True:
         version += 1
         changed = [row(i, version, level=version % 5, size=2200) for i in range(rows)]
-        store.commit(Batch(changed, [(version * 100 + i, i) for i in range(3)], {"count": str(version).encode()}))
+        store.checkpoint(Batch(changed, [(version * 100 + i, i) for i in range(3)], {"count": str(version).encode()}))
         print(version, flush=True)
 
 

@@ -13,6 +13,7 @@ from swerve.store.urls import named_store
 
 need_service("`swerve backup`")
 
+from swerve.service.recovering import settle  # noqa: E402
 from swerve.service.verify import MEANING  # noqa: E402
 
 
@@ -23,12 +24,14 @@ from swerve.service.verify import MEANING  # noqa: E402
 def command(store: str, target: Path, json_to: str | None) -> None:
     """Copy STORE, an address or a file, as it is at this moment to the new file TARGET, and check the copy like `swerve verify`.
 
+    The copy has everything that the log of the store has, and needs no log itself.
+
     The service keeps running. TARGET appears when it is complete, checked and on disk; an existing file is never overwritten.
     The copy does not contain the service's secrets file: back that up too, in another location.
     """
     started = time.perf_counter()
     with late_progress() as progress:
-        report = backup(named_store(store), target, MEANING, progress)
+        report = backup(named_store(store), target, MEANING, progress, settle)
     seconds = time.perf_counter() - started
     data = {"target": str(target), "queries": report.rows, "bytes": report.size, "damaged": report.damaged, "seconds": seconds}
     if write_json(json_to, data):

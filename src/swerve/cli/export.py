@@ -14,6 +14,7 @@ import click
 
 from swerve.cli.common import errors, late_progress, need_service
 from swerve.core.errors import SwerveError
+from swerve.store.backup import whole
 from swerve.store.lock import OWNER_ONLY
 from swerve.store.snapshot import snapshot
 from swerve.store.urls import named_store
@@ -22,6 +23,7 @@ need_service("`swerve export`")
 
 from swerve.service.config.load import load, signal_names  # noqa: E402
 from swerve.service.config.settings import settings_of  # noqa: E402
+from swerve.service.recovering import settle  # noqa: E402
 from swerve.serving.export import COLUMNS, Line, as_columns, lines_of, policies_of, shared_lines  # noqa: E402
 
 #: Lines of one row group of Parquet: bounds the memory.
@@ -46,8 +48,8 @@ def command(store: str, out: Path | None, kind: str | None, namespace: str | Non
     """Export everything that STORE, an address or a file, has learnt: a line for each query, each of its candidates, and what
     queries share (docs/operations.md has every column).
 
-    The store is read as it is at one moment, also while a service runs on it: changes that the service has not written yet
-    (store.flush_seconds) are missing. A file is never overwritten, and appears when it is complete.
+    The store is read as it is at one moment, also while a service runs on it; what only its log has yet is played into a copy in
+    the folder for temporary files. A file is never overwritten, and appears when it is complete.
     """
     kind = kind or kind_of(out)
     if kind == "parquet" and out is None:
@@ -59,7 +61,12 @@ def command(store: str, out: Path | None, kind: str | None, namespace: str | Non
     policies = [] if brief else policies_of(settings)
     counts = {"query": 0, "candidate": 0, "shared": 0}
     unread = 0
-    with late_progress() as progress, snapshot(named_store(store)) as stored, written(out, kind) as write:
+    with (
+        late_progress() as progress,
+        whole(named_store(store), settle) as file_of_all,
+        snapshot(file_of_all) as stored,
+        written(out, kind) as write,
+    ):
         shared = list(shared_lines(stored.groups(), settings)) if not brief else []
         for line in shared:
             if namespace is None or line["namespace"] == namespace:

@@ -14,10 +14,11 @@ from swerve.cli.common import console, json_option, load_option, need_service, w
 @load_option
 @json_option
 def command(recording: Path, json_to: str | None) -> None:
-    """Replay a RECORDING, the folder of log.record in the configuration, and compare every page with the one that was shown.
+    """Replay a RECORDING, the log of a store (the folder swerve.db.journal beside swerve.db), and compare every page with the one
+    that was shown.
 
     Every page and every record's bytes are reproduced, without the service's secrets. All queries must fit into memory
-    (store.cache_mb of the recorded configuration). A recording does not contain your own classes: name their file with --load.
+    (store.cache_mb of the recorded configuration). A log does not contain your own classes: name their file with --load.
     """
     need_service("a replay")
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn

@@ -19,8 +19,12 @@ from swerve.cli.common import LARGEST_PORT, config_option, need_service
     help="A Python file with your own classes, for the policy (docs/extending.md); instead of policy.load.",
 )  # fmt: skip
 @click.option("--new-store", is_flag=True, help="Begin a new store although an earlier one is missing; refused otherwise.")
+@click.option(
+    "--new-log", is_flag=True, help="Begin a new log in place of one that is missing or damaged: what only it has is lost."
+)
 def command(
-    host: str | None, port: int | None, store: str | None, config_file: Path | None, load: tuple[str, ...], new_store: bool
+    host: str | None, port: int | None, store: str | None, config_file: Path | None, load: tuple[str, ...], new_store: bool,
+    new_log: bool
 ) -> None:  # fmt: skip
     """Serve `rank` and `feedback` over HTTP, with durable state and a dashboard.
 
@@ -39,4 +43,4 @@ def command(
         "policy.load": load or None,
     }  # fmt: skip
     config = read(config_file, {name: value for name, value in given.items() if value is not None})
-    serve(config, click.echo, extend=beside(extend, click.echo), new_store=new_store)
+    serve(config, click.echo, extend=beside(extend, click.echo), new_store=new_store, new_log=new_log)

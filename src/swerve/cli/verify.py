@@ -32,9 +32,9 @@ from swerve.service.verify import MEANING, check_secrets  # noqa: E402
 def command(store: str, secrets: Path | None, json_to: str | None) -> None:
     """Check STORE, an address or a file, or the folder of a journal, and report its defects; nothing is changed.
 
-    Checks structure, log, checksums, owners of records, plausibility of counts, names, used decisions and secrets; of a journal
-    every block. The exit status is 1 for any defect, and 0 with warnings only. While a service runs on the store the command is
-    refused: check a backup.
+    Checks structure, checksums, owners of records, plausibility of counts, names, used decisions and secrets; SQLite's log; and
+    every block of the store's own log, and that both belong together. The exit status is 1 for any defect, and 0 with warnings
+    only. While a service runs on the store the command is refused: check a backup.
     """
     started = time.perf_counter()
     if Path(store).is_dir():
@@ -79,9 +79,13 @@ def as_json(report: Report) -> dict[str, Any]:
         for some in (report.errors, report.warnings)
     ]
     log = {"bytes": report.log.bytes, "commits": report.log.commits, "lost": report.log.lost}
+    kept = report.journal
+    behind = None if kept is None else {
+        "first": kept.first, "begin": report.said["begin"], "end": kept.end, "segments": kept.segments, "bytes": kept.size,
+    }  # fmt: skip
     return {
         "store": str(report.path), "ok": report.ok, "queries": report.rows, "bytes": report.size, "schema": report.schema,
-        "older": report.older, "log": log, "errors": found[0], "warnings": found[1],
+        "older": report.older, "log": log, "journal": behind, "errors": found[0], "warnings": found[1],
     }  # fmt: skip
 
 
@@ -92,6 +96,12 @@ def tell(report: Report, seconds: float) -> None:
         f"{report.path}: {report.rows:,} queries, {report.size / MB:,.1f} MB{log}, checked in {seconds:.1f} s",
         soft_wrap=True, highlight=False, markup=False,
     )  # fmt: skip
+    if (kept := report.journal) is not None:
+        console.print(
+            f"its log: {kept.end - kept.first:,} entries in {kept.segments:,} segments, {kept.size / MB:,.1f} MB; the next start "
+            f"plays {max(kept.end - report.said['begin'], 0):,}",
+            soft_wrap=True, highlight=False, markup=False,
+        )  # fmt: skip
     if report.older:
         console.print(f"{report.older:,} records of an older layout, which does not name the owner", soft_wrap=True)
     for one in report.errors:

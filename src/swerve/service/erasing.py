@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -18,6 +19,7 @@ from swerve.service.experiments import COUNTS
 from swerve.service.loader import Loader
 from swerve.service.namespaces import Within, require, require_all
 from swerve.service.ranking import Ranking
+from swerve.service.recovering import recover
 from swerve.serving.control import MOST_CHANGES, Change, DeleteRequest, DeleteResponse, Kept, Rule, check_delete
 from swerve.serving.erasing import (
     DELETED,
@@ -31,9 +33,10 @@ from swerve.serving.erasing import (
 )
 from swerve.serving.lift import Counted, line_of
 from swerve.serving.messages import Refused, encode
-from swerve.serving.migration import Layouts, description
+from swerve.serving.migration import Layouts
 from swerve.serving.ranker import Ranker
 from swerve.serving.rows import UNPACK, Place
+from swerve.serving.unrecording import Scrub
 from swerve.store.protocol import Row, Store, StoreError
 
 log = logging.getLogger("swerve.service")
@@ -70,7 +73,8 @@ def refuse_ruled(target: Target, ranker: Ranker, rules: Iterable[Rule]) -> None:
 
 
 def erase_stored(store: Store, ranker: Ranker, request: DeleteRequest, window: float, now: float) -> DeleteResponse:
-    """Delete from a store that no service has open. Raises `Refused`, `SwerveError` or `StoreError`."""
+    """Delete from a store that no service has open, and from its log. Raises `Refused`, `SwerveError` or `StoreError`."""
+    recover(store, lambda: ranker.settings)
     key = None if request.query is None else ranker.key_from(request.query, request.parts)
     result = None if request.result is None else ranker.rows.short(request.result)
     target, kept = target_of(ranker, key, result, request.namespace), shared_records(store)
@@ -80,7 +84,7 @@ def erase_stored(store: Store, ranker: Ranker, request: DeleteRequest, window: f
     stored: set[bytes] = set()
     if request.result is not None:
         known = set(store.layouts().values())
-        if not known & {description(shelf) for shelf in ranker.rows.tables}:
+        if not known & {shelf.description for shelf in ranker.rows.tables}:
             raise SwerveError("the store was never used with this configuration; name that of its service with --config")
         stored = set(target.keys)
         after: int | None = None if key is not None else 0
@@ -101,6 +105,7 @@ def erase_stored(store: Store, ranker: Ranker, request: DeleteRequest, window: f
     counted = msgspec.json.decode(kept[COUNTS], type=Counted) if COUNTS in kept else None
     _, groups = records_after(target, ranker, erased, rules, changes, counted, now, None)
     gone, versions = store.erase(target.keys if result is None else [], sorted(stored), changed, groups)
+    store.scrub(Scrub(target.keys, request.result, target.result_name or "", target.concerns), now)
     return told(DeleteResponse(gone, len(versions)), request.namespace, ranker)
 
 
@@ -155,13 +160,14 @@ class Erasing:
                 stored = await self._stored(target, request.result)
                 done = await self.committer.aside(lambda: self._erase(target, stored, by))
                 try:
-                    await self.committer.recording.erase(target, request.result, self.clock())
+                    scrub = Scrub(target.keys, request.result, target.result_name or "", target.concerns)
+                    await asyncio.to_thread(self.committer.store.scrub, scrub, self.clock())
                 except StoreError as error:
-                    log.warning("it is deleted, but the recording still has it (%s): %s", error.kind, error)
+                    log.warning("it is deleted, but the log still has it (%s): %s", error.kind, error)
                     raise Unavailable from None
                 return told(done, request.namespace, ranker)
             finally:
-                self.committer.named = None
+                self.committer.rows.named = None
 
     async def _check_place(self, key: bytes, namespace: str | None) -> None:
         place = self.ranker.rows.get(key)
@@ -183,8 +189,8 @@ class Erasing:
         if target.key is not None:
             return set(target.keys)
         needle, after = result.encode("utf-8", "surrogatepass"), 0
-        found = self.committer.naming = set()
-        self.committer.named = result
+        found = self.committer.rows.naming = set()
+        self.committer.rows.named = result
         while True:
             try:
                 keys, last = await self.loader.ask(self.loader.store.naming, needle, after)
@@ -196,24 +202,27 @@ class Erasing:
             after = last
 
     async def _erase(self, target: Target, stored: set[bytes], by: str | None) -> DeleteResponse:
-        """Delete, while no group is being written and no row is being taken up from the store."""
+        """Delete, while no checkpoint is being written and no row is being taken up from the store.
+
+        The log before the deletion must not be played after it. So it is played from a generation that has no rows yet, but for
+        those that change meanwhile: whoever starts after a crash finds the deletion in the store, or nothing of it.
+        """
         ranker, committer, control = self.ranker, self.committer, self.control
+        await self._begin_anew()
         now, at = self.clock(), self.clock()
         known = 0
         held: dict[bytes, tuple[Place, Row]] = {}
         eraser = Eraser(ranker, self.layouts())
         if target.result is None:
             assert target.key is not None, "a deletion names a query or a result"
-            for loaded in filter(None, map(ranker.rows.get, target.keys)):
-                known += 1
-                committer.lose(loaded)
+            known = sum(key in ranker.rows.places for key in target.keys)
             self._drop(target, now)
         else:
             for key in stored:
                 place = ranker.rows.get(key)
                 if place is not None and place.version and target.concerns(key, place.namespace):
                     place.pinned += 1
-                    row = row_of(place, committer.layouts)
+                    row = row_of(place, committer.rows.layouts, committer.store.epoch)
                     held[key] = place, eraser.without(row, target.result) or row
         self.erased.note(target, at)
         rules = Kept(control.next, control.rules())
@@ -233,10 +242,11 @@ class Erasing:
 
         keys = target.keys if target.result is None else []
         try:
-            gone, versions = await committer.erase(keys, sorted(stored), changed, after()[1])
-        except StoreError as error:
-            committer.suspect(error, "written")
-            if error.uncertain:  # it may be deleted: what is in memory must not bring it back
+            gone, versions = await committer.rows.erase(keys, sorted(stored), changed, after()[1])
+        except (StoreError, Unavailable) as error:
+            if isinstance(error, StoreError):
+                committer.suspect(error, "written")
+            if isinstance(error, StoreError) and error.uncertain:  # it may be deleted: what is in memory must not bring it back
                 control.changes = deque(after()[0], MOST_CHANGES)
                 self._drop(target, now)
             else:
@@ -246,14 +256,26 @@ class Erasing:
             self.loader.deletions += 1
             for place, _ in held.values():
                 place.pinned -= 1
-        control.changes = deque(after()[0], MOST_CHANGES)  # with shifts that were reported meanwhile
+        changes, records = after()  # with shifts that were reported meanwhile
+        control.changes = deque(changes, MOST_CHANGES)
+        committer.notes.kept(records, now)
+        committer.keep({name: records[name] for name in (RULES, AUDIT)})
         for key, (place, _) in held.items():
             place.version = versions.get(key, place.version)
         touched = self._drop(target, self.clock())
+        await self._begin_anew()
         log.info("deleted", extra={"query": target.query_name, "result": target.result_name})
         if target.result is None:
             return DeleteResponse(max(gone, known), 0)
         return DeleteResponse(0, len({*versions, *(place.key for place in touched)}))
+
+    async def _begin_anew(self) -> None:
+        """Begin a generation of the log, and return when a start plays the log from it on."""
+        self.committer.rows.begin_generation()
+        try:
+            await self.committer.rows.write_all()
+        except StoreError:
+            raise Unavailable from None
 
     def _drop(self, target: Target, now: float) -> list[Place]:
         """Delete from memory."""

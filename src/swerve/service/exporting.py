@@ -7,6 +7,7 @@ from typing import Any
 
 from swerve.service.availability import Unavailable
 from swerve.service.batches import row_of
+from swerve.service.committer import Committer
 from swerve.service.loader import Loader
 from swerve.service.namespaces import Within, may
 from swerve.service.turns import Turns
@@ -23,8 +24,10 @@ PIECE = 65_536
 class Exporting:
     """The exporting side of a service."""
 
-    def __init__(self, ranker: Ranker, loader: Loader, layouts: Callable[[], Layouts], names: tuple[str, ...]) -> None:
-        self.ranker, self.loader, self.layouts, self.names = ranker, loader, layouts, names
+    def __init__(
+        self, ranker: Ranker, loader: Loader, committer: Committer, layouts: Callable[[], Layouts], names: tuple[str, ...]
+    ) -> None:
+        self.ranker, self.loader, self.committer, self.layouts, self.names = ranker, loader, committer, layouts, names
         self._policies: list[Policy] | None = None
 
     async def pieces(self, namespace: str | None, brief: bool, within: Within = None) -> AsyncIterator[bytes]:
@@ -35,6 +38,10 @@ class Exporting:
             self._policies = policies_of(self.ranker.settings)
         policies = [] if brief else self._policies
         out, turns = bytearray(), Turns()
+        try:
+            await self.committer.aside(self.committer.rows.write_all)  # queries that only the log has
+        except StoreError:
+            raise Unavailable from None
         if not brief:
             for line in shared_lines(self.ranker.shared(0.0), self.ranker.settings):
                 if may(within, line["namespace"]) and namespace in (None, line["namespace"]):
@@ -53,7 +60,7 @@ class Exporting:
                     damaged += 1
                     continue
                 place = self.ranker.rows.get(row.key)
-                fresh = row if place is None else row_of(place, self.layouts().ids)
+                fresh = row if place is None else row_of(place, self.layouts().ids, row.version)
                 for line in lines_of(fresh, self.layouts().known, self.names, policies):
                     if not may(within, line["namespace"]) or namespace not in (None, line["namespace"]):
                         break

@@ -280,7 +280,7 @@ class Feedback:
                     seen.clicked(slot)
         if ticket.arm:
             self.experiments.clicked(ticket, number, before, outcome)
-        return status, self.committer.durable(place, number, encode(outcome))
+        return status, self.committer.durable(number, encode(outcome))
 
     async def _when_durable(self, status: Status, waiting: Written | None) -> FeedbackResponse:
         if waiting is not None:

@@ -101,7 +101,7 @@ class Inspection:
     def _shifted(self, place: Place, text: str) -> tuple[int, Written]:
         now = self.clock()
         phase = self.ranker.shift(place, now)
-        return phase, self.committer.now(place)
+        return phase, self.committer.now()
 
     async def queries(self, order: Order, limit: int, namespace: str | None = None, within: Within = None) -> QueryList:
         """List the queries with the most traffic, or those that shifted last: from the store, brought up to date from memory."""
@@ -110,6 +110,8 @@ class Inspection:
             found = UNPACK.decode(names).namespace
             return may(within, found) and namespace in (None, found)
 
+        if not self.committer.begun:
+            raise Unavailable
         try:
             rows = await self.loader.ask(
                 self.loader.store.scan, order, limit, None if namespace is None and within is None else wanted
@@ -125,5 +127,12 @@ class Inspection:
                 listed.append(summary_of(row.key, self.layouts().view(row), names.query, names.namespace, names.rival))
             else:
                 listed.append(summary_of(row.key, place.record, place.query, place.namespace, place.shelf.rival))
+        for place in {place.key: place for _, place in self.ranker.unwritten}.values():  # queries that only the log has so far
+            await turns()
+            if place.gone or place.version or not (may(within, place.namespace) and namespace in (None, place.namespace)):
+                continue
+            line = summary_of(place.key, place.record, place.query, place.namespace, place.shelf.rival)
+            if order == "traffic" or line.shifted:
+                listed.append(line)
         by = (lambda line: -(line.shifted or 0.0)) if order == "shifted" else (lambda line: -float(line.requests))
-        return QueryList(order, sorted(listed, key=by))
+        return QueryList(order, sorted(listed, key=by)[:limit])

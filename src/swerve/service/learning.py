@@ -15,7 +15,7 @@ import msgspec
 
 from swerve.core.errors import SwerveError
 from swerve.core.examination import SLOTS
-from swerve.service.batches import commit, row_of
+from swerve.service.batches import row_of
 from swerve.service.config.settings import settings_in
 from swerve.serving.messages import Event, key_text
 from swerve.serving.migration import Layouts
@@ -23,7 +23,7 @@ from swerve.serving.outcomes import Outcome
 from swerve.serving.ranker import Ranker
 from swerve.serving.replay import Replay, ticket_of
 from swerve.serving.requests import Prepared
-from swerve.store.protocol import Store
+from swerve.store.protocol import Batch, Store
 
 #: Rows of one commit.
 ROWS_AT_ONCE = 1024
@@ -111,5 +111,6 @@ def write(ranker: Ranker, store: Store, now: float) -> None:
     layouts = Layouts(store, ranker)
     places = list(ranker.rows)
     for start in range(0, len(places), ROWS_AT_ONCE):
-        commit(store, [row_of(place, layouts.ids) for place in places[start : start + ROWS_AT_ONCE]], [], {})
-    commit(store, [], [], ranker.shared(now))
+        some = places[start : start + ROWS_AT_ONCE]
+        store.checkpoint(Batch([row_of(place, layouts.ids, store.epoch) for place in some], epoch=store.epoch))
+    store.checkpoint(Batch(groups=ranker.shared(now), epoch=store.epoch))

@@ -13,9 +13,9 @@ import os
 import struct
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from swerve.core.errors import SwerveError
 from swerve.service.admission import NewQueries
 from swerve.service.availability import Availability
 from swerve.service.beacons import Beacons
@@ -37,7 +37,7 @@ from swerve.service.namespaces import Namespaces
 from swerve.service.observing import Observing
 from swerve.service.ranking import Ranking
 from swerve.service.ranking_batches import Batching
-from swerve.service.recording import Recording
+from swerve.service.recovering import Recovered, recover
 from swerve.service.secrets import Secrets
 from swerve.service.throttle import Addresses, Throttle
 from swerve.service.tracing import Tracing
@@ -87,7 +87,8 @@ class Service:
         self.tracing: Tracing | None = None  # set by the server that runs it
         self.names = signal_names(config)
         kept = shared_of(store)
-        self.clock = clock or Clock(struct.unpack("<d", kept["clock"])[0] if "clock" in kept else 0.0)
+        earliest = struct.unpack("<d", kept["clock"])[0] if "clock" in kept else 0.0
+        self.clock = clock or Clock(max(store.last, earliest))
         self.ranker = Ranker(settings_of(config), secrets.query_key, store.begin_life())
         self.ranker.share(kept)
         self.tokens = Tokens(secrets.token_keys, self.ranker.life)
@@ -97,10 +98,6 @@ class Service:
         self.throttle = Throttle(config.security.api_keys, config.limits, self.clock.now)
         limits = config.limits
         self.addresses = Addresses(limits.beacon_rate, limits.beacon_burst, self.clock.now)
-        self.recording = Recording()
-        if config.log.record:
-            folder, now = Path(config.log.record), self.clock.now()
-            self.recording.open(folder, recorded(config), self.ranker, now, config.log.record_days)
         self.restored = restored
         self.availability = Availability()
         windows = windows_of(config)
@@ -114,9 +111,12 @@ class Service:
             flush=config.store.flush_seconds,
             window=max(windows.values()) + AHEAD,
             idle=self._idle,
+            config=recorded(config),
+            texts=config.store.journal_days > 0.0 or config.store.store_queries,
+            keep=config.store.journal_days * DAY,
             moved=self._moved,
-            recording=self.recording,
         )
+        self.committer.kept = {name: record for name, record in kept.items() if name in OPERATED}
         self.experiments = self.committer.counts = Experiments(self.ranker, self.metrics, self.clock.now, config, kept)
         self.loader = Loader(store, self.metrics, self._adopt, self.committer.suspect)
         query_ids = QueryIds(config.ubi.query_ids)
@@ -209,11 +209,12 @@ class Service:
             guarded=self.experiments.why,
         )
         self.experiments.write = self.control.write
-        self.exporting = Exporting(self.ranker, self.loader, lambda: self.layouts, self.names)
+        self.exporting = Exporting(self.ranker, self.loader, self.committer, lambda: self.layouts, self.names)
         self._warming = Warming(config, self.ranker)
         self._ticking: asyncio.Task[None] | None = None
         self.metrics.cache_rows.ask = lambda: len(self.ranker.rows)
         self.metrics.pending_rows.ask = lambda: len(self.ranker.unwritten)
+        self.metrics.behind.ask = lambda: float(self.committer.position - store.begin)
         self.metrics.ready.ask = lambda: float(self.availability.trouble() is None and not self.availability.stopping)
 
     # ------------------------------------------------------------------ start and stop
@@ -261,6 +262,11 @@ class Service:
         # Daemon, so shutdown need not wait for compilation.
         threading.Thread(target=compile_all, name="swerve-compiler", daemon=True).start()
         await first
+        if self.store.begin != self.store.end:
+            take_up = await asyncio.to_thread(self._taken_up)
+            take_up()
+        else:
+            self.committer.begin()
         self.committer.start()
         self.availability.compiled = True
         if whole:
@@ -276,7 +282,6 @@ class Service:
         self.loader.stop()
         if self.forwarder is not None:
             await asyncio.to_thread(self.forwarder.stop, FORWARD_PATIENCE)
-        self.recording.close(self.clock.now())
         self.store.close()
         return written
 
@@ -302,7 +307,6 @@ class Service:
             except StoreError as error:
                 if error.kind not in ("corrupt", "locked"):
                     self.committer.suspect(error)
-            await self.recording.tidy(self.clock.now())
             await asyncio.sleep(TICK)
 
     def _moved(self) -> Callable[[], None]:
@@ -310,19 +314,44 @@ class Service:
         if not self.store.claim(self.owner):
             raise StoreError("corrupt", "another file has replaced the store, and its queries are stored under other secrets")
         self.restored()
+        return self._taken_up()
+
+    def _taken_up(self) -> Callable[[], None]:
+        """Recover what the log of the store has beyond its rows, in another thread; the returned function takes it up on the event
+        loop."""
+        try:
+            recovered = recover(self.store, lambda: settings_of(self.config))
+        except StoreError:
+            raise
+        except SwerveError as error:
+            raise StoreError("corrupt", str(error)) from error
         layouts, kept = Layouts(self.store, self.ranker), shared_of(self.store)
 
         def take_up() -> None:
-            self.layouts, self.committer.layouts = layouts, layouts.ids
+            self.layouts, self.committer.rows.layouts = layouts, layouts.ids
             self.tokens.life = self.ranker.life
+            for commons in (self.ranker.commons, self.ranker.rivals):
+                if commons is not None:
+                    commons.begin()
             self.ranker.share(kept)
             self.ranker.forget_sessions()
-            self.recording.begin(self.clock.now())
+            self.committer.kept = {name: record for name, record in kept.items() if name in OPERATED}
             self.control.load(kept)
             self.experiments.load(kept)
             self.erased.load(kept, self.clock.now())
+            self.committer.begin()
+            self.loader.deletions += 1  # what was read meanwhile is read again
+            self._stranded(recovered)
 
         return take_up
+
+    def _stranded(self, recovered: Recovered) -> None:
+        """Take up rows that the log alone has, because their pages in the store are damaged."""
+        for row in recovered.stranded:
+            place = self.layouts.restore(row)
+            if place is None:
+                raise StoreError("corrupt", "the store has more damaged pages than memory has room for: restore a backup of it")
+            self.ranker.mark(place, self.clock.now())
 
     def _adopt(self, wish: Wish, row: Found) -> Place | str:
         """Make a row in memory from a stored one; return it, or the reason why there is none."""
@@ -330,7 +359,9 @@ class Service:
         place = self.ranker.rows.get(key)
         if place is not None:
             return place
-        if self.committer.erasing:
+        if not self.committer.begun:  # the log may have more than the row
+            return "starting"
+        if self.committer.rows.erasing:
             return "store"
         now = self.clock.now()
         if (wish.rival or (isinstance(row, Row) and is_rival(row))) and self.ranker.rivals is None:

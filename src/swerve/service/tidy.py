@@ -72,7 +72,7 @@ class Tidy:
     async def step(self, used: Used) -> None:
         """Do the housekeeping that is due; `used` drops its expired decisions too. Raises `StoreError`."""
         self.metrics.store_bytes.value, self.metrics.log_bytes.value = self.size.data, self.size.log
-        if self.size.held and self._may_log("held"):
+        if self.size.held and self.may_log("held"):
             log.warning(
                 "the log of the store is long because another program holds a read transaction: end that program (lsof)",
                 extra={"megabytes": round(self.size.log / 1e6)},
@@ -112,7 +112,7 @@ class Tidy:
                 rows.drop(place)
         self.metrics.removed_rows.value += len(gone)
         self._removed_since += len(gone)
-        if self._removed_since and self._may_log("room"):
+        if self._removed_since and self.may_log("room"):
             log.warning(
                 "the store is full (store.max_mb): the least valuable queries are removed", extra={"removed": self._removed_since}
             )
@@ -133,7 +133,7 @@ class Tidy:
                 self.size = self.size._replace(surplus=0, scattered=0)
         return gone
 
-    def _may_log(self, kind: str) -> bool:
+    def may_log(self, kind: str) -> bool:
         """Return whether the last log line of this kind is at least `LOG_EVERY` seconds old, and note the time of a new one."""
         now = self.clock()
         if now - self._logged.get(kind, -LOG_EVERY) < LOG_EVERY:

@@ -22,7 +22,8 @@ from swerve.core.cache import cache_root
 from swerve.service.config.load import Config, as_table, resolve
 from swerve.service.config.settings import settings_of
 from swerve.service.config.toml import Document
-from swerve.serving import bulk, calls
+from swerve.serving import bulk, calls, playing
+from swerve.serving.entry_kernels import play_many
 from swerve.serving.ranker import GROUPS, Ranker
 from swerve.serving.rows import Shelf
 from swerve.store.layouts import describe
@@ -35,12 +36,15 @@ SCRATCH = 1 << 20
 NO_KEY = bytes(32)
 #: Bytes of the hash in the name of a mark.
 MARK = 8
+#: The group of code that plays the log; the next start after a crash needs it, and compiles it if it is not there.
+PLAY = "play"
 #: Niceness of children that compile larger capacities: they must not slow down the smallest, with which the service becomes ready.
 NICE = 10
 
 
-def mark_of(ranker: Ranker, shelf: Shelf) -> Path | None:
-    """Return the path of the mark that all code for a capacity is on disk; None when there is no cache folder.
+def mark_of(ranker: Ranker, shelf: Shelf, what: str = "warm") -> Path | None:
+    """Return the path of the mark that all code for a capacity is on disk; None when there is no cache folder. `what` begins its
+    name: there is another one for the code that plays the log.
 
     Code is for one processor, and a folder may come from another machine: the mark names the processor as Numba's cache does.
     """
@@ -50,9 +54,10 @@ def mark_of(ranker: Ranker, shelf: Shelf) -> Path | None:
     settings = ranker.settings
     commons = ranker.rivals if shelf.rival and ranker.rivals is not None else ranker.commons
     types = f"{describe(shelf.dtype)} {describe(commons.dtype)} {ranker.features} {len(settings.numbers)}"
-    types += f" {bulk.digest()} {cpu_target.target_context.codegen().magic_tuple()}"
+    digest = play_many.digest(shelf.policy, settings.senses) if what == PLAY else bulk.digest()
+    types += f" {digest} {cpu_target.target_context.codegen().magic_tuple()}"
     name = hashlib.blake2b(types.encode(), digest_size=MARK).hexdigest()
-    return root / f"{calls.rank_many.digest(shelf.policy, settings.senses)}-{shelf.arms}" / f"warm-{name}"
+    return root / f"{calls.rank_many.digest(shelf.policy, settings.senses)}-{shelf.arms}" / f"{what}-{name}"
 
 
 class Warming:
@@ -90,6 +95,21 @@ class Warming:
                 if mark is not None and mark.parent.is_dir():
                     mark.touch()
             ready(shelf.arms)
+        for shelf in shelves:
+            self._learn_to_play(shelf)
+
+    def _learn_to_play(self, shelf: Shelf) -> None:
+        """Let a child compile what plays the log on rows of a capacity, where that is not on disk."""
+        mark = mark_of(self.ranker, shelf, PLAY)
+        if mark is None or mark.exists() or self._stopped:
+            return
+        child = self._child(shelf.arms, (PLAY,), NICE)
+        self._children.append((shelf.arms, child))
+        _, said = child.communicate()
+        if child.returncode == 0 and mark.parent.is_dir():
+            mark.touch()
+        elif not self._stopped:
+            log.warning("a compiling process failed: %s", said.decode(errors="replace").strip().rpartition("\n")[2])
 
     def stop(self) -> None:
         """Kill the children."""
@@ -129,6 +149,8 @@ def main() -> None:
     os.nice(asked["nice"])
     settings = settings_of(resolve(Document("", asked["config"], {})))._replace(budget=SCRATCH)
     ranker = Ranker(settings, NO_KEY)
+    if PLAY in asked["groups"]:
+        return playing.compile_for(ranker, asked["arms"])
     if GROUPS[-1] in asked["groups"]:  # the group with less work
         bulk.compile_for(ranker)
     for shelf in ranker.rows.tables:

@@ -36,7 +36,8 @@ from swerve.store.blocks import Block
     RULED,  # the results of a page after an operator's rules
     REPORTED,  # feedback as its caller has sent it, where that is more than clicks on slots
     STARTED,  # a start of the service: its configuration, its life, and what queries share
-) = range(15)
+    KEPT,  # records that operators have set, and that queries share
+) = range(16)
 COMPILED = CLICKED
 
 #: The words with which every entry begins: kind, flags times 2^8, bytes that fill the last word times 2^16, and size in words times
@@ -73,7 +74,7 @@ BYTE, HALVES, QUARTERS = 8, 2, 4  # in a word: bytes, numbers of four bytes, of 
 
 class Started(msgspec.Struct):
     """A start: the configuration, the life, what queries share, the key of an empty text, which tells the secrets apart, the names
-    of the caller's numbers, and the draws for propensities."""
+    of the caller's numbers, the draws for propensities, and the layout of records by capacity (see `table_name`)."""
 
     config: dict[str, Any]
     life: tuple[int, int, int]
@@ -82,6 +83,21 @@ class Started(msgspec.Struct):
     secrets: bytes
     numbers: tuple[str, ...]
     draws: int
+    layouts: dict[str, str] = {}
+
+
+def table_name(arms: int, rival: bool) -> str:
+    """Return the name of a table of records: its capacity, and whether it is the control arm's.
+
+    >>> table_name(8, False), table_name(16, True)
+    ('8', '16 control')
+    """
+    return f"{arms} control" if rival else str(arms)
+
+
+def begins(block: Block) -> bool:
+    """Return whether a generation begins with a block."""
+    return len(block.content) >= BYTE and int(words_in(block)[0]) & MASK == STARTED
 
 
 def words_in(block: Block) -> NDArray[np.int64]:

@@ -72,7 +72,7 @@ from swerve.signals import reformulated
 #: (times 2^48), and whether the line is taken.
 LINE_OWNER, LINE_SECOND, LINE_WHERE, LINE_TAKEN, LINE_WORDS = range(5)
 COMMON_AT, SHELF_AT, ROWS_MASK, COMMONS_MASK = 32, 48, (1 << 32) - 1, (1 << 16) - 1
-NOWHERE = -1
+NOWHERE, ELSEWHERE = -1, -2  # it is not known; it has left memory for a store
 
 #: What is counted: decisions, those with another page than the entry has, the number of the first of them (from 1), feedback, and
 #: clicks.
@@ -245,7 +245,9 @@ def unpack_ranked(entries, floats, at, i, lines, shelf, arms, asks, orders, fact
     if flags & HAS_LEFT:
         line = line_of(lines, entries[end], entries[end + 1])
         where = lines[line, LINE_WHERE]
-        if lines[line, LINE_TAKEN] != 0 and where >= 0:  # else it is written down when it next changes by itself
+        if lines[line, LINE_TAKEN] != 0 and where == ELSEWHERE:
+            return NOWHERE
+        if lines[line, LINE_TAKEN] != 0 and where >= 0:  # else it is written down behind this one
             if where >> SHELF_AT != shelf:
                 return NOWHERE
             ask[kernels.LEFT], ask[kernels.LEFT_OWNER] = where & ROWS_MASK, entries[end]
@@ -298,6 +300,28 @@ def unpack_responded(entries, at, i, ask):
             ask[feedback_kernel.PAGE_NOW + slot] = ask[feedback_kernel.PAGE_SO_FAR + slot]
         return end
     return unpack_codes(entries, end, final, ask, feedback_kernel.PAGE_NOW)
+
+
+@Entry
+def outcomes_in(entries, out):
+    """Write the number of each decision that feedback has concerned, the word where its outcome begins and the word behind it;
+    return
+    how many there are. `out` has room for all."""
+    at, found = 0, 0
+    while at < len(entries):
+        size = entries[at] >> SIZE_AT
+        if size < BODY or size > len(entries) - at:
+            return found  # who plays them says what is wrong
+        if entries[at] & MASK == RESPONDED and entries[at] >> FLAGS_AT & IN_PLACE == 0 and size > F_BODY:
+            was, final = entries[at + F_SIZES] & SLOT_COUNT, entries[at + F_SIZES] >> NOW_AT & SLOT_COUNT
+            begin = at + F_BODY + words_for(was, QUARTERS)
+            if entries[at] >> FLAGS_AT & SAME_PAGE == 0:
+                begin += words_for(final, QUARTERS)
+            if begin < at + size:
+                out[found, 0], out[found, 1], out[found, 2] = entries[at + F_NUMBER], begin, at + size
+                found += 1
+        at += size
+    return found
 
 
 @Entry

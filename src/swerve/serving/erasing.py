@@ -164,7 +164,7 @@ class Eraser:
         self.ranker, self.layouts = ranker, layouts
 
     def without(self, row: Row, result: int) -> Row | None:
-        """Return the next version of a row without the candidate of this hash; None if it does not have it."""
+        """Return a row without the candidate of this hash; None if it does not have it."""
         names = UNPACK.decode(row.names)
         short = self.ranker.rows.short
         arm = next((arm for arm, name in enumerate(names.ids) if name is not None and short(name) == result), None)
@@ -172,7 +172,7 @@ class Eraser:
             return None
         names.ids[arm] = None
         layout, record = self._vacated(row, arm)
-        return Row(row.key, row.version + 1, layout, row.day, row.level, row.shifted, record, PACK.encode(names))
+        return Row(row.key, row.version, layout, row.day, row.level, row.shifted, record, PACK.encode(names))
 
     def _vacated(self, row: Row, arm: int) -> tuple[int, bytes]:
         """Return the layout and the bytes of a record without what it has of an arm."""

@@ -8,7 +8,6 @@ policy's part starts fresh; when only hyper-parameters change, everything is kep
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import numpy as np
@@ -18,17 +17,8 @@ from swerve.serving.keys import owner_of
 from swerve.serving.ledger import next_phase
 from swerve.serving.ranker import Ranker
 from swerve.serving.rows import UNPACK, Place, Shelf
-from swerve.serving.settings import kind_of
-from swerve.store.layouts import convert, describe, layout_id, layout_of
+from swerve.store.layouts import convert, layout_id, layout_of
 from swerve.store.protocol import Damaged, Row, Store
-
-#: Version of the meaning of the fields. Raise it when a field changes its meaning and keeps its name; see docs/store.md.
-FORM = 1
-
-
-def description(shelf: Shelf) -> str:
-    """Return the description of the layout of a shelf's records."""
-    return re.sub(r'\["policy",', f'["policy {kind_of(shelf.policy)}",', describe(shelf.dtype, FORM), count=1)
 
 
 def policy_in(text: str) -> str:
@@ -75,39 +65,52 @@ def is_rival(row: Row) -> bool:
     return UNPACK.decode(row.names).rival
 
 
+def as_today(ranker: Ranker, key: bytes, record: bytes, text: str, shelf: Shelf) -> bytes:
+    """Return a record, whose layout has the description `text`, in the layout of a shelf."""
+    wanted = shelf.description
+    text = for_pages(text, wanted)
+    return record if text == wanted else convert(record, text, wanted, ranker.blank(shelf, key))
+
+
+def restore(ranker: Ranker, key: bytes, record: bytes, names: bytes, version: int, text: str, shelf: Shelf) -> Place | None:
+    """Make a row in memory from a record, whose layout has the description `text`; None when there is no room."""
+    place = ranker.restore(key, as_today(ranker, key, record, text, shelf), names, version, shelf)
+    if place is None:
+        return None
+    if policy_in(for_pages(text, shelf.description)) != policy_in(shelf.description):
+        # Earlier decisions are those of another policy.
+        next_phase(place.record.ledger, float(place.record.ledger.seen))  # type: ignore[no-untyped-call]
+        _disown(place, record, text)
+    if len(place.ids) > shelf.arms:  # fewer arms are configured now
+        for candidate in place.ids[shelf.arms :]:
+            if candidate is not None:
+                del place.arms[candidate]
+        del place.ids[shelf.arms :], place.shorts[shelf.arms :]
+    return place
+
+
+def _disown(place: Place, record: bytes, text: str) -> None:
+    """Raise the arms' generations beyond those of the stored record, so that its decisions match no arm of the fresh policy."""
+    stored = np.frombuffer(record, layout_of(text)[0])[0]
+    before = next(stored[name] for name in stored.dtype.names if name.partition(" ")[0] == "policy")["generation"]
+    generation = place.record.policy.generation
+    shared = min(len(before), len(generation))
+    generation[:shared] = before[:shared]
+    disown(place.record.policy)  # type: ignore[no-untyped-call]
+
+
 class Layouts:
     """The layouts of the records in a store."""
 
     def __init__(self, store: Store, ranker: Ranker) -> None:
         self.ranker = ranker
-        self.texts = {shelf: description(shelf) for shelf in ranker.rows.tables}
+        self.texts = {shelf: shelf.description for shelf in ranker.rows.tables}
         self.ids = {shelf: layout_id(store, text) for shelf, text in self.texts.items()}
         self.known = store.layouts()
 
     def restore(self, row: Row) -> Place | None:
         """Make a row in memory from a stored one; None when there is no room."""
-        shelf, record = self.today(row)
-        place = self.ranker.restore(row.key, record, row.names, row.version, shelf)
-        text = for_pages(self.known[row.layout], self.texts[shelf])
-        if place is not None and policy_in(text) != policy_in(self.texts[shelf]):
-            # Earlier decisions are those of another policy.
-            next_phase(place.record.ledger, float(place.record.ledger.seen))  # type: ignore[no-untyped-call]
-            self._disown(place, row)
-        if place is not None and len(place.ids) > shelf.arms:  # fewer arms are configured now
-            for candidate in place.ids[shelf.arms :]:
-                if candidate is not None:
-                    del place.arms[candidate]
-            del place.ids[shelf.arms :], place.shorts[shelf.arms :]
-        return place
-
-    def _disown(self, place: Place, row: Row) -> None:
-        """Raise the arms' generations beyond those of the stored record, so that its decisions match no arm of the fresh policy."""
-        stored = np.frombuffer(row.record, layout_of(self.known[row.layout])[0])[0]
-        before = next(stored[name] for name in stored.dtype.names if name.partition(" ")[0] == "policy")["generation"]
-        generation = place.record.policy.generation
-        shared = min(len(before), len(generation))
-        generation[:shared] = before[:shared]
-        disown(place.record.policy)  # type: ignore[no-untyped-call]
+        return restore(self.ranker, row.key, row.record, row.names, row.version, self.known[row.layout], self.shelf_of(row))
 
     def misplaced(self, row: Row) -> Damaged | None:
         """Return the error of a record that belongs to another query, else None. Records of older layouts have no owner."""
@@ -134,6 +137,4 @@ class Layouts:
     def today(self, row: Row) -> tuple[Shelf, bytes]:
         """Return a stored record in the current layout of its capacity, and its shelf."""
         shelf = self.shelf_of(row)
-        wanted = self.texts[shelf]
-        text = for_pages(self.known[row.layout], wanted)
-        return shelf, row.record if text == wanted else convert(row.record, text, wanted, self.ranker.blank(shelf, row.key))
+        return shelf, as_today(self.ranker, row.key, row.record, self.known[row.layout], shelf)

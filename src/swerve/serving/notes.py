@@ -6,7 +6,7 @@ Tests: tests/serving/test_playing.py.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -31,6 +31,7 @@ from swerve.serving.entries import (
     GONE_ON,
     GROWN,
     IN_PLACE,
+    KEPT,
     LOADED,
     MOST_RANKED,
     NAMED,
@@ -47,6 +48,7 @@ from swerve.serving.entries import (
     TOLD,
     VACATED,
     Started,
+    table_name,
 )
 from swerve.serving.entry_kernels import write_ranked
 
@@ -62,9 +64,10 @@ _WORD, _TIME = struct.Struct("<q"), struct.Struct("<d")
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def write_down(ranker: Ranker, config: dict[str, Any], now: float) -> Notes:
-    """Write down everything that a ranker does from now on. `config` is that of its settings, and is in the entry of the start."""
-    notes = ranker.notes = ranker.arms.notes = ranker.notes or Notes(len(ranker.settings.numbers))
+def write_down(ranker: Ranker, config: dict[str, Any], now: float, texts: bool = True) -> Notes:
+    """Write down everything that a ranker does from now on. `config` is that of its settings, and is in the entry of the start;
+    `texts` says whether the texts of queries, and what callers have reported, are written down too, which evaluation needs."""
+    notes = ranker.notes = ranker.arms.notes = ranker.notes or Notes(len(ranker.settings.numbers), texts)
     notes.generation += 1
     notes.started(_started(ranker, config, now), now)
     return notes
@@ -80,13 +83,15 @@ def write_again(ranker: Ranker, config: dict[str, Any], now: float) -> None:
 def _started(ranker: Ranker, config: dict[str, Any], now: float) -> Started:
     life, settings = ranker.life, ranker.settings
     shared, secrets, lived = ranker.shared(now), ranker.key_of(""), (life.store, life.mark, life.id)
-    return Started(config, lived, ranker.issued, shared, secrets, settings.numbers, settings.draws)
+    layouts = {table_name(shelf.arms, shelf.rival): shelf.description for shelf in ranker.rows.tables}
+    return Started(config, lived, ranker.issued, shared, secrets, settings.numbers, settings.draws, layouts)
 
 
 class Notes:
     """Writes down what a ranker does, as entries, until they are taken for a journal."""
 
-    def __init__(self, numbers: int) -> None:
+    def __init__(self, numbers: int, texts: bool = True) -> None:
+        self.texts = texts
         self._width = MOST_RANKED + numbers
         self._room = np.zeros(self._width, np.int64)
         self._write = write_ranked.bind()
@@ -155,7 +160,7 @@ class Notes:
     def tell(self, place: Place, text: str) -> None:
         """A query is about to be ranked: its text, see `messages.key_text`, must be in this generation."""
         self.know(place)
-        if not place.told & 1:
+        if self.texts and not place.told & 1:
             place.told |= 1
             self._add(TOLD, place.key, 0.0, text.encode())
 
@@ -195,11 +200,17 @@ class Notes:
 
     def ruled(self, key: bytes, number: int, results: Sequence[str], chances: Sequence[float], now: float) -> None:
         """The results of a page after an operator's rules, and the propensity of each."""
-        self._add(RULED, key, now, _encode((number, list(results), list(chances))))
+        if self.texts:
+            self._add(RULED, key, now, _encode((number, list(results), list(chances))))
 
     def reported(self, key: bytes, number: int, events: Sequence[Event], shown: Sequence[str] | None, now: float) -> None:
         """A caller has reported other user events than clicks, or results that were really shown."""
-        self._add(REPORTED, key, now, _encode((number, list(events), shown)))
+        if self.texts:
+            self._add(REPORTED, key, now, _encode((number, list(events), shown)))
+
+    def kept(self, records: Mapping[str, bytes], now: float) -> None:
+        """Records that operators have set."""
+        self._add(KEPT, bytes(2 * BYTE), now, _encode(dict(records)))
 
     def started(self, started: Started, now: float, goes_on: bool = False) -> None:
         """A start of the service, or of another generation, in which it goes on."""

@@ -132,14 +132,17 @@ class Packing:
         count, todo, more = shelf.calls.rank(*around, BEGIN, asks, orders, facts, now, ranker.settings.draws)
         if count == 0:
             return 0
+        came: list[int] = []
         if todo:
-            self._finish(shelf, asks[:count], facts, now)
+            came = self._finish(shelf, asks[:count], facts, now)
             if todo & (FROM_ELSEWHERE | SPENT_APART):
                 _, _, more = shelf.calls.rank(*around, GO_ON, asks[:count], orders, facts, now, ranker.settings.draws)
         ranker.learnt = True
         ranker.issued += count
         if ranker.notes is not None:
             ranker.notes.ranked(shelf.asked.words, asks[:count], orders, facts, now)
+            for row in came:  # played, the entries above leave out a row that is not known yet: it follows as it is now
+                ranker.notes.know(shelf.owners[row])
         if more:
             self._teach(shelf, asks[:count], orders)
         return int(count)
@@ -152,8 +155,8 @@ class Packing:
             shown = orders[k, kernels.ANSWERED_ORDER : kernels.ANSWERED_ORDER + filled].tolist()
             people.shown(int(asks[k, kernels.PERSON]) & WORDS, place.key, phase, [place.shorts[arm] for arm in shown])
 
-    def _finish(self, shelf: Shelf, asks: Column, facts: Column, now: float) -> None:
-        """Do what the columns leave to do of what sessions have done before."""
+    def _finish(self, shelf: Shelf, asks: Column, facts: Column, now: float) -> list[int]:
+        """Do what the columns leave to do of what sessions have done before; return the rows of the shelf that they came from."""
         ranker, people, count = self.ranker, self.ranker.people, len(asks)
         for k, key in people.elsewhere(count):
             came = ranker.left(shelf, key, float(facts[k, kernels.LEFT_AT]), now)
@@ -165,11 +168,13 @@ class Packing:
                 asks[k, kernels.SPENT], asks[k, kernels.SPENT_PHASE] = place.mask_of(spent.results), spent.phase
         lefts = asks[:, kernels.LEFT]
         rows = lefts[lefts >= 0]
+        found: list[int] = rows.tolist()
         if count > 1:  # a look at each place would take longer
             rows = rows[shelf.asked.flags[rows] & np.uint64(DIRTY) == 0]
         for row in rows.tolist():
             if not (place := shelf.owners[row]).dirty:
                 ranker.mark(place, now)
+        return found
 
     def choices(self, count: int) -> list[list[int]]:
         """Return the arms that the policy would have put into the slots, for the requests of the last call, shown as given."""

@@ -9,7 +9,7 @@ Tests: tests/serving/test_playing.py.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -27,11 +27,15 @@ from swerve.serving.entries import (
     FILL_UP_AT,
     FLAGS_AT,
     GROWN,
+    HAS_LEFT,
+    KEPT,
     LOADED,
     MASK,
     NAMED,
     NOW,
     OWNER,
+    R_BODY,
+    RANKED,
     SHIFTED,
     SIZE_AT,
     STARTED,
@@ -39,13 +43,26 @@ from swerve.serving.entries import (
     VACATED,
     Started,
     foreign,
+    table_name,
     words_in,
 )
-from swerve.serving.entry_kernels import COMMON_AT, COUNTS, LINE_WORDS, NOWHERE, SHELF_AT, play_many, put_line, spread_lines
+from swerve.serving.entry_kernels import (
+    COMMON_AT,
+    COUNTS,
+    ELSEWHERE,
+    LINE_WORDS,
+    NOWHERE,
+    SHELF_AT,
+    outcomes_in,
+    play_many,
+    put_line,
+    spread_lines,
+)
 from swerve.serving.keys import owner_of
+from swerve.serving.migration import restore
 from swerve.serving.packing import Arrays
 from swerve.serving.ranker import Ranker
-from swerve.serving.rows import Place, Shelf
+from swerve.serving.rows import Common, Place, Shelf
 from swerve.store.blocks import Block
 from swerve.store.protocol import Life
 from swerve_client.naming import namespace_in
@@ -65,19 +82,40 @@ class Lines:
         """Set where the row of a query is; `NOWHERE`: it has none any more."""
         self._taken += bool(put_line(self.table, owner_of(key), owner_of(key[BYTE:]), where))  # type: ignore[no-untyped-call]
         if 2 * self._taken > len(self.table):
-            larger = np.zeros((2 * len(self.table), LINE_WORDS), np.int64)
-            spread_lines.bind()(self.table, larger)
-            self.table = larger
+            self.grow()
+
+    def grow(self) -> None:
+        """Make the table twice as large."""
+        larger = np.zeros((2 * len(self.table), LINE_WORDS), np.int64)
+        spread_lines.bind()(self.table, larger)
+        self.table = larger
+
+
+class Elsewhere(Protocol):
+    """Where rows go for which memory has no room; a store."""
+
+    def make_room(self) -> None:
+        """Let rows leave memory, by `Player.leave`."""
+
+    def fetch(self, key: bytes) -> Place | None:
+        """Bring a row back into memory, which has room for it."""
 
 
 class Player:
-    """Plays a journal on a ranker, which `settings_of` makes from the configuration of the first start in it.
+    """Plays a journal on a ranker, which `begin` makes for a start with another configuration than the one before.
 
-    Given a ranker, it goes on with the rows of that one.
+    Given a ranker, it goes on with the rows of that one. `elsewhere` takes rows for which memory has no room; without it they must
+    all fit.
     """
 
-    def __init__(self, begin: Callable[[Started], Ranker], ranker: Ranker | None = None) -> None:
-        self.begin, self.ranker = begin, ranker
+    def __init__(
+        self, begin: Callable[[Started], Ranker], ranker: Ranker | None = None, elsewhere: Elsewhere | None = None
+    ) -> None:
+        self.begin, self.ranker, self.elsewhere = begin, ranker, elsewhere
+        self.started: Started | None = None
+        self.kept: dict[str, bytes] = {}  # records that operators have set
+        self.deleted: set[bytes] = set()  # queries that were deleted, and not asked since
+        self._outcomes = outcomes_in.bind()
         self.counts = np.zeros(COUNTS, np.int64)
         self.last = 0.0  # the time of the last entry
         self.texts: dict[bytes, str] = {}  # of queries, by their keys
@@ -86,7 +124,7 @@ class Player:
         self._response = np.zeros(feedback_kernel.RESPONSE, np.int64)
         self._plays = {
             BEGUN: self._begun, LOADED: self._loaded, GROWN: self._grown, NAMED: self._named, VACATED: self._vacated,
-            SHIFTED: self._shifted, TOLD: self._told, DELETED: self._deleted,
+            SHIFTED: self._shifted, TOLD: self._told, DELETED: self._gone, KEPT: self._keep,
         }  # fmt: skip
         if ranker is not None:
             self._take(ranker)
@@ -108,6 +146,25 @@ class Player:
         """Note where a row is."""
         common = self._commons.setdefault(id(place.common), (len(self._commons), place.common))[0]
         self._lines.put(place.key, self._numbers[place.shelf] << SHELF_AT | common << COMMON_AT | place.index)
+
+    def leave(self, place: Place) -> None:
+        """Let a row leave memory, which is elsewhere now."""
+        assert self.ranker is not None
+        shelf, hole = place.shelf, place.index
+        self.ranker.rows.drop(place)
+        self._lines.put(place.key, ELSEWHERE)
+        self._moved(shelf, hole)
+
+    def outcomes(self, block: Block) -> dict[int, int]:
+        """Return the outcomes of decisions that the entries of a block have, the last of each."""
+        entries = words_in(block)
+        room = np.zeros((len(entries) // (BODY + 1) + 1, 3), np.int64)
+        found = room[: self._outcomes(entries, room)]
+        numbers, begins, ends = found.T.tolist()
+        if (found[:, 2] - found[:, 1] == 1).all():  # nearly always
+            return dict(zip(numbers, entries[found[:, 1]].view(np.uint64).tolist(), strict=True))
+        outcomes = (int.from_bytes(entries[begin:end].tobytes(), "little") for begin, end in zip(begins, ends, strict=True))
+        return dict(zip(numbers, outcomes, strict=True))
 
     def _moved(self, shelf: Shelf, index: int) -> None:
         """Note where the row is that has filled a hole."""
@@ -133,14 +190,16 @@ class Player:
         if kind == STARTED:
             try:
                 self._started(int(entries[at]) >> FLAGS_AT & MASK, self._body(entries, at, size))
-            except msgspec.DecodeError:
+            except (ValueError, msgspec.DecodeError):
                 raise foreign(block) from None
             return at + size
         if self.ranker is None:
             raise SwerveError("the journal does not begin with a start of the service: earlier segments are missing")
         if kind <= COMPILED:
-            place = self._place(key, block)
+            place = self._place(key)
             done = self._run(place, entries, at)
+            if done == at and self._brought_back(entries, at):
+                return at
             if done == at:
                 raise SwerveError(f"entries {block.first} to {block.end} do not fit the record of query {key.hex()}")
             return done
@@ -150,7 +209,7 @@ class Player:
                 self._plays[kind](key, int(entries[at]) >> FLAGS_AT & MASK, self._body(entries, at, size), now)
             except SwerveError:
                 raise
-            except (ValueError, IndexError, KeyError, OverflowError, AssertionError, msgspec.DecodeError):
+            except (ValueError, IndexError, KeyError, TypeError, OverflowError, AssertionError, msgspec.DecodeError):
                 raise foreign(block) from None
         return at + size
 
@@ -159,32 +218,62 @@ class Player:
         fill = int(entries[at]) >> FILL_UP_AT & MASK
         return entries[at + BODY : at + size].tobytes()[: (size - BODY) * BYTE - fill]
 
-    def _place(self, key: bytes, block: Block | None = None) -> Place:
+    def _place(self, key: bytes) -> Place:
         assert self.ranker is not None
         place = self.ranker.rows.get(key)
+        if place is None and self.elsewhere is not None:
+            place = self._fetched(key)
         if place is None:
             raise SwerveError(f"the journal has no begin of query {key.hex()}: earlier segments are missing")
         return place
 
+    def _fetched(self, key: bytes) -> Place | None:
+        """Bring a row back into memory."""
+        assert self.elsewhere is not None
+        place = self.elsewhere.fetch(key)
+        if place is not None:
+            place.dirty = True
+            self._put(place)
+        return place
+
+    def _brought_back(self, entries: NDArray[np.int64], at: int) -> bool:
+        """Bring the row back into memory that the session of a decision came from; return whether that was missing."""
+        head = int(entries[at])
+        if self.elsewhere is None or self.ranker is None or head & MASK != RANKED or not head >> FLAGS_AT & HAS_LEFT:
+            return False
+        key = entries[at + R_BODY : at + R_BODY + 2].tobytes()
+        return self.ranker.rows.get(key) is None and self._fetched(key) is not None
+
     def _run(self, place: Place, entries: NDArray[np.int64], at: int) -> int:
         """Play entries of the shelf of a place by compiled code; return the first word that is left."""
-        ranker, shelf, arrays = self.ranker, place.shelf, self._arrays
+        assert self.ranker is not None
+        self.ranker.learnt = True
+        number, _ = self._commons[id(place.common)]
+        return self.call(place.shelf, place.common, number, entries, at)
+
+    def call(self, shelf: Shelf, common: Common, number: int, entries: NDArray[np.int64], at: int) -> int:
+        """Play entries of a shelf by compiled code; `number` is that of what its rows share."""
+        ranker, arrays = self.ranker, self._arrays
         assert ranker is not None
-        ranker.learnt = True
-        common, _ = self._commons[id(place.common)]
         done = self._calls[shelf](
-            shelf.params, ranker.senses, shelf.table, shelf.words, ranker.fixed[shelf], place.common.pools, place.common.seasons,
-            self._work, self._lines.table, self._numbers[shelf], common, entries, at, arrays.asks, arrays.orders, arrays.facts,
-            self._response, self.counts,
+            shelf.params, ranker.senses, shelf.table, shelf.words, ranker.fixed[shelf], common.pools, common.seasons, self._work,
+            self._lines.table, self._numbers[shelf], number, entries, at, arrays.asks, arrays.orders, arrays.facts, self._response,
+            self.counts,
         )  # fmt: skip
         return int(done)
+
+    def grow(self) -> None:
+        """Make the table of rows larger."""
+        self._lines.grow()
 
     # ------------------------------------------------------------------ rare ones
     def _started(self, goes_on: int, body: bytes) -> None:
         if goes_on and self.ranker is not None:
             return  # everything that it says is known
-        started = msgspec.msgpack.decode(body, type=Started)
-        if self.ranker is None:
+        started, before = msgspec.msgpack.decode(body, type=Started), self.started
+        self.started = started
+        if self.ranker is None or (before is not None and (before.config, before.layouts) != (started.config, started.layouts)):
+            self._lines, self._commons = Lines(), {}
             self._take(self.begin(started))
         assert self.ranker is not None
         self.ranker.life, self.ranker.issued = Life(*started.life), started.issued
@@ -204,8 +293,11 @@ class Player:
     def _room(self, key: bytes, arms: int, rival: bool) -> Place:
         """Return a zeroed row for a query, in place of one that it has."""
         assert self.ranker is not None
-        self._deleted(key, 0, b"", 0.0)
+        self._dropped(key)
         place = self.ranker.rows.add(key, arms, rival)
+        if place is None and self.elsewhere is not None:
+            self.elsewhere.make_room()
+            place = self.ranker.rows.add(key, arms, rival)
         if place is None or place.shelf.arms != arms:
             raise SwerveError("more queries than memory holds; raise store.cache_mb for this command")
         place.dirty = True  # it must not leave memory
@@ -214,9 +306,13 @@ class Player:
     def _loaded(self, key: bytes, flags: int, body: bytes, now: float) -> None:
         assert self.ranker is not None
         arms, rival, _, record, names = msgspec.msgpack.decode(body, type=tuple[int, bool, str | None, bytes, bytes])
-        self._deleted(key, 0, b"", 0.0)
-        shelf = self.ranker.rows.shelf_for(arms, rival)
-        place = self.ranker.restore(key, record, names, 0, shelf)
+        self._dropped(key)
+        shelf, layouts = self.ranker.rows.shelf_for(arms, rival), {} if self.started is None else self.started.layouts
+        layout = layouts.get(table_name(arms, rival), shelf.description)
+        place = restore(self.ranker, key, record, names, 0, layout, shelf)
+        if place is None and self.elsewhere is not None:
+            self.elsewhere.make_room()
+            place = restore(self.ranker, key, record, names, 0, layout, shelf)
         if place is None:
             raise SwerveError("more queries than memory holds; raise store.cache_mb for this command")
         place.dirty = True
@@ -226,7 +322,13 @@ class Player:
         assert self.ranker is not None
         place = self._place(key)
         shelf, hole = place.shelf, place.index
-        if not self.ranker.arms.grow(place, now):
+        grown = self.ranker.arms.grow(place, now)
+        if not grown and self.elsewhere is not None:
+            self.elsewhere.make_room()
+            place = self._place(key)
+            shelf, hole = place.shelf, place.index
+            grown = self.ranker.arms.grow(place, now)
+        if not grown:
             raise SwerveError("more queries than memory holds; raise store.cache_mb for this command")
         self._moved(shelf, hole)
         self._put(place)
@@ -265,11 +367,33 @@ class Player:
             self.ranker.join(place, namespace_in(text))
             self._put(place)
 
-    def _deleted(self, key: bytes, flags: int, body: bytes, now: float) -> None:
+    def _keep(self, key: bytes, flags: int, body: bytes, now: float) -> None:
+        self.kept |= msgspec.msgpack.decode(body, type=dict[str, bytes])
+
+    def _gone(self, key: bytes, flags: int, body: bytes, now: float) -> None:
+        self._dropped(key)
+        self._lines.put(key, NOWHERE)
+        self.deleted.add(key)
+
+    def _dropped(self, key: bytes) -> None:
+        """Take the row of a query out of memory, which is replaced or deleted."""
         assert self.ranker is not None
         place = self.ranker.rows.get(key)
+        self.deleted.discard(key)
         if place is not None:
             shelf, hole = place.shelf, place.index
             self.ranker.rows.drop(place)
             self._lines.put(key, NOWHERE)
             self._moved(shelf, hole)
+
+
+def compile_for(ranker: Ranker, arms: int) -> None:
+    """Compile (or load) what plays entries on the rows of a capacity, by calls without entries."""
+    player, none = Player(lambda started: ranker, ranker), np.zeros(0, np.int64)
+    player.outcomes(Block(0, 0, 0, 0.0, b""))
+    player.grow()
+    for shelf in ranker.rows.tables:
+        if shelf.arms == arms:
+            commons = ranker.rivals if shelf.rival and ranker.rivals is not None else ranker.commons
+            player.call(shelf, commons.of(None), 0, none, 0)
+    ranker.learnt = False

@@ -154,8 +154,6 @@ class Ranker:
                 place.query = None
             self.rows.recount(place)
             place.version = version
-            if self.notes is not None:
-                self.notes.loaded(place)
         return place
 
     def join(self, place: Place, namespace: str | None) -> None:
@@ -276,6 +274,7 @@ class Ranker:
             self.rows.recount(place)
         if place.namespace != request.namespace:  # feedback made the row, and knew its key alone
             self.join(place, request.namespace)
+            place.told = 0  # so that it is written down with its namespace
         if self.notes is not None:
             self.notes.tell(place, request.text)
         raw = request.raw

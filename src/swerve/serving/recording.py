@@ -1,15 +1,10 @@
-"""Recordings: everything that a ranker does, in a journal, from which `swerve replay` reproduces every page and every record.
-
-A recording is the folder of a journal. It contains query texts, and is readable by its owner only.
-"""
+"""What a journal of everything that a ranker does says, line by line: pages, feedback, shifts."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -68,17 +63,10 @@ from swerve.serving.entries import (
 )
 from swerve.serving.holdout import ARMS, Arm
 from swerve.serving.messages import Event
-from swerve.serving.notes import write_again, write_down
 from swerve.serving.outcomes import decode, slots_of
-from swerve.serving.ranker import Ranker
 from swerve.serving.rows import UNPACK
-from swerve.store.blocks import Block, Content, Segment, ended, segments_in
-from swerve.store.journal import Journal, tail
-
-#: Seconds of a generation, see `Recorder.collect`.
-GENERATION_SECONDS = 86_400.0
-#: Bytes that wait to be written before a recording is given up.
-MOST_WAITING = 256 << 20
+from swerve.store.blocks import Block
+from swerve.store.journal import tail
 
 
 class Ranked(msgspec.Struct, omit_defaults=True):
@@ -123,74 +111,6 @@ class Shifted(msgspec.Struct):
 
 
 Line = Started | Ranked | Ruled | Answered | Shifted
-
-
-class Recorder:
-    """Writes everything that a ranker does into a journal. Its `sync` may be called by another thread."""
-
-    def __init__(self, folder: Path, config: dict[str, Any], ranker: Ranker, now: float) -> None:
-        self.ranker, self.config = ranker, config
-        self.journal = Journal(folder)
-        self.begin(now)
-
-    def begin(self, now: float) -> None:
-        """Note a start, or that another store has taken the place of the one before."""
-        self.notes, self._begun = write_down(self.ranker, self.config, now), now
-
-    def collect(self, now: float) -> bool:
-        """Take what was done since the last call, for the next `sync`; return whether the recording goes on. After a day another
-        generation begins, in a segment of its own: earlier ones can be dropped."""
-        content, count = self.notes.take()
-        if count:
-            self.journal.put(content, count)
-        if now - self._begun >= GENERATION_SECONDS:
-            self.journal.cut()
-            write_again(self.ranker, self.config, now)
-            self._begun = now
-        if self.journal.waiting <= MOST_WAITING:
-            return True
-        self.ranker.notes = self.ranker.arms.notes = None
-        return False
-
-    def sync(self, now: float) -> None:
-        """Write what was collected; durable on return. After a `StoreError` it waits for the next call."""
-        self.journal.sync(now)
-
-    def erase(self, scrub: Callable[[bytes], bytes], now: float) -> None:
-        """Replace what was collected so far by what `scrub` makes of it, see `swerve.serving.unrecording`; on return nothing else
-        of it is in the files. Takes a while: it reads the whole recording."""
-        self.sync(now)
-        self.journal.seal(now)
-        self.journal.rewrite(scrub)
-
-    def drop(self, before: float) -> int:
-        """Remove the segments of generations that ended before a time; return how many. What is left can be replayed."""
-        segments = segments_in(self.journal.folder)
-        upto = 0
-        for segment, following in pairwise(segments):
-            if begins_generation(following):
-                if ended(segment) >= before:
-                    break
-                upto = following.first
-        return self.journal.drop(before, upto)
-
-    def close(self, now: float) -> None:
-        """Write the rest and release the journal."""
-        try:
-            self.collect(now)
-            self.sync(now)
-        finally:
-            self.journal.close()
-
-
-def begins_generation(segment: Segment) -> bool:
-    """Return whether a segment can be played without those before it."""
-    content = Content(segment)
-    try:
-        first = next(content.blocks(), None)
-        return first is not None and int(words_in(first)[0]) & MASK == STARTED
-    finally:
-        content.close()
 
 
 def lines_of(folder: Path, progress: Callable[[int], None] = lambda read: None) -> Iterator[tuple[int, Line]]:

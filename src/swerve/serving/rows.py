@@ -6,8 +6,10 @@ arm and whether changes are unwritten. Memory for the tables is reserved at once
 
 from __future__ import annotations
 
+import functools
 import math
 import mmap
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -24,8 +26,11 @@ from swerve.serving.calls import Calls
 from swerve.serving.columns import DIRTY, TOLD, WORD, Columns
 from swerve.serving.kernels import as_words, query_dtype
 from swerve.serving.keys import Hash, owner_of, signed
-from swerve.store.layouts import copy_fields
+from swerve.serving.settings import kind_of
+from swerve.store.layouts import copy_fields, describe
 
+#: Version of the meaning of the fields of records. Raise it when a field changes its meaning and keeps its name; see docs/store.md.
+FORM = 1
 #: Bytes of Python objects per row, measured: key, `Place`, empty lists.
 OVERHEAD = 850
 #: Bytes per candidate besides its text: entries of three lists and a dictionary, its hash.
@@ -242,6 +247,11 @@ class Shelf:
 
     def __len__(self) -> int:
         return len(self.owners)
+
+    @functools.cached_property
+    def description(self) -> str:
+        """The description of the layout of its records, which names the policy's classes."""
+        return re.sub(r'\["policy",', f'["policy {kind_of(self.policy)}",', describe(self.dtype, FORM), count=1)
 
     def of(self, times: str, index: int) -> NDArray[np.uint32]:
         """Return `first` or `offered` of a row's arms."""

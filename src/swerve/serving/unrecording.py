@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -19,6 +20,7 @@ from swerve.serving.entries import (
     BODY,
     BYTE,
     FILL_UP_AT,
+    KEPT,
     LOADED,
     MASK,
     NAMED,
@@ -40,6 +42,9 @@ from swerve_client.naming import CONTROL, key_text, namespace_in
 DELETED = "deleted:"
 #: Bytes of a hash, and of the key that it has.
 HASH, SALT = 8, 32
+
+#: Where an entry with records of operators begins: its kind, no flags, the bytes that fill it up, its size, and no key.
+_KEPT = re.compile(bytes([KEPT, 0]) + rb".\x00.{4}" + bytes(2 * BYTE), re.DOTALL)
 
 _encode = msgspec.msgpack.Encoder().encode
 _Ruled, _Reported = tuple[int, list[str], list[float]], tuple[int, list[Event], list[str] | None]
@@ -78,7 +83,7 @@ class Scrub:
 
     def __call__(self, content: bytes) -> bytes:
         """Return content without what is deleted, with as many entries."""
-        if self.result is None and not any(needle in content for needle in self._needles):
+        if self.result is None and not any(needle in content for needle in self._needles) and not _KEPT.search(content):
             return content
         block = Block(0, 0, 0, 0.0, content)
         words, at, pieces = words_in(block), 0, list[bytes]()
@@ -116,12 +121,16 @@ class Scrub:
 
     def _touches(self, key: bytes, kind: int) -> bool:
         """Return whether an entry may have a text that is deleted."""
+        if kind == KEPT:
+            return True
         if kind not in (NAMED, LOADED, RULED, REPORTED, TOLD):
             return False
         return key in self.keys if self.result is None else self.concerned(key, self._namespaces.get(key))
 
     def _changed(self, kind: int, body: bytes) -> bytes:
         """Return the body of an entry without the texts that are deleted."""
+        if kind == KEPT:  # it was for a start before the deletion, which no start needs any more
+            return _encode({})
         if kind == TOLD:
             return body if self.result is not None else self.text(body.decode()).encode()
         if kind == NAMED:

@@ -1,13 +1,14 @@
 """The store keeps the service's state on disk. `protocol` defines its interface; each engine is one module."""
 
 from swerve.store.layouts import convert, copy_fields, describe, layout_id, layout_of, step
-from swerve.store.protocol import Batch, Conflict, Damaged, InUse, Life, Row, Size, Store, StoreError
+from swerve.store.protocol import Batch, Damaged, Entries, Fenced, InUse, Life, Row, Size, Store, StoreError
 from swerve.store.urls import open_store, store_path
 
 __all__ = [
     "Batch",
-    "Conflict",
     "Damaged",
+    "Entries",
+    "Fenced",
     "InUse",
     "Life",
     "Row",

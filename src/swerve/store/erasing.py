@@ -7,7 +7,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 
-from swerve.store.opened import Opened
+from swerve.store.logged import Logged
 from swerve.store.protocol import Damaged, Row, StoreError
 from swerve.store.schema import translated
 from swerve.store.statements import COLUMNS, PER_STATEMENT, checked, update
@@ -20,7 +20,7 @@ PAGE_ROWS = 100
 EMPTY_SECONDS, EMPTY_EVERY = 2.0, 0.02
 
 
-class Erasing(Opened):
+class Erasing(Logged):
     """The part of the SQLite store that deletes for good.
 
     Every connection has `secure_delete`, so that SQLite overwrites what it frees with zeros; see `schema.connect`.
@@ -62,7 +62,7 @@ class Erasing(Opened):
                     gone += writer.execute(f"DELETE FROM rows WHERE key IN ({', '.join('?' * len(some))})", some).rowcount
                 for start in range(0, len(changed), PER_STATEMENT):
                     new = self._changed(writer, changed[start : start + PER_STATEMENT], change)
-                    if update(writer, new) != len(new):
+                    if len(update(writer, new)) != len(new):
                         raise StoreError("conflict", f"{self.path}: rows have changed during the deletion; nothing was deleted")
                     versions |= {row.key: row.version for row in new}
                 writer.executemany(
@@ -82,7 +82,7 @@ class Erasing(Opened):
                 raise row
             new = change(row)
             if new is not None:
-                new.version = row.version + 1
+                new.version = self.epoch
                 out.append(new)
         return out
 

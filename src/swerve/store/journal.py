@@ -12,17 +12,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import math
 import os
 import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from swerve.store.blocks import MADE, SEALED, Block, Content, Segment, block_of, ended, path_of, segments_in
 from swerve.store.lock import OWNER_ONLY, Lock, lock_path, no_folder
-from swerve.store.protocol import StoreError
+from swerve.store.protocol import Extent, Fenced as Fenced, StoreError
 from swerve.store.tail import ID_BYTES, OWNER, owner_in, tail as tail
 
 log = logging.getLogger("swerve.store")
@@ -33,30 +33,17 @@ SEGMENT_BYTES = 64 << 20
 SEALED_BYTES = 1 << 18
 
 
-class Fenced(StoreError):  # noqa: N818 - names what happened
-    """Another process owns the journal now. What was put into it since is not in it."""
-
-    def __init__(self, folder: Path, ours: int, theirs: int) -> None:
-        super().__init__("conflict", f"{folder} has an owner of epoch {theirs}, and this process has epoch {ours}: stop it")
-
-
-class Extent(NamedTuple):
-    """What a journal holds: numbers of its first entry and of the one after the last, files and their bytes."""
-
-    first: int
-    end: int
-    segments: int
-    bytes: int
-
-
 class Journal:
     """A journal that this process owns, from construction until `close`; the folder is made if it does not exist.
 
     Every method may be called by any thread. `at_least` is the number that the journal must reach: a caller who knows of
-    entries that are not there has lost them. `before` is the number of the first entry of a new journal.
+    entries that are not there has lost them. `before` is the number of the first entry of a new journal, `journal` its id, at
+    random without one. The epoch is `epoch` at least.
     """
 
-    def __init__(self, folder: Path, *, segment: int = SEGMENT_BYTES, at_least: int = 0, before: int = 0) -> None:
+    def __init__(
+        self, folder: Path, *, segment: int = SEGMENT_BYTES, at_least: int = 0, before: int = 0, epoch: int = 0, journal: int = 0
+    ) -> None:
         self.folder, self.segment_bytes = folder.absolute(), segment
         self._putting, self._syncing, self._tidying = threading.Lock(), threading.Lock(), threading.Lock()
         self._pending: list[tuple[bytes, int]] = []  # content, and how many entries it has
@@ -70,13 +57,13 @@ class Journal:
             raise StoreError("io", f"{self.folder} cannot be made: {error.strerror}") from error
         self._lock = Lock(lock_path(self.folder))
         try:
-            self.cut_off = 0  # bytes of an unfinished write that were cut off
+            self.cut_off, self.time = 0, 0.0  # bytes of an unfinished write that were cut off; when its last block was written
             found = owner_in(self.folder)
             segments = segments_in(self.folder)
             if found is None and segments:
                 raise StoreError("corrupt", f"{self.folder / OWNER} is missing: put back a copy of this file (docs/store.md)")
-            epoch, self.id = found or (0, int.from_bytes(os.urandom(ID_BYTES), "little"))
-            self.epoch = epoch + 1
+            last, self.id = found or (0, journal or int.from_bytes(os.urandom(ID_BYTES), "little"))
+            self.epoch = max(last + 1, epoch)
             self._own()
             self.end = self._recover(segments, before)
             if self.end < at_least:
@@ -85,7 +72,7 @@ class Journal:
                     f"{self.folder} ends with entry {self.end}, and there were {at_least}: put back its last segments "
                     "(docs/store.md)",
                 )
-            self._begin(0.0)
+            self._begin(self.time)
         except BaseException:
             self._lock.release()
             raise
@@ -127,6 +114,7 @@ class Journal:
             if content.journal != self.id:
                 raise last.damaged("it belongs to another journal")
             rest, at, end = content.rest, content.at, content.end
+            self.time = max(content.time, *(ended(each) for each in segments[-2:-1]), 0.0)
             if rest and (last.sealed or content.later()):
                 raise last.damaged("a block is not what was written, and it is no unfinished write")
         finally:
@@ -251,16 +239,25 @@ class Journal:
         segments = segments_in(self.folder)
         return Extent(segments[0].first, self.end, len(segments), sum(each.path.stat().st_size for each in segments))
 
+    def check(self, now: float) -> None:
+        """Raise `StoreError` if the journal cannot be written now; after a failed write, begin another segment."""
+        with self._syncing:
+            self._owned()
+            if self._at < 0:
+                self._begin(now)
+
     def seal(self, now: float) -> None:
         """Begin another segment, unless the last one is empty; those before it can be compressed, rewritten and dropped."""
         with self._syncing:
             if self.end > self._first:
                 self._begin(now)
 
-    def compress(self, most: int = 1) -> int:
-        """Compress the oldest finished segments that are not yet, at most so many; return how many."""
+    def compress(self, most: int = 1, upto: float = math.inf) -> int:
+        """Compress the oldest finished segments that are not yet, at most so many, whose entries are all below a number; return how
+        many."""
         with self._tidying:
-            return self._rewrite(None, [each for each in segments_in(self.folder)[:-1] if not each.sealed][:most])
+            finished = [each for each in segments_in(self.folder)[:-1] if not each.sealed and each.limit <= upto]
+            return self._rewrite(None, finished[:most])
 
     def rewrite(self, change: Callable[[bytes], bytes]) -> int:
         """Replace the content of blocks in finished segments by what `change` makes of it, which must have as many entries; return
@@ -345,6 +342,8 @@ def _write(file: int, content: bytes, at: int) -> None:
 
 
 def _translated(error: OSError, path: Path) -> StoreError:
+    if error.errno == errno.ENOENT:
+        return StoreError("gone", f"{path} was moved or removed while it was open; put it back to use it again")
     full = error.errno in {errno.ENOSPC, errno.EDQUOT}
     way_out = "make room on its disk" if full else "check its disk"
     return StoreError("full" if full else "io", f"{path} cannot be written: {error.strerror}; {way_out}")

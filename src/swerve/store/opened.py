@@ -52,6 +52,9 @@ class Opened:
             self._lock.release()
             raise
 
+    def owned(self, connection: sqlite3.Connection) -> None:
+        """Raise unless this process still owns the store."""
+
     # --- open, close, check the file's identity ---
 
     def _may_begin(self, new: bool) -> bool:
@@ -219,6 +222,7 @@ class Opened:
             sent = False
             try:
                 writer.execute("BEGIN IMMEDIATE")
+                self.owned(writer)
                 yield writer
                 sent = True
                 writer.execute("COMMIT")

@@ -1,25 +1,32 @@
-"""The protocol that every store implements: rows, batches, methods and errors."""
+"""The protocol that every store implements: a log of entries, rows as checkpoints, methods and errors.
+
+What is durable is the log. Rows, outcomes and shared records are checkpoints: they have what the log says up to the number of an
+entry, `Batch.begin`, and maybe more of single rows; who plays the log from that number on has everything. Each append and each
+checkpoint is carried out only for the present owner of the store, by the engine itself.
+"""
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 from swerve.core.errors import SwerveError
 
+if TYPE_CHECKING:
+    from swerve.store.blocks import Block
+
 #: Why the store failed: "locked", another program holds it; "full", no room left; "corrupt", unreadable bytes; "gone", the file is
-#: no longer at its path; "slow", no answer in time; "io", the system refused otherwise; "conflict", rows are not as expected.
+#: no longer at its path; "slow", no answer in time; "io", the system refused otherwise; "conflict", another process owns it.
 Kind = Literal["locked", "full", "corrupt", "gone", "slow", "io", "conflict"]
 Order = Literal["traffic", "shifted"]
 
 DAY = 86_400.0  # seconds; a row stores the day on which its query was last asked
 EXPIRED_AT_ONCE = 1000  # rows or ids that one call of `expire` removes at most, so that commits get their turn
 MOST_SCANNED = 20_000  # rows that `scan` looks at where it must choose
-#: Rows that the message of a `Conflict` names.
-NAMED_IN_MESSAGE = 3
 
 #: The numbers of a row as its checksum covers them: version, layout, day, level, shifted.
 ROW_NUMBERS = struct.Struct("<qqqqd")
@@ -31,9 +38,9 @@ RECORD_SIZE = struct.Struct("<q")
 class Row:
     """One query's record, with the fields that the store indexes.
 
-    `version` is the version that the row will have: the stored version must be `version - 1`, and 1 means that no such row is
-    stored yet. `day` is the day on which the query was last asked (unix seconds // 86400), `level` is floor(log2(requests + 1)),
-    `shifted` is the time of the last shift, or 0.
+    `version` is the epoch of the owner that wrote it; in stores of 0.1, how often it was written. `day` is the day on which the
+    query was last asked (unix seconds // 86400), `level` is floor(log2(requests + 1)), `shifted` is the time of the last shift, or
+    0.
     """
 
     key: bytes
@@ -83,24 +90,45 @@ class Size(NamedTuple):
     held: bool = False
 
 
+class Entries(NamedTuple):
+    """Entries for the log, and how many they are. With `anew` they begin a generation: the log can be played from the first of them
+    on, and what is before can be dropped."""
+
+    content: bytes
+    number: int
+    anew: bool = False
+
+
+class Extent(NamedTuple):
+    """What a log holds: numbers of its first entry and of the one after the last, files and their bytes."""
+
+    first: int
+    end: int
+    segments: int
+    bytes: int
+
+
 @dataclass(slots=True)
 class Batch:
-    """Changes that become durable together: rows (one per key), outcomes of used decisions by id, this worker's pooled records.
+    """A checkpoint: rows (one per key), outcomes of used decisions by id, this worker's pooled records, all in one transaction.
 
-    An outcome is a number ≥ 0 of any size. It takes the place of an earlier one, also of one in the same batch.
+    An outcome is a number ≥ 0 of any size. It takes the place of an earlier one, also of one in the same batch. `begin`, if it is
+    not None, is the number of the entry from which the log must be played from now on; `epoch`, if it is not 0, that of the owner
+    for whom the batch was made.
     """
 
     rows: list[Row] = field(default_factory=list)
     used: list[tuple[int, int]] = field(default_factory=list)
     groups: dict[str, bytes] = field(default_factory=dict)
+    begin: int | None = None
+    epoch: int = 0
 
 
 class StoreError(SwerveError):
     """The store could not carry out a call.
 
-    `keys` names the rows at fault, if known: the other rows of a batch can be committed without them. `uncertain` is True if the
-    commit may or may not have happened: the same batch, tried again, then raises a `Conflict` that shows the batch's own versions
-    as stored.
+    `keys` names the rows at fault, if known: the other rows of a batch can be written without them. `uncertain` is True if it may
+    or may not have happened: the same call can be tried again.
     """
 
     def __init__(self, kind: Kind, message: str, *, keys: Iterable[bytes] = (), uncertain: bool = False) -> None:
@@ -108,19 +136,11 @@ class StoreError(SwerveError):
         self.kind, self.keys, self.uncertain = kind, tuple(keys), uncertain
 
 
-class Conflict(StoreError):  # noqa: N818 - names what happened
-    """Stored rows have other versions than the batch expects; nothing of the batch was written.
+class Fenced(StoreError):  # noqa: N818 - names what happened
+    """Another process owns the store now: nothing that this one writes counts."""
 
-    `versions` has the stored version of each such row (0: no such row).
-    """
-
-    def __init__(self, versions: Mapping[bytes, int]) -> None:
-        said = [f"row {key.hex()} is stored at version {version}" for key, version in versions.items()]
-        more = f" and {len(said) - NAMED_IN_MESSAGE} more" if len(said) > NAMED_IN_MESSAGE else ""
-        super().__init__(
-            "conflict", f"nothing was committed: {'; '.join(said[:NAMED_IN_MESSAGE])}{more}; load again and retry", keys=versions
-        )
-        self.versions = dict(versions)
+    def __init__(self, what: Path, ours: int, theirs: int) -> None:
+        super().__init__("conflict", f"{what} has an owner of epoch {theirs}, and this process has epoch {ours}: stop it")
 
 
 class Damaged(StoreError):  # noqa: N818 - names what happened
@@ -137,20 +157,45 @@ class InUse(SwerveError):  # noqa: N818 - names what happened
 
 @runtime_checkable
 class Store(Protocol):
-    """Rows by key, used decision ids, and pooled records, in storage that outlives the process.
+    """A log of entries, rows by key, used decision ids, and pooled records, in storage that outlives the process.
 
     Any thread may call any method. `load`, `outcomes`, `scan`, `groups`, `layouts` and `count` never wait for another thread's
-    commit.
+    checkpoint, and neither does `append`. `Fenced` is raised by whatever writes once another process owns the store.
     """
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of this owner: one more than that of the owner before."""
+
+    @property
+    def begin(self) -> int:
+        """The number of the entry from which the log must be played: what is before is in rows, outcomes and pooled records."""
+
+    @property
+    def end(self) -> int:
+        """The number after the last entry that is durable."""
+
+    @property
+    def last(self) -> float:
+        """When the last entry of an earlier owner was written."""
+
+    def append(self, entries: Sequence[Entries], now: float) -> int:
+        """Add entries to the log, and write all that wait; durable on return. Return the number after the last.
+
+        After an error all of them wait: another call, also without entries, writes them.
+        """
+
+    def tail(self, start: int | None = None) -> Iterator[Block]:
+        """Yield the blocks of the log that have entries from number `start` on, without `start` from `begin` on."""
+
+    def checkpoint(self, batch: Batch) -> None:
+        """Write the whole batch or nothing; durable on return."""
 
     def load(self, keys: Sequence[bytes]) -> list[Row | Damaged | None]:
         """Return the rows in the order of the keys: None for a missing row, `Damaged` for an unreadable one."""
 
     def outcomes(self, ids: Sequence[int]) -> dict[int, int]:
         """Return the outcomes of those of these decision ids that were used."""
-
-    def commit(self, batch: Batch) -> None:
-        """Write the whole batch or nothing; durable on return. Raises `Conflict`, or another `StoreError`."""
 
     def groups(self) -> dict[tuple[str, str], bytes | Damaged]:
         """Return every pooled record by (name, worker); `Damaged` for an unreadable one."""
@@ -187,6 +232,15 @@ class Store(Protocol):
         records, all in one transaction; on return nothing of the earlier content is left in the store's files. Return the count
         of removed rows, and the versions of the changed ones."""
 
+    def shrink(self, before: float, begins: Callable[[Block], bool]) -> int:
+        """Compress what is finished of the log, and drop generations that ended before a time and that `begin` does not need;
+        `begins` says of a block whether a generation begins with it. Return how many files were dropped."""
+
+    def scrub(self, change: Callable[[bytes], bytes], now: float) -> None:
+        """Replace the content of the log so far by what `change` makes of it, with as many entries; on return nothing of the
+        earlier
+        content is left in its files."""
+
     def gather(self, limit: int) -> int:
         """Move at most `limit` rows into free row ids, so that pages become free; return how many were moved."""
 
@@ -210,7 +264,7 @@ class Store(Protocol):
         """Return the number of rows."""
 
     def probe(self) -> None:
-        """Raise `StoreError` if the store cannot be written now."""
+        """Raise `StoreError` if the store or its log cannot be written now."""
 
     def reopen(self) -> bool:
         """Close the open files and open those at the path now; return whether it is the same store as before. Never creates a

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from swerve.core.errors import SwerveError
 from swerve.store.lock import OWNER_ONLY, Lock, lock_path
+from swerve.store.logged import journal_path
 from swerve.store.protocol import InUse, StoreError
 from swerve.store.verify import Meaning, Progress, Report, verify
 from swerve.store.wal import index_path, log_path
@@ -92,20 +93,35 @@ def _put(part: Path, target: Path, kept: Path | None, *, running: bool) -> None:
         os.link(target, kept)
         with contextlib.suppress(FileNotFoundError):
             os.link(log_path(target), log_path(kept))
+        _keep_journal(target, kept)
     if running:
         os.replace(part, target)  # from here on the service finds its file gone and acknowledges nothing
+        if kept is not None:
+            _keep_journal(target, kept)  # with segments that were begun meanwhile
         for path, was in before.items():
             if was is not None and _identity(path) == was:  # otherwise the service has already replaced it
                 path.unlink(missing_ok=True)
     else:
         for path in before:
             path.unlink(missing_ok=True)
+        shutil.rmtree(journal_path(target), ignore_errors=True)  # what is kept of it has other names
         os.replace(part, target)
     folder = os.open(target.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _keep_journal(target: Path, kept: Path) -> None:
+    """Let the journal of the store that is replaced have another name too, beside that of the store."""
+    folder, other = journal_path(target), journal_path(kept)
+    if not folder.is_dir():
+        return
+    other.mkdir(mode=0o700, exist_ok=True)
+    for path in sorted(folder.iterdir()):
+        with contextlib.suppress(FileNotFoundError, FileExistsError):
+            os.link(path, other / path.name)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -45,6 +45,8 @@ MIGRATIONS = (
     """,
     # Records are packed, see `swerve.store.packed`: the size of the record, 0 for the rows of schema 2, which are not packed.
     "ALTER TABLE rows ADD COLUMN size INTEGER NOT NULL DEFAULT 0",
+    # The log, see `swerve.store.logged`: none yet. `version` is the epoch of the owner that wrote a row; it was a count.
+    "INSERT INTO meta VALUES ('epoch', 0), ('log', x''), ('begin', 0), ('end', 0)",
 )
 
 #: 8192 bytes hold four packed records of 8 arms: more would share the fate of a damaged page. A commit writes whole pages.

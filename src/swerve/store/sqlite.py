@@ -12,7 +12,7 @@ import numpy as np
 from swerve.core.errors import SwerveError, whole
 from swerve.store.erasing import Erasing
 from swerve.store.opened import RANDOM_MASK
-from swerve.store.protocol import EXPIRED_AT_ONCE, MOST_SCANNED, Batch, Conflict, Damaged, Life, Order, Row, Size, StoreError
+from swerve.store.protocol import EXPIRED_AT_ONCE, MOST_SCANNED, Batch, Damaged, Fenced, Life, Order, Row, Size, StoreError
 from swerve.store.schema import PAGE_BYTES, WORTH, kind_of, translated
 from swerve.store.statements import COLUMNS, PER_STATEMENT, checked, insert, outcomes, update, use
 
@@ -35,10 +35,6 @@ SPARSE = 1.001
 #: Bytes of a life's random mark, before `RANDOM_MASK` cuts the sign bit.
 LIFE_MARK_BYTES = 8
 MB = 1e6
-
-
-class _Mismatch(Exception):  # noqa: N818 - named after the finding; never leaves this module
-    """The batch does not fit the stored rows and ids."""
 
 
 class SQLiteStore(Erasing):
@@ -130,56 +126,47 @@ class SQLiteStore(Erasing):
 
     # --- writing ---
 
-    def commit(self, batch: Batch) -> None:
+    def checkpoint(self, batch: Batch) -> None:
         """Write the whole batch or nothing; durable on return."""
         self._within()
-        new = [row for row in batch.rows if row.version == 1]
-        old = [row for row in batch.rows if row.version != 1]
+        if len({row.key for row in batch.rows}) != len(batch.rows):
+            raise SwerveError("a batch names the same row twice; it must hold each key once")
         with self._writing_now:
+            new: list[Row] = []
             try:
                 with self._writing() as writer:
-                    if update(writer, old) + insert(writer, new, self._holes) != len(batch.rows):
-                        raise _Mismatch
+                    if batch.epoch and batch.epoch != self.epoch:
+                        raise Fenced(self.path, batch.epoch, self.epoch)
+                    stored = update(writer, batch.rows)
+                    new = [row for row in batch.rows if row.key not in stored]
+                    insert(writer, new, self._holes)
                     use(writer, batch.used)
                     writer.executemany(
                         "INSERT OR REPLACE INTO groups(name, worker, crc, record) VALUES (?, ?, ?, ?)",
                         [(name, self.worker, zlib.crc32(record), record) for name, record in batch.groups.items()],
                     )
-            except _Mismatch:
-                raise self._conflict(batch) from None
+                    if self.journal is not None:
+                        told = [(self.journal.end, "end")] + ([] if batch.begin is None else [(batch.begin, "begin")])
+                        writer.executemany("UPDATE meta SET value = ? WHERE key = ?", told)
             except StoreError as error:
                 if error.kind == "corrupt":
                     self._holes, self._damaged = [], True  # a free row id beside a damaged page may have caused it
                     error.keys = self._to_blame(batch.rows)
                 raise
             self._count += len(new)
-
-    def _conflict(self, batch: Batch) -> SwerveError:
-        """Return an error that names the conflicting rows, after the batch was rolled back."""
-        stored: dict[bytes, int] = {}
-        writer = self._writer
-        assert writer is not None
-        try:
-            for row in batch.rows:
-                found = writer.execute("SELECT version FROM rows WHERE key = ?", (row.key,)).fetchone()
-                if (found[0] if found else 0) != row.version - 1:
-                    stored[row.key] = found[0] if found else 0
-        except sqlite3.Error as error:
-            return translated(error, self.path)
-        if not stored:
-            return SwerveError("a batch names the same row twice; it must hold each key once")
-        return Conflict(stored)
+            self.begin = self.begin if batch.begin is None else batch.begin
 
     def _to_blame(self, rows: Sequence[Row]) -> tuple[bytes, ...]:
         """Return the rows of a failed batch that cannot be read; if all can, the new rows, which have no page to go to."""
         assert self._writer is not None
-        bad = []
+        bad, new = [], []
         for row in rows:
             try:
-                self._writer.execute(f"SELECT {COLUMNS} FROM rows WHERE key = ?", (row.key,)).fetchone()
+                if self._writer.execute(f"SELECT {COLUMNS} FROM rows WHERE key = ?", (row.key,)).fetchone() is None:
+                    new.append(row.key)
             except sqlite3.Error:
                 bad.append(row.key)
-        return tuple(bad or [row.key for row in rows if row.version == 1])
+        return tuple(bad or new)
 
     def expire(self, before_day: int, ids_below: int, limit: int = EXPIRED_AT_ONCE) -> tuple[int, int]:
         """Remove at most `limit` rows last seen before that day and `limit` used ids below that one; return both counts."""
@@ -358,3 +345,5 @@ class SQLiteStore(Erasing):
             writer.execute("INSERT INTO meta VALUES ('room', zeroblob(?))", (PROBE_BYTES,))
             writer.execute("DELETE FROM meta WHERE key = 'room'")
             writer.execute("UPDATE meta SET value = value + 1 WHERE key = 'probe'")
+        if self.journal is not None:
+            self.journal.check(self.journal.time)

@@ -58,21 +58,22 @@ def outcomes(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, in
     return {number: outcome if isinstance(outcome, int) else int.from_bytes(outcome, "little") for number, outcome in found}
 
 
-def update(writer: sqlite3.Connection, rows: Sequence[Row]) -> int:
-    """Replace rows by their next versions; return how many had the expected version."""
-    done = 0
+def update(writer: sqlite3.Connection, rows: Sequence[Row]) -> set[bytes]:
+    """Replace stored rows; return the keys of those that are stored."""
+    done: set[bytes] = set()
     for start in range(0, len(rows), PER_STATEMENT):
         some = rows[start : start + PER_STATEMENT]
         values: list[Any] = []
         for row, (stored, size) in zip(some, pack([row.record for row in some]), strict=True):
             values += (row.key, row.version, row.layout, stored, row.names, size, row.checksum_of(stored, size))
         # VALUES names its columns column1, column2, …
-        done += writer.execute(
+        found = writer.execute(
             "UPDATE rows SET version = v.column2, layout = v.column3, record = v.column4, names = v.column5, size = v.column6, "
             "crc = v.column7 "
-            f"FROM (VALUES {marks(len(UPDATED), len(some))}) AS v WHERE rows.key = v.column1 AND rows.version = v.column2 - 1",
+            f"FROM (VALUES {marks(len(UPDATED), len(some))}) AS v WHERE rows.key = v.column1 RETURNING rows.key",
             values,
-        ).rowcount
+        )
+        done |= {key for (key,) in found.fetchall()}
         # indexed columns rarely change, and SQLite rewrites an index for every column that is set, even to the same value
         writer.execute(
             "UPDATE rows SET day = v.column2, level = v.column3, shifted = v.column4 "

@@ -61,10 +61,11 @@ def named_store(text: str) -> Path:
     return store_path(store_url(text))
 
 
-def open_store(url: str, *, worker: str = "0", new: bool = False, most: int = UNBOUNDED) -> Store:
+def open_store(url: str, *, worker: str = "0", new: bool = False, most: int = UNBOUNDED, new_log: bool = False) -> Store:
     """Open the store at `url` and own it until it is closed.
 
     Creates the file if it does not exist and no trace (log or lock) shows that a store was there before; `new` creates it in spite
-    of such a trace. `most` bounds the size of data and log together, in bytes.
+    of such a trace. `most` bounds the size of data and SQLite's log together, in bytes. `new_log` begins a new log, in place of one
+    that is missing or damaged: what only that one has is lost.
     """
-    return SQLiteStore(store_path(url), worker, new=new, most=most)
+    return SQLiteStore(store_path(url), worker, new=new, most=most, new_log=new_log)

@@ -20,10 +20,11 @@ from swerve.core.errors import SwerveError
 from swerve.store.blocks import segments_in
 from swerve.store.layouts import layout_of
 from swerve.store.lock import left_alone
+from swerve.store.logged import NOT_YET, SAID, belongs, journal_path
 from swerve.store.protocol import Row, StoreError
 from swerve.store.schema import APPLICATION, MIGRATIONS, kind_of
 from swerve.store.statements import as_written, columns
-from swerve.store.tail import rest_of, tail
+from swerve.store.tail import owner_in, rest_of, tail
 from swerve.store.wal import Log, log_path, read_log, way_out
 
 ROWS_AT_ONCE = 512  # rows checked together: enough for NumPy to pay off, few enough for memory
@@ -79,6 +80,18 @@ class Finding:
 
 
 @dataclass(slots=True)
+class Checked:
+    """The result of a check of a journal."""
+
+    path: Path
+    first: int = 0
+    end: int = 0
+    segments: int = 0
+    size: int = 0  # bytes of its segments
+    findings: list[Finding] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Report:
     """The result of a check."""
 
@@ -89,6 +102,8 @@ class Report:
     schema: int = 0
     owner: bytes = b""  # fingerprint of the secrets that the rows are stored under
     log: Log = field(default_factory=Log)
+    said: dict[str, Any] = field(default_factory=dict)  # what the store says of its log of entries, see `swerve.store.logged`
+    journal: Checked | None = None  # that log
     findings: list[Finding] = field(default_factory=list)
 
     def wrong(self, name: str, message: str, **more: Any) -> None:
@@ -139,16 +154,25 @@ class _Records:
             one.examples.append(key.hex() if isinstance(key, bytes) else repr(key))
 
 
-@dataclass(slots=True)
-class Checked:
-    """The result of a check of a journal."""
-
-    path: Path
-    first: int = 0
-    end: int = 0
-    segments: int = 0
-    size: int = 0  # bytes of its segments
-    findings: list[Finding] = field(default_factory=list)
+def _check_journal(report: Report) -> None:
+    """Check the log of a store, and that both belong together."""
+    folder, said = journal_path(report.path), report.said
+    if not folder.is_dir():
+        if said["end"] != NOT_YET:
+            report.wrong("log", f"{folder}, the log of this store, is missing: put it back, or restore a backup", whole=True)
+        return
+    checked = report.journal = verify_journal(folder)
+    for finding in checked.findings:
+        report.wrong("log", finding.message, warning=finding.warning, whole=finding.whole)
+    if not belongs(said, owner_in(folder)):
+        words = f"{folder} is the log of another store, or of a later state of this one; the next start sets it aside"
+        return report.wrong("log", words, warning=True)
+    if not checked.first <= said["begin"] <= max(said["end"], 0) <= checked.end:
+        words = (
+            f"the store needs entries {said['begin']} to {said['end']} at least, and {folder} has {checked.first} to {checked.end}"
+        )
+        report.wrong("log", words, whole=True)
+    return None
 
 
 def verify_journal(folder: Path) -> Checked:
@@ -187,6 +211,8 @@ def verify(database: Path, meaning: Meaning | None = None, progress: Progress | 
         try:
             with _opened(path, report.log) as connection:
                 _check(connection, report, meaning, progress or (lambda *_: None))
+            if report.said.get("log"):
+                _check_journal(report)
         except sqlite3.Error as error:
             if kind_of(error) != "corrupt":
                 raise SwerveError(f"{path} cannot be checked: {error}") from error
@@ -241,6 +267,9 @@ def _check(connection: sqlite3.Connection, report: Report, meaning: Meaning | No
     if report.schema < OWNER_SCHEMA:
         return None
     report.owner = connection.execute("SELECT value FROM meta WHERE key = 'owner'").fetchone()[0]
+    report.said = {
+        name.decode(): value for name, value in connection.execute("SELECT key, value FROM meta") if name.decode() in SAID
+    }
     if meaning is not None:
         # schema 1 numbered its lives from 1; the migration recorded the last of them, with the mark 0
         strange = connection.execute(

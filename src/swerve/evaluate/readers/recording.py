@@ -1,4 +1,4 @@
-"""Swerve's own recordings (`log.record`), see `swerve.serving.recording`."""
+"""The logs of Swerve's own stores (`store.journal_days`), see `swerve.serving.recording`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ def read(sources: Sequence[Source], columns: dict[str, str]) -> Iterator[Shown]:
     opened = Opened()
     for source in sources:
         if not source.path.is_dir():
-            raise SwerveError(f"{source.name} is no recording: a recording is a folder, see log.record")
+            raise SwerveError(
+                f"{source.name} is no log of Swerve: that is a folder such as swerve.db.journal, see store.journal_days"
+            )
         for number, line in lines_of(source.path, source.progress):
             source.number, source.raw = number, line
             source.tally.lines += 1

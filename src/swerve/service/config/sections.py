@@ -53,6 +53,15 @@ class Store(Section, frozen=True):
         ),
     ] = 10_240
     idle_days: Annotated[float, within(0, 36_500, "Days without a request after which a query is removed.", open_low=True)] = 90.0
+    journal_days: Annotated[
+        float,
+        within(
+            0,
+            36_500,
+            "Days for which the log of the store is kept, with query texts, for `swerve evaluate`, `replay` and `learn`. 0: what a "
+            "start needs, without texts.",
+        ),
+    ] = 0.0
     store_queries: Annotated[bool, about("Store the text of queries. Otherwise only a keyed hash is stored.")] = False
 
 
@@ -116,17 +125,11 @@ class Policy(Section, frozen=True):
 
 
 class Log(Section, frozen=True):
-    """Log lines on standard error, and the recording of requests."""
+    """Log lines on standard error."""
 
     format: Annotated[Literal["json", "text"], about("One JSON object per line, or plain text.")] = "json"
     level: Annotated[Literal["debug", "info", "warning", "error"], about("The lowest level that is written.")] = "info"
     access: Annotated[Literal["errors", "all", "none"], about("Requests that are logged, never with the query's text.")] = "errors"
-    record: Annotated[
-        str, about("Folder in which everything is recorded for `swerve replay`, with query texts. Empty: no recording.")
-    ] = ""
-    record_days: Annotated[
-        float, within(0, 36_500, "Days for which a recording is kept, in whole days from its start on. 0: for ever.")
-    ] = 0.0
 
 
 class Tracing(Section, frozen=True):

@@ -101,10 +101,11 @@ def listen(host: str, port: int, free: str = "another port: --port 0 takes any f
         raise SwerveError(f"cannot listen on {host} port {port}: {error.strerror or error}{hint}") from None
 
 
-def open_service(config: Config, clock: Clock | None = None, *, new_store: bool = False) -> Service:
+def open_service(config: Config, clock: Clock | None = None, *, new_store: bool = False, new_log: bool = False) -> Service:
     """Open the store and the secrets, and return a service over them.
 
-    A missing store is created only at the very first start, or with `new_store`.
+    A missing store is created only at the very first start, or with `new_store`; a log that is missing or damaged is replaced by a
+    new one only with `new_log`.
     """
     may_bind(config.server.host, config)
     path, database = secrets_path(config), store_path(config.store.url)
@@ -114,7 +115,7 @@ def open_service(config: Config, clock: Clock | None = None, *, new_store: bool 
             "or start a new one with --new-store"
         )
     store = open_store(
-        config.store.url, new=new_store, most=config.store.max_mb << 20
+        config.store.url, new=new_store, most=config.store.max_mb << 20, new_log=new_log
     )  # before the secrets: a second process fails here
     try:
         secrets = load_secrets(path, make=store.count() == 0)
@@ -187,6 +188,7 @@ def serve(
     extend: Extend | None = None,
     clock: Clock | None = None,
     new_store: bool = False,
+    new_log: bool = False,
 ) -> None:
     """Serve until SIGINT or SIGTERM. `announce` receives the lines for people, `extend` makes the extension."""
     logs.setup(config.log)
@@ -195,7 +197,7 @@ def serve(
     with contextlib.ExitStack() as undo:  # closes what is open if a later step of the start fails
         # The socket comes first: a port that is taken must not leave a store and a secrets file behind.
         sock = undo.enter_context(listen(config.server.host, config.server.port))
-        service = open_service(config, clock, new_store=new_store)
+        service = open_service(config, clock, new_store=new_store, new_log=new_log)
         undo.callback(service.store.close)
         service.tracing = tracing
         host, port = sock.getsockname()[:2]

@@ -145,7 +145,7 @@ class ShortWay:
         request.identity = logs.new_id(request.identity)
 
         def durable(done: Written) -> None:
-            kept = not done.cancelled() and done.exception() is None and done.result()
+            kept = not done.cancelled() and done.exception() is None
             if writing is not None:
                 writing.end(error="" if kept else "Unavailable")
             if kept:
