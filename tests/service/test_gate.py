@@ -15,7 +15,7 @@ from swerve.dashboard import Hub, routes
 from swerve.service.config.load import Config, Policy, Server, Store
 from swerve.service.http.app import App
 from swerve.service.http.gate import Gate
-from swerve.service.http.routes import ROUTES
+from swerve.service.http.routes import ARROW, ROUTES
 from swerve.service.http.server import open_service
 from swerve.serving.messages import Refused
 
@@ -56,12 +56,10 @@ def known(client: Http) -> None:
 def test_the_table_says_which_routes_are_open():
     assert sorted(OPEN) == ["/healthz", "/readyz"]
     assert {route.path for route in ROUTES if route.page} == {"/", "/docs", "/openapi.json"}
-    plain = {route.name for route in ROUTES if route.takes != ("application/json",)}
-    assert plain == {
-        "beacon",
-        "ubi_events",
-        "ubi_queries",
-    }  # a page may send these without a preflight: the body has its own permission
+    assert {kind for route in ROUTES for kind in route.takes} == {"application/json", "text/plain", ARROW}
+    # a page may send these without a preflight: the body has its own permission
+    plain = {route.name for route in ROUTES if "text/plain" in route.takes}
+    assert plain == {"beacon", "ubi_events", "ubi_queries"}
     assert {route.name for route in ROUTES if route.by_address} == plain
     assert {route.name for route in ROUTES if route.bodiless} == {"shift"}
 
