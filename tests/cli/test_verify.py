@@ -63,6 +63,7 @@ def crashed(store, target: Path) -> Path:
     target.mkdir()
     for suffix in ("", "-wal", "-shm", ".secrets"):
         shutil.copy2(f"{store.path}{suffix}", target / f"swerve.db{suffix}")
+    shutil.copytree(f"{store.path}.journal", target / "swerve.db.journal")
     return target
 
 
@@ -260,7 +261,7 @@ def test_a_copy_is_put_in_place_and_what_was_there_is_kept_with_its_log(store, c
     assert done.exit_code == 0, done.stderr
     assert f"{folder}/swerve.db: 20 queries" in done.stdout
     kept = sorted(path.name for path in folder.glob("swerve.db.2*"))
-    assert len(kept) == 2 and kept[1] == f"{kept[0]}-wal"
+    assert kept[1:] == [f"{kept[0]}-wal", f"{kept[0]}.journal"]
     assert not (folder / "swerve.db-wal").exists() and not (folder / "swerve.db-shm").exists()
     assert copy.exists() and (folder / "swerve.db").stat().st_mode & 0o077 == 0
     for name, count in (("swerve.db", 20), (kept[0], 21)):  # the kept store is complete, with its log beside it

@@ -115,6 +115,7 @@ class Site:
         self.server = Server(config, self.hub.close)
         self.server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign]
         app.transport_of = self.server.transport_of
+        self.service.committer.begin()  # the log of a new store has nothing to play
         self._started.set()
         await self.server.serve([self.sock])
         await self.service.stop()

@@ -30,7 +30,10 @@ def crash(tmp_path_factory):
     store.checkpoint(Batch([row(i, size=2200) for i in range(20)]))
     for version in range(2, COMMITS + 1):
         store.checkpoint(Batch([row(0, version, size=2200)] + ([row(15, version // 3 + 1, size=2200)] if version % 3 == 0 else [])))
-    kept = {name: (folder / name).read_bytes() for name in ("swerve.db", "swerve.db-wal", "swerve.db-shm")}
+    files = [folder / name for name in ("swerve.db", "swerve.db-wal", "swerve.db-shm")] + list(
+        (folder / "swerve.db.journal").iterdir()
+    )
+    kept = {str(file.relative_to(folder)): file.read_bytes() for file in files}
     store.close()
     return kept
 
@@ -41,6 +44,7 @@ def left(folder, crash, *, index: bool = True, log: bytes | None = None):
     folder.mkdir()
     for name, data in crash.items():
         if index or not name.endswith("-shm"):
+            (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(data if log is None or not name.endswith("-wal") else log)
     return folder / "swerve.db"
 
@@ -108,7 +112,7 @@ def test_it_says_how_many_commits_and_leaves_everything_as_it_is(tmp_path, crash
     with pytest.raises(StoreError, match=r"its log is damaged, and at least \d+ commits behind the damage cannot be read"):
         open_store(f"sqlite:///{path}")
     for name, data in crash.items():
-        assert path.with_name(name).read_bytes() == (bytes(log) if name.endswith("-wal") else data)
+        assert (path.parent / name).read_bytes() == (bytes(log) if name.endswith("-wal") else data)
     for suffix in ("-wal", "-shm"):
         path.with_name(f"swerve.db{suffix}").unlink()
     assert opened(path) == 0  # without the log: the state of the file itself
@@ -173,6 +177,7 @@ def copied(store, target):
     target.mkdir()
     for suffix in ("", "-wal", "-shm"):
         shutil.copy(f"{store.path}{suffix}", target / f"swerve.db{suffix}")
+    shutil.copytree(f"{store.path}.journal", target / "swerve.db.journal")
     return target / "swerve.db"
 
 
