@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from service.paging import metric
 from service.running import running, until
 from serving.made import LAYOUT, key, made
 
@@ -336,6 +337,7 @@ def test_under_a_running_service_and_the_store_of_a_service_is_right(tmp_path):
         for number in range(30):
             click(f"query {number}", 1 + number % 4)
         client.call("POST", "/v1/queries/query%201/shift")
+        until(lambda: metric(client, "swerve_pending_rows") == 0)  # rows are written behind the log
         copy = tmp_path / "copy.db"
         done = CliRunner().invoke(app, ["backup", f"sqlite:///{service.database}", str(copy)], catch_exceptions=False)
         assert (done.exit_code, done.stderr) == (0, "")
@@ -345,7 +347,7 @@ def test_under_a_running_service_and_the_store_of_a_service_is_right(tmp_path):
         assert (done.exit_code, done.stderr) == (0, "") and "the service uses it from its next write on" in done.stdout
         click("query 5", 1)
         assert sum(client.clicks("query 3").values()) == 4
-        until(lambda: client.call("GET", "/readyz").status == 200)
+        until(lambda: client.call("GET", "/readyz").status == 200 and metric(client, "swerve_pending_rows") == 0)
         service.kill()
         for name in (service.database, next(service.state.glob("swerve.db.2*Z"))):
             done = CliRunner().invoke(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 
+from service.paging import metric
 from service.running import Http, Running, running, until
 
 MEGABYTE = 1 << 20
@@ -22,11 +23,6 @@ def asked(client: Http, names: list[str], session: str | None = None) -> list[di
     return answer.json
 
 
-def metric(client: Http, name: str) -> float:
-    lines = client.call("GET", "/metrics").body.decode().splitlines()
-    return next(float(line.split()[-1]) for line in lines if line.startswith(f"swerve_{name} "))
-
-
 def on_disk(service: Running) -> int:
     return sum(path.stat().st_size for path in service.state.glob("swerve.db*") if path.suffix in (".db", ".db-wal"))
 
@@ -39,16 +35,16 @@ def test_a_flood_of_new_queries_stays_within_the_bound_and_takes_nothing_that_ma
             assert not any(line["degraded"] for line in asked(client, often, f"s{person}"))
         largest = 0
         flooded = 0
-        while metric(client, "removed_rows_total") < 1500:
+        while metric(client, "swerve_removed_rows_total") < 1500:
             asked(client, [f"flood {n}" for n in range(flooded, flooded + 200)])
             largest = max(largest, on_disk(service))
             flooded += 200
             assert flooded < 40_000
-        until(lambda: metric(client, "pending_rows") == 0)
+        until(lambda: metric(client, "swerve_pending_rows") == 0)
         largest = max(largest, on_disk(service))
         assert largest < MOST * MEGABYTE
-        assert metric(client, "store_bytes") > 0.6 * MOST * MEGABYTE  # and the room is used
-        assert metric(client, "cache_rows") < 4000
+        assert metric(client, "swerve_store_bytes") > 0.6 * MOST * MEGABYTE  # and the room is used
+        assert metric(client, "swerve_cache_rows") < 4000
         for name in often:
             assert client.query(name).json["requests"] == 8, name
         said = [line for line in service.stderr().splitlines() if "the store is full (store.max_mb)" in line]
@@ -72,17 +68,17 @@ def test_a_reader_that_hangs_in_another_program_is_said_and_the_service_recovers
             other.execute("SELECT count(*) FROM rows").fetchall()
             for _ in range(60):
                 asked(client, names)
-                until(lambda: metric(client, "pending_rows") == 0 or "rows cannot be written (full)" in service.stderr())
+                until(lambda: metric(client, "swerve_pending_rows") == 0 or "rows cannot be written (full)" in service.stderr())
                 if "rows cannot be written (full)" in service.stderr():
                     break
             assert "rows cannot be written (full)" in service.stderr()
             assert on_disk(service) < (MOST + 2) * MEGABYTE
-            assert metric(client, "log_bytes") > MOST * MEGABYTE // 2
+            assert metric(client, "swerve_log_bytes") > MOST * MEGABYTE // 2
             # the log takes the click all the same
             assert client.feedback(first[0]["decision"], first[0]["ranking"][0]).json == {"status": "learned"}
             assert not client.rank("query 1", LONG).json["degraded"]
             assert "because another program holds a read transaction" in service.stderr()
-        until(lambda: metric(client, "pending_rows") == 0)
+        until(lambda: metric(client, "swerve_pending_rows") == 0)
         assert client.feedback(first[0]["decision"], first[0]["ranking"][0]).json == {"status": "learned"}
         assert on_disk(service) < MOST * MEGABYTE
         assert service.stop() == 0
