@@ -23,7 +23,7 @@ from swerve.cli import app, common as shared
 from swerve.core.errors import SwerveError
 from swerve.core.spec import record_dtype
 from swerve.service.secrets import create_file, load_secrets
-from swerve.serving.rows import PACK, Names
+from swerve.serving.place import PACK, Names
 from swerve.store import Batch, InUse, open_store
 from swerve.store.backup import backup
 from swerve.store.journal import Journal

@@ -10,10 +10,10 @@ from swerve.service.config.settings import settings_of
 from swerve.service.config.toml import Document
 from swerve.serving.messages import Event, normalise
 from swerve.serving.outcomes import Outcome
+from swerve.serving.place import Place
 from swerve.serving.ranker import Ranker
 from swerve.serving.replay import ticket_of
 from swerve.serving.requests import Prepared
-from swerve.serving.rows import Place
 from swerve.serving.tokens import Ticket
 from swerve_client.forms import RankArguments, Ranking, Report
 

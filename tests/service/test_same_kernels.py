@@ -15,8 +15,8 @@ from swerve.environments.worlds import advance, click, context
 from swerve.policies import policy
 from swerve.service.config.load import load
 from swerve.service.config.settings import settings_of
-from swerve.service.runtime import shared_of
 from swerve.service.secrets import load_secrets
+from swerve.service.shared import shared_of
 from swerve.serving.migration import Layouts
 from swerve.serving.ranker import Ranker
 from swerve.simulate.runner import Session

@@ -10,7 +10,7 @@ import numpy as np
 from swerve.policies import policy
 from swerve.serving.kernels import query_dtype
 from swerve.serving.keys import owner_of
-from swerve.serving.rows import PACK, Names
+from swerve.serving.place import PACK, Names
 from swerve.store import Row, Store, describe, layout_id
 
 DAY = 86_400

@@ -11,10 +11,10 @@ from swerve.policies import policy
 from swerve.serving.messages import Event
 from swerve.serving.notes import write_down
 from swerve.serving.outcomes import Outcome
+from swerve.serving.place import Place
 from swerve.serving.ranker import Ranker
 from swerve.serving.replay import ticket_of
 from swerve.serving.requests import Decided, Prepared
-from swerve.serving.rows import Place
 from swerve.serving.settings import Settings
 from swerve.signals import Senses
 from swerve.store.journal import Journal

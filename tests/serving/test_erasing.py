@@ -9,8 +9,8 @@ from service.test_ranking import service_at
 from swerve.service.batches import row_of
 from swerve.serving.erasing import OF_ARMS, Erased, Eraser, Target, forget, zeroed
 from swerve.serving.messages import Event
+from swerve.serving.place import UNPACK
 from swerve.serving.requests import Prepared
-from swerve.serving.rows import UNPACK
 from swerve.store.layouts import layout_of
 
 

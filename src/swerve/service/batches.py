@@ -8,8 +8,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from swerve.serving.place import Place
 from swerve.serving.requests import Misplaced
-from swerve.serving.rows import Place, Shelf
+from swerve.serving.rows import Shelf
 from swerve.store.protocol import DAY, Batch, Row, Store, StoreError
 
 

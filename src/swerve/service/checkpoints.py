@@ -21,7 +21,8 @@ from swerve.service.groups import durable
 from swerve.service.tidy import Tidy
 from swerve.service.worker import Worker
 from swerve.serving.entries import begins
-from swerve.serving.rows import Place, Shelf
+from swerve.serving.place import Place
+from swerve.serving.rows import Shelf
 from swerve.store.protocol import Batch, Row, StoreError
 
 if TYPE_CHECKING:

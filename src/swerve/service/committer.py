@@ -22,8 +22,9 @@ from swerve.service.metrics import Metrics
 from swerve.service.used import Used
 from swerve.service.worker import Worker
 from swerve.serving.notes import Notes, write_again, write_down
+from swerve.serving.place import Place
 from swerve.serving.ranker import Ranker
-from swerve.serving.rows import Place, Shelf
+from swerve.serving.rows import Shelf
 from swerve.store.protocol import Entries, Life, Store, StoreError
 
 log = logging.getLogger("swerve.service")

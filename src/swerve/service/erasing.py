@@ -34,8 +34,8 @@ from swerve.serving.erasing import (
 from swerve.serving.lift import Counted, line_of
 from swerve.serving.messages import Refused, encode
 from swerve.serving.migration import Layouts
+from swerve.serving.place import UNPACK, Place
 from swerve.serving.ranker import Ranker
-from swerve.serving.rows import UNPACK, Place
 from swerve.serving.unrecording import Scrub
 from swerve.store.protocol import Row, Store, StoreError
 

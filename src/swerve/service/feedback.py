@@ -26,9 +26,9 @@ from swerve.serving.erasing import Erased
 from swerve.serving.holdout import CONTROL
 from swerve.serving.messages import Event, FeedbackRequest, FeedbackResponse, Refused, Status
 from swerve.serving.outcomes import STATUSES, Outcome, decode, encode
+from swerve.serving.place import Place
 from swerve.serving.ranker import Ranker
 from swerve.serving.requests import Watcher
-from swerve.serving.rows import Place
 from swerve.serving.tokens import NUMBER_BITS, Forged, Ticket, Tokens
 from swerve.store.protocol import StoreError
 

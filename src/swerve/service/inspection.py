@@ -14,8 +14,8 @@ from swerve.service.turns import Turns
 from swerve.serving.explain import state_of, summary_of
 from swerve.serving.messages import QueryList, QueryState, Refused, ShiftResponse, key_text
 from swerve.serving.migration import Layouts
+from swerve.serving.place import UNPACK, Place
 from swerve.serving.ranker import KEY, Ranker
-from swerve.serving.rows import UNPACK, Place
 from swerve.store.protocol import Order, StoreError
 
 #: Seconds that an operator's request waits for a row; then it is answered 503.

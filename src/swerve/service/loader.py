@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from swerve.service.metrics import Metrics
 from swerve.service.worker import Worker
-from swerve.serving.rows import Place
+from swerve.serving.place import Place
 from swerve.store.protocol import Damaged, Row, Store, StoreError
 
 log = logging.getLogger("swerve.service")

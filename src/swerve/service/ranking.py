@@ -20,24 +20,23 @@ from swerve.service.experiments import Experiments
 from swerve.service.loader import Loader, Wish
 from swerve.service.metrics import Metrics
 from swerve.service.namespaces import Namespaces
+from swerve.service.query_keys import Name, QueryKeys
 from swerve.service.shadow import Shadow
 from swerve.service.turns import Turns
 from swerve.serving.bulk import Bulk
 from swerve.serving.checks import (
     check_candidates,
-    check_parts,
-    check_query,
     check_query_id,
     check_session,
     check_signals,
     check_unit,
 )
 from swerve.serving.feeds import Feeds
-from swerve.serving.messages import Asked, ObserveRequest, RankResponse, Refused, key_text
+from swerve.serving.messages import Asked, ObserveRequest, RankResponse, Refused
 from swerve.serving.people import name_of
+from swerve.serving.place import Place
 from swerve.serving.ranker import Ranker
 from swerve.serving.requests import Decided, Prepared, Watcher
-from swerve.serving.rows import Place
 from swerve.serving.rulebook import RuleBook
 from swerve.serving.ruling import Ruled, Ruling
 from swerve.serving.tokens import Tokens
@@ -45,7 +44,6 @@ from swerve.serving.ubi import QueryIds
 
 log = logging.getLogger("swerve.service")
 
-MOST_KEYS, LONGEST_KEYS = 50_000, 64  # queries whose key is remembered, and their characters at most
 SLICE = 100  # entries of a batch that wait together for their rows, within one deadline
 TOGETHER = 64  # requests that are decided together; each candidate that may be new to its row counts as one more
 WAIT_SHARE = 0.75  # the share of the deadline that may be spent on waiting for rows
@@ -58,8 +56,6 @@ class Fetched(NamedTuple):
     missing: dict[bytes, str]  # those that could not be had, and why
 
 
-#: A query: its text, or its text and parts.
-Name = str | tuple[str, str | None, str | None, str | None, str | None]
 #: The index of a request's answer, and the request.
 Entry = tuple[int, Prepared]
 #: The row of a request, and the request.
@@ -95,7 +91,7 @@ class Ranking:
         self.slots = ranker.settings.slots
         self.shadow = Shadow(metrics, clock()) if ranker.settings.shadow else None
         self.rules: RuleBook | None = None  # None while there is no rule: then rules cost one test
-        self._keys: dict[Name, tuple[bytes, str]] = {}
+        self._keys = QueryKeys(ranker.key_of, limits, namespaces)
         self._get, self._touch = ranker.rows.get, ranker.rows.touch
         self._estimated = ranker.settings.draws > 0
 
@@ -106,7 +102,7 @@ class Ranking:
         namespace, raw, signals, session = asked.namespace, asked.candidates, asked.signals, asked.session
         if asked.locale is not None or asked.filter is not None or asked.segment is not None or namespace is not None:
             name = asked.query, asked.locale, asked.filter, asked.segment, namespace
-        key, text = self._keys.get(name) or self._key_of(name)
+        key, text = self._keys[name]
         place = self._get(key)
         candidates = None
         if place is None or place.raw != raw:  # else they are those of the last request, which were checked
@@ -137,7 +133,7 @@ class Ranking:
 
     def prepare_shown(self, request: ObserveRequest) -> Prepared:
         """Read and check a ranking that Swerve did not make. Raises `Refused`."""
-        key, text = self._key_of((request.query, request.locale, request.filter, request.segment, request.namespace))
+        key, text = self._keys[(request.query, request.locale, request.filter, request.segment, request.namespace)]
         check_candidates(request.shown, self.limits, "shown")
         if request.session is not None:
             check_session(request.session, self.limits)
@@ -158,27 +154,13 @@ class Ranking:
 
     def key_of(self, query: str, locale: str | None, filter_: str | None, segment: str | None, namespace: str | None) -> bytes:
         """Return the key of a query. Raises `Refused`."""
-        return self._key_of((query, locale, filter_, segment, namespace))[0]
-
-    def _key_of(self, name: Name) -> tuple[bytes, str]:
-        """Return the key and the text of a query, and remember them."""
-        query, locale, filter_, segment, namespace = (name, None, None, None, None) if isinstance(name, str) else name
-        check_query(query, self.limits)
-        check_parts(self.limits, locale=locale, filter=filter_, segment=segment)
-        self.namespaces.known(namespace)
-        text = key_text(query, locale, filter_, segment, namespace)
-        found = self.ranker.key_of(text), text
-        if len(text) <= LONGEST_KEYS:  # longer texts are rare, and would take the memory of many
-            if len(self._keys) >= MOST_KEYS:
-                self._keys.clear()
-            self._keys[name] = found
-        return found
+        return self._keys[(query, locale, filter_, segment, namespace)][0]
 
     def forget(self, keys: Collection[bytes]) -> None:
         """Forget the names of queries, the numbers that were pushed for them, and what shadow mode has noted of them."""
         self.feeds.forget(keys)
         self.bulk.forget(keys)
-        self._keys = {name: found for name, found in self._keys.items() if found[0] not in keys}
+        self._keys.forget(keys)
         if self.shadow is not None:
             self.shadow.forget(keys)
 
@@ -240,7 +222,7 @@ class Ranking:
         if (asked.locale, asked.filter, asked.segment, asked.namespace) != (None, None, None, None):
             return None
         try:
-            key, _ = self._keys.get(asked.query) or self._key_of(asked.query)
+            key, _ = self._keys[asked.query]
         except Refused:
             return None
         place = self._get(key)
@@ -255,7 +237,7 @@ class Ranking:
         for one in asked:
             if isinstance(one, Asked) and (one.locale, one.filter, one.segment, one.namespace) == (None, None, None, None):
                 with contextlib.suppress(Refused):
-                    key, _ = self._keys.get(one.query) or self._key_of(one.query)
+                    key, _ = self._keys[one.query]
                     if self._get(key) is None:
                         self._wish(self.prepare(one)[1], wishes)
         try:

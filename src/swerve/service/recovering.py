@@ -22,9 +22,9 @@ from swerve.service.config.settings import settings_in
 from swerve.serving.entries import Started
 from swerve.serving.entry_kernels import ANSWERS, DECISIONS, OTHERS
 from swerve.serving.migration import Layouts
+from swerve.serving.place import Place
 from swerve.serving.playing import Player
 from swerve.serving.ranker import Ranker
-from swerve.serving.rows import Place
 from swerve.serving.settings import Settings
 from swerve.store.blocks import Block
 from swerve.store.protocol import Batch, Row, Store

@@ -23,9 +23,9 @@ from swerve.service.clock import Clock
 from swerve.service.committer import Committer
 from swerve.service.config.load import Config, recorded, signal_names
 from swerve.service.config.settings import settings_of, windows_of
-from swerve.service.control import AUDIT, RULES, Control
+from swerve.service.control import Control
 from swerve.service.erasing import Erasing
-from swerve.service.experiments import EXPERIMENT, Experiments
+from swerve.service.experiments import Experiments
 from swerve.service.exporting import Exporting
 from swerve.service.feedback import AHEAD, Feedback
 from swerve.service.feeding import Feeding
@@ -39,14 +39,15 @@ from swerve.service.ranking import Ranking
 from swerve.service.ranking_batches import Batching
 from swerve.service.recovering import Recovered, recover
 from swerve.service.secrets import Secrets
+from swerve.service.shared import OPERATED, shared_of
 from swerve.service.throttle import Addresses, Throttle
 from swerve.service.tracing import Tracing
 from swerve.service.ubi import Ubi
 from swerve.service.warm import Warming
 from swerve.serving.erasing import Erased
 from swerve.serving.migration import Layouts, is_rival
+from swerve.serving.place import Place
 from swerve.serving.ranker import Ranker
-from swerve.serving.rows import Place
 from swerve.serving.tokens import Tokens
 from swerve.serving.ubi import CLICKS, QueryIds
 from swerve.store.protocol import DAY, Damaged, Row, Store, StoreError
@@ -66,8 +67,6 @@ GC_THRESHOLDS = 2000, 100_000, 100_000
 
 #: Seconds in which a stop still forwards documents of UBI.
 FORWARD_PATIENCE = 2.0
-#: What is lost with a damaged record that operators have set.
-OPERATED = {RULES: "rules must be set again", AUDIT: "rules must be set again", EXPERIMENT: "the experiment must be set again"}
 
 
 class Service:
@@ -396,15 +395,3 @@ class Service:
         key, session, several = wish.key, wish.session, wish.several
         of_namespace = self.namespaces.allow(namespace_in(wish.text), key, session, now, several=several)
         return of_namespace and self.fresh.allow(key, session, now, several=several)
-
-
-def shared_of(store: Store) -> dict[str, bytes]:
-    """Return the records that all queries of a store share, without damaged ones: those are learnt again, and rules set again."""
-    found: dict[str, bytes] = {}
-    for (name, _), record in store.groups().items():
-        if isinstance(record, Damaged):
-            what = OPERATED.get(name, "it is learnt again")
-            log.error("a record that all queries share is damaged (%s): %s", what, record)
-        else:
-            found[name] = record
-    return found

@@ -11,7 +11,7 @@ import numpy as np
 from swerve.core.examination import SLOTS
 from swerve.service.secrets import SecretsError, load_secrets
 from swerve.serving.keys import owner_of
-from swerve.serving.rows import UNPACK
+from swerve.serving.place import UNPACK
 from swerve.serving.tokens import NUMBER_BITS
 from swerve.store.layouts import layout_of
 from swerve.store.protocol import DAY, Row

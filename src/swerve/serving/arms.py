@@ -9,8 +9,9 @@ import numpy as np
 from swerve.serving.keys import signed
 from swerve.serving.ledger import MISPLACED
 from swerve.serving.notes import Notes
+from swerve.serving.place import Place
 from swerve.serving.requests import Misplaced
-from swerve.serving.rows import Place, Rows
+from swerve.serving.rows import Rows
 from swerve.serving.settings import Settings
 
 

@@ -41,9 +41,10 @@ from swerve.serving.gathering import Gathered, gather
 from swerve.serving.ledger import MISPLACED
 from swerve.serving.messages import Problem, RankResponse, Refused, encode
 from swerve.serving.people import SECRET
+from swerve.serving.place import Place
 from swerve.serving.ranker import Ranker
 from swerve.serving.requests import Misplaced
-from swerve.serving.rows import Place, Shelf
+from swerve.serving.rows import Shelf
 from swerve.serving.sealing import ENDS, MOST_BYTES, SWAP_ENDS, TOKEN_ENDS, Said, Seal, answer, answer_columns
 from swerve.serving.tokens import LENGTHS, LONGEST_KEY, Tokens
 

@@ -10,7 +10,7 @@ import numpy as np
 from swerve.core import engine
 from swerve.core.spec import Spec, pack
 from swerve.core.tables import nested, pool_dtype
-from swerve.serving.rows import Common
+from swerve.serving.place import Common
 from swerve.serving.settings import ANY, Settings, shared_name
 from swerve.signals import begin_season, season_layout
 

@@ -17,8 +17,9 @@ from swerve.serving.control import Change, Rule
 from swerve.serving.keys import Hash, owner_of
 from swerve.serving.messages import Event
 from swerve.serving.migration import GENERATION, Layouts, for_pages, policy_in
+from swerve.serving.place import PACK, UNPACK, Place
 from swerve.serving.ranker import KEY, Ranker
-from swerve.serving.rows import PACK, UNPACK, Place, Shelf
+from swerve.serving.rows import Shelf
 from swerve.store.layouts import convert, layout_of
 from swerve.store.protocol import Row
 

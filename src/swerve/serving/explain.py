@@ -7,7 +7,7 @@ from typing import Any
 
 from swerve.serving.ledger import CLICKS, CUT, LOG, NO_SHIFT, OPEN, OPERATOR, SHIFT
 from swerve.serving.messages import Alarm, ArmState, QueryState, QuerySummary, parts_of
-from swerve.serving.rows import Place
+from swerve.serving.place import Place
 
 #: Decimals of signals in answers: single precision has no more.
 DECIMALS = 6

@@ -16,8 +16,8 @@ from swerve.serving.explain import alarms_of, under_test
 from swerve.serving.kernels import query_dtype
 from swerve.serving.messages import parts_of
 from swerve.serving.migration import policy_in
+from swerve.serving.place import UNPACK
 from swerve.serving.ranker import RIVAL
-from swerve.serving.rows import UNPACK
 from swerve.serving.settings import Settings, kind_of, shared_name
 from swerve.signals import season_layout
 from swerve.store.layouts import layout_of

@@ -15,8 +15,9 @@ import numpy as np
 from swerve.core.decisions import disown
 from swerve.serving.keys import owner_of
 from swerve.serving.ledger import next_phase
+from swerve.serving.place import UNPACK, Place
 from swerve.serving.ranker import Ranker
-from swerve.serving.rows import UNPACK, Place, Shelf
+from swerve.serving.rows import Shelf
 from swerve.store.layouts import convert, layout_id, layout_of
 from swerve.store.protocol import Damaged, Row, Store
 

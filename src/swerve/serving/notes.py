@@ -54,8 +54,8 @@ from swerve.serving.entry_kernels import write_ranked
 
 if TYPE_CHECKING:
     from swerve.serving.messages import Event
+    from swerve.serving.place import Place
     from swerve.serving.ranker import Ranker
-    from swerve.serving.rows import Place
 
 _HEAD = struct.Struct("<Q16sd")
 _RESPONDED = struct.Struct("<QdQQ")

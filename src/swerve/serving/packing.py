@@ -19,8 +19,9 @@ from swerve.serving import kernels
 from swerve.serving.calls import BEGIN, GO_ON
 from swerve.serving.columns import DIRTY
 from swerve.serving.people_kernels import FROM_ELSEWHERE, SPENT_APART
+from swerve.serving.place import Common
 from swerve.serving.requests import Asking
-from swerve.serving.rows import Common, Shelf
+from swerve.serving.rows import Shelf
 
 if TYPE_CHECKING:
     from swerve.serving.ranker import Ranker

@@ -53,8 +53,8 @@ from swerve.serving.people_kernels import (
     WHO,
     people_dtype,
 )
+from swerve.serving.place import Place
 from swerve.serving.requests import Decided, Prepared
-from swerve.serving.rows import Place
 from swerve.serving.tokens import NAMES, Signed, page_of
 
 if TYPE_CHECKING:

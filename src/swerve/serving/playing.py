@@ -61,8 +61,9 @@ from swerve.serving.entry_kernels import (
 from swerve.serving.keys import owner_of
 from swerve.serving.migration import restore
 from swerve.serving.packing import Arrays
+from swerve.serving.place import Common, Place
 from swerve.serving.ranker import Ranker
-from swerve.serving.rows import Common, Place, Shelf
+from swerve.serving.rows import Shelf
 from swerve.store.blocks import Block
 from swerve.store.protocol import Life
 from swerve_client.naming import namespace_in

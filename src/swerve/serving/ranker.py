@@ -24,9 +24,10 @@ from swerve.serving.messages import ids_of, newest_of
 from swerve.serving.notes import Notes
 from swerve.serving.packing import WORDS, Packing
 from swerve.serving.people import People, person_of
+from swerve.serving.place import Place
 from swerve.serving.requests import Asking, Decided, Misplaced, Prepared, grades_in
 from swerve.serving.responses import Responses
-from swerve.serving.rows import Place, Rows, Shelf
+from swerve.serving.rows import Rows, Shelf
 from swerve.serving.ruled import ruled
 from swerve.serving.settings import Settings
 from swerve.serving.tokens import NAMES, NUMBER_BITS, Signed, page_of

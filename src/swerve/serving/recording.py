@@ -64,7 +64,7 @@ from swerve.serving.entries import (
 from swerve.serving.holdout import ARMS, Arm
 from swerve.serving.messages import Event
 from swerve.serving.outcomes import decode, slots_of
-from swerve.serving.rows import UNPACK
+from swerve.serving.place import UNPACK
 from swerve.store.blocks import Block
 from swerve.store.journal import tail
 

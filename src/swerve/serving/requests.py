@@ -10,7 +10,7 @@ import msgspec
 from swerve.core.examination import SLOTS, grades_of
 from swerve.serving.holdout import Unit
 from swerve.serving.messages import Candidate, Candidates, ids_of, read_candidates
-from swerve.serving.rows import Place
+from swerve.serving.place import Place
 from swerve.serving.ruling import Ruling
 from swerve.serving.tokens import Signed
 

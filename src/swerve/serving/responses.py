@@ -20,8 +20,8 @@ from swerve.serving.arms import written
 from swerve.serving.ledger import NOBODY, count_click
 from swerve.serving.messages import Event, Refused
 from swerve.serving.outcomes import GONE, IGNORED, LATE, LEARNED, UNITS, Mark, Outcome, encode as encode_outcome, slots_of
+from swerve.serving.place import Place
 from swerve.serving.rewards import Rewards, added, drawn, mark_of
-from swerve.serving.rows import Place
 from swerve.serving.tokens import NAMES, Ticket
 
 if TYPE_CHECKING:

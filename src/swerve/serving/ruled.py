@@ -13,8 +13,8 @@ from swerve.serving.requests import Asking, Decided, Prepared
 from swerve.serving.tokens import NAMES, Signed, page_of
 
 if TYPE_CHECKING:
+    from swerve.serving.place import Place
     from swerve.serving.ranker import Ranker
-    from swerve.serving.rows import Place
 
 
 class Shown(Struct, gc=False):

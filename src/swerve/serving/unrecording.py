@@ -34,7 +34,7 @@ from swerve.serving.entries import (
     words_in,
 )
 from swerve.serving.messages import Event
-from swerve.serving.rows import PACK, UNPACK
+from swerve.serving.place import PACK, UNPACK
 from swerve.store.blocks import Block
 from swerve_client.naming import CONTROL, key_text, namespace_in
 
