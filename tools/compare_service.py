@@ -24,6 +24,7 @@ from typing import Any, Self
 CONNECTIONS, BATCH_CONNECTIONS = 32, 4  # as in swerve.bench.service
 SUPPLY = 15_000  # decisions a second of a feedback turn
 MICRO = 1e6
+ROWS = ("rank", "rank-p99", "rank-batch", "feedback")
 
 
 class Player:
@@ -114,11 +115,11 @@ class Tree:
         return found
 
 
-def compare(old: Tree, new: Tree, rounds: int) -> None:
+def compare(old: Tree, new: Tree, rounds: int, rows: list[str]) -> None:
     """Print each row as soon as it is measured."""
     print(f"{'row':12}{'figure':>18}{'old':>12}{'new':>12}{'new ÷ old':>11}  spread")
     half = 0.0
-    for row in ("rank", "rank-p99", "rank-batch", "feedback"):
+    for row in rows:
         pairs = []
         for number in range(rounds + 1):
             both = (old, new) if number % 2 else (new, old)
@@ -142,6 +143,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7, help="turns of each row (7)")
     parser.add_argument("--seconds", type=float, default=2.0, help="of a turn (2)")
     parser.add_argument("--queries", type=int, default=20_000, help="that are asked (20000)")
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=ROWS, help="that are measured; rank-p99 needs rank before it")
     parser.add_argument("--new-config", default="", help="lines for the configuration of NEW")
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
@@ -154,7 +156,7 @@ def main() -> None:
         ):
             old.answer(), new.answer()
             print(f"both services are ready after {time.perf_counter() - begun:.0f} s", file=sys.stderr)
-            compare(old, new, asked.rounds)
+            compare(old, new, asked.rounds, list(asked.rows))
 
 
 if __name__ == "__main__":

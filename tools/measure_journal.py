@@ -67,7 +67,7 @@ def main(decisions: int = 200_000, queries: int = 2_000, slots: int = 10) -> Non
             size = int(words[at]) >> SIZE_AT
             sizes.setdefault(int(words[at]) & 255, []).append(8 * size)
             at += size
-        player = Player(lambda started: Ranker(settings, KEY))
+        player = Player(lambda started: Ranker(settings, KEY), steps=0)
         blocks = list(tail(journal.folder))
         player.play(blocks[0])  # compiles
         before = player.counts[DECISIONS] + player.counts[ANSWERS]

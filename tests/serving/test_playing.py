@@ -18,7 +18,7 @@ from swerve.serving.erasing import forget, target_of
 from swerve.serving.messages import Candidate, Event, encode, read_asked
 from swerve.serving.notes import Notes, write_again, write_down
 from swerve.serving.outcomes import Outcome
-from swerve.serving.playing import Player
+from swerve.serving.playing import MOST_STEPS, Player
 from swerve.serving.ranker import Ranker
 from swerve.serving.recording import Reading
 from swerve.serving.replay import ticket_of
@@ -124,21 +124,22 @@ class Traffic(Script):
             self.open.append(decided)
 
 
-def play(blocks: list[Block], tables: dict[str, Any] | None = None, key: bytes = KEY) -> Player:
-    player = Player(lambda started: made(tables, key))
+def play(blocks: list[Block], tables: dict[str, Any] | None = None, key: bytes = KEY, steps: int = MOST_STEPS) -> Player:
+    player = Player(lambda started: made(tables, key), steps=steps)
     for block in blocks:
         player.play(block)
     return player
 
 
+@pytest.mark.parametrize("steps", [0, 50, MOST_STEPS], ids=["many", "few-then-many", "one-by-one"])
 @pytest.mark.parametrize("seed", range(2))
-def test_random_traffic_is_played_to_the_same_bytes(seed):
+def test_random_traffic_is_played_to_the_same_bytes(seed, steps):
     tables = {**TABLES, "namespaces": {"de": {}}} if seed else TABLES
     traffic = Traffic(made(tables), seed)
     for _ in range(80):
         traffic.step()
     traffic.take()
-    player = play(traffic.blocks, tables)
+    player = play(traffic.blocks, tables, steps=steps)
     assert player.ranker is not None
     assert state(player.ranker) == state(traffic.ranker)
     counts = player.counts
@@ -328,12 +329,13 @@ def test_entries_that_are_none_are_refused_before_they_are_played(tmp_path):
 
 @pytest.mark.compiled
 @pytest.mark.slow
-def test_compiled_code_plays_to_the_same_bytes():
+@pytest.mark.parametrize("steps", [0, MOST_STEPS], ids=["many", "one-by-one"])
+def test_compiled_code_plays_to_the_same_bytes(steps):
     traffic = Traffic(made(), 7)
     for _ in range(1500):
         traffic.step()
     traffic.take()
-    player = play(traffic.blocks)
+    player = play(traffic.blocks, steps=steps)
     assert player.ranker is not None
     assert state(player.ranker) == state(traffic.ranker)
     assert player.counts[playing.OTHERS] == 0

@@ -253,6 +253,7 @@ class Service:
         def compile_all() -> None:
             try:
                 self._warming.run(lambda arms: tell(ready, arms))
+                self._warming.learn_to_play(lambda: self.committer.position - self.store.begin)
             except Exception as error:
                 tell(failed, error)
 

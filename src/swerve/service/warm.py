@@ -12,6 +12,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +24,7 @@ from swerve.service.config.load import Config, as_table, resolve
 from swerve.service.config.settings import settings_of
 from swerve.service.config.toml import Document
 from swerve.serving import bulk, calls, playing
-from swerve.serving.entry_kernels import play_many
+from swerve.serving.play_kernels import play_many
 from swerve.serving.ranker import GROUPS, Ranker
 from swerve.serving.rows import Shelf
 from swerve.store.layouts import describe
@@ -36,8 +37,10 @@ SCRATCH = 1 << 20
 NO_KEY = bytes(32)
 #: Bytes of the hash in the name of a mark.
 MARK = 8
-#: The group of code that plays the log; the next start after a crash needs it, and compiles it if it is not there.
+#: The group of code that plays the log, many entries in a call. A start after a crash needs it for a long log.
 PLAY = "play"
+#: It is compiled once a start would have to play half as many entries as it plays one by one; seconds between two looks at that.
+LEARN_AT, LOOK = playing.MOST_STEPS // 2, 5.0
 #: Niceness of children that compile larger capacities: they must not slow down the smallest, with which the service becomes ready.
 NICE = 10
 
@@ -72,7 +75,11 @@ class Warming:
         self.tables = {"policy": tables["policy"], "signals": tables["signals"], "experiment": tables["experiment"]}
         self._jobs: deque[tuple[int, tuple[str, ...]]] = deque()  # capacities and groups of code that no child compiles yet
         self._children: list[tuple[int, subprocess.Popen[bytes]]] = []
-        self._stopped = False
+        self._stop = threading.Event()
+
+    @property
+    def _stopped(self) -> bool:
+        return self._stop.is_set()
 
     def run(self, ready: Callable[[int], None] = lambda arms: None) -> None:
         """Return when every capacity is compiled; `ready` is called with each capacity when it is."""
@@ -95,7 +102,13 @@ class Warming:
                 if mark is not None and mark.parent.is_dir():
                     mark.touch()
             ready(shelf.arms)
-        for shelf in shelves:
+
+    def learn_to_play(self, behind: Callable[[], int]) -> None:
+        """Compile what plays the log, as soon as a start would have to play many entries: `behind` returns how many."""
+        while behind() < LEARN_AT:
+            if self._stop.wait(LOOK):
+                return
+        for shelf in self.ranker.rows.shelves:
             self._learn_to_play(shelf)
 
     def _learn_to_play(self, shelf: Shelf) -> None:
@@ -113,7 +126,7 @@ class Warming:
 
     def stop(self) -> None:
         """Kill the children."""
-        self._stopped = True
+        self._stop.set()
         for _, child in list(self._children):
             child.kill()
 

@@ -1,4 +1,4 @@
-"""The compiled code of entries: decisions written down, and entries played on rows.
+"""The compiled code of entries: decisions written down, and entries read; `swerve.serving.play_kernels` plays them.
 
 Tests: tests/serving/test_playing.py.
 """
@@ -322,49 +322,3 @@ def outcomes_in(entries, out):
                 found += 1
         at += size
     return found
-
-
-@Entry
-def play_many(
-    params, senses, table, words, fixed, pools, seasons, work, lines, shelf, common, entries, at, asks, orders, facts, ask, counts
-):
-    """Play entries, from a word on, as long as they are decisions and feedback for rows of one shelf, which share what they learn;
-    return the word of the first that is not.
-
-    `lines` lead from keys to rows. Decisions are made without draws: these change nothing that is kept.
-    """
-    floats, arms, numbers = entries.view(np.float64), table[0].policy.generation.shape[0], facts.shape[1] - kernels.FACTS
-    while at < len(entries):
-        kind = entries[at] & MASK
-        if kind > COMPILED or not sound(entries, at, arms, numbers):
-            return at
-        line = line_of(lines, entries[at + OWNER], entries[at + SECOND])
-        where = lines[line, LINE_WHERE]
-        if lines[line, LINE_TAKEN] == 0 or where < 0 or where >> COMMON_AT != shelf << SHELF_AT - COMMON_AT | common:
-            return at
-        i, now = where & ROWS_MASK, floats[at + NOW]
-        if kind == RANKED:
-            page = unpack_ranked(entries, floats, at, i, lines, shelf, arms, asks, orders, facts)
-            if page == NOWHERE:
-                return at
-            kernels.decide_many(params[0], senses[0], table, words, fixed, pools, seasons, work, asks, orders, facts, now, 0)
-            if asks[0, kernels.FILLED] == MISPLACED:
-                return at
-            counts[DECISIONS] += 1
-            if not as_written(entries, at, page, asks):
-                counts[OTHERS] += 1
-                if counts[FIRST_OTHER] == 0:
-                    counts[FIRST_OTHER] = counts[DECISIONS]
-        elif kind == RESPONDED:
-            unpack_responded(entries, at, i, ask)
-            if feedback_kernel.respond_row(params[0], senses[0], table[i], pools[0], ask, floats[at + F_SHOWN], now) == MISPLACED:
-                return at
-            if entries[at] >> FLAGS_AT & IN_PLACE == 0:
-                counts[ANSWERS] += 1
-                counts[CLICKS] += entries[at + F_SIZES] >> FRESH_AT
-        elif kind == GONE_ON:
-            reformulated(senses[0], table[i].senses, floats[at + BODY], now)
-        else:
-            count_click(table[i].ledger, entries[at + BODY])
-        at += entries[at] >> SIZE_AT
-    return at

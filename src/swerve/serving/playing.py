@@ -1,7 +1,8 @@
 """Plays the entries of a journal on the rows of a ranker, through the kernels that serve, to the same bytes.
 
-Decisions and feedback are played by compiled code, as many in one call as lie on one shelf and share what they learn. Rare entries
-(new queries, arms that are given, shifts, deletions) are played one by one.
+Decisions and feedback are played by compiled code, as many in one call as lie on one shelf and share what they learn; those of a
+short log one by one, by the code that serves (`swerve.serving.stepping`). So are rare entries: new queries, arms that are given,
+shifts, deletions.
 
 Tests: tests/serving/test_playing.py.
 """
@@ -50,46 +51,25 @@ from swerve.serving.entry_kernels import (
     COMMON_AT,
     COUNTS,
     ELSEWHERE,
-    LINE_WORDS,
     NOWHERE,
     SHELF_AT,
     outcomes_in,
-    play_many,
-    put_line,
-    spread_lines,
 )
-from swerve.serving.keys import owner_of
+from swerve.serving.lines import Lines
 from swerve.serving.migration import restore
 from swerve.serving.packing import Arrays
 from swerve.serving.place import Common, Place
+from swerve.serving.play_kernels import play_many
 from swerve.serving.ranker import Ranker
 from swerve.serving.rows import Shelf
+from swerve.serving.stepping import Steps
 from swerve.store.blocks import Block
 from swerve.store.protocol import Life
 from swerve_client.naming import namespace_in
 
-#: Lines of the table that leads from a key to a row, at first; it has twice as many whenever half of them are taken.
-FIRST_LINES = 1 << 12
-
-
-class Lines:
-    """Where the rows of all queries are, for compiled code."""
-
-    def __init__(self) -> None:
-        self.table = np.zeros((FIRST_LINES, LINE_WORDS), np.int64)
-        self._taken = 0
-
-    def put(self, key: bytes, where: int) -> None:
-        """Set where the row of a query is; `NOWHERE`: it has none any more."""
-        self._taken += bool(put_line(self.table, owner_of(key), owner_of(key[BYTE:]), where))  # type: ignore[no-untyped-call]
-        if 2 * self._taken > len(self.table):
-            self.grow()
-
-    def grow(self) -> None:
-        """Make the table twice as large."""
-        larger = np.zeros((2 * len(self.table), LINE_WORDS), np.int64)
-        spread_lines.bind()(self.table, larger)
-        self.table = larger
+#: Entries that are played one by one before the code that plays many is compiled, unless it is asked for: they take some seconds,
+#: as compiling does.
+MOST_STEPS = 200_000
 
 
 class Elsewhere(Protocol):
@@ -106,13 +86,18 @@ class Player:
     """Plays a journal on a ranker, which `begin` makes for a start with another configuration than the one before.
 
     Given a ranker, it goes on with the rows of that one. `elsewhere` takes rows for which memory has no room; without it they must
-    all fit.
+    all fit. The first `steps` entries are played one by one, by the code that serves; the others many in a call, by code that is
+    compiled, or loaded, for that.
     """
 
     def __init__(
-        self, begin: Callable[[Started], Ranker], ranker: Ranker | None = None, elsewhere: Elsewhere | None = None
+        self,
+        begin: Callable[[Started], Ranker],
+        ranker: Ranker | None = None,
+        elsewhere: Elsewhere | None = None,
+        steps: int = MOST_STEPS,
     ) -> None:
-        self.begin, self.ranker, self.elsewhere = begin, ranker, elsewhere
+        self.begin, self.ranker, self.elsewhere, self.steps = begin, ranker, elsewhere, steps
         self.started: Started | None = None
         self.kept: dict[str, bytes] = {}  # records that operators have set
         self.deleted: set[bytes] = set()  # queries that were deleted, and not asked since
@@ -136,10 +121,8 @@ class Player:
         self._work = np.zeros(max(ranker.features, 1) + SLOTS)
         tables = ranker.rows.tables
         self._numbers = {shelf: number for number, shelf in enumerate(tables)}
-        self._calls = {
-            shelf: play_many.bind(shelf.policy, ranker.settings.senses, variant=f"-{shelf.arms}-{shelf.rival:d}")
-            for shelf in tables
-        }
+        self._calls: dict[Shelf, Any] = {}
+        self._steps = Steps(ranker, self._work, self.counts)
         for place in ranker.rows:
             self._put(place)
 
@@ -254,12 +237,16 @@ class Player:
 
     def call(self, shelf: Shelf, common: Common, number: int, entries: NDArray[np.int64], at: int) -> int:
         """Play entries of a shelf by compiled code; `number` is that of what its rows share."""
-        ranker, arrays = self.ranker, self._arrays
+        ranker, arrays, table = self.ranker, self._arrays, self._lines.table
         assert ranker is not None
+        if self._steps.taken < self.steps:
+            return self._steps.run(shelf, common, (self._numbers[shelf], number), table, entries, at)
+        if shelf not in self._calls:
+            variant = f"-{shelf.arms}-{shelf.rival:d}"
+            self._calls[shelf] = play_many.bind(shelf.policy, ranker.settings.senses, variant=variant)
         done = self._calls[shelf](
             shelf.params, ranker.senses, shelf.table, shelf.words, ranker.fixed[shelf], common.pools, common.seasons, self._work,
-            self._lines.table, self._numbers[shelf], number, entries, at, arrays.asks, arrays.orders, arrays.facts, self._response,
-            self.counts,
+            table, self._numbers[shelf], number, entries, at, arrays.asks, arrays.orders, arrays.facts, self._response, self.counts,
         )  # fmt: skip
         return int(done)
 
@@ -390,7 +377,7 @@ class Player:
 
 def compile_for(ranker: Ranker, arms: int) -> None:
     """Compile (or load) what plays entries on the rows of a capacity, by calls without entries."""
-    player, none = Player(lambda started: ranker, ranker), np.zeros(0, np.int64)
+    player, none = Player(lambda started: ranker, ranker, steps=0), np.zeros(0, np.int64)
     player.outcomes(Block(0, 0, 0, 0.0, b""))
     player.grow()
     for shelf in ranker.rows.tables:
