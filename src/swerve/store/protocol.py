@@ -139,7 +139,7 @@ class StoreError(SwerveError):
 class Fenced(StoreError):  # noqa: N818 - names what happened
     """Another process owns the store now: nothing that this one writes counts."""
 
-    def __init__(self, what: Path, ours: int, theirs: int) -> None:
+    def __init__(self, what: Path | str, ours: int, theirs: int) -> None:
         super().__init__("conflict", f"{what} has an owner of epoch {theirs}, and this process has epoch {ours}: stop it")
 
 

@@ -1,0 +1,203 @@
+"""A store in PostgreSQL that is opened: its connections, its owner, its epoch, and how it is opened again."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from swerve.core.errors import SwerveError
+from swerve.store.opened import UNBOUNDED
+from swerve.store.postgresql_address import address_of
+from swerve.store.postgresql_link import Bounded, Link, one, refuse_losses
+from swerve.store.postgresql_owner import Keeper
+from swerve.store.postgresql_schema import SEAT, is_made, make, migrate
+from swerve.store.protocol import Fenced, InUse, StoreError
+
+log = logging.getLogger("swerve.store")
+
+#: Seconds that a statement may take: of a reader, for whom requests wait; of an append and of a checkpoint, which are tried again;
+#: of what looks at whole tables.
+READ_SECONDS, APPEND_SECONDS, WRITE_SECONDS, LONG_SECONDS = 2.0, 5.0, 10.0, 600.0
+
+
+class Opened:
+    """A store of which this process is the owner. A connection reads, one appends, one writes, one keeps the lock.
+
+    `new` begins a store where there was one, `new_log` a log in place of one that is damaged. With `waiting`, another owner's end
+    is awaited, and told who it is. `may_lose_clicks` accepts asynchronous standbys.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        worker: str = "0",
+        *,
+        new: bool = False,
+        most: int = UNBOUNDED,
+        new_log: bool = False,
+        may_lose_clicks: bool = False,
+        waiting: Callable[[str], None] | None = None,
+    ) -> None:
+        self.address, self.worker, self.most, self.may_lose_clicks = address_of(url), worker, most, may_lose_clicks
+        self._keeper = Keeper(self.address)
+        self._reader, self._log, self._writer = (
+            Link(self.address, name, seconds)
+            for name, seconds in (("reader", READ_SECONDS), ("log", APPEND_SECONDS), ("writer", WRITE_SECONDS))
+        )
+        self.store, self.epoch, self.begin, self._end, self._count, self._last = 0, 0, 0, 0, 0, 0.0
+        try:
+            self._keeper.open(waiting)
+            with self._keeper.link.transaction() as connection:
+                refuse_losses(connection, self.address, may_lose_clicks)
+                self._found(connection, new)
+                self._own(connection, new_log)
+            self._linked()
+        except BaseException:
+            self.close()
+            raise
+
+    def _found(self, connection: Bounded, new: bool) -> None:
+        """Make the tables of a new store; refuse `new` for one that is there."""
+        made = is_made(connection, self.address)
+        if made and new:
+            raise SwerveError(
+                f"a new store was asked for, and {self.address.shown} is one already; name another schema with ?schema=NAME, or "
+                "drop this one"
+            )
+        if not made:
+            make(connection, self.address)
+
+    # --- the owner ---
+
+    def _own(self, connection: Bounded, new_log: bool = False) -> None:
+        """Raise the epoch, inside a transaction: it waits for an append and a checkpoint of the owner before, whose next ones are
+        refused."""
+        self.store = migrate(connection, self.address)
+        end, last, epoch = self._moved(connection, 'UPDATE logs SET epoch = epoch + 1 WHERE seat = %s RETURNING "end", last, epoch')
+        (begin,) = self._moved(connection, "UPDATE seats SET epoch = epoch + 1 WHERE number = %s RETURNING begin")
+        if new_log:
+            connection.execute("DELETE FROM blocks WHERE seat = %s", (SEAT,))
+            connection.execute("UPDATE seats SET begin = %s WHERE number = %s", (end, SEAT))
+            begin = end
+        self._complete(connection, begin, end)
+        self.epoch, self.begin, self._end, self._last = epoch, begin, end, last
+
+    def _moved(self, connection: Bounded, statement: str) -> tuple[Any, ...]:
+        found = connection.execute(statement, (SEAT,)).fetchone()
+        if found is None:
+            raise self._incomplete("the tables `seats` and `logs` lack the row of this store")
+        return found
+
+    def _complete(self, connection: Bounded, begin: int, end: int) -> None:
+        """Raise `StoreError` if the log lacks its last entries."""
+        (found,) = one(connection.execute("SELECT max(first + entries) FROM blocks WHERE seat = %s", (SEAT,)))
+        if begin < end and found != end:
+            raise self._incomplete(f"its log ends with entry {found or 0}, and there were {end}")
+
+    def _incomplete(self, words: str) -> StoreError:
+        return StoreError(
+            "corrupt",
+            f"{self.address.shown}: {words}; restore a backup of the database, or go on without what only the log has: --new-log",
+        )
+
+    def _ours(self, connection: Bounded) -> bool:
+        """Return whether this process is the owner, as the server has it."""
+        return self._epoch(connection) == self.epoch
+
+    def _epoch(self, connection: Bounded) -> int:
+        found = connection.execute("SELECT epoch FROM logs WHERE seat = %s", (SEAT,)).fetchone()
+        return -1 if found is None else int(found[0])
+
+    def owned(self, connection: Bounded, begin: int | None = None) -> None:
+        """Raise `Fenced` unless this process is the owner, in a transaction, so that it stays so until its end."""
+        done = connection.execute(
+            "UPDATE seats SET begin = coalesce(%s, begin) WHERE number = %s AND epoch = %s", (begin, SEAT, self.epoch), prepare=True
+        )
+        if done.rowcount != 1:
+            raise Fenced(self.address.shown, self.epoch, self._epoch(connection))
+
+    @contextlib.contextmanager
+    def _writing(self, begin: int | None = None) -> Iterator[Bounded]:
+        """Run one transaction as the owner: durable when the block ends, rolled back on any error."""
+        with self._writer.transaction() as connection:
+            self.owned(connection, begin)
+            yield connection
+
+    @contextlib.contextmanager
+    def _long(self) -> Iterator[Bounded]:
+        """Use a connection for statements that look at whole tables."""
+        link = Link(self.address, "long", LONG_SECONDS)
+        link.open()
+        try:
+            with link.using() as connection:
+                yield connection
+        finally:
+            link.close()
+
+    # --- open, close ---
+
+    def _linked(self) -> None:
+        """Open the connections, and begin to keep the lock."""
+        for link in (self._reader, self._log, self._writer):
+            link.open()
+            with link.using() as connection:
+                refuse_losses(connection, self.address, self.may_lose_clicks)
+        with self._long() as connection:
+            (self._count,) = one(connection.execute("SELECT count(*) FROM rows"))
+        self._keeper.keep(self._ours)
+
+    def _forgotten(self) -> None:
+        """Forget entries that another store's owner has not written."""
+
+    def close(self) -> None:
+        """Release the store; closing twice is no error."""
+        for link in (self._reader, self._log, self._writer):
+            link.close()
+        self._keeper.close()
+
+    def reopen(self) -> bool:
+        """Connect again; return whether this process is still the owner of the same store. See `Store`."""
+        with self._log.busy, self._writer.busy, self._reader.busy:
+            self.close()
+            try:
+                self._keeper.open()
+                same = self._again()
+                self._linked()
+            except InUse as error:
+                raise StoreError("locked", str(error)) from error
+            except StoreError:
+                self.close()
+                raise
+            except SwerveError as error:  # a server that loses clicks, or a newer form: readable, but not usable
+                self.close()
+                raise StoreError("io", str(error)) from error
+            return same
+
+    def _again(self) -> bool:
+        """Find the store as it was left, or own it anew; return whether it was as it was left."""
+        with self._keeper.link.transaction() as connection:
+            refuse_losses(connection, self.address, self.may_lose_clicks)
+            if not is_made(connection, self.address):
+                words = "there is no store any more; restore a backup of the database (docs/operations.md)"
+                raise StoreError("gone", f"{self.address.shown}: {words}")
+            store = migrate(connection, self.address)
+            end, epoch = self._moved(connection, 'SELECT "end", epoch FROM logs WHERE seat = %s')
+            (begin,) = self._moved(connection, "SELECT begin FROM seats WHERE number = %s")
+            if store == self.store and epoch == self.epoch and end >= self._end:
+                self._complete(connection, begin, end)
+                self.begin = begin
+                return True
+            if store == self.store and epoch <= self.epoch and not self.may_lose_clicks:
+                words = (
+                    f"the server has entries up to {end} of epoch {epoch}, and {self._end} were acknowledged in epoch {self.epoch}"
+                )
+                raise StoreError(
+                    "gone",
+                    f"{self.address.shown}: {words}: it lost clicks, or is an older copy; bring the right server back, or "
+                    "start the service again to go on without them",
+                )
+            self._own(connection)
+        self._forgotten()
+        return False
