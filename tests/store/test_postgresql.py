@@ -207,7 +207,12 @@ number = store.end
 print("owner", flush=True)
 for line in sys.stdin:
     try:
-        if line.startswith("append"):
+        if line.startswith("stop"):
+            with store._writing() as connection:
+                print("inside", flush=True)
+                sys.stdin.readline()
+            print("written", flush=True)
+        elif line.startswith("append"):
             number = store.append([Entries(number.to_bytes(8, "big"), 1)], 1.0)
             print(number, flush=True)
         else:
@@ -275,6 +280,36 @@ def test_an_owner_that_was_paused_comes_back_to_nothing(url, monkeypatch):
         owner.end()
 
 
+def test_an_owner_that_was_paused_inside_a_checkpoint_holds_nobody_up(url, monkeypatch):
+    """The server ends its transaction, which has locked the row of the owner."""
+    monkeypatch.setattr("swerve.store.postgresql_owner.DEAD_SECONDS", 1.0)
+    owner = Owner(url)
+    try:
+        assert owner.ask("stop") == "inside"
+        owner.process.send_signal(signal.SIGSTOP)
+        with opened(url, waiting=lambda who: None) as store:
+            assert store.append([entry(0)], 2.0) == 1
+            owner.process.send_signal(signal.SIGCONT)
+            assert owner.ask("go on") == "StoreError gone"
+            assert owner.ask("append") == "Fenced conflict"
+    finally:
+        owner.end()
+
+
+def test_a_role_without_rights_is_enough(server):
+    """It owns a schema, and nothing else."""
+    server.ask("CREATE ROLE shop LOGIN; CREATE SCHEMA shop AUTHORIZATION shop; REVOKE CREATE ON DATABASE postgres FROM PUBLIC")
+    url = server.url("shop").replace("//swerve@", "//shop@")
+    with opened(url) as store:
+        store.checkpoint(Batch([row(1)]))
+        assert store.append([entry(0)], 1.0) == 1
+        with pytest.raises(InUse, match=f"process {os.getpid()} on"):
+            open_store(url)
+        store.erase([key(1)], [], lambda one: None, {})
+    with pytest.raises(StoreError, match="permission denied"):
+        open_store(server.url("other").replace("//swerve@", "//shop@"))
+
+
 def test_a_live_owner_is_not_taken_for_dead(url, monkeypatch):
     monkeypatch.setattr("swerve.store.postgresql_owner.DEAD_SECONDS", 2.5)
     with opened(url) as store:
@@ -309,7 +344,7 @@ def test_reopen_after_another_owner_came_and_went_is_another_store(url):
         with opened(url) as other:
             other.append([entry(100)], 2.0)
             assert kind(store.append, [entry(1)], 3.0) == "conflict"
-            assert kind(store.reopen) == "locked"
+            assert kind(store.reopen) == "conflict"
         assert store.reopen() is False
         assert (store.epoch, store.append([entry(2)], 4.0)) == (other.epoch + 1, 3)
         assert [int.from_bytes(one, "big") for one in entries(store)] == [0, 100, 2]  # what was refused is forgotten

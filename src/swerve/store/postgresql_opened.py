@@ -169,7 +169,7 @@ class Opened:
                 same = self._again()
                 self._linked()
             except InUse as error:
-                raise StoreError("locked", str(error)) from error
+                raise StoreError("conflict", str(error)) from error
             except StoreError:
                 self.close()
                 raise
