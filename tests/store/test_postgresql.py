@@ -629,6 +629,39 @@ def test_a_store_at_its_bound_loses_what_is_worth_least(url):
         assert store.count() * 2200 > 0.6 * (1 << 20)
 
 
+def test_statements_find_their_index(url):
+    with opened(url) as store:
+        store.checkpoint(
+            Batch([row(n, day=20_000 + n, level=n % 7, shifted=float(n % 3)) for n in range(3000)], [(n, 1) for n in range(3000)])
+        )
+        with store._writer.using() as connection:
+            connection.execute("ANALYZE")
+            for statement, index in (
+                ("SELECT key FROM rows ORDER BY day + 8 * level LIMIT 5", "rows_worth"),
+                ("SELECT id FROM rows ORDER BY level DESC, id DESC LIMIT 5", "rows_level"),
+                ("SELECT id FROM rows WHERE shifted > 0 ORDER BY shifted DESC, id DESC LIMIT 5", "rows_shifted"),
+                ("SELECT id FROM rows WHERE day < 20003 ORDER BY day LIMIT 5", "rows_day"),
+                (f"SELECT record FROM rows WHERE key = ANY(ARRAY['\\x{key(1).hex()}'::bytea])", "rows_key"),
+                ("SELECT id FROM used WHERE id < 5 ORDER BY id LIMIT 5", "used_pkey"),
+            ):
+                plan = " ".join(line for (line,) in connection.execute(f"EXPLAIN {statement}"))
+                assert index in plan and "Seq Scan" not in plan, plan
+
+
+def test_a_row_that_changes_moves_no_index(url):
+    """A new version lies beside the old one, in the same page, as long as what is indexed stays."""
+    with opened(url) as store:
+        rows = [row(n, size=1400) for n in range(50)]
+        for _ in range(20):
+            store.checkpoint(Batch(rows))
+            rows = [newer(one) for one in rows]
+        table = f"schemaname = '{url.rpartition('=')[2]}' AND relname = 'rows'"
+        statement = f"SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE {table}"
+        until(lambda: postgres.shared().ask(statement)[0][0] >= 950)
+        ((updated, hot),) = postgres.shared().ask(statement)
+        assert hot > 0.5 * updated
+
+
 def test_what_was_deleted_is_in_no_version_of_a_row(url):
     with opened(url) as store:
         store.checkpoint(Batch([row(1), row(2)]))
