@@ -10,7 +10,7 @@ from typing import Any
 from swerve.core.errors import SwerveError
 from swerve.store.opened import UNBOUNDED
 from swerve.store.postgresql_address import address_of
-from swerve.store.postgresql_link import Bounded, Link, one, refuse_losses
+from swerve.store.postgresql_link import MILLISECONDS, Bounded, Link, one, refuse_losses
 from swerve.store.postgresql_owner import Keeper
 from swerve.store.postgresql_schema import SEAT, is_made, make, migrate
 from swerve.store.protocol import Fenced, InUse, StoreError, missing
@@ -81,6 +81,8 @@ class Opened:
         end, last, epoch = self._moved(connection, 'UPDATE logs SET epoch = epoch + 1 WHERE seat = %s RETURNING "end", last, epoch')
         (begin,) = self._moved(connection, "UPDATE seats SET epoch = epoch + 1 WHERE number = %s RETURNING begin")
         if new_log:
+            connection.seconds = LONG_SECONDS
+            connection.execute("SELECT set_config('statement_timeout', %s, true)", (str(round(LONG_SECONDS * MILLISECONDS)),))
             connection.execute("DELETE FROM blocks WHERE seat = %s", (SEAT,))
             connection.execute("UPDATE seats SET begin = %s WHERE number = %s", (end, SEAT))
             begin = end
@@ -95,9 +97,10 @@ class Opened:
 
     def _complete(self, connection: Bounded, begin: int, end: int) -> None:
         """Raise `StoreError` if the log lacks its last entries."""
-        (found,) = one(connection.execute("SELECT max(first + entries) FROM blocks WHERE seat = %s", (SEAT,)))
+        statement = "SELECT first + entries FROM blocks WHERE seat = %s ORDER BY first DESC LIMIT 1"
+        (found,) = connection.execute(statement, (SEAT,)).fetchone() or (0,)
         if begin < end and found != end:
-            raise self._incomplete(f"its log ends with entry {found or 0}, and there were {end}")
+            raise self._incomplete(f"its log ends with entry {found}, and there were {end}")
 
     def _incomplete(self, words: str) -> StoreError:
         return StoreError(

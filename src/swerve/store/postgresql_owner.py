@@ -115,7 +115,7 @@ class Keeper:
                 elif time.monotonic() - still > DEAD_SECONDS:
                     self._end(holder)
             except StoreError as error:
-                if waiting is None:
+                if waiting is None or not told:  # the first look shows what is wrong with the address
                     raise
                 if str(error) != told:
                     told = str(error)
