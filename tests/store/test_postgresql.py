@@ -333,6 +333,41 @@ def test_reopen_after_another_owner_came_and_went_is_another_store(url):
         assert [int.from_bytes(one, "big") for one in entries(store)] == [0, 100, 2]  # what was refused is forgotten
 
 
+def test_a_reopening_that_breaks_off_is_told_when_it_succeeds(server):
+    """The store is owned anew, and then a connection is refused: the caller must hear of it from the next attempt."""
+    server.ask("CREATE ROLE shop LOGIN; CREATE SCHEMA shop AUTHORIZATION shop")
+    url = server.url("shop").replace("//swerve@", "//shop@")
+    with opened(url) as store:
+        store.append([entry(0)], 1.0)
+        store._keeper.close()
+        with opened(url) as other:
+            other.append([entry(100)], 2.0)
+        assert kind(store.append, [entry(1)], 3.0) == "conflict"
+        store._unlinked()
+        server.ask("ALTER ROLE shop CONNECTION LIMIT 2")
+        assert kind(store.reopen) == "gone"  # too many connections
+        assert kind(store.append, [entry(2)], 4.0) == "gone"
+        server.ask("ALTER ROLE shop CONNECTION LIMIT -1")
+        assert store.reopen() is False
+        assert store.append([entry(3)], 5.0) == 3
+        assert [int.from_bytes(one, "big") for one in entries(store)] == [0, 100, 3]  # nothing of before
+        assert store.reopen() is True
+
+
+def test_reopening_keeps_the_lock(url):
+    with opened(url) as store:
+        pid = store._keeper._pid
+        postgres.shared().ask(f"SELECT pg_terminate_backend({backend(store._reader)})")
+        assert kind(store.load, [key(1)]) == "gone"
+        assert store.reopen() is True and store._keeper._pid == pid
+        assert store.load([key(1)]) == [None]
+
+
+def backend(link) -> int:
+    with link.using() as connection:
+        return connection.info.backend_pid
+
+
 # ------------------------------------------------------------------ faults of connections and of the server
 
 

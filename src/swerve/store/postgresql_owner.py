@@ -11,11 +11,11 @@ import contextlib
 import hashlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from swerve.store.postgresql_address import Address
-from swerve.store.postgresql_link import Bounded, Link, one
+from swerve.store.postgresql_link import GRACE_SECONDS, Bounded, Link, one
 from swerve.store.postgresql_schema import SEAT
 from swerve.store.protocol import InUse, StoreError
 
@@ -139,11 +139,29 @@ class Keeper:
         with self.link.using() as connection:
             connection.execute("SELECT pg_terminate_backend(%s)", (holder.pid,))
 
+    def again(self) -> None:
+        """Have the lock: keep it if its session lives, take it otherwise. Raises `InUse` if another process holds it."""
+        if self.link.is_open and self._held:
+            with contextlib.suppress(StoreError), self.link.using() as connection:
+                connection.execute("SELECT 1")
+                return
+        self.close()
+        self.open()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Bounded]:
+        """A transaction on the session that holds the lock."""
+        with self.link.busy:
+            with self.link.using() as connection:
+                connection.seconds = OPEN_SECONDS + GRACE_SECONDS
+            with self.link.transaction() as connection:
+                yield connection
+
     def keep(self, ours: Callable[[Bounded], bool]) -> None:
         """Give signs of life from now on, in a thread."""
+        if self._thread is not None and self._thread.is_alive():
+            return
         self._ends = threading.Event()
-        with self.link.using() as connection:
-            connection.seconds = KEEP_SECONDS
         self._thread = threading.Thread(target=self._run, args=(self._ends, ours), name="swerve-owner", daemon=True)
         self._thread.start()
 
@@ -166,6 +184,7 @@ class Keeper:
     def close(self) -> None:
         """Give the lock up; closing twice is no error."""
         self._ends.set()
+        self._held = False
         if self.link.is_open:
             with contextlib.suppress(StoreError), self.link.using() as connection:
                 connection.execute("SELECT pg_advisory_unlock_all()")
