@@ -5,10 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 #: Tests of services and browsers wait for half of their time, so there is one more worker than there are cores; four at most.
 WORKERS := $(shell cores=$$(nproc 2>/dev/null || echo 1); echo $$((cores < 3 ? cores + 1 : 4)))
-PYTEST := $(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -m "not slow and not engines" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-for test-slow test-opensearch check format docs report bench bench-service pins clean
+.PHONY: help demo test test-quick test-for test-slow test-engines test-opensearch check format docs report bench bench-service pins clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -39,11 +39,15 @@ test-quick: $(VENV)/.dev  ## run the essential tests, in under a minute with com
 	$(PYTEST) -q $(QUICK)
 
 test-for: $(VENV)/.dev  ## run the tests for one file: make test-for FILE=src/swerve/core/engine.py
-	@files=$$($(BIN)/python tools/tests_for.py "$(FILE)") && $(BIN)/python -m pytest -m "not slow" -q $$files
+	@files=$$($(BIN)/python tools/tests_for.py "$(FILE)") && $(BIN)/python -m pytest -m "not slow and not engines" -q $$files
 
 test-slow: $(VENV)/.dev  ## run the longer tests
 	tools/system-packages gcc chromium prometheus
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m "slow and not engines"
+
+test-engines: $(VENV)/.dev  ## prove the store's network engines against real servers
+	tools/system-packages gcc postgresql
+	$(BIN)/python -m pytest -m engines tests/store tests/service
 
 test-opensearch: $(VENV)/.dev  ## prove the proxy against a real OpenSearch (tools/opensearch says which)
 	tools/opensearch $(BIN)/python -m pytest -m opensearch -q tests/opensearch

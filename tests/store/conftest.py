@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import postgres
 import pytest
 
 from swerve.store import Store, open_store
 
-#: By engine: the address of an empty store in a given folder.
+#: By engine: the address of an empty store, for which a folder may be used. An engine that is a server is started for the first
+#: one, and skips by name where its programs are missing.
 ENGINES: dict[str, Callable[[Path], str]] = {
     "sqlite": lambda folder: f"sqlite:///{folder}/swerve.db",
+    "postgresql": postgres.fresh,
 }
+#: The engines that need a server: `make test-engines`.
+SERVERS = ENGINES.keys() - {"sqlite"}
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.engines] if name in SERVERS else []) for name in ENGINES])
 def engine(request: pytest.FixtureRequest) -> Callable[[Path], str]:
     return ENGINES[request.param]
 

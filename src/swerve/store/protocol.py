@@ -139,7 +139,7 @@ class StoreError(SwerveError):
 class Fenced(StoreError):  # noqa: N818 - names what happened
     """Another process owns the store now: nothing that this one writes counts."""
 
-    def __init__(self, what: Path, ours: int, theirs: int) -> None:
+    def __init__(self, what: Path | str, ours: int, theirs: int) -> None:
         super().__init__("conflict", f"{what} has an owner of epoch {theirs}, and this process has epoch {ours}: stop it")
 
 
@@ -153,6 +153,14 @@ class Damaged(StoreError):  # noqa: N818 - names what happened
 
 class InUse(SwerveError):  # noqa: N818 - names what happened
     """Another process owns the store."""
+
+
+def missing(shown: str) -> SwerveError:
+    """Return the error for a store that has vanished."""
+    return SwerveError(
+        f"the store {shown} is missing, but its secrets are there; put it back, restore a backup of it, or start a new one with "
+        "--new-store"
+    )
 
 
 @runtime_checkable

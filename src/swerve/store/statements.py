@@ -43,7 +43,7 @@ def as_written(values: Sequence[Any]) -> Row | None:
     return row
 
 
-def checked(path: Path, values: Sequence[Any]) -> Row | Damaged:
+def checked(path: Path | str, values: Sequence[Any]) -> Row | Damaged:
     """Return the row of these values of `COLUMNS`, as a damaged one where they are not what was written."""
     row = as_written(values)
     if row is not None:

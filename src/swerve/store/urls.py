@@ -1,13 +1,47 @@
-"""Addresses of stores: `sqlite:///folder/swerve.db`, or a plain path where a person names a store."""
+"""Addresses of stores: `sqlite:///folder/swerve.db`, a plain path where a person names a store, or that of a server.
+
+The module of a server's engine is imported when such a store is opened, because it needs an extra.
+"""
 
 from __future__ import annotations
 
+import importlib
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from swerve.core.errors import SwerveError, nearest
+from swerve.store import postgresql_address
 from swerve.store.opened import UNBOUNDED
-from swerve.store.protocol import Store
+from swerve.store.protocol import InUse, Store, missing
 from swerve.store.sqlite import SQLiteStore
+
+
+class Engine(NamedTuple):
+    """An engine that is a server: the module with its `opened` and `exists`, that with its `copy`, `copy_log` and `verify`, a
+    function that raises for a wrong address, one that returns an address without its password, and what makes backups."""
+
+    module: str
+    copying: str
+    check: Callable[[str], object]
+    shown: Callable[[str], str]
+    backup: str
+
+
+#: The engines that are servers, by the scheme of their addresses.
+SERVERS = {
+    postgresql_address.SCHEME: Engine(
+        "swerve.store.postgresql",
+        "swerve.store.postgresql_copy",
+        postgresql_address.address_of,
+        postgresql_address.shown,
+        "pg_dump or pg_basebackup",
+    ),
+}
+SCHEMES = ("sqlite", *SERVERS)
+#: Seconds between two looks whether the owner of a file has ended.
+STANDBY_SECONDS = 0.5
 
 PREFIX = "sqlite:///"
 FORMS = f"{PREFIX}relative/path.db or {PREFIX}/absolute/path.db"
@@ -23,10 +57,11 @@ def store_path(url: str) -> Path:
     swerve.core.errors.SwerveError: store 'sqlite://swerve.db' is not allowed; a store must be sqlite:///relative/path.db or ...
     """
     scheme, _, rest = url.partition("://")
+    if scheme in SERVERS:
+        raise SwerveError(f"store {shown_url(url)!r} is not allowed here: it is no file; name one as {FORMS}")
     if scheme != "sqlite" and rest:
-        raise SwerveError(
-            f"store {url!r} is not allowed: there is no engine {scheme!r}{nearest(scheme, ['sqlite'])} (known: sqlite)"
-        )
+        known = ", ".join(SCHEMES)
+        raise SwerveError(f"store {url!r} is not allowed: there is no engine {scheme!r}{nearest(scheme, SCHEMES)} (known: {known})")
     if not rest.startswith("/") or rest.endswith("/") or ":memory:" in rest or "\0" in rest:
         raise SwerveError(f"store {url!r} is not allowed; a store must be {FORMS}{_meant(url)}")
     path = Path(rest[1:])
@@ -61,11 +96,97 @@ def named_store(text: str) -> Path:
     return store_path(store_url(text))
 
 
-def open_store(url: str, *, worker: str = "0", new: bool = False, most: int = UNBOUNDED, new_log: bool = False) -> Store:
+def server_of(url: str) -> Engine | None:
+    """Return the engine of an address that names a server; None for a file.
+
+    >>> server_of("sqlite:///swerve.db") is None, server_of("postgresql://localhost/search").backup
+    (True, 'pg_dump or pg_basebackup')
+    """
+    scheme, named, _ = url.partition("://")
+    return SERVERS.get(scheme) if named else None
+
+
+def check_url(url: str) -> None:
+    """Raise `SwerveError` for an address that names no store."""
+    server = server_of(url)
+    if server is None:
+        store_path(url)
+    else:
+        server.check(url)
+
+
+def shown_url(url: str) -> str:
+    """Return an address as it may be shown: without a password."""
+    server = server_of(url)
+    return url if server is None else server.shown(url)
+
+
+def module_of(url: str) -> Any:
+    """Return the module of a server's engine. Raises `SwerveError` if its extra is not installed."""
+    server = server_of(url)
+    assert server is not None
+    return importlib.import_module(server.module)
+
+
+def copying_of(url: str) -> Any:
+    """Return the module that makes files of a server's store."""
+    server = server_of(url)
+    assert server is not None
+    return importlib.import_module(server.copying)
+
+
+def refuse_server(text: str, command: str) -> None:
+    """Raise `SwerveError` if a command for files is given a store on a server."""
+    server = server_of(text)
+    if server is not None:
+        raise SwerveError(
+            f"`swerve {command}` is for stores in files; for {shown_url(text)} use {server.backup}, and keep the secrets with the "
+            "backup (docs/operations.md)"
+        )
+
+
+def store_exists(url: str) -> bool:
+    """Return whether there is a store at an address; does not open it. Raises `StoreError` if a server cannot be asked."""
+    if server_of(url) is None:
+        return store_path(url).exists()
+    found: bool = module_of(url).exists(url)
+    return found
+
+
+def open_store(
+    url: str,
+    *,
+    worker: str = "0",
+    new: bool = False,
+    most: int = UNBOUNDED,
+    new_log: bool = False,
+    may_lose_clicks: bool = False,
+    waiting: Callable[[str], None] | None = None,
+    begin: bool = True,
+) -> Store:
     """Open the store at `url` and own it until it is closed.
 
-    Creates the file if it does not exist and no trace (log or lock) shows that a store was there before; `new` creates it in spite
-    of such a trace. `most` bounds the size of data and SQLite's log together, in bytes. `new_log` begins a new log, in place of one
-    that is missing or damaged: what only that one has is lost.
+    Creates the store if it does not exist and no trace of a file (log or lock) shows that one was there before; without `begin`,
+    because its secrets show that one was there, it creates none; `new` creates it in spite of such traces. `most` bounds the size
+    of data and SQLite's log together, in bytes. `new_log` begins a new log, in place of one that is missing or damaged: what only
+    that one has is lost. `may_lose_clicks` accepts a server whose failover loses clicks. With `waiting`, a store that another
+    process owns is awaited, and `waiting` told who that is; without, `InUse` is raised.
     """
-    return SQLiteStore(store_path(url), worker, new=new, most=most, new_log=new_log)
+    if server_of(url) is not None:
+        opened: Store = module_of(url).opened(
+            url, worker, new=new, most=most, new_log=new_log, may_lose_clicks=may_lose_clicks, waiting=waiting, begin=begin
+        )
+        return opened
+    told, path = "", store_path(url)
+    if not (begin or new or path.exists()):
+        raise missing(str(path))
+    while True:
+        try:
+            return SQLiteStore(path, worker, new=new, most=most, new_log=new_log)
+        except InUse as error:
+            if waiting is None:
+                raise
+            if str(error) != told:
+                told = str(error)
+                waiting(told)
+        time.sleep(STANDBY_SECONDS)

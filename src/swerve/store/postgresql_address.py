@@ -1,0 +1,55 @@
+"""Addresses of stores in PostgreSQL: `postgresql://user@host:port/database?schema=NAME&…`; what else follows is for libpq."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+from swerve.core.errors import SwerveError
+
+SCHEME = "postgresql"
+FORM = "postgresql://user@host:port/database?schema=NAME"
+#: The schema of a store whose address names none.
+SCHEMA = "swerve"
+#: Names of schemas: they need no quotes, and PostgreSQL cuts off longer ones.
+NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+#: In place of a password, where an address is shown.
+HIDDEN = "***"
+
+
+class Address(NamedTuple):
+    """An address: as libpq takes it, the schema, and as it is shown, without a password."""
+
+    libpq: str
+    schema: str
+    shown: str
+
+
+def address_of(url: str) -> Address:
+    """Return the parts of an address; raises `SwerveError`.
+
+    >>> address_of("postgresql://swerve:secret@db:5432/search?schema=shop&sslmode=require")
+    Address(libpq='postgresql://swerve:secret@db:5432/search?sslmode=require', schema='shop',
+            shown='postgresql://swerve:***@db:5432/search?schema=shop&sslmode=require')
+    """
+    parts = urlsplit(url)
+    asked = parse_qsl(parts.query, keep_blank_values=True)
+    schemas = [value for name, value in asked if name == "schema"] or [SCHEMA]
+    if parts.scheme != SCHEME or len(parts.path) < len("/d") or "/" in parts.path[1:] or parts.fragment:
+        raise SwerveError(f"store {shown(url)!r} is not allowed; a store in PostgreSQL must be {FORM}")
+    if len(schemas) > 1 or NAME.fullmatch(schemas[0]) is None:
+        words = "at most 63 small letters, digits and _, and no digit first"
+        raise SwerveError(f"store {shown(url)!r} is not allowed: schema must be one name of {words}")
+    rest = urlencode([(name, value) for name, value in asked if name != "schema"], quote_via=quote)
+    return Address(urlunsplit((*parts[:3], rest, "")), schemas[0], shown(url))
+
+
+def shown(url: str) -> str:
+    """Return an address without its password.
+
+    >>> shown("postgresql://swerve:secret@db/search?password=secret")
+    'postgresql://swerve:***@db/search?password=***'
+    """
+    url = re.sub(r"(?<=://)([^/?#@:]*):[^/?#]*@", rf"\1:{HIDDEN}@", url)
+    return re.sub(r"([?&]password=)[^&#]*", rf"\1{HIDDEN}", url)

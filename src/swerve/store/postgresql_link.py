@@ -1,0 +1,256 @@
+"""Connections of the PostgreSQL engine: bounded in time, durable, and with errors as the store names them.
+
+A server that is stopped does not answer and does not end a connection either, so that each wait has an end on this side too. A
+connection that has met its end is closed: what the server makes of the statement is not known then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from swerve.core.errors import SwerveError
+from swerve.store.postgresql_address import Address
+from swerve.store.protocol import Kind, StoreError
+
+try:
+    import psycopg
+    from psycopg import errors
+except ImportError as missing:
+    raise SwerveError(
+        f"a store in PostgreSQL needs the package {missing.name}; install Swerve with its extra `postgresql`"
+    ) from None
+
+#: Seconds that connecting may take, one host at a time; libpq takes no less than 2.
+CONNECT_SECONDS = 3
+#: Seconds between two looks at the clock while the server does not answer.
+LOOK_SECONDS = 0.1
+#: Seconds by which the wait on this side is longer than the server's own time-out, which leaves the connection usable.
+GRACE_SECONDS = 1.0
+#: Seconds that a statement waits for a lock that another session holds, at most.
+LOCK_SECONDS = 2.0
+#: Seconds after which the server ends a session that has stopped inside a transaction, as that of an owner that was paused: whoever
+#: takes over waits longer than that for what it has locked.
+STOPPED_SECONDS = 5.0
+#: The oldest PostgreSQL that the store is used with, as the server numbers itself.
+OLDEST = 130_000
+#: Seconds until a peer whose machine is gone is noticed, on both sides: idle, between two probes; and how many probes.
+IDLE, BETWEEN, PROBES = 5, 2, 3
+MILLISECONDS = 1000
+
+#: Kinds by SQLSTATE, and by the first two characters of one.
+KINDS: dict[str, Kind] = {
+    "57014": "slow", "55P03": "locked", "40001": "locked", "40P01": "locked", "53100": "full", "XX001": "corrupt",
+    "XX002": "corrupt", "58P01": "corrupt", "42P01": "gone", "3F000": "gone", "3D000": "gone", "25006": "gone", "57P01": "gone",
+    "25P03": "gone", "57P02": "gone", "57P03": "gone", "08": "gone",
+}  # fmt: skip
+WAY_OUT: dict[Kind, str] = {
+    "locked": "another session holds what it needs",
+    "full": "make room on the server's disk",
+    "corrupt": "restore a backup of the database (docs/operations.md)",
+}
+
+
+class TimedOut(Exception):  # noqa: N818 - names what happened
+    """The server did not answer in time."""
+
+
+def within(steps: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
+    """Pass the steps of a wait on, and raise `TimedOut` when it takes too long."""
+    until = time.monotonic() + seconds
+    answer = None
+    while True:
+        try:
+            wanted = steps.send(answer)
+        except StopIteration as end:
+            return end.value
+        answer = yield wanted
+        if not answer and time.monotonic() > until:
+            raise TimedOut
+
+
+class Bounded(psycopg.Connection[tuple[Any, ...]]):
+    """A connection whose waits end: each statement has `seconds`."""
+
+    seconds = float(CONNECT_SECONDS)
+
+    def wait(self, gen: Any, interval: float = LOOK_SECONDS, timeout: float | None = None) -> Any:
+        """Wait for the server, for a while."""
+        return super().wait(within(gen, self.seconds if timeout is None else timeout), interval)
+
+
+def translated(error: psycopg.Error, address: Address, *, uncertain: bool = False) -> StoreError:
+    """Return an error of PostgreSQL as a `StoreError` that names the store and a remedy."""
+    state = error.sqlstate or ""
+    lost = not state and isinstance(error, (errors.OperationalError, errors.InterfaceError))
+    kind: Kind = "gone" if lost else KINDS.get(state) or KINDS.get(state[:2], "io")
+    words = " ".join(str(error).split())
+    hint = f"; {WAY_OUT[kind]}" if kind in WAY_OUT else ""
+    return StoreError(kind, f"{address.shown}: {words}{f' ({state})' if state else ''}{hint}", uncertain=uncertain)
+
+
+class Link:
+    """A connection that can be opened again. One thread at a time uses it, for `seconds` a statement at most, `lock` of which it
+    may wait for other sessions. The server ends it when it stops inside a transaction for `idle` seconds."""
+
+    def __init__(
+        self, address: Address, name: str, seconds: float, *, lock: float = LOCK_SECONDS, idle: float = STOPPED_SECONDS
+    ) -> None:
+        self.address, self.name, self.seconds, self.lock, self.idle = address, name, seconds, lock, idle
+        self.busy = threading.RLock()
+        self._connection: Bounded | None = None
+        self._lost = False
+        self._warnings: list[str] = []
+
+    def open(self) -> None:
+        """Connect, in place of an earlier connection. Raises `StoreError`."""
+        with self.busy:
+            self.close()
+            try:
+                self._connection = self._connected()
+            except psycopg.Error as error:
+                raise translated(error, self.address) from error
+            except TimedOut:
+                raise self._late() from None
+
+    def _connected(self) -> Bounded:
+        ours: dict[str, Any] = {
+            "connect_timeout": CONNECT_SECONDS, "keepalives_idle": IDLE, "keepalives_interval": BETWEEN, "keepalives_count": PROBES,
+            "application_name": f"swerve {self.name} {os.getpid()}@{socket.gethostname()}",
+        }  # fmt: skip
+        connection = Bounded.connect(self.address.libpq, autocommit=True, **ours)
+        try:
+            connection.seconds = self.seconds + GRACE_SECONDS
+            connection.add_notice_handler(self._noticed)
+            sets = {
+                "search_path": self.address.schema, "statement_timeout": round(self.seconds * MILLISECONDS),
+                "lock_timeout": round(min(self.lock, self.seconds) * MILLISECONDS),
+                "idle_in_transaction_session_timeout": round(self.idle * MILLISECONDS),
+                "client_min_messages": "warning", "tcp_keepalives_idle": IDLE, "tcp_keepalives_interval": BETWEEN,
+                "tcp_keepalives_count": PROBES,
+            }  # fmt: skip
+            # a session of an operator's who waits for a replay on the standbys has more than what is needed here
+            (level,) = one(connection.execute("SHOW synchronous_commit"))
+            if level != "remote_apply":
+                sets["synchronous_commit"] = "on"
+            marks = ", ".join("set_config(%s, %s, false)" for _ in sets)
+            connection.execute(f"SELECT {marks}", [str(part) for pair in sets.items() for part in pair])
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _noticed(self, notice: psycopg.errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING":
+            self._warnings.append(str(notice.message_primary))
+
+    def close(self) -> None:
+        """Close the connection; closing twice is no error."""
+        with self.busy:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection, self._lost = None, False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the connection can be used, as far as is known here."""
+        connection = self._connection
+        return connection is not None and not connection.closed
+
+    def check(self) -> None:
+        """Raise `StoreError` if the connection is closed."""
+        if not self.is_open:
+            words = "the connection to the server was lost" if self._lost else "it is closed"
+            raise StoreError("gone", f"{self.address.shown}: {words}")
+
+    def _late(self, uncertain: bool = False) -> StoreError:
+        return StoreError("slow", f"{self.address.shown}: the server does not answer", uncertain=uncertain)
+
+    @contextlib.contextmanager
+    def using(self) -> Iterator[Bounded]:
+        """Use the connection; each statement is a transaction of its own. Raises `StoreError`."""
+        with self.busy:
+            self.check()
+            assert self._connection is not None
+            connection = self._connection
+            try:
+                yield connection
+            except psycopg.Error as error:
+                raise translated(error, self.address) from error
+            except TimedOut:
+                connection.close()
+                raise self._late() from None
+            finally:
+                self._lost |= connection.closed
+
+    @contextlib.contextmanager
+    def durably(self) -> Iterator[Bounded]:
+        """The same, for a statement whose success must mean that it is durable: the server warns where a commit did not wait for
+        its standbys, because somebody cancelled the wait."""
+        with self.using() as connection:
+            self._warnings.clear()
+            yield connection
+            if self._warnings:
+                raise StoreError("io", f"{self.address.shown}: {'; '.join(self._warnings)}", uncertain=True)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Bounded]:
+        """One transaction: durable when the block ends, rolled back on any error."""
+        sent = False
+        with self.durably() as connection:
+            try:
+                connection.execute("BEGIN")
+                yield connection
+                sent = True
+                connection.execute("COMMIT")
+            except BaseException as error:
+                if not isinstance(error, TimedOut):
+                    with contextlib.suppress(psycopg.Error, TimedOut):
+                        connection.execute("ROLLBACK")
+                else:
+                    connection.close()
+                    raise self._late(uncertain=sent) from None
+                if isinstance(error, psycopg.Error):
+                    raise translated(error, self.address, uncertain=sent) from error
+                if isinstance(error, StoreError):
+                    error.uncertain = sent
+                raise
+
+
+def one(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Return the row of a statement that has one in any case."""
+    found = cursor.fetchone()
+    assert found is not None
+    return found
+
+
+def refuse_losses(connection: Bounded, address: Address, may_lose_clicks: bool) -> None:
+    """Raise `SwerveError` for a server that acknowledges what it can lose, or that is no primary."""
+    names = ("server_version_num", "fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
+    version, fsync, pages, commit, standbys = one(
+        connection.execute("SELECT " + ", ".join(f"current_setting('{n}')" for n in names))
+    )
+    if int(version) < OLDEST:
+        raise SwerveError(f"{address.shown}: the server has version {version}; the store needs {OLDEST} or newer")
+    if one(connection.execute("SELECT pg_is_in_recovery()"))[0]:
+        raise StoreError(
+            "gone", f"{address.shown}: the server is a standby; name the primary, or all with target_session_attrs=read-write"
+        )
+    lossy = "a crash of its machine loses clicks that were acknowledged"
+    for name, value in (("fsync", fsync), ("full_page_writes", pages)):
+        if value != "on":
+            raise SwerveError(f"{address.shown}: the server has {name} = {value}, and {lossy}; set {name} = on")
+    if commit not in ("on", "remote_apply"):
+        raise SwerveError(f"{address.shown}: sessions have synchronous_commit = {commit}, and {lossy}; let them set it to on")
+    # of a base backup, and where the role may see it; other roles see that there are rows, and nothing of them
+    replicas = one(connection.execute("SELECT count(*) FROM pg_stat_replication WHERE state IS DISTINCT FROM 'backup'"))[0]
+    if replicas and not standbys.strip() and not may_lose_clicks:
+        raise SwerveError(
+            f"{address.shown}: its standbys are asynchronous, and a failover loses clicks that were acknowledged; set "
+            "synchronous_standby_names on the server, or accept it with store.may_lose_clicks = true"
+        )
