@@ -17,7 +17,7 @@ from swerve.core.errors import SwerveError
 from swerve.service.config.settings import settings_in
 from swerve.serving import people
 from swerve.serving.common import EXCHANGED
-from swerve.serving.exchange import ASKED
+from swerve.serving.exchange import ASKED, records_for
 from swerve.serving.ranker import Ranker
 from swerve.signals import REFORMULATION, VOLUME, Senses
 from swerve.signals.senses import HOUR
@@ -162,6 +162,27 @@ def test_a_worker_that_begins_anew_is_taken_up_from_its_begin():
     other.ranker.exchange.take_up(0, anew.ranker.exchange.learning(), one.now)
     np.testing.assert_allclose(pages_of(other).clicks, before + pages_of(anew).clicks)
     assert not other.ranker.exchange.take_up(0, old, one.now)
+
+
+def test_a_new_worker_begins_with_what_another_one_knows():
+    """Nothing of that is counted twice, neither by the new worker nor by the others."""
+    one, other = worker("swerve"), worker("swerve")
+    play(one, 3, 40)
+    play(other, 4, 20)
+    other.ranker.exchange.take_up(0, one.ranker.exchange.learning(), one.now)
+    records = {name: record for name, record in other.ranker.shared(other.now).items() if name != "clock"}
+    newcomer = quiet("swerve")
+    newcomer.ranker.share(records_for(2, records, 1, one.now))
+    newcomer.now = max(one.now, other.now)
+    assert newcomer.ranker.exchange.on
+    assert pages_of(newcomer).clicks.tolist() == pages_of(other).clicks.tolist()
+    for number, script in ((0, one), (1, other)):
+        assert not newcomer.ranker.exchange.take_up(number, script.ranker.exchange.learning(), newcomer.now)
+    before = pages_of(other).clicks.copy()
+    play(newcomer, 5, 20)
+    other.ranker.exchange.take_up(2, newcomer.ranker.exchange.learning(), newcomer.now)
+    np.testing.assert_allclose(pages_of(other).clicks, pages_of(newcomer).clicks)
+    assert pages_of(other).clicks.sum() > before.sum()
 
 
 def test_namespaces_and_the_control_arm_are_exchanged_apart():

@@ -65,7 +65,7 @@ class Commons:
             policy, season = self.names(namespace)
             found |= {policy: common.pools[:1].tobytes(), season: common.seasons.tobytes()}
             if policy in self._contributions:
-                found[EXCHANGED + policy] = self._contributions[policy].record(common.owns)
+                found[EXCHANGED + policy] = self._contributions[policy].record(common.owns, common.seasons[0])
         return found
 
     def take(self, records: Mapping[str, bytes]) -> None:

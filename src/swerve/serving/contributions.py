@@ -44,9 +44,12 @@ class Known(msgspec.Struct):
 
 
 class Stored(msgspec.Struct, array_like=True):
-    """Contributions as a record for the store: that of this worker, and what was taken up of others."""
+    """Contributions as a record for the store: that of this worker, the requests of others in an hour of the season, and what was
+    taken up of others."""
 
     own: Part
+    hour: int
+    others: float
     known: dict[int, Part]
 
 
@@ -146,22 +149,31 @@ class Contributions:
         known.hour, known.requests = part.hour, part.requests
 
     # ------------------------------------------------------------------ records for the store
-    def record(self, own: Table) -> bytes:
+    def record(self, own: Table, season: Any) -> bytes:
         """Return the contributions as a record for the store."""
         known = {worker: Part(of.since, packed(of.table), of.hour, of.requests) for worker, of in sorted(self.known.items())}
-        return msgspec.msgpack.encode(Stored(Part(self.since, packed(own), self.hour, self.others), known))
+        said = Part(self.since, packed(own), int(season.hour), self._counted(season))
+        return msgspec.msgpack.encode(Stored(said, self.hour, self.others, known))
 
     @classmethod
     def read(cls, kind: Kind, record: bytes) -> tuple[Contributions, Table] | None:
         """Return the contributions of a record, and that of this worker; None if the record is of another layout."""
         stored = msgspec.msgpack.decode(record, type=Stored)
-        own = kind.read(stored.own.learnt)
+        own = kind.read(stored.own.learnt) if stored.own.learnt else kind.fresh()
         if own is None:
             return None
         made = cls(kind, stored.own.since)
-        made.hour, made.others = stored.own.hour, stored.own.requests
+        made.hour, made.others = stored.hour, stored.others
         for worker, part in stored.known.items():
             table = kind.read(part.learnt)
             if table is not None:
                 made.known[worker] = Known(part.since, table, part.hour, part.requests)
         return made, own
+
+
+def handed_on(record: bytes, worker: int, newcomer: int, now: float) -> bytes:
+    """Return the record with which a new worker begins, from that of another worker: what that one has contributed is known."""
+    stored = msgspec.msgpack.decode(record, type=Stored)
+    known = {number: part for number, part in {**stored.known, worker: stored.own}.items() if number != newcomer}
+    others = stored.own.requests + (stored.others if stored.hour == stored.own.hour else 0.0)
+    return msgspec.msgpack.encode(Stored(Part(now, b"", NEVER, 0.0), stored.own.hour, others, known))

@@ -15,8 +15,8 @@ import msgspec
 import numpy as np
 
 from swerve.core.errors import SwerveError
-from swerve.serving.common import Commons
-from swerve.serving.contributions import Contributions, Part
+from swerve.serving.common import EXCHANGED, Commons
+from swerve.serving.contributions import Contributions, Part, handed_on
 from swerve.serving.people import hash_sessions_by, key_of
 from swerve.serving.people_kernels import gone_elsewhere
 from swerve.serving.place import Common
@@ -132,3 +132,10 @@ class Exchange:
         for words, when in zip(lines[:count].tolist(), times[:count].tolist(), strict=True):
             self.ranker.left(None, key_of(words), when, now)
         return int(count)
+
+
+def records_for(newcomer: int, records: Mapping[str, bytes], worker: int, now: float) -> dict[str, bytes]:
+    """Return the shared records with which a new worker begins, from those of another one: it knows what that one knows, has
+    contributed nothing yet, and takes up of all what comes next."""
+    exchanged = {name: handed_on(record, worker, newcomer, now) for name, record in records.items() if name.startswith(EXCHANGED)}
+    return {**records, **exchanged}
