@@ -101,9 +101,9 @@ def consider(spec, row, pools, group, writer, x, told, now, journal=NOWHERE, own
 
 
 @inlined
-def decide(spec, row, pools, group, writer, x, told, available, now, journal=NOWHERE):
+def decide(spec, row, pools, group, writer, x, told, available, now, journal=NOWHERE, owns=None):
     """Run a round up to the show (settle, observe, select, show); return the arm and the report bits."""
-    report = consider(spec, row, pools, group, writer, x, told, now, journal)
+    report = consider(spec, row, pools, group, writer, x, told, now, journal, owns)
     arm = select(spec, row, pools[group], available, now)
     if arm >= 0:
         show(spec, row, arm, now)
