@@ -93,6 +93,7 @@ class Commons:
         """Keep what this worker contributes from now on apart, where that is not done yet."""
         if self.since is None:
             self.since = now
+        self.of(None)  # so that there is a record, which says that there is an exchange
         for namespace, common in self._found.items():
             self._exchange(namespace, common)
 
