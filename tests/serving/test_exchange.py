@@ -200,9 +200,10 @@ def test_namespaces_and_the_control_arm_are_exchanged_apart():
         learnt, known = ours.pools[0].bandit.pages, theirs.pools[0].bandit.pages
         np.testing.assert_allclose(known.level_expected, learnt.level_expected)
         assert learnt.level_expected > 0.0
-    assert {name for name in one.shared(1.0) if name.startswith(EXCHANGED)} >= {
-        EXCHANGED + one.commons.names(namespace)[0] for namespace in (None, "de")
-    }
+    ours, control = one.commons, one.rivals
+    assert control is not None
+    wanted = [ours.names(None)[0], ours.names("de")[0], control.names(None)[0]]
+    assert [EXCHANGED + name in one.shared(1.0) for name in wanted] == [True] * len(wanted)
 
 
 def test_what_is_no_learning_is_refused_and_other_layouts_are_left_out():

@@ -5,6 +5,7 @@ Tests: tests/serving/test_exchange.py.
 
 from __future__ import annotations
 
+import functools
 import zlib
 from typing import Any
 
@@ -57,11 +58,19 @@ class Kind:
     """The contributions to what one policy shares."""
 
     def __init__(self, policy: Spec, features: int) -> None:
-        self.params, self.features = pack(policy), features
+        self.policy, self.params, self.features = policy, pack(policy), features
         self.dtype = contribution_dtype(policy, features)
-        variant = f"-{features}"
-        self.novel, self.take_up = engine.novel_one.bind(policy, variant=variant), engine.take_up_one.bind(policy, variant=variant)
         self.blank = self.fresh().tobytes()
+
+    @functools.cached_property
+    def novel(self) -> Any:
+        """Reduces a contribution to what is not known of it, compiled."""
+        return engine.novel_one.bind(self.policy, variant=f"-{self.features}")
+
+    @functools.cached_property
+    def take_up(self) -> Any:
+        """Takes up a contribution, compiled."""
+        return engine.take_up_one.bind(self.policy, variant=f"-{self.features}")
 
     def fresh(self) -> Table:
         """Return an empty contribution."""
