@@ -268,6 +268,23 @@ def test_a_session_that_goes_on_to_a_query_of_another_worker_has_reformulated():
         one.ranker.exchange.told(b"123", 1.0)
 
 
+@hypothesis_settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from("abcd"), st.sampled_from([1.0, 20.0, 61.0])), max_size=25))
+def test_reformulations_are_those_of_one_ranker_that_has_all_queries(asks):
+    whole, workers = asking(), [asking(), asking()]
+    for session, query, step in asks:
+        whole.rank(query, ["x", "y"], session=f"s{session}", step=step)
+        asked, other = workers if query in "ab" else reversed(workers)
+        asked.now = other.now = whole.now
+        asked.rank(query, ["x", "y"], session=f"s{session}", step=0.0)
+        other.ranker.exchange.told(asked.ranker.exchange.sessions(), whole.now)
+    for query in {query for _, query, _ in asks}:
+        worker = workers[query not in "ab"]
+        ours, theirs = (each.ranker.rows.get(each.ranker.key_of(query)) for each in (worker, whole))
+        for name in ("bucket_requests", "bucket_answers", "recent_hits"):
+            assert ours.record.senses[name].tolist() == theirs.record.senses[name].tolist(), query
+
+
 def test_a_session_counts_once_however_often_it_is_told_and_comes_from_nowhere_then():
     one, other = asking(), asking()
     one.rank("storm", ["x", "y"], session="s1")
