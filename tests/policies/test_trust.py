@@ -11,13 +11,17 @@ from swerve.core.tables import nested
 from swerve.policies.swerve.trust import (
     came_true,
     clear_trust,
+    contribute_trust,
     forget_trust,
     found_rise,
     looked,
     merge_trust,
+    novel_trust,
     plain_rates,
     rates,
+    take_up_trust,
     tried,
+    trust_contribution_layout,
     trust_layout,
     trust_pool_layout,
 )
@@ -244,3 +248,51 @@ def test_rates_are_chances(history):
 def test_what_could_not_work_is_refused(named, words):
     with pytest.raises(SwerveError, match=words):
         Trust(**named)
+
+
+# ---------------------------------------------------------------- several workers
+def contributed(tests, seed):
+    """A world after random tests, and what it has contributed."""
+    dice, world = np.random.default_rng(seed), World()
+    own = np.zeros(1, nested(trust_contribution_layout(SIGNALS)))[0]
+    for _ in range(tests):
+        fall, rise = float(dice.random() < 0.3), float(dice.random() < 0.1)
+        row, signal = world.rows[0], int(dice.integers(SIGNALS))
+        row.plain_fall, row.plain_rise = world.plain(signal)
+        if fall + rise > 0.0:
+            came_true(row, world.delta, signal, fall)
+        tried(row, world.delta, signal, dice.random(), dice.random(), 1.0)
+        contribute_trust(own, world.delta)
+        world.fold()
+    return world, own
+
+
+@pytest.mark.parametrize("tests", [1, 20, 5000])
+def test_counts_that_are_taken_up_at_once_count_as_if_they_had_come_one_by_one(tests):
+    """Five times the memory of the pool, in one message."""
+    theirs, own = contributed(tests, 3)
+    ours, known = World(), np.zeros(1, own.dtype)[0]
+    assert novel_trust(own, known)
+    take_up_trust(SPEC, ours.pool, own, known)
+    for name in ("tests", "fall_trials", "rise_trials", "alarms_of"):
+        np.testing.assert_allclose(ours.pool[name], theirs.pool[name], rtol=0.02)
+    for name in ("falls", "trues_of"):  # they have come by chance, not evenly
+        np.testing.assert_allclose(ours.pool[name], theirs.pool[name], rtol=0.15, atol=0.5)
+    assert known.tests == tests
+    again = known.copy()
+    assert not novel_trust(again, known)
+
+
+def test_many_small_messages_and_a_large_one_teach_the_same():
+    _, whole = contributed(400, 4)
+    steps, at_once = World(), World()
+    known = np.zeros(1, whole.dtype)[0]
+    for tests in range(20, 401, 20):
+        _, own = contributed(tests, 4)
+        assert novel_trust(own, known)
+        take_up_trust(SPEC, steps.pool, own, known)
+    fresh = np.zeros(1, whole.dtype)[0]
+    novel_trust(whole, fresh)
+    take_up_trust(SPEC, at_once.pool, whole, fresh)
+    for name in ("tests", "falls", "fall_trials", "rise_trials", "trues_of", "alarms_of"):
+        np.testing.assert_allclose(steps.pool[name], at_once.pool[name], rtol=0.05, atol=0.3)

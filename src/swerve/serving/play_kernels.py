@@ -93,8 +93,9 @@ def count_responded(entries, at, counts):
 
 @Entry
 def play_many(
-    params, senses, table, words, fixed, pools, seasons, work, lines, shelf, common, entries, at, asks, orders, facts, ask, counts
-):
+    params, senses, table, words, fixed, pools, owns, seasons, work, lines, shelf, common, entries, at, asks, orders, facts, ask,
+    counts,
+):  # fmt: skip
     """Play entries, from a word on, as long as they are decisions and feedback for rows of one shelf, which share what they learn;
     return the word of the first that is not. Decisions are made without draws: these change nothing that is kept."""
     floats, arms = entries.view(np.float64), table[0].policy.generation.shape[0]
@@ -104,7 +105,9 @@ def play_many(
             return at
         now = floats[at + NOW]
         if kind == RANKED:
-            kernels.decide_many(params[0], senses[0], table, words, fixed, pools, seasons, work, asks, orders, facts, now, 0)
+            kernels.decide_many(
+                params[0], senses[0], table, words, fixed, pools, owns, seasons, work, asks, orders, facts, now, 0
+            )  # fmt: skip
             if asks[0, kernels.FILLED] == MISPLACED:
                 return at
             count_decided(entries, at, page, asks, counts)

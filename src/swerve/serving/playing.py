@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from swerve.core.errors import SwerveError
 from swerve.core.examination import SLOTS
 from swerve.serving import feedback_kernel
+from swerve.serving.contributions import Part
 from swerve.serving.entries import (
     BEGUN,
     BODY,
@@ -40,6 +41,7 @@ from swerve.serving.entries import (
     SHIFTED,
     SIZE_AT,
     STARTED,
+    TAKEN_UP,
     TOLD,
     VACATED,
     Started,
@@ -110,7 +112,7 @@ class Player:
         self._response = np.zeros(feedback_kernel.RESPONSE, np.int64)
         self._plays = {
             BEGUN: self._begun, LOADED: self._loaded, GROWN: self._grown, NAMED: self._named, VACATED: self._vacated,
-            SHIFTED: self._shifted, TOLD: self._told, DELETED: self._gone, KEPT: self._keep,
+            SHIFTED: self._shifted, TOLD: self._told, DELETED: self._gone, KEPT: self._keep, TAKEN_UP: self._taken_up,
         }  # fmt: skip
         if ranker is not None:
             self._take(ranker)
@@ -245,8 +247,9 @@ class Player:
             variant = f"-{shelf.arms}-{shelf.rival:d}"
             self._calls[shelf] = play_many.bind(shelf.policy, ranker.settings.senses, variant=variant)
         done = self._calls[shelf](
-            shelf.params, ranker.senses, shelf.table, shelf.words, ranker.fixed[shelf], common.pools, common.seasons, self._work,
-            table, self._numbers[shelf], number, entries, at, arrays.asks, arrays.orders, arrays.facts, self._response, self.counts,
+            shelf.params, ranker.senses, shelf.table, shelf.words, ranker.fixed[shelf], common.pools, common.owns, common.seasons,
+            self._work, table, self._numbers[shelf], number, entries, at, arrays.asks, arrays.orders, arrays.facts, self._response,
+            self.counts,
         )  # fmt: skip
         return int(done)
 
@@ -357,6 +360,11 @@ class Player:
 
     def _keep(self, key: bytes, flags: int, body: bytes, now: float) -> None:
         self.kept |= msgspec.msgpack.decode(body, type=dict[str, bytes])
+
+    def _taken_up(self, key: bytes, flags: int, body: bytes, now: float) -> None:
+        assert self.ranker is not None
+        worker, parts = msgspec.msgpack.decode(body, type=tuple[int, dict[str, Part]])
+        self.ranker.exchange.fold(worker, parts, now)
 
     def _gone(self, key: bytes, flags: int, body: bytes, now: float) -> None:
         self._dropped(key)

@@ -68,8 +68,8 @@ class Steps:
         ranker, arrays, now = self.ranker, self._arrays, float(floats[at + NOW])
         if kind == RANKED:
             shelf.calls.rank(
-                shelf.params, ranker.senses, shelf.table, shelf.words, ranker.fixed[shelf], common.pools, common.seasons,
-                self._work, self._people, shelf.asked.words, self._moves, len(shelf), number, NEVER, GO_ON, arrays.asks,
+                shelf.params, ranker.senses, shelf.table, shelf.words, ranker.fixed[shelf], common.pools, common.owns,
+                common.seasons, self._work, self._people, shelf.asked.words, self._moves, len(shelf), number, NEVER, GO_ON, arrays.asks,
                 arrays.orders, arrays.facts, now, 0,
             )  # fmt: skip
             return bool(arrays.asks[0, kernels.FILLED] != MISPLACED)
