@@ -16,19 +16,16 @@ from swerve.serving.entries import (
     BEFORE_AT,
     BODY,
     BYTE,
-    COMPILED,
     EVIDENCE_AT,
     F_BODY,
     F_EVIDENCE_AT,
     F_NUMBER,
     F_SEEN_AT,
-    F_SHOWN,
     F_SIZES,
     F_STARTED,
     FILL_AT,
     FIRST_AT,
     FLAGS_AT,
-    FRESH_AT,
     GIVEN_AT,
     GONE_ON,
     GRADED_AT,
@@ -65,8 +62,7 @@ from swerve.serving.entries import (
     SLOT_MASK,
     SWAPPED_AT,
 )
-from swerve.serving.ledger import MISPLACED, count_click
-from swerve.signals import reformulated
+from swerve.serving.ledger import MISPLACED
 
 #: The words of a line of the table that leads from keys to rows: the key, the row with what it shares (times 2^32) and its shelf
 #: (times 2^48), and whether the line is taken.

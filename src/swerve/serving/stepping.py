@@ -69,8 +69,8 @@ class Steps:
         if kind == RANKED:
             shelf.calls.rank(
                 shelf.params, ranker.senses, shelf.table, shelf.words, ranker.fixed[shelf], common.pools, common.owns,
-                common.seasons, self._work, self._people, shelf.asked.words, self._moves, len(shelf), number, NEVER, GO_ON, arrays.asks,
-                arrays.orders, arrays.facts, now, 0,
+                common.seasons, self._work, self._people, shelf.asked.words, self._moves, len(shelf), number, NEVER, GO_ON,
+                arrays.asks, arrays.orders, arrays.facts, now, 0,
             )  # fmt: skip
             return bool(arrays.asks[0, kernels.FILLED] != MISPLACED)
         if kind == RESPONDED:
