@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 #: Tests of services and browsers wait for half of their time, so there is one more worker than there are cores; four at most.
 WORKERS := $(shell cores=$$(nproc 2>/dev/null || echo 1); echo $$((cores < 3 ? cores + 1 : 4)))
-PYTEST := $(BIN)/python -m pytest -m "not slow and not engines" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+#: Tests start hundreds of processes, which import the same modules: bytecode is kept, whatever the environment says of it.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "not slow and not engines" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-quick test-for test-slow test-engines test-opensearch check format docs report bench bench-service pins clean
