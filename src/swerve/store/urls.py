@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swerve.core.errors import SwerveError, nearest
-from swerve.store import postgresql_address
+from swerve.store import postgresql_address, valkey_urls
 from swerve.store.opened import UNBOUNDED
 from swerve.store.protocol import InUse, Store
 from swerve.store.sqlite import SQLiteStore
@@ -33,6 +33,12 @@ SERVERS = {
     postgresql_address.SCHEME: Engine(
         "swerve.store.postgresql", postgresql_address.address_of, postgresql_address.shown, "pg_dump or pg_basebackup"
     ),
+    **{
+        scheme: Engine(
+            "swerve.store.valkey", valkey_urls.address_of, valkey_urls.shown, "BGSAVE, or a copy of the append-only file"
+        )
+        for scheme in valkey_urls.SCHEMES
+    },
 }
 SCHEMES = ("sqlite", *SERVERS)
 #: Seconds between two looks whether the owner of a file has ended.
