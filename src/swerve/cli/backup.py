@@ -9,7 +9,7 @@ import click
 
 from swerve.cli.common import MB, console, errors, json_option, late_progress, need_service, write_json
 from swerve.store.backup import backup
-from swerve.store.urls import named_store
+from swerve.store.urls import named_store, refuse_server
 
 need_service("`swerve backup`")
 
@@ -27,9 +27,11 @@ def command(store: str, target: Path, json_to: str | None) -> None:
     The copy has everything that the log of the store has, and needs no log itself.
 
     The service keeps running. TARGET appears when it is complete, checked and on disk; an existing file is never overwritten.
-    The copy does not contain the service's secrets file: back that up too, in another location.
+    The copy does not contain the service's secrets file: back that up too, in another location. A store on a server is backed up
+    by its own programs.
     """
     started = time.perf_counter()
+    refuse_server(store, "backup")
     with late_progress() as progress:
         report = backup(named_store(store), target, MEANING, progress, settle)
     seconds = time.perf_counter() - started

@@ -303,13 +303,26 @@ def late_progress(after: float = PATIENCE) -> Iterator[Callable[[str, int, int],
         bars.stop()
 
 
+class LogPath(click.Path):
+    """The path of a log; the log of a store on a server, named by its address, is copied to the folder for temporary files."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        from swerve.store.copies import log_of
+        from swerve.store.urls import server_of
+
+        if isinstance(value, str) and ctx is not None and server_of(value) is not None:
+            return ctx.with_resource(log_of(value))
+        return super().convert(value, param, ctx)
+
+
 #: The argument of commands that read logs.
 logs_argument: Callable[[Any], Any] = click.argument(
     "logs",
     metavar="LOG…",
     nargs=-1,
     required=True,
-    type=click.Path(exists=True, allow_dash=True, path_type=Path),
+    type=LogPath(exists=True, allow_dash=True, path_type=Path),
 )
 
 

@@ -31,6 +31,7 @@ from swerve.service.config.load import (  # noqa: E402
 from swerve.service.config.proxying import Rule  # noqa: E402
 from swerve.service.config.sections import Config, sections as known_sections  # noqa: E402
 from swerve.service.config.toml import dotted  # noqa: E402
+from swerve.store.urls import shown_url  # noqa: E402
 
 #: Characters per line of a comment in the TOML that `show` prints.
 WIDTH = 110
@@ -64,7 +65,7 @@ def check(file: Path, json_to: str | None) -> None:
         signals = ", ".join(signal_names(config)) or "none"
         rival = rival_of(config)
         control = "" if rival is None else f" against {rival}"
-        click.echo(f"{file}: right. Policy {policy_of(config)}{control}; signals {signals}; store {config.store.url}")
+        click.echo(f"{file}: right. Policy {policy_of(config)}{control}; signals {signals}; store {shown_url(config.store.url)}")
         for warning in warnings:
             click.echo(f"{file}: warning: {warning}")
 
@@ -108,10 +109,11 @@ def sources_of(config: Config, sources: Sources) -> dict[str, str]:
 
 
 def effective(config: Config) -> dict[str, Any]:
-    """Return every field with its value, by section, without the hashes of API keys."""
+    """Return every field with its value, by section, without the hashes of API keys and the password of a store."""
     out: dict[str, Any] = msgspec.to_builtins(config)
     del out["signals"]["tuning"]
     out["signals"] |= dataclasses.asdict(senses_of(config))
+    out["store"]["url"] = shown_url(config.store.url)
     out["security"]["api_keys"] = [
         {name: value for name, value in msgspec.to_builtins(key).items() if name != "hash"} for key in config.security.api_keys
     ]

@@ -76,14 +76,15 @@ def in_file(store: str, file: Path | None, secrets: Path | None, request: dict[s
     from swerve.service.secrets import beside, load_secrets
     from swerve.serving.control import DeleteRequest, check_delete
     from swerve.serving.ranker import Ranker
-    from swerve.store.urls import named_store, open_store, store_url
+    from swerve.store.urls import open_store, shown_url, store_exists, store_url
 
-    if not named_store(store).is_file():
-        raise SwerveError(f"there is no store {named_store(store)}; name the one that the service used")
+    named = store_url(store)
+    if not store_exists(named):
+        raise SwerveError(f"there is no store {shown_url(named)}; name the one that the service used")
     config, asked = load(file), DeleteRequest(**request)
     check_delete(asked, config.limits)
-    kept = load_secrets(secrets or beside(store_url(store)), make=False)
-    opened = open_store(store_url(store))
+    kept = load_secrets(secrets or beside(named), make=False)
+    opened = open_store(named, may_lose_clicks=config.store.may_lose_clicks)
     try:
         if not opened.claim(kept.fingerprint()):
             raise SwerveError("the queries of this store are stored under other secrets; name the right file with --secrets")

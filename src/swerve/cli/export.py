@@ -14,10 +14,10 @@ import click
 
 from swerve.cli.common import errors, late_progress, need_service
 from swerve.core.errors import SwerveError
-from swerve.store.backup import whole
+from swerve.store.copies import whole_of
 from swerve.store.lock import OWNER_ONLY
 from swerve.store.snapshot import snapshot
-from swerve.store.urls import named_store
+from swerve.store.urls import store_url
 
 need_service("`swerve export`")
 
@@ -63,7 +63,7 @@ def command(store: str, out: Path | None, kind: str | None, namespace: str | Non
     unread = 0
     with (
         late_progress() as progress,
-        whole(named_store(store), settle) as file_of_all,
+        whole_of(store_url(store), settle) as file_of_all,
         snapshot(file_of_all) as stored,
         written(out, kind) as write,
     ):

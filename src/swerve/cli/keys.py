@@ -98,7 +98,10 @@ def secrets_of(text: str) -> tuple[Path, Path | None]:
             return path, path.with_suffix("")
         if path.exists() and not is_database(path):
             return path, None
-    return beside(store_url(text)), named_store(text)
+    lying = beside(store_url(text))
+    if lying is None:
+        raise SwerveError("a store on a server has no secrets beside it; name their file, the service's security.secrets")
+    return lying, named_store(text)
 
 
 def is_database(path: Path) -> bool:

@@ -63,21 +63,23 @@ def command(
     from swerve.service.secrets import load_secrets, put_back, read_file, secrets_path
     from swerve.serving.ranker import Ranker
     from swerve.store import open_store
-    from swerve.store.urls import store_path, store_url
+    from swerve.store.urls import shown_url, store_exists, store_url
 
     logs = click.get_current_context().with_resource(spooled(logs))
     config = load(config_file, {"store.url": store_url(store)})
     chosen = form or common_format(logs)
     if chosen == "swerve" and len(logs) > 1:
         raise SwerveError("recordings are replayed one at a time: each has the keys and the configuration of one service")
-    path, database = secrets_path(config), store_path(config.store.url)
-    if database.exists() or path.exists():
-        taken = database if database.exists() else path
+    path, database, there = secrets_path(config), shown_url(config.store.url), store_exists(config.store.url)
+    if path is None:
+        load_secrets(None)  # before a store is made
+    if there or (path is not None and path.exists()):
+        taken = database if there else path
         raise SwerveError(f"{taken} exists; `swerve learn` builds a new store and changes none: choose another path")
-    if secrets is not None:
+    if secrets is not None and path is not None:
         put_back(path, read_file(secrets))
     total, tally = sum(map(size_of, logs)), Tally()
-    opened = open_store(config.store.url, most=config.store.max_mb << 20)
+    opened = open_store(config.store.url, most=config.store.max_mb << 20, may_lose_clicks=config.store.may_lose_clicks)
     try:
         kept = load_secrets(path)
         opened.claim(kept.fingerprint())

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import click
 
-from swerve.cli.common import console, json_option, load_option, need_service, write_json
+from swerve.cli.common import LogPath, console, json_option, load_option, need_service, write_json
 
 
 @click.command()
-@click.argument("recording", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("recording", type=LogPath(exists=True, file_okay=False, path_type=Path))
 @load_option
 @json_option
 def command(recording: Path, json_to: str | None) -> None:
-    """Replay a RECORDING, the log of a store (the folder swerve.db.journal beside swerve.db), and compare every page with the one
-    that was shown.
+    """Replay a RECORDING, the log of a store (the folder swerve.db.journal beside swerve.db, or the address of a store on a
+    server), and compare every page with the one that was shown.
 
     Every page and every record's bytes are reproduced, without the service's secrets. All queries must fit into memory
     (store.cache_mb of the recorded configuration). A log does not contain your own classes: name their file with --load.

@@ -11,7 +11,7 @@ import click
 from swerve.cli.common import console, errors, json_option, late_progress, need_service, write_json
 from swerve.core.errors import SwerveError
 from swerve.store.restore import restore
-from swerve.store.urls import named_store, store_url
+from swerve.store.urls import named_store, refuse_server, store_url
 from swerve.store.verify import Report
 
 need_service("`swerve restore`")
@@ -35,8 +35,10 @@ def command(copy: Path, store: str, live: bool, discard: bool, json_to: str | No
     store the command is refused, unless --live is given. The secrets are not changed: the store needs those it had at the backup.
     """
     started = time.perf_counter()
+    refuse_server(store, "restore")
     path = named_store(store)
     secrets = beside(store_url(store))
+    assert secrets is not None  # of a file
 
     def approve(report: Report) -> None:
         check_secrets(report, secrets)

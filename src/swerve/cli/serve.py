@@ -12,7 +12,10 @@ from swerve.cli.common import LARGEST_PORT, config_option, need_service
 @click.command()
 @click.option("--host", help="Address to listen on; anything but the loopback needs an API key.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, LARGEST_PORT), help="Port; 0 takes any free one.  [default: 8350]")
-@click.option("--store", metavar="STORE", help="The store: an address (sqlite:///PATH) or a file.  [default: sqlite:///swerve.db]")
+@click.option(
+    "--store", metavar="STORE",
+    help="The store: a file, or an address (sqlite:///PATH, postgresql://USER@HOST/DATABASE).  [default: sqlite:///swerve.db]",
+)  # fmt: skip
 @config_option
 @click.option(
     "--load", multiple=True, metavar="FILE",
@@ -22,9 +25,10 @@ from swerve.cli.common import LARGEST_PORT, config_option, need_service
 @click.option(
     "--new-log", is_flag=True, help="Begin a new log in place of one that is missing or damaged: what only it has is lost."
 )
+@click.option("--standby", is_flag=True, help="Wait while another process owns the store, and take over when it is gone.")
 def command(
     host: str | None, port: int | None, store: str | None, config_file: Path | None, load: tuple[str, ...], new_store: bool,
-    new_log: bool
+    new_log: bool, standby: bool,
 ) -> None:  # fmt: skip
     """Serve `rank` and `feedback` over HTTP, with durable state and a dashboard.
 
@@ -40,7 +44,7 @@ def command(
 
     given = {
         "server.host": host, "server.port": port, "store.url": None if store is None else store_url(store),
-        "policy.load": load or None,
+        "policy.load": load or None, "store.standby": standby or None,
     }  # fmt: skip
     config = read(config_file, {name: value for name, value in given.items() if value is not None})
     serve(config, click.echo, extend=beside(extend, click.echo), new_store=new_store, new_log=new_log)

@@ -10,9 +10,10 @@ import click
 
 from swerve.cli.common import MB, console, errors, json_option, late_progress, need_service, write_json
 from swerve.core.errors import SwerveError
+from swerve.store.copies import verified
 from swerve.store.protocol import InUse
-from swerve.store.urls import named_store, store_url
-from swerve.store.verify import Report, verify, verify_journal
+from swerve.store.urls import store_url
+from swerve.store.verify import Report, verify_journal
 
 need_service("`swerve verify`")
 
@@ -34,15 +35,15 @@ def command(store: str, secrets: Path | None, json_to: str | None) -> None:
 
     Checks structure, checksums, owners of records, plausibility of counts, names, used decisions and secrets; SQLite's log; and
     every block of the store's own log, and that both belong together. The exit status is 1 for any defect, and 0 with warnings
-    only. While a service runs on the store the command is refused: check a backup.
+    only. While a service runs on a file the command is refused: check a backup. A store on a server is copied to the folder for
+    temporary files, as it is at one moment, and checked there, also while a service runs on it.
     """
     started = time.perf_counter()
     if Path(store).is_dir():
         return journal(Path(store), json_to)
-    path = named_store(store)
     try:
         with late_progress() as progress:
-            report = verify(path, MEANING, progress)
+            report = verified(store_url(store), MEANING, progress)
     except InUse as error:
         raise SwerveError(f"{str(error).partition(';')[0]}; stop that process, or check a backup of the store") from None
     check_secrets(report, secrets or beside(store_url(store)), "name the right file with --secrets")
@@ -84,8 +85,8 @@ def as_json(report: Report) -> dict[str, Any]:
         "first": kept.first, "begin": report.said["begin"], "end": kept.end, "segments": kept.segments, "bytes": kept.size,
     }  # fmt: skip
     return {
-        "store": str(report.path), "ok": report.ok, "queries": report.rows, "bytes": report.size, "schema": report.schema,
-        "older": report.older, "log": log, "journal": behind, "errors": found[0], "warnings": found[1],
+        "store": report.server or str(report.path), "ok": report.ok, "queries": report.rows, "bytes": report.size,
+        "schema": report.schema, "older": report.older, "log": log, "journal": behind, "errors": found[0], "warnings": found[1],
     }  # fmt: skip
 
 
@@ -93,7 +94,7 @@ def tell(report: Report, seconds: float) -> None:
     """Print a report."""
     log = f", a log of {report.log.bytes / MB:,.1f} MB with {report.log.commits:,} commits" if report.log.bytes else ""
     console.print(
-        f"{report.path}: {report.rows:,} queries, {report.size / MB:,.1f} MB{log}, checked in {seconds:.1f} s",
+        f"{report.server or report.path}: {report.rows:,} queries, {report.size / MB:,.1f} MB{log}, checked in {seconds:.1f} s",
         soft_wrap=True, highlight=False, markup=False,
     )  # fmt: skip
     if (kept := report.journal) is not None:

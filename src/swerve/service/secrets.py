@@ -22,7 +22,7 @@ from typing import NamedTuple
 from swerve.core.errors import SwerveError
 from swerve.service.config.callers import SCOPES, ApiKey, Scope
 from swerve.service.config.sections import Config
-from swerve.store import store_path
+from swerve.store.urls import server_of, store_path
 
 #: Bytes of a new key, and of the longest key that BLAKE2b takes.
 KEY, LONGEST = 32, 64
@@ -81,22 +81,32 @@ def decode_key(name: str, text: str) -> bytes:
     return key
 
 
-def secrets_path(config: Config) -> Path:
-    """Return the path of the secrets: the configured one, else beside the database."""
+def secrets_path(config: Config) -> Path | None:
+    """Return the path of the secrets: the configured one, else beside the database; None where there is neither."""
     return Path(config.security.secrets) if config.security.secrets else beside(config.store.url)
 
 
-def beside(store_url: str) -> Path:
-    """Return the path of the secrets file beside a store.
+def beside(store_url: str) -> Path | None:
+    """Return the path of the secrets file beside a store; None for one on a server.
 
-    >>> beside("sqlite:///state/swerve.db").as_posix()
-    'state/swerve.db.secrets'
+    >>> str(beside("sqlite:///state/swerve.db")), beside("postgresql://db/search")
+    ('state/swerve.db.secrets', None)
     """
+    if server_of(store_url) is not None:
+        return None
     database = store_path(store_url)
     path = database.with_name(f"{database.name}.secrets")
     if database.is_symlink() and not path.exists():  # like log and lock, it may be beside the link's target
         path = database.resolve().with_name(f"{database.resolve().name}.secrets")
     return path
+
+
+def are_there(path: Path | None, store_url: str) -> bool:
+    """Return whether the secrets of a store are there: those of a store that was there before, or an operator has prepared them."""
+    lying = beside(store_url)
+    if lying is not None:
+        return lying.exists()
+    return bool(os.environ.get("SWERVE_QUERY_KEY")) or (path is not None and path.exists())
 
 
 def load_secrets(path: Path | None, environ: Mapping[str, str] | None = None, *, make: bool = True) -> Secrets:
@@ -111,7 +121,10 @@ def load_secrets(path: Path | None, environ: Mapping[str, str] | None = None, *,
     if token_keys and query_key:
         return Secrets(token_keys, query_key)
     if path is None:
-        raise SecretsError("there is no file of secrets; set SWERVE_TOKEN_KEY and SWERVE_QUERY_KEY")
+        raise SecretsError(
+            "a store on a server has no file of secrets beside it: name a file (security.secrets, or --secrets), or set "
+            "SWERVE_TOKEN_KEY and SWERVE_QUERY_KEY"
+        )
     if not make and not path.exists():
         raise SecretsError(
             f"the store has queries, but their secrets {path} are not there: with new secrets no query could be found; restore the "

@@ -92,7 +92,7 @@ def named(row: Row, arms: int) -> bool:
 MEANING = Meaning(records, NUMBER_BITS)
 
 
-def check_secrets(report: Report, path: Path, remedy: str = "") -> None:
+def check_secrets(report: Report, path: Path | None, remedy: str = "") -> None:
     """Report secrets that are missing, unsafe or of another store; the environment counts. `remedy` says what to do when they are
     missing, in terms of the calling command."""
     if not report.rows and not report.owner:
@@ -100,7 +100,7 @@ def check_secrets(report: Report, path: Path, remedy: str = "") -> None:
     try:
         fingerprint = load_secrets(path, make=False).fingerprint()
     except SecretsError as error:
-        if path.exists():
+        if path is None or path.exists():
             return report.wrong("secrets", str(error))
         words = f"the secrets {path} are not there: no query can be found without them"
         words += f"; {remedy}" if remedy else ""
@@ -109,6 +109,8 @@ def check_secrets(report: Report, path: Path, remedy: str = "") -> None:
         words = "the store does not name its secrets yet: the next start adds their fingerprint"
         return report.wrong("secrets", words, warning=True)
     if fingerprint != report.owner:
-        words = f"the store was written with other secrets than {path}: no query can be found with these"
+        words = (
+            f"the store was written with other secrets than {path or 'those of the environment'}: no query can be found with these"
+        )
         report.wrong("secrets", words)
     return None

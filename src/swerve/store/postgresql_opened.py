@@ -13,7 +13,7 @@ from swerve.store.postgresql_address import address_of
 from swerve.store.postgresql_link import Bounded, Link, one, refuse_losses
 from swerve.store.postgresql_owner import Keeper
 from swerve.store.postgresql_schema import SEAT, is_made, make, migrate
-from swerve.store.protocol import Fenced, InUse, StoreError
+from swerve.store.protocol import Fenced, InUse, StoreError, missing
 
 log = logging.getLogger("swerve.store")
 
@@ -26,7 +26,7 @@ class Opened:
     """A store of which this process is the owner. A connection reads, one appends, one writes, one keeps the lock.
 
     `new` begins a store where there was one, `new_log` a log in place of one that is damaged. With `waiting`, another owner's end
-    is awaited, and told who it is. `may_lose_clicks` accepts asynchronous standbys.
+    is awaited, and told who it is. Without `begin` no store is made unless `new`. `may_lose_clicks` accepts asynchronous standbys.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class Opened:
         new_log: bool = False,
         may_lose_clicks: bool = False,
         waiting: Callable[[str], None] | None = None,
+        begin: bool = True,
     ) -> None:
         self.address, self.worker, self.most, self.may_lose_clicks = address_of(url), worker, most, may_lose_clicks
         self._keeper = Keeper(self.address)
@@ -51,21 +52,23 @@ class Opened:
             self._keeper.open(waiting)
             with self._keeper.link.transaction() as connection:
                 refuse_losses(connection, self.address, may_lose_clicks)
-                self._found(connection, new)
+                self._found(connection, new, begin)
                 self._own(connection, new_log)
             self._linked()
         except BaseException:
             self.close()
             raise
 
-    def _found(self, connection: Bounded, new: bool) -> None:
-        """Make the tables of a new store; refuse `new` for one that is there."""
+    def _found(self, connection: Bounded, new: bool, begin: bool) -> None:
+        """Make the tables of a new store; refuse `new` for one that is there, and to begin one where there has been another."""
         made = is_made(connection, self.address)
         if made and new:
             raise SwerveError(
                 f"a new store was asked for, and {self.address.shown} is one already; name another schema with ?schema=NAME, or "
                 "drop this one"
             )
+        if not (made or new or begin):
+            raise missing(self.address.shown)
         if not made:
             make(connection, self.address)
 

@@ -155,6 +155,14 @@ class InUse(SwerveError):  # noqa: N818 - names what happened
     """Another process owns the store."""
 
 
+def missing(shown: str) -> SwerveError:
+    """Return the error for a store that has vanished."""
+    return SwerveError(
+        f"the store {shown} is missing, but its secrets are there; put it back, restore a backup of it, or start a new one with "
+        "--new-store"
+    )
+
+
 @runtime_checkable
 class Store(Protocol):
     """A log of entries, rows by key, used decision ids, and pooled records, in storage that outlives the process.

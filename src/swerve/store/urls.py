@@ -14,15 +14,16 @@ from typing import Any, NamedTuple
 from swerve.core.errors import SwerveError, nearest
 from swerve.store import postgresql_address, valkey_urls
 from swerve.store.opened import UNBOUNDED
-from swerve.store.protocol import InUse, Store
+from swerve.store.protocol import InUse, Store, missing
 from swerve.store.sqlite import SQLiteStore
 
 
 class Engine(NamedTuple):
-    """An engine that is a server: the module with its `opened` and `exists`, a function that raises for a wrong address, one that
-    returns an address without its password, and the program that makes backups."""
+    """An engine that is a server: the module with its `opened` and `exists`, that with its `copy`, `copy_log` and `verify`, a
+    function that raises for a wrong address, one that returns an address without its password, and what makes backups."""
 
     module: str
+    copying: str
     check: Callable[[str], object]
     shown: Callable[[str], str]
     backup: str
@@ -31,7 +32,11 @@ class Engine(NamedTuple):
 #: The engines that are servers, by the scheme of their addresses.
 SERVERS = {
     postgresql_address.SCHEME: Engine(
-        "swerve.store.postgresql", postgresql_address.address_of, postgresql_address.shown, "pg_dump or pg_basebackup"
+        "swerve.store.postgresql",
+        "swerve.store.postgresql_copy",
+        postgresql_address.address_of,
+        postgresql_address.shown,
+        "pg_dump or pg_basebackup",
     ),
     **{
         scheme: Engine(
@@ -103,8 +108,8 @@ def server_of(url: str) -> Engine | None:
     >>> server_of("sqlite:///swerve.db") is None, server_of("postgresql://localhost/search").backup
     (True, 'pg_dump or pg_basebackup')
     """
-    scheme, _, rest = url.partition("://")
-    return SERVERS.get(scheme) if rest else None
+    scheme, named, _ = url.partition("://")
+    return SERVERS.get(scheme) if named else None
 
 
 def check_url(url: str) -> None:
@@ -129,6 +134,23 @@ def module_of(url: str) -> Any:
     return importlib.import_module(server.module)
 
 
+def copying_of(url: str) -> Any:
+    """Return the module that makes files of a server's store."""
+    server = server_of(url)
+    assert server is not None
+    return importlib.import_module(server.copying)
+
+
+def refuse_server(text: str, command: str) -> None:
+    """Raise `SwerveError` if a command for files is given a store on a server."""
+    server = server_of(text)
+    if server is not None:
+        raise SwerveError(
+            f"`swerve {command}` is for stores in files; for {shown_url(text)} use {server.backup}, and keep the secrets with the "
+            "backup (docs/operations.md)"
+        )
+
+
 def store_exists(url: str) -> bool:
     """Return whether there is a store at an address; does not open it. Raises `StoreError` if a server cannot be asked."""
     if server_of(url) is None:
@@ -146,24 +168,27 @@ def open_store(
     new_log: bool = False,
     may_lose_clicks: bool = False,
     waiting: Callable[[str], None] | None = None,
+    begin: bool = True,
 ) -> Store:
     """Open the store at `url` and own it until it is closed.
 
-    Creates the store if it does not exist and no trace of a file (log or lock) shows that one was there before; `new` creates it in
-    spite of such a trace. `most` bounds the size of data and SQLite's log together, in bytes. `new_log` begins a new log, in place
-    of one that is missing or damaged: what only that one has is lost. `may_lose_clicks` accepts a server whose failover loses
-    clicks. With `waiting`, a store that another process owns is awaited, and `waiting` told who that is;
-    without, `InUse` is raised.
+    Creates the store if it does not exist and no trace of a file (log or lock) shows that one was there before; without `begin`,
+    because its secrets show that one was there, it creates none; `new` creates it in spite of such traces. `most` bounds the size
+    of data and SQLite's log together, in bytes. `new_log` begins a new log, in place of one that is missing or damaged: what only
+    that one has is lost. `may_lose_clicks` accepts a server whose failover loses clicks. With `waiting`, a store that another
+    process owns is awaited, and `waiting` told who that is; without, `InUse` is raised.
     """
     if server_of(url) is not None:
         opened: Store = module_of(url).opened(
-            url, worker, new=new, most=most, new_log=new_log, may_lose_clicks=may_lose_clicks, waiting=waiting
+            url, worker, new=new, most=most, new_log=new_log, may_lose_clicks=may_lose_clicks, waiting=waiting, begin=begin
         )
         return opened
-    told = ""
+    told, path = "", store_path(url)
+    if not (begin or new or path.exists()):
+        raise missing(str(path))
     while True:
         try:
-            return SQLiteStore(store_path(url), worker, new=new, most=most, new_log=new_log)
+            return SQLiteStore(path, worker, new=new, most=most, new_log=new_log)
         except InUse as error:
             if waiting is None:
                 raise

@@ -105,6 +105,7 @@ class Report:
     said: dict[str, Any] = field(default_factory=dict)  # what the store says of its log of entries, see `swerve.store.logged`
     journal: Checked | None = None  # that log
     findings: list[Finding] = field(default_factory=list)
+    server: str = ""  # the address of a store on a server, of which `path` is a copy
 
     def wrong(self, name: str, message: str, **more: Any) -> None:
         """Add a finding."""

@@ -24,7 +24,7 @@ from swerve.service.config.proxying import Rule
 from swerve.service.config.sections import Config, Log, Policy, Server, Store, sections
 from swerve.service.config.toml import ConfigError, Document, Trouble, Where, dotted, read
 from swerve.signals import COUNT, RAW, Senses
-from swerve.store import store_path
+from swerve.store.urls import check_url, shown_url
 
 __all__ = [
     "ApiKey", "Config", "ConfigError", "Feedback", "Limits", "Log", "Namespace", "Policy", "Security", "Server", "Signals", "Store",
@@ -240,7 +240,7 @@ def combined(config: Config, table: dict[str, Any], reader: Reader) -> Config:
 
     try:
         if ("store", "url") not in bad:
-            store_path(config.store.url)
+            check_url(config.store.url)
     except SwerveError as error:
         reader.wrong.append((("store", "url"), str(error)))
     try:
@@ -362,7 +362,8 @@ def as_table(config: Config) -> dict[str, Any]:
 
 
 def recorded(config: Config) -> dict[str, Any]:
-    """Return the tables for a recording: it is data, so that it names no files of code."""
+    """Return the tables for a recording: it is data, so that it names no files of code, and no password."""
     tables = as_table(config)
+    tables["store"]["url"] = shown_url(config.store.url)
     del tables["policy"]["load"]
     return tables

@@ -36,9 +36,20 @@ class Server(Section, frozen=True):
 class Store(Section, frozen=True):
     """Where the state is stored, and how much of it is in memory."""
 
-    url: Annotated[str, about("The store: sqlite:///relative/path or sqlite:////absolute/path.", shortest=1)] = (
-        "sqlite:///swerve.db"
+    url: Annotated[
+        str,
+        about(
+            "The store: sqlite:///relative/path, sqlite:////absolute/path, or postgresql://user@host:port/database?schema=NAME, "
+            "which takes libpq's other parameters too.",
+            shortest=1,
+        ),
+    ] = "sqlite:///swerve.db"
+    standby: Annotated[bool, about("Wait at the start while another process owns the store, and take over when it is gone.")] = (
+        False
     )
+    may_lose_clicks: Annotated[
+        bool, about("Accept a server whose standbys are asynchronous: a failover loses clicks that were acknowledged.")
+    ] = False
     flush_seconds: Annotated[
         float, within(0, 60, "Seconds after which changes by `rank` are written. Feedback is written at once.", open_low=True)
     ] = 10.0

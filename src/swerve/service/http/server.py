@@ -26,10 +26,10 @@ from swerve.service.http.app import App
 from swerve.service.http.door import Door
 from swerve.service.http.handlers import Scope
 from swerve.service.runtime import Service
-from swerve.service.secrets import SecretsError, beside as beside_store, load_secrets, put_back, secrets_path
+from swerve.service.secrets import SecretsError, are_there, load_secrets, put_back, secrets_path
 from swerve.service.tracing import tracing_of
 from swerve.serving.messages import Refused
-from swerve.store import open_store, store_path
+from swerve.store.urls import open_store, shown_url
 from swerve.version import __version__
 
 log = logging.getLogger("swerve.service")
@@ -101,33 +101,39 @@ def listen(host: str, port: int, free: str = "another port: --port 0 takes any f
         raise SwerveError(f"cannot listen on {host} port {port}: {error.strerror or error}{hint}") from None
 
 
-def open_service(config: Config, clock: Clock | None = None, *, new_store: bool = False, new_log: bool = False) -> Service:
+def open_service(
+    config: Config,
+    clock: Clock | None = None,
+    *,
+    new_store: bool = False,
+    new_log: bool = False,
+    waiting: Callable[[str], None] | None = None,
+) -> Service:
     """Open the store and the secrets, and return a service over them.
 
     A missing store is created only at the very first start, or with `new_store`; a log that is missing or damaged is replaced by a
-    new one only with `new_log`.
+    new one only with `new_log`. With `waiting`, the end of another process that owns the store is awaited.
     """
     may_bind(config.server.host, config)
-    path, database = secrets_path(config), store_path(config.store.url)
-    if not new_store and not database.exists() and beside_store(config.store.url).exists():
-        raise SwerveError(
-            f"the store {database} is missing, but its secrets are there; put it back, restore a backup of it, "
-            "or start a new one with --new-store"
-        )
+    path, url, shown = secrets_path(config), config.store.url, shown_url(config.store.url)
+    if path is None:
+        load_secrets(None)  # before a store is made
     store = open_store(
-        config.store.url, new=new_store, most=config.store.max_mb << 20, new_log=new_log
-    )  # before the secrets: a second process fails here
+        url, new=new_store, most=config.store.max_mb << 20, new_log=new_log, may_lose_clicks=config.store.may_lose_clicks,
+        waiting=waiting, begin=not are_there(path, url),
+    )  # before the secrets: a second process fails here  # fmt: skip
     try:
         secrets = load_secrets(path, make=store.count() == 0)
         if not store.claim(secrets.fingerprint()):
             raise SecretsError(
-                f"the queries of {database} are stored under other secrets than {path}: none of them could be found; restore the "
-                "secrets of this store, or move the store away to start a new one"
+                f"the queries of {shown} are stored under other secrets than {path or 'those of the environment'}: none of them "
+                "could be found; restore the secrets of this store, or move the store away to start a new one"
             )
 
         def put_secrets_back() -> None:
             try:
-                put_back(path, secrets)
+                if path is not None:
+                    put_back(path, secrets)
             except OSError as error:
                 log.error("the secrets could not be written again: %s", error)
 
@@ -190,15 +196,25 @@ def serve(
     new_store: bool = False,
     new_log: bool = False,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. `announce` receives the lines for people, `extend` makes the extension."""
+    """Serve until SIGINT or SIGTERM. `announce` receives the lines for people, `extend` makes the extension.
+
+    With `store.standby` it listens once it owns the store: until then nobody takes it for the service.
+    """
     logs.setup(config.log)
     may_bind(config.server.host, config)
     tracing = tracing_of(config.tracing, "swerve")
     with contextlib.ExitStack() as undo:  # closes what is open if a later step of the start fails
-        # The socket comes first: a port that is taken must not leave a store and a secrets file behind.
-        sock = undo.enter_context(listen(config.server.host, config.server.port))
-        service = open_service(config, clock, new_store=new_store, new_log=new_log)
+        standby = config.store.standby
+        if not standby:  # the socket comes first: a port that is taken must not leave a store and a secrets file behind
+            sock = undo.enter_context(listen(config.server.host, config.server.port))
+
+        def waiting(why: str) -> None:
+            announce(f"standby: {why}")
+
+        service = open_service(config, clock, new_store=new_store, new_log=new_log, waiting=waiting if standby else None)
         undo.callback(service.store.close)
+        if standby:
+            sock = undo.enter_context(listen(config.server.host, config.server.port))
         service.tracing = tracing
         host, port = sock.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
@@ -207,7 +223,7 @@ def serve(
     metrics = service.metrics
     metrics.info(__version__, config.policy.spec, config.store.url.partition(":")[0]).value = 1
     metrics.started.value = time.time()
-    announce(f"swerve {__version__}: {address}  store {config.store.url}  policy {config.policy.spec}")
+    announce(f"swerve {__version__}: {address}  store {shown_url(config.store.url)}  policy {config.policy.spec}")
     app = App(service, extension.routes)
     app.gate.also(host)
     app.porter.fit()
