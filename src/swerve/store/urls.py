@@ -38,12 +38,16 @@ SERVERS = {
         postgresql_address.shown,
         "pg_dump or pg_basebackup",
     ),
-    **{
-        scheme: Engine(
-            "swerve.store.valkey", valkey_urls.address_of, valkey_urls.shown, "BGSAVE, or a copy of the append-only file"
-        )
-        for scheme in valkey_urls.SCHEMES
-    },
+    **dict.fromkeys(
+        valkey_urls.SCHEMES,
+        Engine(
+            "swerve.store.valkey",
+            "swerve.store.valkey_copy",
+            valkey_urls.address_of,
+            valkey_urls.shown,
+            "BGSAVE, or a copy of the server's append-only files",
+        ),
+    ),
 }
 SCHEMES = ("sqlite", *SERVERS)
 #: Seconds between two looks whether the owner of a file has ended.

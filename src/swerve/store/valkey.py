@@ -15,7 +15,7 @@ from swerve.store.protocol import EXPIRED_AT_ONCE, MOST_SCANNED, Batch, Damaged,
 from swerve.store.valkey_link import Link
 from swerve.store.valkey_log import Logged
 from swerve.store.valkey_owned import WRITE_SECONDS
-from swerve.store.valkey_rows import AROUND_ROW, BEFORE_NAMES, HEAD, pooled, read, read_pooled, written
+from swerve.store.valkey_rows import AROUND_ROW, BEFORE_NAMES, BUCKET_BITS, HEAD, pooled, read, read_pooled, written
 from swerve.store.valkey_scripts import (
     CHECKPOINT,
     CLAIM,
@@ -37,8 +37,6 @@ ORDERS = ("traffic", "shifted")
 #: Rows that one call reads, removes, or looks at, so that the server answers others in between.
 ROWS_AT_ONCE, LOOKED_AT = 100, 500
 KEYS_AT_ONCE = 1000
-#: Decisions of one bucket: so few that the server keeps their outcomes in one piece of memory.
-BUCKET_BITS = 7
 LOW_BITS = (1 << BUCKET_BITS) - 1
 #: Ids of decisions have fewer bits: the numbers of buckets are exact in a sorted set.
 ID_BITS = 60

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from swerve.store.blocks import Block, block_of, content_of, head_at
 from swerve.store.protocol import Entries, StoreError
+from swerve.store.valkey_link import Link
 from swerve.store.valkey_owned import Owned
 from swerve.store.valkey_scripts import APPEND, DROP, DROPPED_AT_ONCE, NEW_LOG, REPLACE
 from swerve.store.valkey_server import rewrite_files
@@ -32,6 +33,44 @@ class Flying(NamedTuple):
     content: bytes
     anew: bool
     taken: int
+
+
+def damaged(name: str, words: str) -> StoreError:
+    """Return the error for a log that lacks entries, or has others than were written."""
+    return StoreError(
+        "corrupt",
+        f"the log of {name} is not what was written: {words}; bring the server's files back, or go on without what only the log "
+        "has: --new-log",
+    )
+
+
+def block_in(content: bytes, store: int, name: str) -> Block:
+    """Return a block of the log of a store."""
+    head = head_at(content, 0)
+    if head is None or head.journal != store:
+        raise damaged(name, "a block fails its checksum")
+    return Block(head.first, head.entries, head.epoch, head.time, content_of(content, head))
+
+
+def blocks_of(link: Link, store: int, start: int, end: int) -> Iterator[Block]:
+    """Yield the blocks of the log of a store that have entries from number `start` on, up to `end`. 0 is the first that is there."""
+    key, name = f"{link.address.keys}log:0", str(link.address)
+    before = link.call("ZRANGE", key, start, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1)
+    before = before or link.call("ZRANGE", key, 0, 0)
+    at = block_in(before[0], store, name).first if before else start
+    if 0 < start < at:
+        raise StoreError("gone", f"the log of {name} begins with entry {at}; those from {start} on are no longer there")
+    while at < end:
+        found = link.call("ZRANGE", key, at, "+inf", "BYSCORE", "LIMIT", 0, READ_AT_ONCE)
+        for content in found:
+            block = block_in(content, store, name)
+            if block.first != at:
+                raise damaged(name, f"entries {at} to {block.first} are missing")
+            at = block.end
+            if block.end > start:
+                yield block
+        if not found:
+            raise damaged(name, f"entries {at} to {end} are missing")
 
 
 class Logged(Owned):
@@ -59,11 +98,7 @@ class Logged(Owned):
         self.last = 0.0 if block is None else block.time
 
     def _damaged(self, words: str) -> StoreError:
-        return StoreError(
-            "corrupt",
-            f"the log of {self.name} is not what was written: {words}; bring the server's files back, or go on without what only "
-            "the log has: --new-log",
-        )
+        return damaged(self.name, words)
 
     @property
     def end(self) -> int:
@@ -107,10 +142,7 @@ class Logged(Owned):
     # --- read ---
 
     def _block(self, content: bytes) -> Block:
-        head = head_at(content, 0)
-        if head is None or head.journal != self.store:
-            raise self._damaged("a block fails its checksum")
-        return Block(head.first, head.entries, head.epoch, head.time, content_of(content, head))
+        return block_in(content, self.store, self.name)
 
     def _last_block(self) -> Block | None:
         found = self._reader.call("ZRANGE", self._key("log:0"), -1, -1)
@@ -121,24 +153,7 @@ class Logged(Owned):
 
     def tail(self, start: int | None = None) -> Iterator[Block]:
         """Yield the blocks of the log that have entries from number `start` on; see `Store`."""
-        start, end = self.begin if start is None else start, self._end
-        key = self._key("log:0")
-        before = self._reader.call("ZRANGE", key, start, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1)
-        first = self._reader.call("ZRANGE", key, 0, 0)
-        at = self._block((before or first)[0]).first if before or first else start
-        if 0 < start < at:
-            raise StoreError("gone", f"the log of {self.name} begins with entry {at}; those from {start} on are no longer there")
-        while at < end:
-            found = self._reader.call("ZRANGE", key, at, "+inf", "BYSCORE", "LIMIT", 0, READ_AT_ONCE)
-            for content in found:
-                block = self._block(content)
-                if block.first != at:
-                    raise self._damaged(f"entries {at} to {block.first} are missing")
-                at = block.end
-                if block.end > start:
-                    yield block
-            if not found:
-                raise self._damaged(f"entries {at} to {end} are missing")
+        return blocks_of(self._reader, self.store, self.begin if start is None else start, self._end)
 
     # --- keep within bounds, replace ---
 

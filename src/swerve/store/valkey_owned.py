@@ -18,7 +18,7 @@ from typing import Any
 
 from swerve.core.errors import SwerveError
 from swerve.store.opened import RANDOM_MASK, UNBOUNDED
-from swerve.store.protocol import Fenced, InUse, StoreError
+from swerve.store.protocol import Fenced, InUse, StoreError, missing
 from swerve.store.valkey_link import Link, OtherOwner
 from swerve.store.valkey_scripts import BEAT, CREATE, LEAVE, OWN, Script
 from swerve.store.valkey_server import Promise, promise_of, wait_for_replicas
@@ -38,6 +38,12 @@ STANDBY_SECONDS = 0.5
 CALL_SECONDS, WRITE_SECONDS = 2.0, 10.0
 #: Random bytes of a store's id.
 ID_BYTES = 8
+
+
+def said_in(link: Link) -> dict[str, str]:
+    """Return what a store says of itself; nothing if there is none."""
+    found = iter(link.call("HGETALL", f"{link.address.keys}meta"))
+    return {name.decode(): value.decode("latin-1") for name, value in zip(found, found, strict=True)}
 
 
 class Owned:
@@ -81,11 +87,6 @@ class Owned:
         """Return a connection for whoever does not own the store yet."""
         return Link(self.address, self.name, WRITE_SECONDS, self._look)
 
-    def _said(self, link: Link) -> dict[str, str]:
-        """Return what the store says of itself; nothing if there is none."""
-        found = iter(link.call("HGETALL", f"{self.address.keys}meta"))
-        return {name.decode(): value.decode("latin-1") for name, value in zip(found, found, strict=True)}
-
     def _open(self, new: bool, begin: bool, waiting: Callable[[str], None] | None) -> None:
         """Own the store, which is made if there is none. See `Owned` for `waiting`; without it raise `InUse`."""
         told, door = "", self._door()
@@ -106,16 +107,13 @@ class Owned:
 
     def _found(self, link: Link, new: bool, begin: bool) -> None:
         """Make the store if there is none. Raises `SwerveError` if `new` finds one, or if there has been another."""
-        said = self._said(link)
+        said = said_in(link)
         if said and new:
             raise SwerveError(
                 f"a new store was asked for, and {self.name} is one already; name another one with ?prefix=NAME, or remove its keys"
             )
         if not (said or new or begin):
-            raise SwerveError(
-                f"the store {self.name} is missing, but its secrets are there; put it back, restore a backup of it, or start a new "
-                "one with --new-store"
-            )
+            raise missing(self.name)
         if not said:
             store = int.from_bytes(os.urandom(ID_BYTES), "little") & RANDOM_MASK
             link.run(CREATE, store, FORM)
@@ -135,7 +133,7 @@ class Owned:
                 )
             least = left
             time.sleep(LOOK_EVERY)
-        said = self._said(link)
+        said = said_in(link)
         if int(said["form"]) > FORM:
             raise SwerveError(f"{self.name} has form {said['form']}, and this version of Swerve knows {FORM}: use a newer Swerve")
         self.epoch, self.store, self.begin = int(found[1]), int(said["store"]), int(said["begin"])
@@ -253,7 +251,7 @@ class Owned:
                 link.drop()
             door = self._door()
             try:
-                said = self._said(door)
+                said = said_in(door)
                 if not said:
                     raise StoreError("gone", f"{self.name} is not there any more; bring the server's files back")
                 if int(said["store"]) == self.store and int(said["epoch"]) <= self.epoch:

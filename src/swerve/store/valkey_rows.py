@@ -20,6 +20,8 @@ BEFORE_NAMES = 4
 #: Bytes that a row takes in the server beyond those of its head, names and record: the key, and its places in `rows`, `ids` and
 #: `level:N` (`python tools/measure_valkey.py`).
 AROUND_ROW = 330
+#: Decisions of one bucket: so few that the server keeps their outcomes in one piece of memory.
+BUCKET_BITS = 7
 #: Checksum of a pooled record, before it.
 CHECK = struct.Struct("<I")
 
@@ -55,6 +57,15 @@ def read(what: str, key: bytes, value: bytes) -> Row | Damaged:
             except ValueError:
                 pass
     return Damaged(key, version, f"{what}: the record of a row is not what was written: {key.hex()}")
+
+
+def columns(key: bytes, value: bytes) -> tuple[bytes | int | float, ...]:
+    """Return the values of `COLUMNS` of a row in a file; of one that is too short, such that it is damaged there too."""
+    if len(value) < HEAD.size:
+        return key, 0, 0, 0, 0, 0.0, value, b"", 0, -1
+    level, _, _, names, version, layout, day, shifted, size, check = HEAD.unpack_from(value)
+    at = HEAD.size + names
+    return key, version, layout, day, level, shifted, value[at:], value[HEAD.size : at], size, check
 
 
 def pooled(record: bytes) -> bytes:
