@@ -53,7 +53,7 @@ def block_in(content: bytes, store: int, name: str) -> Block:
 
 
 def blocks_of(link: Link, store: int, start: int, end: int) -> Iterator[Block]:
-    """Yield the blocks of the log of a store that have entries from number `start` on, up to `end`. 0 is the first that is there."""
+    """Yield the blocks of the log of a store that have entries from number `start` on, up to `end`. 0: the first there is."""
     key, name = f"{link.address.keys}log:0", str(link.address)
     before = link.call("ZRANGE", key, start, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1)
     before = before or link.call("ZRANGE", key, 0, 0)
