@@ -126,9 +126,9 @@ def echo(kind: str, folder: Path) -> Server:
     return Server([sys.executable, "-m", "swerve.bench.echo", kind], folder / f"echo-{kind}.log")
 
 
-def service(folder: Path, config: str) -> Server:
-    """Return `swerve serve` on a store in the folder."""
+def service(folder: Path, config: str, store: str = "") -> Server:
+    """Return `swerve serve` on a store in the folder, or on another one."""
     file = folder / "swerve.toml"
     file.write_text(config)
     command = [sys.executable, "-m", "swerve", "serve", "--config", str(file), "--port", "0"]
-    return Server([*command, "--store", f"sqlite:///{folder / 'swerve.db'}"], folder / "swerve.log")
+    return Server([*command, "--store", store or f"sqlite:///{folder / 'swerve.db'}"], folder / "swerve.log")

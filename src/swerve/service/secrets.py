@@ -122,7 +122,7 @@ def load_secrets(path: Path | None, environ: Mapping[str, str] | None = None, *,
         return Secrets(token_keys, query_key)
     if path is None:
         raise SecretsError(
-            "a store on a server has no file of secrets beside it: name a file (security.secrets, or --secrets), or set "
+            "there is no file of secrets beside a store on a server: name one (security.secrets, or --secrets), or set "
             "SWERVE_TOKEN_KEY and SWERVE_QUERY_KEY"
         )
     if not make and not path.exists():
