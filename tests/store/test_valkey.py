@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import valkeys
@@ -201,6 +202,31 @@ def test_where_settings_cannot_be_read_the_server_is_refused(server):
     store.close()
     with pytest.raises(StoreError, match="refuses the user or the password"):
         open_store(url.replace("pass@", "wrong@"))
+
+
+def test_a_user_with_the_permissions_of_the_docs_can_do_everything(server):
+    """docs/operations.md has this line."""
+    rules = "on >pass ~shop:* +@all -@dangerous +info +config|get +bgrewriteaof +bgsave"
+    assert rules.replace(">pass", ">PASSWORD") in (Path(__file__).parents[2] / "docs/operations.md").read_text()
+    with server.client() as client:
+        client.execute_command("ACL", "SETUSER", "swerve", *rules.split())
+        client.config_set("save", "3600 1")
+    store = open_store(server.url("shop").replace("://", "://swerve:pass@"))
+    store.begin_life()
+    store.claim(b"one")
+    store.add_layout("layout")
+    store.append([one("a", anew=True), one("b", anew=True)], 1.0)
+    store.checkpoint(Batch([row(1), row(2, shifted=5.0)], [(7, 1)], {"g": b"x"}, begin=1))
+    store.erase([key(1)], [key(2)], lambda found: found, {})
+    store.scrub(lambda content: b"-" * len(content), 2.0)
+    assert store.shrink(10.0, lambda block: True) == 1
+    assert store.expire(30_000, 8) == (1, 1)
+    assert store.scan("traffic", 1) == store.scan("shifted", 1) == store.least(1) == store.naming(b"x")[0] == store.page()[0] == []
+    store.probe()
+    assert store.reopen()
+    store.close()
+    store = open_store(server.url("shop").replace("://", "://swerve:pass@"), new_log=True)
+    store.close()
 
 
 def test_a_full_server_takes_nothing_and_goes_on_when_there_is_room(server):

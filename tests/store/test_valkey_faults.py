@@ -130,7 +130,7 @@ def test_a_file_of_the_server_that_is_cut_is_noticed_while_the_service_lives(ser
         StoreError, match="has lost what it had acknowledged: its log ends with entry 49, and 50 were there"
     ) as caught:
         store.reopen()
-    assert caught.value.kind == "corrupt"
+    assert caught.value.kind == "gone"
     for call in (lambda: store.append([entry(50)], 1.0), lambda: store.load([key(1)]), lambda: store.checkpoint(Batch([row(1)]))):
         with pytest.raises(StoreError, match="has lost what it had acknowledged"):
             call()
@@ -139,6 +139,20 @@ def test_a_file_of_the_server_that_is_cut_is_noticed_while_the_service_lives(ser
     assert read(again) == list(range(49))
     assert again.append([entry(49)], 1.0) == 50
     again.close()
+
+
+def test_whoever_accepts_losses_goes_on_with_what_is_there(server):
+    store = open_store(server.url(), may_lose_clicks=True)
+    for number in range(10):
+        store.append([entry(number)], 1.0)
+    server.kill()
+    path = server.last_file()
+    os.truncate(path, path.stat().st_size - 5)
+    server.start()
+    assert store.reopen() is False
+    assert (store.end, store.epoch) == (9, 2)
+    assert store.append([entry(9)], 1.0) == 10
+    store.close()
 
 
 def test_a_checkpoint_that_the_server_has_lost_is_noticed(server):

@@ -135,7 +135,7 @@ class Logged(Owned):
         found = self._write(self._log, APPEND, flying.first, flying.after, flying.content, int(flying.anew))
         if not found[0]:
             raise StoreError(
-                "corrupt", f"the log of {self.name} ends with entry {int(found[1])}, and {flying.first} were acknowledged"
+                "gone", f"the log of {self.name} ends with entry {int(found[1])}, and {flying.first} were acknowledged"
             )
         self._end = flying.after
 

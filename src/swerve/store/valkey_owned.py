@@ -46,6 +46,10 @@ def said_in(link: Link) -> dict[str, str]:
     return {name.decode(): value.decode("latin-1") for name, value in zip(found, found, strict=True)}
 
 
+class Lost(StoreError):  # noqa: N818 - names what happened
+    """The server lacks what it had acknowledged."""
+
+
 class Owned:
     """A store in a Valkey server, owned by this process. Each of reading, appending, writing and renewing has its connection.
 
@@ -75,7 +79,7 @@ class Owned:
         self._writer = Link(address, self.name, WRITE_SECONDS, self._greet)
         self._beating = Link(address, self.name, CALL_SECONDS, self._greet)
         self._ended = threading.Event()
-        self.owner = f"process {os.getpid()} on {socket.gethostname()}"
+        self.owner = f"process {os.getpid()} on {socket.gethostname()}\n{os.urandom(ID_BYTES).hex()}"
         try:
             self._open(new, begin, waiting)
         except BaseException:
@@ -127,9 +131,9 @@ class Owned:
                 break
             _, owner, left = found
             if not wait or left > least or time.monotonic() > until:
+                who = owner.decode().splitlines()[0]
                 raise InUse(
-                    f"{self.name} is in use by {owner.decode()}; stop that process, use another store, or wait for its end with "
-                    "--standby"
+                    f"{self.name} is in use by {who}; stop that process, use another store, or wait for its end with --standby"
                 )
             least = left
             time.sleep(LOOK_EVERY)
@@ -176,11 +180,11 @@ class Owned:
         if epoch > self.epoch:
             raise self._fenced(epoch)
         if epoch < self.epoch or writes < self._writes or end < self._end:
-            raise StoreError(
-                "corrupt",
+            later = max(self._writes - writes, 0)
+            raise Lost(
+                "gone",
                 f"{self.name} has lost what it had acknowledged: its log ends with entry {end}, and {self._end} were there; "
-                f"{max(self._writes - writes, 0)} later writes are missing. Bring the server's files back, or start this service "
-                "again to go on with what is there",
+                f"{later} later writes are missing. Bring the server's files back, or start this service again to go on without it",
             )
 
     def _fenced(self, epoch: int) -> StoreError:
@@ -255,8 +259,13 @@ class Owned:
                 if not said:
                     raise StoreError("gone", f"{self.name} is not there any more; bring the server's files back")
                 if int(said["store"]) == self.store and int(said["epoch"]) <= self.epoch:
-                    self._check(door)
-                    return True
+                    try:
+                        self._check(door)
+                        return True
+                    except Lost as error:
+                        if not self.may_lose_clicks:
+                            raise
+                        log.warning("%s", error)
                 self._take(door, wait=False)
             except InUse as error:
                 raise StoreError("conflict", str(error)) from error

@@ -94,12 +94,12 @@ redis.call('HSET', p .. 'meta', 'store', ARGV[1], 'form', ARGV[2], 'epoch', '0',
 return 1
 """)
 
-#: ARGV: milliseconds of the lease, owner. Returns {1, epoch}, or {0, owner, milliseconds left} when the store is owned.
+#: ARGV: milliseconds of the lease, owner. Returns {1, epoch}, or {0, owner, milliseconds left} when another one owns the store.
 OWN = _script(
     """
 local lease = p .. 'lease'
 local owner = redis.call('GET', lease)
-if owner then return {0, owner, redis.call('PTTL', lease)} end
+if owner and owner ~= ARGV[2] then return {0, owner, redis.call('PTTL', lease)} end
 local epoch = redis.call('HINCRBY', p .. 'meta', 'epoch', 1)
 redis.call('SET', lease, ARGV[2], 'PX', ARGV[1])
 return {1, epoch}
