@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -87,6 +89,32 @@ def test_nobody_at_the_address(tmp_path):
     with pytest.raises(StoreError, match="cannot be reached") as caught:
         open_store(f"valkey://127.0.0.1:{valkeys.free_port()}")
     assert caught.value.kind == "gone"
+
+
+def test_an_encrypted_connection_checks_the_certificate_of_the_server(tmp_path, monkeypatch):
+    valkeys.needed()
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not installed")
+    key_file, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "1",
+         "-keyout", str(key_file), "-out", str(certificate), "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    port = valkeys.free_port()
+    tls = {"tls_port": str(port), "tls_cert_file": str(certificate), "tls_key_file": str(key_file), "tls_auth_clients": "no"}
+    server = ValkeyServer(tmp_path / "server", **tls).start()
+    try:
+        url = f"valkeys://127.0.0.1:{port}"
+        with pytest.raises(StoreError, match="CERTIFICATE_VERIFY_FAILED") as caught:
+            open_store(url)
+        assert caught.value.kind == "gone"
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        store = open_store(url)
+        assert store.append([one()], 1.0) == 1
+        store.close()
+    finally:
+        server.kill()
 
 
 def test_stores_of_one_server_share_nothing(url, store, plain):

@@ -7,6 +7,7 @@ finds its epoch still in the store owns it still.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
@@ -98,7 +99,8 @@ class Owned:
             while True:
                 try:
                     self._found(door, new, begin)
-                    return self._take(door, wait=True)
+                    epoch = self._lease(door, wait=True)
+                    break
                 except (InUse, StoreError) as error:
                     if waiting is None:
                         raise
@@ -106,6 +108,7 @@ class Owned:
                         told = str(error)
                         waiting(told)
                 time.sleep(STANDBY_SECONDS)
+            self._take(door, epoch)
         finally:
             door.close()
 
@@ -122,13 +125,14 @@ class Owned:
             store = int.from_bytes(os.urandom(ID_BYTES), "little") & RANDOM_MASK
             link.run(CREATE, store, FORM)
 
-    def _take(self, link: Link, *, wait: bool) -> None:
-        """Own the store. Where another process seems to, `wait` until its lease expires; raise `InUse` if it renews the lease."""
+    def _lease(self, link: Link, *, wait: bool) -> int:
+        """Own the store, and return the epoch. Where another process seems to own it, `wait` until its lease expires; raise `InUse`
+        if it renews the lease."""
         least, until = math.inf, time.monotonic() + 2 * LEASE_SECONDS
         while True:
             found = link.run(OWN, int(1000 * LEASE_SECONDS), self.owner)
             if found[0]:
-                break
+                return int(found[1])
             _, owner, left = found
             if not wait or left > least or time.monotonic() > until:
                 who = owner.decode().splitlines()[0]
@@ -137,12 +141,24 @@ class Owned:
                 )
             least = left
             time.sleep(LOOK_EVERY)
-        said = said_in(link)
-        if int(said["form"]) > FORM:
-            raise SwerveError(f"{self.name} has form {said['form']}, and this version of Swerve knows {FORM}: use a newer Swerve")
-        self.epoch, self.store, self.begin = int(found[1]), int(said["store"]), int(said["begin"])
-        self._writes, self._end = int(said["writes"]), int(said["end"])
-        self._taken()
+
+    def _take(self, link: Link, epoch: int) -> None:
+        """Take the store as it is, with this epoch. After an error it belongs to nobody."""
+        before, self.epoch = self.epoch, epoch
+        try:
+            said = said_in(link)
+            if int(said["form"]) > FORM:
+                raise SwerveError(
+                    f"{self.name} has form {said['form']}, and this version of Swerve knows {FORM}: use a newer Swerve"
+                )
+            self.store, self.begin = int(said["store"]), int(said["begin"])
+            self._writes, self._end = int(said["writes"]), int(said["end"])
+            self._taken()
+        except BaseException:
+            self.epoch = before
+            with contextlib.suppress(StoreError):
+                link.run_owned(LEAVE, epoch)
+            raise
 
     def _taken(self) -> None:
         """The store is owned now: forget what was to be written to another one."""
@@ -241,7 +257,7 @@ class Owned:
         if not self._ended.is_set():
             self._ended.set()
             try:
-                self._writer.run_owned(LEAVE, self.epoch)
+                self._beating.run_owned(LEAVE, self.epoch)
             except StoreError as error:
                 log.debug("%s: the lease is left to expire: %s", self.name, error)
         self._close_links()
@@ -266,9 +282,13 @@ class Owned:
                         if not self.may_lose_clicks:
                             raise
                         log.warning("%s", error)
-                self._take(door, wait=False)
+                self._take(door, self._lease(door, wait=False))
             except InUse as error:
                 raise StoreError("conflict", str(error)) from error
+            except StoreError:
+                raise
+            except SwerveError as error:  # a newer form: readable, but not usable
+                raise StoreError("corrupt", str(error)) from error
             finally:
                 door.close()
             return False

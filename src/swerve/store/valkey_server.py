@@ -36,7 +36,8 @@ def promise_of(link: Link) -> Promise:
     if told.get("cluster_enabled") == "1":
         raise StoreError("io", f"{link.address} is a node of a cluster, which is not supported: use a server of its own")
     trouble = _settings(link)
-    replicas = int(told.get("connected_slaves", "0"))
+    # one that still gets its first copy cannot be promoted
+    replicas = sum(name.startswith("slave") and "state=online" in value for name, value in told.items())
     if replicas and link.call("COMMAND", "INFO", "WAITAOF")[0] is None:
         trouble = trouble or (
             f"it has {replicas} replicas and no WAITAOF (Valkey, or Redis from 7.2 on, has it), so that a replica that is promoted "
