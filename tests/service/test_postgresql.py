@@ -343,6 +343,30 @@ def test_commands_read_and_change_the_store(served, url, tmp_path):
     assert (served.client().query("q").status, total(served.client(), "other")) == (404, 5)
 
 
+def test_a_result_is_deleted_from_rows_and_log(served, url):
+    client, secret = served.client(), "page-4711"
+    for number in range(3):
+        answer = client.rank(f"query {number}", [secret, "b", "c"]).json
+        assert client.feedback(answer["decision"], secret).status == 200
+    schema = url.rpartition("=")[2]
+    places = [("rows", "names"), ("blocks", "content")]
+
+    def traces() -> list[int]:
+        return [
+            postgres.shared().ask(f"SELECT count(*) FROM {schema}.{table} WHERE position('{secret}'::bytea IN {column}) > 0")[0][0]
+            for table, column in places
+        ]
+
+    until(lambda: traces()[0] == 3)
+    assert traces()[1] > 0
+    assert client.call("POST", "/v1/delete", {"result": secret}).status == 200
+    assert traces() == [0, 0]
+    clicked(client, "query 0")
+    served.kill()
+    served.start()
+    assert secret not in served.client().clicks("query 0")
+
+
 def test_damage_is_reported(served, url, tmp_path):
     clicked(served.client(), "q", 3)
     served.stop()

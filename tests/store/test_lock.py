@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -41,6 +42,14 @@ def test_a_second_owner_is_told_who_has_it_since_when_and_what_to_do(tmp_path):
     )
     assert re.match(said, str(caught.value))
     open_store(url).close()  # kill -9 has released the lock
+
+
+def test_a_second_owner_can_wait_for_the_first_one_to_end(tmp_path):
+    url = f"sqlite:///{tmp_path}/swerve.db"
+    child, told = owner(url), list[str]()
+    threading.Timer(1.2, end, [child]).start()
+    open_store(url, waiting=told.append).close()
+    assert len(told) == 1 and f"is in use by process {child.pid} since" in told[0]
 
 
 def test_the_second_process_says_it_in_one_line(tmp_path):

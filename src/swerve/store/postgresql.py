@@ -26,7 +26,7 @@ FULL, RESERVE = 0.95, 0.05
 #: Bytes of a row beside its record and names: its head and numbers, and its entries in six indexes.
 BESIDE = 350
 #: The mean size of rows is measured again when this share of them has come or gone; from this many rows, in pages drawn at random.
-MEASURED_AGAIN, SAMPLED = 0.02, 20_000
+MEASURED_AGAIN, SAMPLED = 0.02, 2_000
 
 UPSERT = """
     INSERT INTO rows(key, version, layout, day, level, shifted, record, names, size, crc)

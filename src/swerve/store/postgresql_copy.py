@@ -75,7 +75,7 @@ class Moment:
 def moment(url: str) -> Iterator[Moment]:
     """Yield a store as it is at this moment; nothing is changed."""
     address = address_of(url)
-    link = Link(address, "copy", LONG_SECONDS)
+    link = Link(address, "copy", LONG_SECONDS, idle=0.0)
     link.open()
     try:
         with link.using() as connection:

@@ -34,6 +34,9 @@ LOOK_SECONDS = 0.1
 GRACE_SECONDS = 1.0
 #: Seconds that a statement waits for a lock that another session holds, at most.
 LOCK_SECONDS = 2.0
+#: Seconds after which the server ends a session that has stopped inside a transaction, as that of an owner that was paused: whoever
+#: takes over waits longer than that for what it has locked.
+STOPPED_SECONDS = 5.0
 #: The oldest PostgreSQL that the store is used with, as the server numbers itself.
 OLDEST = 130_000
 #: Seconds until a peer whose machine is gone is noticed, on both sides: idle, between two probes; and how many probes.
@@ -44,7 +47,7 @@ MILLISECONDS = 1000
 KINDS: dict[str, Kind] = {
     "57014": "slow", "55P03": "locked", "40001": "locked", "40P01": "locked", "53100": "full", "XX001": "corrupt",
     "XX002": "corrupt", "58P01": "corrupt", "42P01": "gone", "3F000": "gone", "3D000": "gone", "25006": "gone", "57P01": "gone",
-    "57P02": "gone", "57P03": "gone", "08": "gone",
+    "25P03": "gone", "57P02": "gone", "57P03": "gone", "08": "gone",
 }  # fmt: skip
 WAY_OUT: dict[Kind, str] = {
     "locked": "another session holds what it needs",
@@ -92,10 +95,13 @@ def translated(error: psycopg.Error, address: Address, *, uncertain: bool = Fals
 
 
 class Link:
-    """A connection that can be opened again. One thread at a time uses it, for `seconds` a statement at most."""
+    """A connection that can be opened again. One thread at a time uses it, for `seconds` a statement at most, `lock` of which it
+    may wait for other sessions. The server ends it when it stops inside a transaction for `idle` seconds."""
 
-    def __init__(self, address: Address, name: str, seconds: float) -> None:
-        self.address, self.name, self.seconds = address, name, seconds
+    def __init__(
+        self, address: Address, name: str, seconds: float, *, lock: float = LOCK_SECONDS, idle: float = STOPPED_SECONDS
+    ) -> None:
+        self.address, self.name, self.seconds, self.lock, self.idle = address, name, seconds, lock, idle
         self.busy = threading.RLock()
         self._connection: Bounded | None = None
         self._lost = False
@@ -123,7 +129,8 @@ class Link:
             connection.add_notice_handler(self._noticed)
             sets = {
                 "search_path": self.address.schema, "statement_timeout": round(self.seconds * MILLISECONDS),
-                "lock_timeout": round(min(LOCK_SECONDS, self.seconds) * MILLISECONDS), "idle_in_transaction_session_timeout": 0,
+                "lock_timeout": round(min(self.lock, self.seconds) * MILLISECONDS),
+                "idle_in_transaction_session_timeout": round(self.idle * MILLISECONDS),
                 "client_min_messages": "warning", "tcp_keepalives_idle": IDLE, "tcp_keepalives_interval": BETWEEN,
                 "tcp_keepalives_count": PROBES,
             }  # fmt: skip

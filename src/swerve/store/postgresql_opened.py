@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from swerve.core.errors import SwerveError
 from swerve.store.opened import UNBOUNDED
 from swerve.store.postgresql_address import address_of
-from swerve.store.postgresql_link import Bounded, Link, one, refuse_losses
+from swerve.store.postgresql_link import MILLISECONDS, Bounded, Link, one, refuse_losses
 from swerve.store.postgresql_owner import Keeper
 from swerve.store.postgresql_schema import SEAT, is_made, make, migrate
 from swerve.store.protocol import Fenced, InUse, StoreError, missing
@@ -20,6 +20,16 @@ log = logging.getLogger("swerve.store")
 #: Seconds that a statement may take: of a reader, for whom requests wait; of an append and of a checkpoint, which are tried again;
 #: of what looks at whole tables.
 READ_SECONDS, APPEND_SECONDS, WRITE_SECONDS, LONG_SECONDS = 2.0, 5.0, 10.0, 600.0
+
+
+class Owned(NamedTuple):
+    """What an owner finds: the store's id, its own epoch, the begin and the end of the log, and when its last entry was written."""
+
+    store: int
+    epoch: int
+    begin: int
+    end: int
+    last: float
 
 
 class Opened:
@@ -48,12 +58,14 @@ class Opened:
             for name, seconds in (("reader", READ_SECONDS), ("log", APPEND_SECONDS), ("writer", WRITE_SECONDS))
         )
         self.store, self.epoch, self.begin, self._end, self._count, self._last = 0, 0, 0, 0, 0, 0.0
+        self._anew = False  # whether it is owned anew, and the caller does not know yet
         try:
             self._keeper.open(waiting)
-            with self._keeper.link.transaction() as connection:
+            with self._keeper.transaction() as connection:
                 refuse_losses(connection, self.address, may_lose_clicks)
                 self._found(connection, new, begin)
-                self._own(connection, new_log)
+                owned = self._own(connection, new_log)
+            self._take(owned)
             self._linked()
         except BaseException:
             self.close()
@@ -74,18 +86,25 @@ class Opened:
 
     # --- the owner ---
 
-    def _own(self, connection: Bounded, new_log: bool = False) -> None:
+    def _own(self, connection: Bounded, new_log: bool = False) -> Owned:
         """Raise the epoch, inside a transaction: it waits for an append and a checkpoint of the owner before, whose next ones are
         refused."""
-        self.store = migrate(connection, self.address)
-        end, last, epoch = self._moved(connection, 'UPDATE logs SET epoch = epoch + 1 WHERE seat = %s RETURNING "end", last, epoch')
-        (begin,) = self._moved(connection, "UPDATE seats SET epoch = epoch + 1 WHERE number = %s RETURNING begin")
+        store = migrate(connection, self.address)
+        raised = f"greatest(epoch, {self.epoch}) + 1"  # also above ours, which a server that lost something may not know
+        end, last, epoch = self._moved(connection, f'UPDATE logs SET epoch = {raised} WHERE seat = %s RETURNING "end", last, epoch')
+        (begin,) = self._moved(connection, f"UPDATE seats SET epoch = {epoch} WHERE number = %s RETURNING begin")
         if new_log:
+            connection.seconds = LONG_SECONDS
+            connection.execute("SELECT set_config('statement_timeout', %s, true)", (str(round(LONG_SECONDS * MILLISECONDS)),))
             connection.execute("DELETE FROM blocks WHERE seat = %s", (SEAT,))
             connection.execute("UPDATE seats SET begin = %s WHERE number = %s", (end, SEAT))
             begin = end
         self._complete(connection, begin, end)
-        self.epoch, self.begin, self._end, self._last = epoch, begin, end, last
+        return Owned(store, epoch, begin, end, last)
+
+    def _take(self, owned: Owned) -> None:
+        """Note what was owned, once that is durable."""
+        self.store, self.epoch, self.begin, self._end, self._last = owned
 
     def _moved(self, connection: Bounded, statement: str) -> tuple[Any, ...]:
         found = connection.execute(statement, (SEAT,)).fetchone()
@@ -95,9 +114,10 @@ class Opened:
 
     def _complete(self, connection: Bounded, begin: int, end: int) -> None:
         """Raise `StoreError` if the log lacks its last entries."""
-        (found,) = one(connection.execute("SELECT max(first + entries) FROM blocks WHERE seat = %s", (SEAT,)))
+        statement = "SELECT first + entries FROM blocks WHERE seat = %s ORDER BY first DESC LIMIT 1"
+        (found,) = connection.execute(statement, (SEAT,)).fetchone() or (0,)
         if begin < end and found != end:
-            raise self._incomplete(f"its log ends with entry {found or 0}, and there were {end}")
+            raise self._incomplete(f"its log ends with entry {found}, and there were {end}")
 
     def _incomplete(self, words: str) -> StoreError:
         return StoreError(
@@ -156,43 +176,55 @@ class Opened:
 
     def close(self) -> None:
         """Release the store; closing twice is no error."""
-        for link in (self._reader, self._log, self._writer):
-            link.close()
+        self._unlinked()
         self._keeper.close()
 
+    def _unlinked(self) -> None:
+        for link in (self._reader, self._log, self._writer):
+            link.close()
+
     def reopen(self) -> bool:
-        """Connect again; return whether this process is still the owner of the same store. See `Store`."""
+        """Connect again; return whether this process is still the owner of the same store. See `Store`.
+
+        The lock is kept if its session lives: a process that waits must not take over for a moment's trouble.
+        """
         with self._log.busy, self._writer.busy, self._reader.busy:
-            self.close()
+            self._unlinked()
             try:
-                self._keeper.open()
-                same = self._again()
+                self._keeper.again()
+                owned = self._again()
+                if owned is not None:
+                    self._take(owned)
+                    self._anew = True
                 self._linked()
             except InUse as error:
-                raise StoreError("locked", str(error)) from error
+                raise StoreError("conflict", str(error)) from error
             except StoreError:
                 self.close()
                 raise
             except SwerveError as error:  # a server that loses clicks, or a newer form: readable, but not usable
                 self.close()
                 raise StoreError("io", str(error)) from error
+            if self._anew:
+                self._forgotten()
+            same, self._anew = not self._anew, False
             return same
 
-    def _again(self) -> bool:
-        """Find the store as it was left, or own it anew; return whether it was as it was left."""
-        with self._keeper.link.transaction() as connection:
+    def _again(self) -> Owned | None:
+        """Find the store as it was left, or own it anew."""
+        with self._keeper.transaction() as connection:
             refuse_losses(connection, self.address, self.may_lose_clicks)
             if not is_made(connection, self.address):
                 words = "there is no store any more; restore a backup of the database (docs/operations.md)"
                 raise StoreError("gone", f"{self.address.shown}: {words}")
-            store = migrate(connection, self.address)
+            same = migrate(connection, self.address) == self.store
             end, epoch = self._moved(connection, 'SELECT "end", epoch FROM logs WHERE seat = %s')
             (begin,) = self._moved(connection, "SELECT begin FROM seats WHERE number = %s")
-            if store == self.store and epoch == self.epoch and end >= self._end:
+            if same and epoch == self.epoch and end >= self._end:
                 self._complete(connection, begin, end)
                 self.begin = begin
-                return True
-            if store == self.store and epoch <= self.epoch and not self.may_lose_clicks:
+                return None
+            if same and epoch <= self.epoch and not self.may_lose_clicks:
                 words = (
                     f"the server has entries up to {end} of epoch {epoch}, and {self._end} were acknowledged in epoch {self.epoch}"
                 )
@@ -201,6 +233,4 @@ class Opened:
                     f"{self.address.shown}: {words}: it lost clicks, or is an older copy; bring the right server back, or "
                     "start the service again to go on without them",
                 )
-            self._own(connection)
-        self._forgotten()
-        return False
+            return self._own(connection)

@@ -11,11 +11,11 @@ import contextlib
 import hashlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from swerve.store.postgresql_address import Address
-from swerve.store.postgresql_link import Bounded, Link, one
+from swerve.store.postgresql_link import GRACE_SECONDS, Bounded, Link, one
 from swerve.store.postgresql_schema import SEAT
 from swerve.store.protocol import InUse, StoreError
 
@@ -27,6 +27,8 @@ DEAD_SECONDS = 15.0
 ENDING_SECONDS, AGAIN_SECONDS = 2.0, 0.05
 #: Seconds that a statement of an opening may take: tables are made, and appends of the owner before must end.
 OPEN_SECONDS = 10.0
+#: Seconds that a sign of life may take.
+KEEP_SECONDS = 2.0
 
 LOCK_BYTES = 8
 
@@ -76,10 +78,10 @@ class Keeper:
 
     def __init__(self, address: Address) -> None:
         self.address, self.key = address, lock_key(address)
-        self.link = Link(address, "owner", OPEN_SECONDS)
+        self.link = Link(address, "owner", OPEN_SECONDS, lock=OPEN_SECONDS)
         self._ends = threading.Event()
         self._thread: threading.Thread | None = None
-        self._pid = 0  # of the server's process that held the lock last
+        self._pid, self._held = 0, False  # the server's process that held the lock last, and whether it does, as far as is known
 
     def open(self, waiting: Callable[[str], None] | None = None) -> None:
         """Connect, and take the lock. Raises `InUse` if another process holds it; with `waiting`, waits for its end, and tells who
@@ -113,7 +115,7 @@ class Keeper:
                 elif time.monotonic() - still > DEAD_SECONDS:
                     self._end(holder)
             except StoreError as error:
-                if waiting is None:
+                if waiting is None or not told:  # the first look shows what is wrong with the address
                     raise
                 if str(error) != told:
                     told = str(error)
@@ -126,7 +128,7 @@ class Keeper:
         with self.link.using() as connection:
             while True:
                 if one(connection.execute("SELECT pg_try_advisory_lock(%s::bigint)", (self.key,)))[0]:
-                    self._pid = connection.info.backend_pid
+                    self._pid, self._held = connection.info.backend_pid, True
                     return None
                 holder = holder_of(connection, self.key)
                 if holder is not None:
@@ -137,31 +139,52 @@ class Keeper:
         with self.link.using() as connection:
             connection.execute("SELECT pg_terminate_backend(%s)", (holder.pid,))
 
+    def again(self) -> None:
+        """Have the lock: keep it if its session lives, take it otherwise. Raises `InUse` if another process holds it."""
+        if self.link.is_open and self._held:
+            with contextlib.suppress(StoreError), self.link.using() as connection:
+                connection.execute("SELECT 1")
+                return
+        self.close()
+        self.open()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Bounded]:
+        """A transaction on the session that holds the lock."""
+        with self.link.busy:
+            with self.link.using() as connection:
+                connection.seconds = OPEN_SECONDS + GRACE_SECONDS
+            with self.link.transaction() as connection:
+                yield connection
+
     def keep(self, ours: Callable[[Bounded], bool]) -> None:
         """Give signs of life from now on, in a thread."""
+        if self._thread is not None and self._thread.is_alive():
+            return
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(self._ends, ours), name="swerve-owner", daemon=True)
         self._thread.start()
 
     def _run(self, ends: threading.Event, ours: Callable[[Bounded], bool]) -> None:
-        self.link.seconds = OPEN_SECONDS
         while not ends.wait(BEAT_SECONDS):
             with contextlib.suppress(StoreError):
-                if self.link.is_open:
-                    with self.link.using() as connection:
-                        connection.execute("SELECT 1")
-                    continue
-                self.link.open()
+                if not self.link.is_open:
+                    self._held = False
+                    self.link.open()
                 with self.link.using() as connection:
-                    if ours(connection) and not ends.is_set():
+                    connection.seconds = KEEP_SECONDS
+                    if self._held:
+                        connection.execute("SELECT 1")
+                    elif ours(connection) and not ends.is_set():
                         self._tried()
-                        continue
-                self.link.close()
-                return
+                    else:
+                        self.link.close()
+                        return
 
     def close(self) -> None:
         """Give the lock up; closing twice is no error."""
         self._ends.set()
+        self._held = False
         if self.link.is_open:
             with contextlib.suppress(StoreError), self.link.using() as connection:
                 connection.execute("SELECT pg_advisory_unlock_all()")

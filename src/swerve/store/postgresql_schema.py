@@ -72,7 +72,9 @@ def make(connection: Bounded, address: Address) -> None:
         raise SwerveError(
             f"{address.shown}: the schema {address.schema} has tables of another program; name another with ?schema=NAME"
         )
-    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {address.schema}")
+    (known,) = one(connection.execute("SELECT count(*) FROM pg_namespace WHERE nspname = %s", (address.schema,)))
+    if not known:  # one that an operator has made needs no right to make more
+        connection.execute(f"CREATE SCHEMA {address.schema}")
     mark = int.from_bytes(os.urandom(RANDOM_BYTES), "little") & RANDOM_MASK
     for step in MIGRATIONS:
         connection.execute(step)
