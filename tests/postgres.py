@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import functools
 import itertools
 import os
@@ -28,6 +29,8 @@ DEBIAN = Path("/usr/lib/postgresql")
 USERS = ("postgres", "nobody")
 #: Seconds until a server answers, or has ended.
 PATIENCE = 60.0
+#: Of Linux: the signal that a process gets when its parent ends. SIGQUIT ends a server of PostgreSQL at once.
+PR_SET_PDEATHSIG = 1
 #: A small server; everything that durability needs is as it is by default.
 SMALL = {"shared_buffers": "32MB", "max_wal_size": "128MB", "max_connections": "60", "autovacuum_naptime": "10s"}
 
@@ -58,6 +61,11 @@ def user() -> dict[str, Any]:
             found = pwd.getpwnam(name)
             return {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": []}
     raise AssertionError("there is no user under which a server could run")
+
+
+def end_with_parent() -> None:
+    """Let the kernel end this process when the one that started it has ended, for whatever reason."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGQUIT)
 
 
 def free_port() -> int:
@@ -114,7 +122,7 @@ class Postgres:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [str(found), "-D", str(self.data), *options], **user(), cwd=self.folder, stdout=log, stderr=log,
-                env={"PATH": os.environ["PATH"], "LC_ALL": "C"}, start_new_session=True,
+                env={"PATH": os.environ["PATH"], "LC_ALL": "C"}, start_new_session=True, preexec_fn=end_with_parent,
             )  # fmt: skip
         until = time.monotonic() + PATIENCE
         while not self.answers():

@@ -21,6 +21,8 @@ from swerve.bench.service import CONFIG, CONNECTIONS, SUPPLY, Load, rate
 
 #: What the engine of a server must reach, see docs/store.md.
 BARS = {"rank": 0.9, "feedback": 0.5}
+#: Seconds after which rows are written: short, because each turn waits for that; so rows are written more often than by default.
+FLUSH = 1.0
 MILLI = 1e3
 
 
@@ -37,7 +39,7 @@ def main() -> None:
         for name, store in (("sqlite", ""), ("server", asked.store)):
             folder = Path(made) / name
             folder.mkdir()
-            config = f'{CONFIG}\n[security]\nsecrets = "{folder / "swerve.secrets"}"\n'
+            config = f'{CONFIG}\n[store]\nflush_seconds = {FLUSH}\n\n[security]\nsecrets = "{folder / "swerve.secrets"}"\n'
             own = undo.enter_context(service(folder, config, store)).ready().whole()
             load = undo.enter_context(Load(asked.queries, service_traffic.CANDIDATES))
             load.run(service_traffic.fill, own.port, 0, asked.queries)

@@ -56,9 +56,10 @@ def command(
 ) -> None:
     """Read search logs: what they hold, which queries shift, and what another ranking would have brought (docs/evaluate.md).
 
-    Each LOG is a recording of Swerve, UBI 1.3.0 (queries and events), Vowpal Wabbit dsjson, Open Bandit CSV, or a plain log as JSON
-    lines, CSV or Parquet. Text may be compressed with gzip or Zstandard; - is standard input. Files are read as streams. Nothing is
-    dropped silently: lines that cannot be read are counted by reason.
+    Each LOG is a recording of Swerve (the log of a store: a folder, or the address of a store on a server), UBI 1.3.0 (queries and
+    events), Vowpal Wabbit dsjson, Open Bandit CSV, or a plain log as JSON lines, CSV or Parquet. Text may be compressed with gzip
+    or Zstandard; - is standard input. Files are read as streams. Nothing is dropped silently: lines that cannot be read are counted
+    by reason.
 
     Other rankings are estimated from the log's propensities, and only inside their support. A log without any gets no estimate; the
     forecast is a model, and says so.

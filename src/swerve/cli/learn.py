@@ -22,7 +22,12 @@ from swerve.core.errors import SwerveError
 
 @click.command()
 @logs_argument
-@click.option("--store", required=True, metavar="STORE", help="The new store: an address (sqlite:///PATH) or a file.")
+@click.option(
+    "--store",
+    required=True,
+    metavar="STORE",
+    help="The new store: a file, or an address (sqlite:///PATH, postgresql://USER@HOST/DATABASE).",
+)
 @click.option(
     "--config", "config_file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The service's configuration."
 )

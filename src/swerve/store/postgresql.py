@@ -23,8 +23,9 @@ from swerve.store.protocol import EXPIRED_AT_ONCE, Batch, Fenced, Life, Row, Siz
 PROBE_BYTES = 65_536
 #: A store is tidied a little below its bound, and then this share of its rows more is removed for new ones.
 FULL, RESERVE = 0.95, 0.05
-#: Bytes of a row beside its record and names: its head and numbers, and its entries in six indexes.
-BESIDE = 350
+#: Bytes of a page, the part of it that is filled first (`postgresql_schema`), and bytes of a row besides record and names: its head
+#: and numbers in the page, and its entries in six indexes.
+PAGE, FILLED, HEAD, INDEXES = 8192, 0.7, 100, 180
 #: The mean size of rows is measured again when this share of them has come or gone; from this many rows, in pages drawn at random.
 MEASURED_AGAIN, SAMPLED = 0.02, 2_000
 
@@ -114,7 +115,7 @@ class PostgreSQLStore(Rows):
         count = self._count
         if abs(count - self._measured) > MEASURED_AGAIN * self._measured:
             self._measured, self._mean = count, self._mean_size(count)
-        each = self._mean + BESIDE
+        each = bytes_of(self._mean)
         data = round(count * each)
         if data <= FULL * self.most or not count:
             return Size(data)
@@ -180,6 +181,17 @@ class PostgreSQLStore(Rows):
             done = connection.execute("UPDATE logs SET last = last WHERE epoch = %s", (self.epoch,))
             if done.rowcount != 1:
                 raise Fenced(self.address.shown, self.epoch, self._epoch(connection))
+
+
+def bytes_of(mean: float) -> float:
+    """Return the bytes that a row takes on disk, of rows whose records and names have so many bytes on average.
+
+    >>> round(bytes_of(1500)), round(bytes_of(2560)), round(bytes_of(20_000))
+    (2911, 4276, 20280)
+    """
+    size = mean + HEAD
+    in_page = int(FILLED * PAGE / size)
+    return INDEXES + (PAGE / in_page if in_page else max(size, PAGE))
 
 
 def exists(url: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ from swerve.core.errors import SwerveError
 from swerve.store.opened import UNBOUNDED
 from swerve.store.postgresql_address import address_of
 from swerve.store.postgresql_link import MILLISECONDS, Bounded, Link, one, refuse_losses
-from swerve.store.postgresql_owner import Keeper
+from swerve.store.postgresql_owner import STANDBY_SECONDS, Keeper
 from swerve.store.postgresql_schema import SEAT, is_made, make, migrate
 from swerve.store.protocol import Fenced, InUse, StoreError, missing
 
@@ -60,16 +61,32 @@ class Opened:
         self.store, self.epoch, self.begin, self._end, self._count, self._last = 0, 0, 0, 0, 0, 0.0
         self._anew = False  # whether it is owned anew, and the caller does not know yet
         try:
-            self._keeper.open(waiting)
-            with self._keeper.transaction() as connection:
-                refuse_losses(connection, self.address, may_lose_clicks)
-                self._found(connection, new, begin)
-                owned = self._own(connection, new_log)
-            self._take(owned)
+            self._take(self._first(new, begin, new_log, waiting))
             self._linked()
         except BaseException:
             self.close()
             raise
+
+    def _first(self, new: bool, begin: bool, new_log: bool, waiting: Callable[[str], None] | None) -> Owned:
+        """Take the lock and own the store. Who waits for another owner waits for its last statements too, which may take as long as
+        a standby of the server is away."""
+        told = ""
+        while True:
+            self._keeper.open(waiting)
+            try:
+                with self._keeper.transaction() as connection:
+                    refuse_losses(connection, self.address, self.may_lose_clicks)
+                    self._found(connection, new, begin)
+                    owned = self._own(connection, new_log)
+                return owned
+            except StoreError as error:
+                if waiting is None or error.kind == "corrupt":
+                    raise
+                if str(error) != told:
+                    told = str(error)
+                    waiting(told)
+                self._keeper.close()
+            time.sleep(STANDBY_SECONDS)
 
     def _found(self, connection: Bounded, new: bool, begin: bool) -> None:
         """Make the tables of a new store; refuse `new` for one that is there, and to begin one where there has been another."""

@@ -25,8 +25,9 @@ BEAT_SECONDS, STANDBY_SECONDS = 1.0, 0.5
 DEAD_SECONDS = 15.0
 #: Seconds in which the session of a process that has just ended still holds the lock, and between two attempts to take it.
 ENDING_SECONDS, AGAIN_SECONDS = 2.0, 0.05
-#: Seconds that a statement of an opening may take: tables are made, and appends of the owner before must end.
-OPEN_SECONDS = 10.0
+#: Seconds that a statement of an opening may take, and that it waits for what the owner before has locked: longer than the server
+#: lets a session stop inside a transaction.
+OPEN_SECONDS, LOCKED_SECONDS = 10.0, 8.0
 #: Seconds that a sign of life may take.
 KEEP_SECONDS = 2.0
 
@@ -78,7 +79,7 @@ class Keeper:
 
     def __init__(self, address: Address) -> None:
         self.address, self.key = address, lock_key(address)
-        self.link = Link(address, "owner", OPEN_SECONDS, lock=OPEN_SECONDS)
+        self.link = Link(address, "owner", OPEN_SECONDS, lock=LOCKED_SECONDS)
         self._ends = threading.Event()
         self._thread: threading.Thread | None = None
         self._pid, self._held = 0, False  # the server's process that held the lock last, and whether it does, as far as is known
