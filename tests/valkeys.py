@@ -7,7 +7,6 @@ import functools
 import itertools
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from postgres import end_with_parent, free_port as free_port
 
 #: The program of the server: Valkey's own, or one that speaks the same protocol.
 PROGRAM = shutil.which("valkey-server") or shutil.which("redis-server")
@@ -31,11 +31,6 @@ def needed() -> None:
     pytest.importorskip("valkey", reason="valkey is not installed: the extra `valkey`")
     if PROGRAM is None:
         pytest.skip("no valkey-server or redis-server is installed: `make test-engines` installs one as root")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 class ValkeyServer:
@@ -66,7 +61,7 @@ class ValkeyServer:
         words = [word for name, value in self.settings.items() for word in (f"--{name}", value)]
         command = [self.program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), *words]
         with (self.folder / "server.log").open("ab") as out:
-            self.child = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+            self.child = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, preexec_fn=end_with_parent)
         until = time.monotonic() + PATIENCE
         with self.client() as client:
             while True:
