@@ -309,6 +309,38 @@ def test_a_block_that_never_arrived_is_appended_with_the_next_call(store):
     assert [block.content for block in store.tail()] == [b"a", b"b"]
 
 
+def test_a_generation_can_be_announced_before_its_entries(url, store, plain):
+    store.append([one("a"), Entries(b"", 0, anew=True)], 1.0)
+    assert store.append([Entries(b"", 0, anew=True)], 1.0) == 1
+    assert store.append([one("b"), one("c"), one("d", anew=True)], 1.0) == 4
+    assert [(block.first, block.content) for block in store.tail()] == [(0, b"a"), (1, b"bc"), (3, b"d")]
+    assert plain.zrange(f"{prefix_of(url)}:begins:0", 0, -1) == [b"1", b"3"]
+
+
+def test_threads_that_connect_again_while_others_write_find_nothing_lost(store):
+    """What is compared with the server is what was known before it was asked."""
+    stop, trouble = threading.Event(), []
+
+    def read() -> None:
+        while not stop.is_set():
+            store._reader.drop()
+            try:
+                store.load([key(1)])
+            except StoreError as error:
+                trouble.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for number in range(300):
+        store.append([one()], 1.0)
+        store.checkpoint(Batch([row(number)]))
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not trouble
+
+
 def test_a_block_that_is_not_what_was_written_is_refused(url, store, plain):
     for text in "abc":
         store.append([one(text)], 1.0)

@@ -111,11 +111,9 @@ class Logged(Owned):
         """Add entries to the log, and write all that wait; durable on return. See `Store`."""
         with self._appending_now:
             self._waiting += [one for one in entries if one.number or one.anew]
-            while self._flying is not None or self._waiting:
-                self._flying = self._flying or self._next(now)
-                flying = self._flying
-                if flying.after > flying.first:
-                    self._send(flying)
+            while self._flying is not None or any(one.number for one in self._waiting):
+                self._flying = flying = self._flying or self._next(now)
+                self._send(flying)
                 del self._waiting[: flying.taken]
                 self._flying = None
             return self._end

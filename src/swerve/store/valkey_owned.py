@@ -186,6 +186,7 @@ class Owned:
 
     def _check(self, link: Link) -> None:
         """Raise unless the store is ours and has what was acknowledged."""
+        known = self._writes, self._end  # before the server is asked: other threads go on
         names = ("store", "epoch", "writes", "end")
         told = link.call("HMGET", f"{self.address.keys}meta", *names)
         if None in told:
@@ -195,11 +196,11 @@ class Owned:
             raise StoreError("gone", f"{self.name} is another store now")
         if epoch > self.epoch:
             raise self._fenced(epoch)
-        if epoch < self.epoch or writes < self._writes or end < self._end:
-            later = max(self._writes - writes, 0)
+        if epoch < self.epoch or writes < known[0] or end < known[1]:
+            later = max(known[0] - writes, 0)
             raise Lost(
                 "gone",
-                f"{self.name} has lost what it had acknowledged: its log ends with entry {end}, and {self._end} were there; "
+                f"{self.name} has lost what it had acknowledged: its log ends with entry {end}, and {known[1]} were there; "
                 f"{later} later writes are missing. Bring the server's files back, or start this service again to go on without it",
             )
 
