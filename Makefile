@@ -47,7 +47,7 @@ test-slow: $(VENV)/.dev  ## run the longer tests
 	$(BIN)/python -m pytest -m "slow and not engines"
 
 test-engines: $(VENV)/.dev  ## prove the store's network engines against real servers
-	tools/system-packages gcc postgresql
+	tools/system-packages gcc postgresql redis-server
 	$(BIN)/python -m pytest -m engines tests/store tests/service
 
 test-opensearch: $(VENV)/.dev  ## prove the proxy against a real OpenSearch (tools/opensearch says which)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import postgres
 import pytest
+import valkeys
 
 from swerve.store import Store, open_store
 
@@ -15,6 +16,7 @@ from swerve.store import Store, open_store
 ENGINES: dict[str, Callable[[Path], str]] = {
     "sqlite": lambda folder: f"sqlite:///{folder}/swerve.db",
     "postgresql": postgres.fresh,
+    "valkey": valkeys.fresh,
 }
 #: The engines that need a server: `make test-engines`.
 SERVERS = ENGINES.keys() - {"sqlite"}

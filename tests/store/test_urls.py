@@ -42,8 +42,8 @@ def test_a_relative_store_stays_where_it_was_opened(tmp_path, monkeypatch):
         ("sqlite:///folder/", r"a store must be .*path\.db$"),  # nothing to suggest
         ("sqlite:///:memory:", "a store must be"),
         ("", "a store must be"),
-        ("sqlit:///x.db", r"there is no engine 'sqlit'; did you mean 'sqlite'\? \(known: sqlite, postgresql\)"),
-        ("redis://host/0", r"there is no engine 'redis' \(known: sqlite, postgresql\)"),
+        ("sqlit:///x.db", r"there is no engine 'sqlit'; did you mean 'sqlite'\? \(known: sqlite, postgresql, valkey, valkeys\)"),
+        ("redis://host/0", r"there is no engine 'redis' \(known: sqlite, postgresql, valkey, valkeys\)"),
         ("sqlite:////", "a store must be"),
     ],
 )

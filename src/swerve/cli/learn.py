@@ -26,7 +26,7 @@ from swerve.core.errors import SwerveError
     "--store",
     required=True,
     metavar="STORE",
-    help="The new store: a file, or an address (sqlite:///PATH, postgresql://USER@HOST/DATABASE).",
+    help="The new store: a file, or an address (sqlite:///PATH, postgresql://USER@HOST/DATABASE, valkey://HOST).",
 )
 @click.option(
     "--config", "config_file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The service's configuration."

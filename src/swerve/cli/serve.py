@@ -14,7 +14,8 @@ from swerve.cli.common import LARGEST_PORT, config_option, need_service
 @click.option("--port", type=click.IntRange(0, LARGEST_PORT), help="Port; 0 takes any free one.  [default: 8350]")
 @click.option(
     "--store", metavar="STORE",
-    help="The store: a file, or an address (sqlite:///PATH, postgresql://USER@HOST/DATABASE).  [default: sqlite:///swerve.db]",
+    help="The store: a file, or an address (sqlite:///PATH, postgresql://USER@HOST/DATABASE, valkey://HOST).  "
+    "[default: sqlite:///swerve.db]",
 )  # fmt: skip
 @config_option
 @click.option(

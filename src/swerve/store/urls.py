@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from swerve.core.errors import SwerveError, nearest
-from swerve.store import postgresql_address
+from swerve.store import postgresql_address, valkey_urls
 from swerve.store.opened import UNBOUNDED
 from swerve.store.protocol import InUse, Store, missing
 from swerve.store.sqlite import SQLiteStore
@@ -37,6 +37,16 @@ SERVERS = {
         postgresql_address.address_of,
         postgresql_address.shown,
         "pg_dump or pg_basebackup",
+    ),
+    **dict.fromkeys(
+        valkey_urls.SCHEMES,
+        Engine(
+            "swerve.store.valkey",
+            "swerve.store.valkey_copy",
+            valkey_urls.address_of,
+            valkey_urls.shown,
+            "BGSAVE, or a copy of the server's append-only files",
+        ),
     ),
 }
 SCHEMES = ("sqlite", *SERVERS)

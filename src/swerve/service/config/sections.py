@@ -39,8 +39,8 @@ class Store(Section, frozen=True):
     url: Annotated[
         str,
         about(
-            "The store: sqlite:///relative/path, sqlite:////absolute/path, or postgresql://user@host:port/database?schema=NAME, "
-            "which takes libpq's other parameters too.",
+            "The store: sqlite:///relative/path, sqlite:////absolute/path, postgresql://user@host:port/database?schema=NAME, which "
+            "takes libpq's other parameters too, or valkey://user:password@host:port/number?prefix=NAME (valkeys:// with TLS).",
             shortest=1,
         ),
     ] = "sqlite:///swerve.db"
@@ -48,7 +48,7 @@ class Store(Section, frozen=True):
         False
     )
     may_lose_clicks: Annotated[
-        bool, about("Accept a server whose standbys are asynchronous: a failover loses clicks that were acknowledged.")
+        bool, about("Accept a server that may lose clicks which were acknowledged: by its settings, or in a failover.")
     ] = False
     flush_seconds: Annotated[
         float, within(0, 60, "Seconds after which changes by `rank` are written. Feedback is written at once.", open_low=True)

@@ -1,0 +1,114 @@
+"""What a Valkey server promises: its settings, its replicas, its files.
+
+An append is acknowledged once the server has written it to its append-only file and synced the file, which it does before it
+replies only with the settings of `WANTED`. They can be changed while the server runs, so they are looked at again and again.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from swerve.store.protocol import StoreError
+from swerve.store.valkey_link import Link
+
+#: The settings without which a reply does not mean that what was written is on the disk, or that it stays.
+WANTED = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no", "maxmemory-policy": "noeviction"}
+#: Seconds between two looks at a rewrite of the server's file, and for it at most.
+LOOK_EVERY, REWRITE_SECONDS = 0.02, 60.0
+#: Milliseconds that replicas have for what was written.
+REPLICAS_MS = 1500
+
+
+class Promise(NamedTuple):
+    """What a server promises. `trouble` is empty if what it acknowledges is durable; else the reason why not. `replicas` must have
+    what was written on their disks before it counts."""
+
+    trouble: str
+    replicas: int
+
+
+def promise_of(link: Link) -> Promise:
+    """Return what a server promises. Raises `StoreError` for a server that cannot have a store at all."""
+    told = link.info("default")
+    if told.get("role") == "slave":
+        raise StoreError("gone", f"{link.address} is a replica: name the primary")
+    if told.get("cluster_enabled") == "1":
+        raise StoreError("io", f"{link.address} is a node of a cluster, which is not supported: use a server of its own")
+    trouble = _settings(link)
+    # one that still gets its first copy cannot be promoted
+    replicas = sum(name.startswith("slave") and "state=online" in value for name, value in told.items())
+    if replicas and link.call("COMMAND", "INFO", "WAITAOF")[0] is None:
+        trouble = trouble or (
+            f"it has {replicas} replicas and no WAITAOF (Valkey, or Redis from 7.2 on, has it), so that a replica that is promoted "
+            "may lack clicks"
+        )
+        replicas = 0
+    return Promise(trouble, 0 if trouble else replicas)
+
+
+def _settings(link: Link) -> str:
+    """Return what is wrong with the settings of a server, in words; empty if nothing is."""
+    try:
+        told = link.call("CONFIG", "GET", *WANTED)
+    except StoreError as error:
+        if error.kind != "io" or error.uncertain:
+            raise
+        return f"its settings cannot be read, because CONFIG is forbidden ({error})"
+    found = dict(zip(*[iter(one.decode() for one in told)] * 2, strict=True))
+    wrong = [f"{name} {found.get(name, 'unknown')}" for name, wanted in WANTED.items() if found.get(name) != wanted]
+    if not wrong:
+        return ""
+    needed = ", ".join(f"{name} {wanted}" for name, wanted in WANTED.items() if found.get(name) != wanted)
+    return f"it has {', '.join(wrong)}; it needs {needed}"
+
+
+def wait_for_replicas(link: Link, replicas: int) -> None:
+    """Return once the replicas have what this connection wrote last on their disks. Raises "slow" with `uncertain`."""
+    own, theirs = link.call("WAITAOF", 1, replicas, REPLICAS_MS)
+    if own < 1 or theirs < replicas:
+        raise StoreError(
+            "slow",
+            f"{link.address}: {theirs} of {replicas} replicas have what was written on their disks (appendonly yes, appendfsync)",
+            uncertain=True,
+        )
+
+
+def rewrite_files(link: Link) -> None:
+    """Return once the server's files have nothing any more of what was removed or replaced. Raises "locked" with `uncertain` when
+    that takes too long."""
+    until = time.monotonic() + REWRITE_SECONDS
+    save = dict([link.call("CONFIG", "GET", "save")]).get(b"save", b"")
+    for command, running in (("BGREWRITEAOF", "aof_rewrite"), *((("BGSAVE", "rdb_bgsave"),) if save else ())):
+        _idle(link, until)
+        while True:
+            try:
+                link.call(command)
+                break
+            except StoreError as error:
+                if "progress" not in str(error):
+                    raise
+            _idle(link, until)
+        told = _idle(link, until)
+        status = told.get("aof_last_bgrewrite_status" if running == "aof_rewrite" else "rdb_last_bgsave_status")
+        if status != "ok":
+            raise StoreError(
+                "io", f"{link.address}: it is deleted, but the files still have it, because {command} failed", uncertain=True
+            )
+
+
+def _idle(link: Link, until: float) -> dict[str, str]:
+    """Wait until the server rewrites no file, and return what it says of its files then."""
+    while True:
+        told = link.info("persistence")
+        busy = ("aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_in_progress")
+        if all(told.get(name) == "0" for name in busy):
+            return told
+        if time.monotonic() > until:
+            raise StoreError(
+                "locked",
+                f"{link.address}: it is deleted, but the server's files still have it: rewriting them takes longer than "
+                f"{REWRITE_SECONDS:g} s; delete it again",
+                uncertain=True,
+            )
+        time.sleep(LOOK_EVERY)
