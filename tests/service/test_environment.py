@@ -189,7 +189,7 @@ def test_an_unknown_name_is_refused_with_the_nearest(variable, told, monkeypatch
         ("SWERVE__SECURITY__API_KEYS", '[{name = "a"}]', "security.api_keys[0]: hash is missing"),
         ("SWERVE__NAMESPACES__a b__RATE", "1", "the name 'a b' in namespaces must be a name"),
         ("SWERVE__SERVER", "{ports = 1}", "unknown key server.ports; did you mean 'port'?"),
-        ("SWERVE__STORE__URL", "postgresql://u:p@x/y", "store 'postgresql://"),
+        ("SWERVE__STORE__URL", "mysql://u:p@x/y", "store 'mysql://"),
         ("SWERVE__POLICY__SPEC", "bwcc", "policy.spec = 'bwcc' is not allowed; unknown policy 'bwcc'; did you mean 'bwc'?"),
     ],
 )
