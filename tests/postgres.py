@@ -152,11 +152,6 @@ class Postgres:
         """Return the address of an empty store, or of one with a name."""
         return f"postgresql://swerve@127.0.0.1:{self.port}/postgres?schema={schema or f'store{next(schemas)}'}"
 
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the server and all processes that it has started."""
-        assert self.process is not None
-        os.killpg(self.process.pid, number)
-
     def processes(self) -> list[int]:
         """Return the server's processes; each of those has a group of its own."""
         assert self.process is not None
@@ -171,6 +166,13 @@ class Postgres:
                     os.kill(number, signal.SIGKILL)
             self.process.wait(PATIENCE)
             self.process = None
+
+    def stop(self) -> None:
+        """Stop the server in order: sessions are ended."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(PATIENCE)
+        self.process = None
 
     def pause(self) -> None:
         """Stop all processes of the server: connections stay, and nobody answers."""

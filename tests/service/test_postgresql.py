@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import random
 import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -312,6 +314,62 @@ def test_a_failover_to_a_synchronous_standby_loses_no_acknowledged_click(server,
             assert "another file has replaced the store" not in service.stderr()  # the same owner went on
     finally:
         second.remove()
+
+
+class Faults:
+    """Faults of a server, drawn at random."""
+
+    def __init__(self, server: postgres.Postgres, seed: int) -> None:
+        self.server, self.draw, self.done = server, random.Random(seed), Counter[str]()
+
+    def one(self) -> None:
+        """Do one, and undo it."""
+        fault = self.draw.choice([self.killed, self.restarted, self.paused, self.cut, self.locked])
+        self.done[fault.__name__] += 1
+        fault()
+
+    def killed(self) -> None:
+        self.server.kill()
+        time.sleep(self.draw.uniform(0.0, 1.0))
+        self.server.start()
+
+    def restarted(self) -> None:
+        self.server.stop()
+        self.server.start()
+
+    def paused(self) -> None:
+        self.server.pause()
+        time.sleep(self.draw.uniform(0.2, 8.0))
+        self.server.resume()
+
+    def cut(self) -> None:
+        """End some sessions of the service, or all."""
+        own = "application_name LIKE 'swerve %' AND pid <> pg_backend_pid()"
+        share = self.draw.choice([0.3, 0.6, 1.0])
+        self.server.ask(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {own} AND random() < {share}")
+
+    def locked(self) -> None:
+        """Hold all tables for a while."""
+        tables = ", ".join(f"faults.{name}" for name in self.draw.sample(["rows", "blocks", "logs", "seats", "used"], 2))
+        self.server.ask(f"BEGIN; LOCK TABLE {tables}; SELECT pg_sleep({self.draw.uniform(0.5, 6.0)}); COMMIT")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2])
+def test_random_faults_under_load_lose_nothing_and_count_nothing_twice(server, tmp_path, seed):
+    """Faults of the server, several in a row, and a kill of the service after each row of them."""
+    ledger, faults = Ledger(), Faults(server, seed)
+    with running(tmp_path, over(server.url("faults"), tmp_path / "swerve.secrets")) as service:
+        for _ in range(3):
+            with loaded(service, ledger):
+                for _ in range(4):
+                    learnt(ledger, 15)
+                    faults.one()
+            service.start()
+            settled(service.client(), ledger)
+        assert sum(ledger.clicks.values()) > 150 and len(faults.done) > 2
+        assert service.stop() == 0
+    assert swerve("verify", server.url("faults"), "--secrets", str(tmp_path / "swerve.secrets")).returncode == 0
 
 
 # ------------------------------------------------------------------ commands

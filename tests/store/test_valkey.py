@@ -197,6 +197,7 @@ def test_a_server_that_may_lose_clicks_is_refused_unless_that_is_accepted(server
         open_store(server.url("x"))
     store = open_store(server.url("x"), may_lose_clicks=True)
     assert store.append([one()], 1.0) == 1
+    store.scrub(lambda content: b"-", 2.0)
     store.close()
 
 
@@ -226,6 +227,8 @@ def test_where_settings_cannot_be_read_the_server_is_refused(server):
         open_store(url)
     assert "pass@" not in str(caught.value)
     store = open_store(url, may_lose_clicks=True)
+    store.checkpoint(Batch([row(1)]))
+    assert store.erase([key(1)], [], lambda found: None, {}) == (1, {})
     store.close()
     with pytest.raises(StoreError, match="refuses the user or the password"):
         open_store(url.replace("pass@", "wrong@"))
