@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from swerve.dashboard.hub import Hub, Reader
-from swerve.service.http.app import needed
+from swerve.service.http.endpoint import needed
 from swerve.service.http.handlers import Answer, Scope
 from swerve.service.http.limits import parameters
 from swerve.service.secrets import ApiKeys, Denied

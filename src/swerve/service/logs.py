@@ -44,6 +44,15 @@ _start = os.urandom(5).hex()
 _count = itertools.count(1)
 
 
+def _anew() -> None:
+    """Let a process that was forked count its requests for itself."""
+    global _start
+    _start = os.urandom(5).hex()
+
+
+os.register_at_fork(after_in_child=_anew)
+
+
 def new_id(sent: str | None = None) -> str:
     """Return the id of a request: the caller's own if it has the right form, else a new unique one."""
     if sent is not None and GOOD_ID.fullmatch(sent):

@@ -18,12 +18,13 @@ from typing import Any
 from swerve.core.errors import SwerveError
 from swerve.service.admission import NewQueries
 from swerve.service.availability import Availability
-from swerve.service.beacons import Beacons
+from swerve.service.beacons import Beacons, Counting
 from swerve.service.clock import Clock
 from swerve.service.committer import Committer
 from swerve.service.config.load import Config, recorded, signal_names
 from swerve.service.config.settings import settings_of, windows_of
 from swerve.service.control import Control
+from swerve.service.crew import Crew
 from swerve.service.erasing import Erasing
 from swerve.service.experiments import Experiments
 from swerve.service.exporting import Exporting
@@ -41,6 +42,7 @@ from swerve.service.recovering import Recovered, recover
 from swerve.service.secrets import Secrets
 from swerve.service.shared import OPERATED, shared_of
 from swerve.service.throttle import Addresses, Throttle
+from swerve.service.together import Together
 from swerve.service.tracing import Tracing
 from swerve.service.ubi import Ubi
 from swerve.service.warm import Warming
@@ -80,8 +82,9 @@ class Service:
         *,
         clock: Clock | None = None,
         restored: Callable[[], None] = lambda: None,
+        crew: Crew | None = None,
     ) -> None:
-        self.config, self.store, self.owner = config, store, secrets.fingerprint()
+        self.config, self.store, self.owner, self.crew = config, store, secrets.fingerprint(), crew
         self.metrics = Metrics()
         self.tracing: Tracing | None = None  # set by the server that runs it
         self.names = signal_names(config)
@@ -91,6 +94,8 @@ class Service:
         self.ranker = Ranker(settings_of(config), secrets.query_key, store.begin_life())
         self.ranker.share(kept)
         self.tokens = Tokens(secrets.token_keys, self.ranker.life)
+        if crew is not None:
+            self.tokens.live_in(crew.share)
         self.layouts = Layouts(store, self.ranker)
         self.fresh = NewQueries(config.limits.new_queries_per_minute, self.clock.now())
         self.namespaces = Namespaces(config, self.clock.now)
@@ -116,7 +121,9 @@ class Service:
             moved=self._moved,
         )
         self.committer.kept = {name: record for name, record in kept.items() if name in OPERATED}
-        self.experiments = self.committer.counts = Experiments(self.ranker, self.metrics, self.clock.now, config, kept)
+        self.experiments = self.committer.counts = Experiments(
+            self.ranker, self.metrics, self.clock.now, config, kept, away=crew is not None and crew.first is not None
+        )
         self.loader = Loader(store, self.metrics, self._adopt, self.committer.suspect)
         query_ids = QueryIds(config.ubi.query_ids)
         self.ranking = Ranking(
@@ -209,7 +216,13 @@ class Service:
         )
         self.experiments.write = self.control.write
         self.exporting = Exporting(self.ranker, self.loader, self.committer, lambda: self.layouts, self.names)
-        self._warming = Warming(config, self.ranker)
+        #: What is asked for several decisions: of this worker, or of those that have them.
+        self.many_feedbacks: Counting = self.feedback
+        self.together: Together | None = None
+        if crew is not None:
+            self.together = Together(self, crew)
+            self.many_feedbacks = self.together.spreading
+        self._warming = Warming(config, self.ranker, elsewhere=crew is not None and crew.first is not None)
         self._ticking: asyncio.Task[None] | None = None
         self.metrics.cache_rows.ask = lambda: len(self.ranker.rows)
         self.metrics.pending_rows.ask = lambda: len(self.ranker.unwritten)
@@ -267,6 +280,8 @@ class Service:
         else:
             self.committer.begin()
         self.committer.start()
+        if self.together is not None:
+            await self.together.start()
         self.availability.compiled = True
         if whole:
             await every
@@ -274,6 +289,8 @@ class Service:
     async def stop(self) -> bool:
         """Write all changes and close the store. Returns whether all changes could be written."""
         self.availability.stopping = True
+        if self.together is not None:
+            self.together.stop()
         self._warming.stop()
         if self._ticking is not None:
             self._ticking.cancel()

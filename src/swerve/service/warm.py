@@ -12,8 +12,9 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from numba.core.registry import cpu_target
@@ -38,6 +39,8 @@ NO_KEY = bytes(32)
 MARK = 8
 #: The group of code that plays the log; the next start after a crash needs it, and compiles it if it is not there.
 PLAY = "play"
+#: Seconds between two looks for code that another worker compiles.
+LOOK_SECONDS = 0.1
 #: Niceness of children that compile larger capacities: they must not slow down the smallest, with which the service becomes ready.
 NICE = 10
 
@@ -66,7 +69,8 @@ class Warming:
     It calls the kernels of a ranker of its own: rankers of a process share compiled code, and the serving one stays untouched.
     """
 
-    def __init__(self, config: Config, ranker: Ranker) -> None:
+    def __init__(self, config: Config, ranker: Ranker, *, elsewhere: bool = False) -> None:
+        self.elsewhere = elsewhere  # whether another worker compiles: its code is waited for
         self.ranker = Ranker(ranker.settings._replace(budget=SCRATCH), NO_KEY)
         tables = as_table(config)
         self.tables = {"policy": tables["policy"], "signals": tables["signals"], "experiment": tables["experiment"]}
@@ -80,12 +84,14 @@ class Warming:
         tables = {shelf.arms: [one for one in self.ranker.rows.tables if one.arms == shelf.arms] for shelf in shelves}
         marks = {arms: [mark_of(self.ranker, one) for one in same] for arms, same in tables.items()}
         cold = [arms for arms, found in marks.items() if any(mark is not None and not mark.exists() for mark in found)]
-        if cold:
+        if cold and not self.elsewhere:
             log.info("compiling for the first time", extra={"capacities": cold})
             self._jobs.extend((cold[0], (part,)) for part in GROUPS)  # several children, because the service waits for them
             self._jobs.extend((arms, GROUPS) for arms in cold[1:])
         for shelf in shelves:
-            if shelf.arms in cold:
+            if self.elsewhere:
+                self._await(marks[shelf.arms])
+            elif shelf.arms in cold:
                 self._wait_for(shelf.arms, nice=NICE if shelf.arms != cold[0] else 0)
             if self._stopped:
                 return
@@ -95,8 +101,13 @@ class Warming:
                 if mark is not None and mark.parent.is_dir():
                     mark.touch()
             ready(shelf.arms)
-        for shelf in shelves:
+        for shelf in shelves if not self.elsewhere else ():
             self._learn_to_play(shelf)
+
+    def _await(self, marks: Iterable[Path | None]) -> None:
+        """Wait until another worker has compiled a capacity."""
+        while not self._stopped and any(mark is not None and not mark.exists() for mark in marks):
+            time.sleep(LOOK_SECONDS)
 
     def _learn_to_play(self, shelf: Shelf) -> None:
         """Let a child compile what plays the log on rows of a capacity, where that is not on disk."""
