@@ -174,7 +174,8 @@ class Sibling:
         if len(self.lines) + len(self._opening) >= MOST_LINES or loop.time() < self._away_until:
             if pieces is not None:
                 pieces.add(Away())
-            return done(None)
+            loop.call_soon(done, None)  # never before this call returns
+            return None
         task = loop.create_task(self._open(data, done, within, pieces), name="swerve-sibling")
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)

@@ -13,8 +13,6 @@ from swerve.service.siblings import TOO_LATE, Away, Reply, Sibling, deadline
 
 #: Headers of a request that its answer depends on.
 KEPT = (b"authorization", b"content-type", b"traceparent", b"last-event-id")
-#: Headers of an answer that the caller gets, besides those that every answer has.
-GIVEN = (b"swerve-partition",)
 #: Seconds for a request without a deadline.
 PATIENCE = 30.0
 
@@ -84,7 +82,6 @@ def path_of(scope: Scope) -> bytes:
 
 def answered(scope: Scope, reply: Reply) -> Answer:
     """Return the answer of a sibling as that of the request."""
-    scope["more"] = [(name, value) for name, value in reply.headers.items() if name in GIVEN]
     if (retry := reply.headers.get(b"retry-after")) is not None:
         scope["retry"] = retry
     return reply.status, reply.body, reply.headers.get(b"content-type", b"")

@@ -117,7 +117,6 @@ class Spread(Handlers):
         answer: Answer = await here(scope, body)
         if answer[0] == 200:
             await asyncio.gather(*(self.passing.on(sibling, scope, body) for sibling in self.crew))
-            scope.pop("more", None)
         return answer
 
     def _having(self, scope: Scope, key: bytes) -> Sibling | None:
@@ -245,7 +244,6 @@ class Spread(Handlers):
         for status, content, _ in others:
             if status != 200 or not isinstance(content, bytes):
                 raise Unavailable
-        scope.pop("more", None)
         return [mine, *(content for _, content, _ in others)]
 
     async def queries(self, scope: Scope, body: bytes) -> Answer:
