@@ -11,11 +11,26 @@ from conformance.examples import cls_named, examples_of, load
 from numba import njit
 
 from swerve import BWC, UCB1, Never, Oracle, Spec, Testable, Thompson
-from swerve.core.contract import absorb, begin, begin_pool, blame, clear, mean_of, merge, plays_of, reward, select, starts
+from swerve.core.contract import (
+    absorb,
+    begin,
+    begin_pool,
+    blame,
+    clear,
+    contribution_layout,
+    layout,
+    mean_of,
+    merge,
+    plays_of,
+    pool_layout,
+    reward,
+    select,
+    starts,
+)
 from swerve.core.engine import decide
 from swerve.core.pages import HOLDING, redraw
 from swerve.core.spec import field_types, pack
-from swerve.core.tables import full_mask, pool_dtype, row_dtype
+from swerve.core.tables import contribution_dtype, full_mask, pool_dtype, row_dtype
 from swerve.core.verbs import MARKERS, WRAPPING, Verb
 
 N, D = 4, 2
@@ -57,10 +72,10 @@ def noting(verb):
     def answer(spec, *args):
         assert isinstance(spec, Probe), f"{verb} was asked with another spec"
         for name, value in zip(verb.parameters[1:], args, strict=True):
-            if name in ("row", "pool", "delta"):
+            if name in ("row", "pool", "delta", "own", "theirs", "known"):
                 assert value.dtype.names == ("probe",), f"{verb}: {name} is not the bandit's part"
         ASKED.add(verb.__name__)
-        return [("probe", "i8")] if verb.__name__ in ("layout", "pool_layout") else ANSWERS.get(verb.__name__, 0)
+        return [("probe", "i8")] if verb in (layout, pool_layout, contribution_layout) else ANSWERS.get(verb.__name__, 0)
 
     return answer
 
@@ -106,6 +121,7 @@ class Tables:
     def __init__(self, spec):
         self.spec = spec
         self.table, self.pools = np.zeros(1, row_dtype(spec, N, D)), np.zeros(2, pool_dtype(spec, D))
+        self.contributions = np.zeros(3, contribution_dtype(spec, D))
         begin(spec, self.table[0], np.uint64(7))
         begin_pool(spec, self.pools[0], D)
 
@@ -121,6 +137,7 @@ class Tables:
             "row": self.table[0],
             "pool": self.pools[0],
             "delta": self.pools[1],
+            **{name: self.contributions[number] for number, name in enumerate(("own", "theirs", "known"))},
             "arms": ARMS,
             "features": FEATURES,
             "word": np.uint64(7),

@@ -259,6 +259,64 @@ def test_entries_can_be_played_from_the_begin_of_any_generation():
         assert len(found) == len(wanted) if begin == 0 else len(found) > 2
 
 
+class Workers:
+    """Random traffic to rankers that exchange what they learn, and which sessions have asked."""
+
+    def __init__(self, seeds: tuple[int, ...], tables: dict[str, Any] = TABLES) -> None:
+        self.rng = random.Random(seeds[0])
+        self.rankers = [made(tables) for _ in seeds]
+        for ranker in self.rankers:
+            ranker.exchange.begin(1_000_000.0)
+        self.traffic = [Traffic(ranker, seed) for ranker, seed in zip(self.rankers, seeds, strict=True)]
+        self.lost: list[tuple[int, bytes]] = []  # messages that come late, or never
+
+    def step(self) -> None:
+        """Let each worker have traffic, and tell others, at random: some messages are lost, some are late, some come twice."""
+        for traffic in self.traffic:
+            traffic.now = max(other.now for other in self.traffic)
+            traffic.step()
+        for number, ranker in enumerate(self.rankers):
+            learning, sessions = ranker.exchange.learning(), ranker.exchange.sessions()
+            for other, traffic in enumerate(self.traffic):
+                if other == number or self.rng.random() < 0.3:
+                    continue
+                traffic.ranker.exchange.take_up(number, learning, traffic.now)
+                traffic.ranker.exchange.told(sessions, traffic.now)
+                if self.rng.random() < 0.3:
+                    self.lost.append((number, learning))
+        if self.lost and self.rng.random() < 0.5:
+            number, learning = self.lost.pop(self.rng.randrange(len(self.lost)))
+            for other, traffic in enumerate(self.traffic):
+                if other != number:
+                    traffic.ranker.exchange.take_up(number, learning, traffic.now)
+
+
+@pytest.mark.parametrize("spec", ["swerve", "bwc-ts"])
+def test_what_was_taken_up_of_others_is_played_to_the_same_bytes(spec):
+    tables = {**TABLES, "policy": {**TABLES["policy"], "spec": spec}, "namespaces": {"de": {}}}
+    workers = Workers((3, 4, 5), tables)
+    for step in range(25):
+        workers.step()
+        if step == 12:
+            workers.traffic[0].take()
+            begin = len(workers.traffic[0].blocks)
+            write_again(workers.rankers[0], {}, workers.traffic[0].now)
+    for traffic in workers.traffic:
+        traffic.take()
+        player = play(traffic.blocks, tables)
+        assert player.ranker is not None
+        assert player.counts[playing.OTHERS] == 0
+        assert state(player.ranker) == state(traffic.ranker)
+        assert player.ranker.exchange.learning() == traffic.ranker.exchange.learning()
+    traffic = workers.traffic[0]
+    kinds = kinds_of(traffic.blocks)
+    assert kinds[written.TAKEN_UP] > 10
+    player = play(traffic.blocks[begin:], tables)  # from the begin of the second generation
+    assert player.ranker is not None
+    found = state(player.ranker)
+    assert found == {key: record for key, record in state(traffic.ranker).items() if key in found}
+
+
 def test_batches_in_columns_are_written_down_as_single_requests_are():
     ranker = made({**TABLES, "evaluation": {"swaps": 0.0}})
     notes = write_down(ranker, {}, 1e6)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from swerve.classifiers.joining import exchanged_by_joining
 from swerve.core.contract import begin_pool, clear, domain, learn, merge, pool_layout, predict
 from swerve.core.errors import SpecError
 from swerve.core.spec import Spec
@@ -37,6 +38,7 @@ def legible(spec, x):
     """Return whether every feature that the class reads is present; by default, whether no feature is missing."""
 
 
+@exchanged_by_joining
 class Finite(Spec):
     """SafeCl for any class: negative iff no concept consistent with all false labels calls the context an event.
 

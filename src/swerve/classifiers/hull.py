@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from swerve.classifiers.joining import exchanged_by_joining
 from swerve.classifiers.nearest import search, work_layout
 from swerve.core.contract import all_missing, begin_pool, clear, domain, learn, merge, pool_layout, predict
 from swerve.core.engine import Entry
@@ -19,6 +20,7 @@ ROUNDING = 1.0 + 1e-9  # a context on the surface of the ball is inside it, desp
 GRID = 2.0**40  # numbers are hashed to this resolution
 
 
+@exchanged_by_joining
 class Hull(Spec):
     """Negative within twice the margin of the convex hull of the false-labelled contexts, positive beyond it.
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+from swerve.classifiers.joining import exchanged_by_joining
 from swerve.core.contract import all_missing, begin_pool, blame, clear, domain, joins, learn, merge, pool_layout, predict
 from swerve.core.spec import Positive, Spec
 
 ROUNDING = 1.0 + 1e-9  # a context on the surface of the ball is inside it, despite rounding
 
 
+@exchanged_by_joining
 class Rectangle(Spec):
     """SafeCl on APR(d, δ): negative iff closer than δ to the smallest rectangle around the false-labelled contexts.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from swerve.bandits import UCB1, Testable
 from swerve.classifiers import Rectangle
-from swerve.conformance import classifiers, detectors, environments, policies  # noqa: F401 - they register their checks
+from swerve.conformance import classifiers, detectors, environments, exchanging, policies  # noqa: F401 - they register their checks
 from swerve.conformance.checking import Subject, box
 from swerve.core.contract import predict, select, watch
 from swerve.core.errors import SwerveError

@@ -10,6 +10,8 @@ Arguments have the same name and order everywhere:
     the knowledge shared by a group of queries. Policies read it and never write it;
 `delta`
     the writer's own record of the pool's type. It holds everything learnt since the last fold, and scratch space;
+`own`, `theirs`, `known`
+    what a worker itself has contributed to the pool since it began, another worker's contribution, and what was taken up of that;
 `available`
     the arms on offer as a 64-bit mask: bit a is set when arm a may be played;
 `x`
@@ -267,6 +269,34 @@ def joins(spec):
 @verb(default=_nothing)
 def clear(spec, delta):
     """Empty a delta after it was folded into the pool."""
+
+
+# ---------------------------------------------------------------- several workers with a pool each
+# A worker adds its deltas to its own contribution, which only grows, and sends all of it each time: messages may be lost, repeated
+# or late. Others fold in what they do not know of it yet. What registers none of these verbs is not exchanged.
+@verb(default=_no_fields)
+def contribution_layout(spec, features):
+    """Return the fields of a worker's contribution to a group, for this many features."""
+
+
+@verb(default=_nothing)
+def begin_contribution(spec, own, d):
+    """Initialise a zeroed contribution for d features."""
+
+
+@verb(default=_nothing)
+def contribute(spec, own, delta):
+    """Add a delta, before it is folded, to this worker's own contribution."""
+
+
+@verb(default=_nothing)
+def novel(spec, theirs, known):
+    """Reduce another worker's contribution to what is not known of it yet; return whether there is anything."""
+
+
+@verb(default=_nothing)
+def take_up(spec, pool, delta, theirs, known):
+    """Fold what `novel` has left of a contribution into the pool, and note it in `known`; `delta` is empty, before and after."""
 
 
 @verb(default=_anywhere)

@@ -16,10 +16,12 @@ from swerve.core.contract import (
     begin,
     begin_pool,
     clear,
+    contribute,
     domain,
     evict,
     learn,
     merge,
+    novel,
     observe,
     plays_of,
     predict,
@@ -28,6 +30,7 @@ from swerve.core.contract import (
     select,
     settle,
     show,
+    take_up,
 )
 from swerve.core.decisions import code_of, disown, next_generation, still_ours
 from swerve.core.digest import fingerprint, from_modules
@@ -71,12 +74,16 @@ class Entry:
 
 
 @kernel
-def fold(spec, pools, group, writer, report, journal=NOWHERE):
+def fold(spec, pools, group, writer, report, journal=NOWHERE, owns=None):
     """Merge the writer's delta into its group and empty it, if the report says that something was learnt.
 
-    `journal` is a row of the pools that also receives the delta: it holds what was learnt, apart from what was known.
+    `journal` is a row of the pools that also receives the delta: it holds what was learnt, apart from what was known. `owns` has
+    the contribution of this worker, for others to take up; it is empty where there are no others.
     """
     if report & LEARNT:
+        if owns is not None:  # noqa: SIM102 - where there are none, compiled code leaves this out
+            if len(owns) > 0:
+                contribute(spec, owns[0], pools[writer])
         if journal >= 0:
             merge(spec, pools[journal], pools[writer])
         merge(spec, pools[group], pools[writer])
@@ -84,19 +91,19 @@ def fold(spec, pools, group, writer, report, journal=NOWHERE):
 
 
 @inlined
-def consider(spec, row, pools, group, writer, x, told, now, journal=NOWHERE):
+def consider(spec, row, pools, group, writer, x, told, now, journal=NOWHERE, owns=None):
     """Run a round up to the choice (settle, observe); return the report bits."""
     report = settle(spec, row, pools[group], pools[writer], now)
-    fold(spec, pools, group, writer, report, journal)
+    fold(spec, pools, group, writer, report, journal, owns)
     seen = observe(spec, row, pools[group], pools[writer], x, told, now)
-    fold(spec, pools, group, writer, seen, journal)
+    fold(spec, pools, group, writer, seen, journal, owns)
     return report | seen
 
 
 @inlined
-def decide(spec, row, pools, group, writer, x, told, available, now, journal=NOWHERE):
+def decide(spec, row, pools, group, writer, x, told, available, now, journal=NOWHERE, owns=None):
     """Run a round up to the show (settle, observe, select, show); return the arm and the report bits."""
-    report = consider(spec, row, pools, group, writer, x, told, now, journal)
+    report = consider(spec, row, pools, group, writer, x, told, now, journal, owns)
     arm = select(spec, row, pools[group], available, now)
     if arm >= 0:
         show(spec, row, arm, now)
@@ -244,3 +251,15 @@ def learn_one(params, pools, group, writer, x):
 def merge_one(params, pools, into, other):
     """Merge group `other` into group `into`."""
     merge(params[0], pools[into], pools[other])
+
+
+@Entry
+def novel_one(params, theirs, known):
+    """Reduce another worker's contribution to what is not known of it; return 1 if there is anything, else 0."""
+    return 1 if novel(params[0], theirs[0], known[0]) else 0
+
+
+@Entry
+def take_up_one(params, pools, group, writer, theirs, known):
+    """Fold what `novel_one` has left of a contribution into a group, and note it in `known`."""
+    take_up(params[0], pools[group], pools[writer], theirs[0], known[0])

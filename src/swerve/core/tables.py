@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba.extending import overload
 
-from swerve.core.contract import layout, pool_layout
+from swerve.core.contract import contribution_layout, layout, pool_layout
 from swerve.core.errors import SwerveError
 from swerve.core.spec import Spec, record_dtype
 from swerve.core.verbs import kernel
@@ -47,6 +47,11 @@ def row_dtype(spec: Spec, arms: int, features: int) -> np.dtype[Any]:
 def pool_dtype(spec: Spec, features: int) -> np.dtype[Any]:
     """Return the record type of the knowledge shared by a group of queries."""
     return nested(pool_layout(spec, capacity("features", features)))
+
+
+def contribution_dtype(spec: Spec, features: int) -> np.dtype[Any]:
+    """Return the record type of what a worker has contributed to the knowledge of a group."""
+    return nested(contribution_layout(spec, capacity("features", features)))
 
 
 def pools_nothing(record: np.dtype[Any]) -> bool:

@@ -49,7 +49,7 @@ WRAPPING: dict[type, Collection[Verb]] = {}
 
 #: The field that holds the wrapped spec, and the arguments that have a part of this name.
 INSIDE = "bandit"
-PARTED = ("spec", "row", "pool", "delta")
+PARTED = ("spec", "row", "pool", "delta", "own", "theirs", "known")
 
 
 #: Kernels are called from compiled code only: they need no wrapper for callers in C, and no machine code of their own.

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar, overload
 
-from swerve.core.contract import layout, pool_layout, select
+from swerve.core.contract import contribution_layout, layout, pool_layout, select
 from swerve.core.pages import HOLDING, order, present, present_and_respond, redraw, respond
 from swerve.core.tables import nested
 from swerve.core.verbs import WRAPPING, Verb
@@ -33,6 +33,11 @@ def inner_pool_layout(spec: Any, features: int) -> list[tuple[Any, ...]]:
     return [("bandit", nested(pool_layout(spec.bandit, features)))]
 
 
+def inner_contribution_layout(spec: Any, features: int) -> list[tuple[Any, ...]]:
+    """Return the bandit's part of a contribution."""
+    return [("bandit", nested(contribution_layout(spec.bandit, features)))]
+
+
 @overload
 def wrapping(cls: C, /) -> C: ...
 @overload
@@ -44,6 +49,7 @@ def wrapping(cls: Any = None, /, *, without: Collection[Verb] = ()) -> Any:
         WRAPPING[cls] = frozenset(without)
         layout.register(cls)(inner_layout)
         pool_layout.register(cls)(inner_pool_layout)
+        contribution_layout.register(cls)(inner_contribution_layout)
         # in terms of the wrapper's own select, show, reward and settle
         for verb in (order, redraw, present, respond, present_and_respond, *HOLDING):
             assert verb.default is not None, "every policy can show a page"

@@ -1,6 +1,7 @@
 """Policies: bandits extended to react to changes."""
 
-import swerve.policies.swerve.holding  # noqa: F401 - registers verbs of Listed
+import swerve.policies.swerve.contributing
+import swerve.policies.swerve.holding  # noqa: F401 - both register verbs of Swerve and Listed
 from swerve.policies.bwc import BWC
 from swerve.policies.catalog import POLICIES, Problem, policy
 from swerve.policies.oracle import Oracle

@@ -11,9 +11,12 @@ from swerve.core.contract import (
     RESTARTED,
     absorb,
     begin,
+    begin_contribution,
     begin_pool,
     blame,
     clear,
+    contribute,
+    contribution_layout,
     domain,
     evict,
     guess,
@@ -21,6 +24,7 @@ from swerve.core.contract import (
     layout,
     learn,
     merge,
+    novel,
     observe,
     played,
     plays_of,
@@ -32,13 +36,14 @@ from swerve.core.contract import (
     settle,
     show,
     starts,
+    take_up,
     test_length,
     testing,
 )
 from swerve.core.spec import NonNegative, Spec
 from swerve.core.tables import bit, has, nested, pool_dtype, pools_nothing
 from swerve.core.verbs import kernel
-from swerve.core.wrapping import inner_layout, inner_pool_layout, wrapping
+from swerve.core.wrapping import inner_contribution_layout, inner_layout, inner_pool_layout, wrapping
 
 
 @wrapping(without=(guess, test_length))  # BWC itself is not testable: it starts over when a guess would be due
@@ -193,6 +198,41 @@ def _(spec, row):
 def _(spec, pool, delta):
     merge(spec.classifier, pool.classifier, delta.classifier)
     merge(spec.bandit, pool.bandit, delta.bandit)
+    return 0
+
+
+@contribution_layout.register(BWC)
+def _(spec, features):
+    return [
+        ("classifier", nested(contribution_layout(spec.classifier, features))),
+        *inner_contribution_layout(spec, features),
+    ]
+
+
+@begin_contribution.register(BWC)
+def _(spec, own, d):
+    begin_contribution(spec.classifier, own.classifier, d)
+    begin_contribution(spec.bandit, own.bandit, d)
+    return 0
+
+
+@contribute.register(BWC)
+def _(spec, own, delta):
+    contribute(spec.classifier, own.classifier, delta.classifier)
+    contribute(spec.bandit, own.bandit, delta.bandit)
+    return 0
+
+
+@novel.register(BWC)
+def _(spec, theirs, known):
+    classified = novel(spec.classifier, theirs.classifier, known.classifier)
+    return 1 if novel(spec.bandit, theirs.bandit, known.bandit) or classified else 0
+
+
+@take_up.register(BWC)
+def _(spec, pool, delta, theirs, known):
+    take_up(spec.classifier, pool.classifier, delta.classifier, theirs.classifier, known.classifier)
+    take_up(spec.bandit, pool.bandit, delta.bandit, theirs.bandit, known.bandit)
     return 0
 
 

@@ -17,8 +17,8 @@ BEGIN, GO_ON = 0, 1
 
 @Entry
 def rank_many(
-    params, senses, table, words, fixed, pools, seasons, work, people, columns, moves, rows, shelf, steady, stage, asks, orders,
-    facts, now, draws,
+    params, senses, table, words, fixed, pools, owns, seasons, work, people, columns, moves, rows, shelf, steady, stage, asks,
+    orders, facts, now, draws,
 ):  # fmt: skip
     """Decide requests whose rows lie on one shelf, in order, with what their sessions have done before, and note what they were
     shown. Return how many were decided, from the first on; what is left to do, see `before`; and whether pages teach more than
@@ -34,7 +34,7 @@ def rank_many(
         if count == 0 or todo & (FROM_ELSEWHERE | SPENT_APART):
             return count, todo, 0
     asks = asks[:count]
-    decide_many(params[0], senses[0], table, words, fixed, pools, seasons, work, asks, orders, facts, now, draws)
+    decide_many(params[0], senses[0], table, words, fixed, pools, owns, seasons, work, asks, orders, facts, now, draws)
     return count, todo, after(people[0], columns, asks, orders, facts, moves, now)
 
 

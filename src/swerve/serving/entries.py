@@ -37,7 +37,8 @@ from swerve.store.blocks import Block
     REPORTED,  # feedback as its caller has sent it, where that is more than clicks on slots
     STARTED,  # a start of the service: its configuration, its life, and what queries share
     KEPT,  # records that operators have set, and that queries share
-) = range(16)
+    TAKEN_UP,  # what was new of what another worker has learnt
+) = range(17)
 COMPILED = CLICKED
 
 #: The words with which every entry begins: kind, flags times 2^8, bytes that fill the last word times 2^16, and size in words times

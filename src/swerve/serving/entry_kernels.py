@@ -326,8 +326,9 @@ def outcomes_in(entries, out):
 
 @Entry
 def play_many(
-    params, senses, table, words, fixed, pools, seasons, work, lines, shelf, common, entries, at, asks, orders, facts, ask, counts
-):
+    params, senses, table, words, fixed, pools, owns, seasons, work, lines, shelf, common, entries, at, asks, orders, facts, ask,
+    counts,
+):  # fmt: skip
     """Play entries, from a word on, as long as they are decisions and feedback for rows of one shelf, which share what they learn;
     return the word of the first that is not.
 
@@ -347,7 +348,9 @@ def play_many(
             page = unpack_ranked(entries, floats, at, i, lines, shelf, arms, asks, orders, facts)
             if page == NOWHERE:
                 return at
-            kernels.decide_many(params[0], senses[0], table, words, fixed, pools, seasons, work, asks, orders, facts, now, 0)
+            kernels.decide_many(
+                params[0], senses[0], table, words, fixed, pools, owns, seasons, work, asks, orders, facts, now, 0
+            )  # fmt: skip
             if asks[0, kernels.FILLED] == MISPLACED:
                 return at
             counts[DECISIONS] += 1

@@ -14,7 +14,7 @@ import numpy as np
 
 from swerve.core.contract import ALARM, begin, blame, evict, restart, starts, testing
 from swerve.core.decisions import STARTS, disown, encode, next_generation
-from swerve.core.engine import NOTHING_TO_SHOW, Entry, admissible, consider
+from swerve.core.engine import NOTHING_TO_SHOW, NOWHERE, Entry, admissible, consider
 from swerve.core.examination import SLOTS
 from swerve.core.pages import CANNOT, grade, mask_of, order, present, redraw
 from swerve.core.prefetching import fetch
@@ -243,8 +243,9 @@ def begin_row(params, senses, table, i, owner, word, now):
 
 
 @kernel
-def decide_many(spec, senses, table, words, fixed, pools, seasons, work, asks, orders, facts, now, draws):
-    """Decide each request, in order: signals, context, page, ledger. `pools` holds the group and this writer's delta.
+def decide_many(spec, senses, table, words, fixed, pools, owns, seasons, work, asks, orders, facts, now, draws):
+    """Decide each request, in order: signals, context, page, ledger. `pools` holds the group and this writer's delta, `owns`
+    what this worker has contributed to the group, if there are others.
 
     `asks`, `orders` and `facts` have one line per request, with the columns named above, and receive the answers; `fixed` see
     `fixed_of`; `work` is scratch space for a context. Nothing is written for a request whose row, or the row that its session came
@@ -274,7 +275,7 @@ def decide_many(spec, senses, table, words, fixed, pools, seasons, work, asks, o
             asks[k, FILLED] = bad
             continue
         tested = testing(spec, row.policy) != 0
-        report = consider(spec, row.policy, pools, 0, 1, x, 0, now)
+        report = consider(spec, row.policy, pools, 0, 1, x, 0, now, NOWHERE, owns)
         given = orders[k, : asks[k, CANDIDATES]]
         if asks[k, GRADED] > 0:
             grade(spec, row.policy, given, orders[k, GRADES_AT : GRADES_AT + asks[k, GRADED]])

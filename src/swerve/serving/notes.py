@@ -45,6 +45,7 @@ from swerve.serving.entries import (
     SHIFTED,
     SIZE_AT,
     STARTED,
+    TAKEN_UP,
     TOLD,
     VACATED,
     Started,
@@ -53,6 +54,7 @@ from swerve.serving.entries import (
 from swerve.serving.entry_kernels import write_ranked
 
 if TYPE_CHECKING:
+    from swerve.serving.contributions import Part
     from swerve.serving.messages import Event
     from swerve.serving.place import Place
     from swerve.serving.ranker import Ranker
@@ -211,6 +213,10 @@ class Notes:
     def kept(self, records: Mapping[str, bytes], now: float) -> None:
         """Records that operators have set."""
         self._add(KEPT, bytes(2 * BYTE), now, _encode(dict(records)))
+
+    def taken_up(self, worker: int, parts: Mapping[str, Part], now: float) -> None:
+        """What was new of another worker's learning was folded in."""
+        self._add(TAKEN_UP, bytes(2 * BYTE), now, _encode((worker, dict(parts))))
 
     def started(self, started: Started, now: float, goes_on: bool = False) -> None:
         """A start of the service, or of another generation, in which it goes on."""

@@ -127,7 +127,8 @@ class Packing:
         ranker, people = self.ranker, self.ranker.people
         within = people.seconds if steady else -1.0
         around = (
-            shelf.params, ranker.senses, shelf.table, shelf.words, ranker.fixed[shelf], common.pools, common.seasons, self._work,
+            shelf.params, ranker.senses, shelf.table, shelf.words, ranker.fixed[shelf], common.pools, common.owns,
+            common.seasons, self._work,
             people.table, shelf.asked.words, people.room_for(len(asks)), len(shelf), self._tables[shelf], within,
         )  # fmt: skip
         count, todo, more = shelf.calls.rank(*around, BEGIN, asks, orders, facts, now, ranker.settings.draws)

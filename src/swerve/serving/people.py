@@ -13,6 +13,7 @@ Python keeps what is rare: rankings under rules or in shadow mode, and what more
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
@@ -64,8 +65,10 @@ if TYPE_CHECKING:
 MOST = 50_000
 MASK = (1 << 64) - 1
 WORD = 8  # bytes
-#: The key of the hashes of sessions, of this process.
-SECRET = np.frombuffer(os.urandom(KEY_BYTES), np.uint64)
+#: The key of the hashes of sessions, of this process unless several workers exchange sessions, see `hash_sessions_by`.
+_secret = bytearray(os.urandom(KEY_BYTES))
+SECRET = np.frombuffer(_secret, np.uint64)
+SECRET.flags.writeable = False  # to compiled code, which has one form for all
 _hash = hash_text.bind()
 
 
@@ -81,6 +84,11 @@ def person_of(request: Prepared) -> int:
         return 0
     name = session if request.namespace is None else f"{request.namespace}\0{session}"
     return _hash(SECRET, name.encode("utf-8", "surrogatepass"))[0] or 1
+
+
+def hash_sessions_by(key: bytes) -> None:
+    """Key the hashes of sessions by a secret that all workers have, so that they mean the same session by the same hash."""
+    _secret[:] = hashlib.blake2b(b"sessions", key=key, digest_size=KEY_BYTES).digest()
 
 
 def key_of(words: Sequence[int]) -> bytes:

@@ -322,3 +322,29 @@ def click(table, person, owner, second, phase, result):
             page[CLICKED] |= np.uint64(1) << np.uint64(slot)
             return 1 - np.int64(clicked)
     return 0
+
+
+@Entry
+def gone_elsewhere(table, who, at, lines, times):
+    """Note that sessions have asked elsewhere at these times; write the key and the time of what each has asked here before that,
+    if the other query is a reformulation, and return how many these are.
+
+    What a session asks next does not come from that query any more.
+    """
+    people, count = table[0], 0
+    for k in range(len(who)):
+        if who[k] == 0:
+            continue
+        generation = people.young_last
+        line = last_line(people.lasts[generation], who[k])
+        if people.lasts[generation, line, WHO] == 0:
+            generation = 1 - generation
+            line = last_line(people.lasts[generation], who[k])
+        entry, asked = people.lasts[generation, line], people.last_at[generation, line]
+        if entry[WHO] == 0 or asked > at[k] or (entry[WHAT] == 0 and entry[WHAT_2] == 0):
+            continue
+        if at[k] - asked <= people.window:
+            lines[count, 0], lines[count, 1], times[count] = entry[WHAT], entry[WHAT_2], asked
+            count += 1
+        people.last_at[generation, line] = -np.inf
+    return count

@@ -46,12 +46,13 @@ def bytes_of(text: str) -> int:
 
 
 class Common:
-    """What the queries of a namespace share: what policies learn together, as a group and this writer's delta; and the season."""
+    """What the queries of a namespace share: what policies learn together, as a group and this writer's delta; and the season.
+    `owns` has what this worker has contributed to the group; it is empty where there are no others."""
 
-    __slots__ = ("pools", "seasons")
+    __slots__ = ("owns", "pools", "seasons")
 
-    def __init__(self, pools: Table, seasons: Table) -> None:
-        self.pools, self.seasons = pools, seasons
+    def __init__(self, pools: Table, owns: Table, seasons: Table) -> None:
+        self.pools, self.owns, self.seasons = pools, owns, seasons
 
 
 class Place:

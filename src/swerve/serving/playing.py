@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from swerve.core.errors import SwerveError
 from swerve.core.examination import SLOTS
 from swerve.serving import feedback_kernel
+from swerve.serving.contributions import Part
 from swerve.serving.entries import (
     BEGUN,
     BODY,
@@ -39,6 +40,7 @@ from swerve.serving.entries import (
     SHIFTED,
     SIZE_AT,
     STARTED,
+    TAKEN_UP,
     TOLD,
     VACATED,
     Started,
@@ -125,7 +127,7 @@ class Player:
         self._response = np.zeros(feedback_kernel.RESPONSE, np.int64)
         self._plays = {
             BEGUN: self._begun, LOADED: self._loaded, GROWN: self._grown, NAMED: self._named, VACATED: self._vacated,
-            SHIFTED: self._shifted, TOLD: self._told, DELETED: self._gone, KEPT: self._keep,
+            SHIFTED: self._shifted, TOLD: self._told, DELETED: self._gone, KEPT: self._keep, TAKEN_UP: self._taken_up,
         }  # fmt: skip
         if ranker is not None:
             self._take(ranker)
@@ -257,7 +259,8 @@ class Player:
         ranker, arrays = self.ranker, self._arrays
         assert ranker is not None
         done = self._calls[shelf](
-            shelf.params, ranker.senses, shelf.table, shelf.words, ranker.fixed[shelf], common.pools, common.seasons, self._work,
+            shelf.params, ranker.senses, shelf.table, shelf.words, ranker.fixed[shelf], common.pools, common.owns,
+            common.seasons, self._work,
             self._lines.table, self._numbers[shelf], number, entries, at, arrays.asks, arrays.orders, arrays.facts, self._response,
             self.counts,
         )  # fmt: skip
@@ -370,6 +373,11 @@ class Player:
 
     def _keep(self, key: bytes, flags: int, body: bytes, now: float) -> None:
         self.kept |= msgspec.msgpack.decode(body, type=dict[str, bytes])
+
+    def _taken_up(self, key: bytes, flags: int, body: bytes, now: float) -> None:
+        assert self.ranker is not None
+        worker, parts = msgspec.msgpack.decode(body, type=tuple[int, dict[str, Part]])
+        self.ranker.exchange.fold(worker, parts, now)
 
     def _gone(self, key: bytes, flags: int, body: bytes, now: float) -> None:
         self._dropped(key)

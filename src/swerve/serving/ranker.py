@@ -18,6 +18,7 @@ from swerve.core.spec import pack
 from swerve.serving import kernels
 from swerve.serving.arms import Arms, written
 from swerve.serving.common import Commons
+from swerve.serving.exchange import Exchange
 from swerve.serving.keys import KEY as KEY, Keys, owner_of, signed
 from swerve.serving.ledger import MISPLACED, NOBODY
 from swerve.serving.messages import ids_of, newest_of
@@ -73,6 +74,7 @@ class Ranker:
         self.fixed = {shelf: kernels.fixed_of(shelf.dtype, settings.plan, share, settings.swaps) for shelf in self.rows.tables}
         self.packing = Packing(self)
         self.responses = Responses(self)
+        self.exchange = Exchange(self)  # with other workers
         self.feedback = self.responses.apply
         self._way = kernels.GIVEN if settings.shadow else 0
 
@@ -82,7 +84,7 @@ class Ranker:
         shelf.take(place)
         self.join(place, None)
         common = place.common
-        before = common.pools.copy(), common.seasons.copy(), self.issued
+        before = common.pools.copy(), common.owns.copy(), common.seasons.copy(), self.issued
         notes, self.notes, self.arms.notes = self.notes, None, None
         if "feedback" in groups:  # the row has no owner yet: these calls return at once
             self.responses.compile(place)
@@ -92,7 +94,9 @@ class Ranker:
         if "rank" in groups:
             self.arms.begin(place, 1, 0.0)
             self.rank([(place, Prepared(b"", "", ["0", "1"]))], 0.0)
-        common.pools[:], common.seasons[:], self.issued = before
+            if self.exchange.on:
+                self.exchange.compile()
+        common.pools[:], common.owns[:], common.seasons[:], self.issued = before
         self.notes = self.arms.notes = notes
         self.unwritten.clear()
         self.learnt = False
@@ -299,9 +303,10 @@ class Ranker:
             keep = kernels.KEPT_APART
         return place, signed(person), published, given, request.slots, way, keep
 
-    def left(self, shelf: Shelf, key: bytes, when: float, now: float) -> tuple[int, int]:
-        """Note that a session went on, to a query on a shelf, from a query that it asked at `when`; return the row of that one and
-        its owner, for the compiled call, which notes it if the row is on the same shelf. The row is negative otherwise."""
+    def left(self, shelf: Shelf | None, key: bytes, when: float, now: float) -> tuple[int, int]:
+        """Note that a session went on, to a query on a shelf (None: of another worker), from a query that it asked at `when`;
+        return the row of that one and its owner, for the compiled call, which notes it if the row is on the same shelf. The row is
+        negative otherwise."""
         row = self.rows.get(key)
         if row is None:
             return -1, 0

@@ -84,7 +84,9 @@ def cause_after(cause, event, report):
 
 
 @inlined
-def play_round(spec, row, pools, group, writer, env, facts, segments, cursor, t, see, x, available, tally, note, journal=NOWHERE):
+def play_round(
+    spec, row, pools, group, writer, env, facts, segments, cursor, t, see, x, available, tally, note, journal=NOWHERE, owns=None
+):  # fmt: skip
     """Play round `t`; return False, with nothing decided, when its context cannot be used.
 
     `see` says whether contexts are drawn: a policy that reads none does not pay for them.
@@ -94,7 +96,7 @@ def play_round(spec, row, pools, group, writer, env, facts, segments, cursor, t,
         context(env, facts, cursor, event, x)
         if admissible(spec, pools[group], x) != 0:
             return False
-    arm, report = decide(spec, row, pools, group, writer, x, event, available, float(t), journal)
+    arm, report = decide(spec, row, pools, group, writer, x, event, available, float(t), journal, owns)
     if click(env, facts, segments, cursor, arm):
         reward(spec, row, arm, 1.0, float(t), float(t))
         tally.clicks += 1.0

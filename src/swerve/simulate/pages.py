@@ -68,7 +68,7 @@ def count_slots(note, page):
 @inlined
 def play_page(
     spec, row, pools, group, writer, env, facts, segments, cursor, t, see, x, given, grades, page, tally, note, recovered,
-    journal=NOWHERE,
+    journal=NOWHERE, owns=None,
 ):  # fmt: skip
     """Play round `t`; return False, with nothing decided, when its context cannot be used.
 
@@ -82,7 +82,7 @@ def play_page(
         if admissible(spec, pools[group], x) != 0:
             return False
     offer(env, facts, segments, cursor, given)
-    report = consider(spec, row, pools, group, writer, x, event, now, journal)
+    report = consider(spec, row, pools, group, writer, x, event, now, journal, owns)
     if rate(env, facts, segments, cursor, grades):
         grade(spec, row, given, grades)
     filled = order(spec, row, pools[group], given, page, now)

@@ -62,6 +62,11 @@ def examination_layout() -> list[tuple[Any, ...]]:
     ]
 
 
+def examination_contribution_layout() -> list[tuple[Any, ...]]:
+    """Return the fields: those of the pool, without the flag of deltas."""
+    return [field for field in examination_layout() if field[0] != "fresh"]
+
+
 @kernel
 def pair_of(slot, last):
     """Return the index of a slot below the last click above it, at slot `last`; −1 for none."""
@@ -152,17 +157,18 @@ def counts_as_seen(look, chance, number, slot):
 
 
 @kernel
-def merge_examination(pool, delta):
-    """Add a delta to the pool."""
-    if delta.fresh == 0:
-        return
+def add_looks(pool, delta):
+    """Add clicks and expected clicks to those of a pool, or of a contribution."""
     for k in range(PAIRS):
         pool.clicks[k] += delta.clicks[k]
         pool.expected[k] += delta.expected[k]
     pool.level_clicks += delta.level_clicks
     pool.level_expected += delta.level_expected
-    if delta.fresh & RATED == 0:
-        return
+
+
+@kernel
+def add_rates(pool, delta):
+    """Add measured results to those of a pool, or of a contribution."""
     for k in range(RANKS):
         pool.results[k] += delta.results[k]
         pool.rates[k] += delta.rates[k]
@@ -170,6 +176,25 @@ def merge_examination(pool, delta):
         for g in range(GRADES):
             pool.graded[k, g] += delta.graded[k, g]
             pool.graded_rates[k, g] += delta.graded_rates[k, g]
+
+
+@kernel
+def merge_examination(pool, delta):
+    """Add a delta to the pool, or to a contribution."""
+    if delta.fresh == 0:
+        return
+    add_looks(pool, delta)
+    if delta.fresh & RATED != 0:
+        add_rates(pool, delta)
+
+
+@kernel
+def take_up_examination(pool, theirs, known):
+    """Add what is new of a contribution to the pool."""
+    add_looks(pool, theirs)
+    add_rates(pool, theirs)
+    add_looks(known, theirs)
+    add_rates(known, theirs)
 
 
 @kernel
@@ -192,3 +217,24 @@ def clear_examination(delta):
         for g in range(GRADES):
             delta.graded[k, g] = 0.0
             delta.graded_rates[k, g] = 0.0
+
+
+@kernel
+def novel_examination(theirs, known):
+    """Reduce another worker's contribution to what is not known of it; return whether there is anything."""
+    theirs.level_clicks = max(theirs.level_clicks - known.level_clicks, 0.0)
+    theirs.level_expected = max(theirs.level_expected - known.level_expected, 0.0)
+    total = theirs.level_clicks + theirs.level_expected
+    for k in range(PAIRS):
+        theirs.clicks[k] = max(theirs.clicks[k] - known.clicks[k], 0.0)
+        theirs.expected[k] = max(theirs.expected[k] - known.expected[k], 0.0)
+        total += theirs.clicks[k] + theirs.expected[k]
+    for k in range(RANKS):
+        theirs.results[k] = max(theirs.results[k] - known.results[k], 0.0)
+        theirs.rates[k] = max(theirs.rates[k] - known.rates[k], 0.0)
+        theirs.squares[k] = max(theirs.squares[k] - known.squares[k], 0.0)
+        total += theirs.results[k] + theirs.rates[k]
+        for g in range(GRADES):
+            theirs.graded[k, g] = max(theirs.graded[k, g] - known.graded[k, g], 0.0)
+            theirs.graded_rates[k, g] = max(theirs.graded_rates[k, g] - known.graded_rates[k, g], 0.0)
+    return total > 0.0

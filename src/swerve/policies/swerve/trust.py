@@ -77,6 +77,11 @@ def trust_pool_layout(features: int) -> list[tuple[Any, ...]]:
     ]
 
 
+def trust_contribution_layout(features: int) -> list[tuple[Any, ...]]:
+    """Return the fields: the sums of all deltas, which no trial has reduced."""
+    return [field for field in trust_pool_layout(features) if field[0] != "fresh"]
+
+
 @kernel
 def forget_trust(row):
     """Reset the counts of a query."""
@@ -192,3 +197,79 @@ def clear_trust(delta):
     for j in range(delta.trues_of.shape[0]):
         delta.trues_of[j] = 0.0
         delta.alarms_of[j] = 0.0
+
+
+@kernel
+def contribute_trust(own, delta):
+    """Add a delta to this worker's contribution."""
+    if delta.fresh == 0:
+        return
+    own.falls += delta.falls
+    own.rises += delta.rises
+    own.fall_trials += delta.fall_trials
+    own.rise_trials += delta.rise_trials
+    own.tests += delta.tests
+    own.afters += delta.afters
+    own.swift += delta.swift
+    own.slow += delta.slow
+    for j in range(own.trues_of.shape[0]):
+        own.trues_of[j] += delta.trues_of[j]
+        own.alarms_of[j] += delta.alarms_of[j]
+
+
+@kernel
+def novel_trust(theirs, known):
+    """Reduce another worker's contribution to what is not known of it; return whether there is anything."""
+    theirs.falls = max(theirs.falls - known.falls, 0.0)
+    theirs.rises = max(theirs.rises - known.rises, 0.0)
+    theirs.fall_trials = max(theirs.fall_trials - known.fall_trials, 0.0)
+    theirs.rise_trials = max(theirs.rise_trials - known.rise_trials, 0.0)
+    theirs.tests = max(theirs.tests - known.tests, 0.0)
+    theirs.afters = max(theirs.afters - known.afters, 0.0)
+    theirs.swift = max(theirs.swift - known.swift, 0.0)
+    theirs.slow = max(theirs.slow - known.slow, 0.0)
+    total = theirs.falls + theirs.rises + theirs.fall_trials + theirs.rise_trials
+    total += theirs.tests + theirs.afters + theirs.swift + theirs.slow
+    for j in range(theirs.trues_of.shape[0]):
+        theirs.trues_of[j] = max(theirs.trues_of[j] - known.trues_of[j], 0.0)
+        theirs.alarms_of[j] = max(theirs.alarms_of[j] - known.alarms_of[j], 0.0)
+        total += theirs.trues_of[j] + theirs.alarms_of[j]
+    return total > 0.0
+
+
+@kernel
+def evenly(retention, trials):
+    """Return the weight that earlier counts keep after so many trials, and that of counts that came evenly with these trials."""
+    fade = power(retention, trials)
+    return fade, (1.0 - fade) / (trials * (1.0 - retention)) if trials > 1.0 else 1.0
+
+
+@kernel
+def take_up_trust(spec, pool, theirs, known):
+    """Fold what is new of a contribution into the pool, as if it had come evenly, trial by trial."""
+    fade, weight = evenly(spec.retention_per_trial, theirs.tests)
+    pool.tests = fade * pool.tests + weight * theirs.tests
+    pool.afters = fade * pool.afters + weight * theirs.afters
+    fade, weight = evenly(spec.retention_per_trial, theirs.swift + theirs.slow)
+    pool.swift = fade * pool.swift + weight * theirs.swift
+    pool.slow = fade * pool.slow + weight * theirs.slow
+    fade, weight = evenly(spec.retention_per_trial, theirs.fall_trials)
+    pool.falls = fade * pool.falls + weight * theirs.falls
+    pool.fall_trials = fade * pool.fall_trials + weight * theirs.fall_trials
+    fade, weight = evenly(spec.retention_per_trial, theirs.rise_trials)
+    pool.rises = fade * pool.rises + weight * theirs.rises
+    pool.rise_trials = fade * pool.rise_trials + weight * theirs.rise_trials
+    known.falls += theirs.falls
+    known.rises += theirs.rises
+    known.fall_trials += theirs.fall_trials
+    known.rise_trials += theirs.rise_trials
+    known.tests += theirs.tests
+    known.afters += theirs.afters
+    known.swift += theirs.swift
+    known.slow += theirs.slow
+    for j in range(pool.trues_of.shape[0]):
+        fade, weight = evenly(spec.retention_per_trial, theirs.alarms_of[j])
+        pool.trues_of[j] = fade * pool.trues_of[j] + weight * theirs.trues_of[j]
+        pool.alarms_of[j] = fade * pool.alarms_of[j] + weight * theirs.alarms_of[j]
+        known.trues_of[j] += theirs.trues_of[j]
+        known.alarms_of[j] += theirs.alarms_of[j]
