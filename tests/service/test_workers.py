@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import random
 import signal
 import threading
 import time
+from typing import Any
 
 import pytest
 from service.crewed import Crewed, crewed
-from service.running import Gone, Http, running, until
+from service.running import Http, running, until
 from service.test_kill import CANDIDATES, QUERIES, Ledger
 
 SEEDED = {"policy": {"seed": 7}}
@@ -208,12 +210,8 @@ def test_feedback_for_a_worker_that_is_away_is_to_be_sent_again(tmp_path):
             assert 'swerve_worker_up{worker="1"} 0' in metrics
         finally:
             os.kill(crew.pids()[1], signal.SIGKILL)
-        refused = None
-        try:
-            refused = crew.clients[0].feedback(answer["decision"], answer["ranking"][0])
-        except Gone:
-            pass
-        assert refused is not None and refused.status in (200, 503)
+        refused = crew.clients[0].feedback(answer["decision"], answer["ranking"][0])
+        assert refused.status in (200, 503)
         if refused.status == 503:
             assert refused.headers["retry-after"] == "1"
         known = {"status": "learned"}, {"status": "late"}  # late where the show was lost
@@ -242,3 +240,96 @@ def test_a_start_without_a_way_to_serve_ends_with_its_reason(tmp_path):
         (service.state / "swerve.db.secrets").chmod(0o600)
         service.start()
         assert service.stop() == 0
+
+
+def live(client: Http, query: str = "") -> dict[str, dict[str, object]]:
+    """Read the live stream until a sample and, with a query, its state have come; return them."""
+    path = f"/v1/live?query={query}" if query else "/v1/live"
+    found: dict[str, dict[str, object]] = {}
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=10.0)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        assert answer.status == 200
+        event = ""
+        while not {"sample", "query"} <= {*found, *(() if query else ("query",))}:
+            line = answer.readline().decode()
+            if line.startswith("event: "):
+                event = line.removeprefix("event: ").strip()
+            elif line.startswith("data: ") and event in ("sample", "query"):
+                found[event] = json.loads(line.removeprefix("data: "))
+    finally:
+        connection.close()
+    return found
+
+
+def test_the_live_page_shows_all_workers(crew: Crewed):
+    for number in range(6):
+        crew.clients[0].rank(f"live {number}", ["a", "b"])
+    decisions = sum(
+        float(line.rpartition(" ")[2])
+        for line in crew.clients[0].call("GET", "/metrics").body.decode().splitlines()
+        if line.startswith("swerve_decisions_total")
+    )
+    for client in crew.each():
+        until(lambda client=client: live(client)["sample"]["decisions"] == decisions)
+        for number in (crew.clients.index(client),):
+            assert live(client, f"live%20{number}")["query"]["state"]["requests"] == 1
+
+
+def test_an_experiment_counts_over_all_workers(crew: Crewed):
+    setter = crew.clients[1]
+    assert setter.call("PUT", "/v1/experiments", {"name": "half", "treated": 0.5}).json["running"]
+    for number in range(30):
+        answer = crew.clients[number % 3].rank(f"tried {number % 7}", ["a", "b"], session=f"s{number}").json
+        assert answer["arm"] in ("treated", "control")
+        crew.clients[(number + 1) % 3].feedback(answer["decision"], answer["ranking"][0])
+
+    def counted() -> bool:
+        reports = [client.call("GET", "/v1/experiments").json for client in crew.each()]
+        totals = [[report["arms"][arm] for arm in ("treated", "control")] for report in reports]
+        return all(sum(arm["searches"] for arm in arms) == 30 == sum(arm["clicks"] for arm in arms) for arms in totals)
+
+    until(counted)
+    assert crew.clients[2].call("PUT", "/v1/experiments", {"name": ""}).json == {"running": False}
+    until(lambda: all("arm" not in client.rank("tried 1", ["a", "b"]).json for client in crew.each()))
+
+
+def test_a_rate_holds_over_all_workers(tmp_path):
+    with crewed(tmp_path, 2, {"limits": {"rate": 20.0, "burst": 20}}) as crew:
+        until(lambda: sum(client.rank("fast", ["a"]).status == 429 for client in crew.each()) == 2)
+        started, taken = time.monotonic(), 0
+        while time.monotonic() - started < 4.0:
+            taken += sum(client.rank("fast", ["a"]).status == 200 for client in crew.each())
+            time.sleep(0.005)
+        assert taken < 20.0 * 4.0 * 1.6  # both together; each alone would take as many
+
+
+def test_a_collectors_click_finds_its_decision_at_any_worker(tmp_path):
+    with crewed(tmp_path, 2, {"ubi": {"enabled": True}}) as crew:
+        for number in range(4):
+            crew.clients[0].rank(f"collected {number}", ["a", "b"], query_id=f"id-{number}")
+            event = {"action_name": "click", "query_id": f"id-{number}", "event_attributes": {"object": {"object_id": "b"}}}
+            assert crew.clients[1].call("POST", "/ubi_events", [event]).status == 204
+            assert crew.clients[0].clicks(f"collected {number}") == {"b": 1}
+
+
+@pytest.mark.slow
+def test_what_one_worker_learns_the_others_know(tmp_path):
+    """What policies learn over all queries is the same in all workers, a moment later."""
+    with crewed(tmp_path, 2, {"policy": {"spec": "swerve", "slots": 3}}) as crew:
+        for number in range(80):
+            answer = crew.clients[0].rank(f"shared {number % 8}", ["a", "b", "c"], session=f"s{number}").json
+            crew.clients[0].feedback(answer["decision"], answer["ranking"][0])
+
+        def shared(client: Http) -> object:
+            (line,) = (line for line in exported(client) if line["kind"] == "shared" and line["name"] == "policy")
+            line["state"]["bandit"]["bandit"].pop("classifier")  # each has boxes of its own
+            return line
+
+        def exported(client: Http) -> list[dict[str, Any]]:
+            return [json.loads(line) for line in client.call("GET", "/v1/export").body.splitlines()]
+
+        until(lambda: shared(crew.clients[0]) == shared(crew.clients[1]), 20.0)
+        (season, other) = (next(line for line in exported(client) if line["name"] == "season") for client in crew.each())
+        assert season["state"]["requests"] == other["state"]["requests"] == 80

@@ -14,7 +14,7 @@ from swerve.store.shares import Share, partition_of
 #: The worker to which operators' changes go.
 FIRST = 0
 #: Seconds between two exchanges of what workers tell each other: what is set somewhere is in force everywhere after at most this.
-EXCHANGE_SECONDS = 0.5
+EXCHANGE_SECONDS = 1.0
 #: The header of an answer with the partition of its query.
 PARTITION = b"swerve-partition"
 PARTITION_LINES = tuple(b"%b: %d\r\n" % (PARTITION, partition) for partition in range(PARTITIONS))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import shutil
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from swerve.service.config.settings import settings_of
 from swerve.service.experiments import COUNTS
 from swerve.service.recovering import recover
 from swerve.service.secrets import Secrets
+from swerve.serving.exchange import records_for
 from swerve.serving.keys import Keys
 from swerve.serving.migration import is_rival
 from swerve.serving.tokens import NUMBER_BITS
@@ -61,6 +63,8 @@ class Dividing:
     def run(self) -> int:
         """Divide it, and remove what a crash has left behind; return how many rows have moved. Raises `SwerveError`, and the store
         of before is whole then."""
+        if self.first.share.number:
+            raise SwerveError(f"{self.path} is {self.first.share} of a store; name its first file")
         self._tidy()
         if self.count == self.before:
             self._complete()
@@ -108,18 +112,15 @@ class Dividing:
             self.first.become(share, DONE)
 
     def _leftovers(self) -> Iterator[list[bytes]]:
-        """Yield the keys of rows in share 0 that belong to other shares; those of a control arm's policy go with their query."""
-        ours, rivals = set[bytes](), list[bytes]()
-        for row in rows_of(self.first):
-            if isinstance(row, Row) and is_rival(row):
-                rivals.append(row.key)
-        if rivals:
-            for row in rows_of(self.first):
-                if self.first.share.has(row.key):
-                    ours.add(self.keys.rival(row.key))
-        gone = [key for key in rivals if key not in ours] if self.first.share.of > 1 else []
+        """Yield the keys of rows in share 0 that belong to other shares; records of a control arm's policy, which go with their
+        query, come first: without it nobody would know where they belong."""
+        share = self.first.share
+        rivals = [row.key for row in rows_of(self.first) if is_rival(row)]
         known = set(rivals)
-        gone += [row.key for row in rows_of(self.first) if row.key not in known and not self.first.share.has(row.key)]
+        gone = [row.key for row in rows_of(self.first) if row.key not in known and not share.has(row.key)]
+        if rivals:
+            strange = {self.keys.rival(key) for key in gone}
+            gone = [key for key in rivals if key in strange] + gone
         for start in range(0, len(gone), ROWS_AT_ONCE):
             yield gone[start : start + ROWS_AT_ONCE]
 
@@ -222,8 +223,9 @@ class Dividing:
                     records[name] = record
         if clocks:
             records[CLOCK] = max(clocks, key=lambda record: float(struct.unpack("<d", record)[0]))
-        for target in targets:
-            target.checkpoint(Batch(groups=records, epoch=target.epoch))
+        for number, target in enumerate(targets):
+            begun = records_for(number, records, 0, time.time()) if number else records
+            target.checkpoint(Batch(groups=begun, epoch=target.epoch))
             for source in sources:
                 if source is not target:
                     self._copy_outcomes(source, target)

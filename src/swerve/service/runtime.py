@@ -222,7 +222,9 @@ class Service:
         if crew is not None:
             self.together = Together(self, crew)
             self.many_feedbacks = self.together.spreading
-        self._warming = Warming(config, self.ranker, elsewhere=crew is not None and crew.first is not None)
+        self._warming = Warming(
+            config, self.ranker, several=crew is not None, elsewhere=crew is not None and crew.first is not None
+        )
         self._ticking: asyncio.Task[None] | None = None
         self.metrics.cache_rows.ask = lambda: len(self.ranker.rows)
         self.metrics.pending_rows.ask = lambda: len(self.ranker.unwritten)
@@ -278,6 +280,7 @@ class Service:
             take_up = await asyncio.to_thread(self._taken_up)
             take_up()
         else:
+            self._exchange()
             self.committer.begin()
         self.committer.start()
         if self.together is not None:
@@ -300,6 +303,11 @@ class Service:
             await asyncio.to_thread(self.forwarder.stop, FORWARD_PATIENCE)
         self.store.close()
         return written
+
+    def _exchange(self) -> None:
+        """Begin to keep what this worker learns apart, for the others."""
+        if self.crew is not None:
+            self.ranker.exchange.begin(self.clock.now())
 
     def _idle(self) -> float:
         """Return the seconds without a request after which a query expires; after a doubtful clock jump none does."""
@@ -350,6 +358,7 @@ class Service:
                 if commons is not None:
                     commons.begin()
             self.ranker.share(kept)
+            self._exchange()
             self.ranker.forget_sessions()
             self.committer.kept = {name: record for name, record in kept.items() if name in OPERATED}
             self.control.load(kept)

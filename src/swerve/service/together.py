@@ -1,4 +1,4 @@
-"""What workers tell each other: what operators have set, who has sent how much, what an experiment counts.
+"""What workers tell each other: what operators have set, who has sent how much, what an experiment counts, what they have learnt.
 
 Operators' changes go to the first worker, one after the other. It writes them, gives all others its present state (rules, audit,
 experiment) before it answers, and again to whoever says that it has an older one: each worker says so when it starts and in every
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("swerve.service")
 
 #: The paths at which workers tell each other things.
-STATE, EXCHANGE, DELETE = b"/inner/state", b"/inner/exchange", b"/inner/delete"
+STATE, EXCHANGE, DELETE, DECISIONS = b"/inner/state", b"/inner/exchange", b"/inner/delete", b"/inner/decisions"
 #: Seconds in which a worker takes up what operators have set, and in which it answers an exchange.
 STATE_SECONDS, ANSWER_SECONDS = 1.0, 1.0
 #: Seconds that a deletion may take on another worker.
@@ -67,6 +67,8 @@ class Message(msgspec.Struct):
     first: int  # the number of the first of these
     events: list[Relayed]  # of the experiment
     part: int  # the number of this part of them
+    learning: bytes  # what it has learnt that queries share, see `swerve.serving.exchange`
+    sessions: bytes  # that have asked it
     sample: dict[str, Any] | None = None  # for the live page
 
 
@@ -121,6 +123,7 @@ class Together:
         self._task: asyncio.Task[None] | None = None
         self._one_at_a_time = asyncio.Lock()
         service.beacons.feedback = self.spreading
+        service.ubi.elsewhere = self.decisions_elsewhere
         if crew.first is None:
             service.control.published = service.experiments.published = self.publish
             service.erasing.elsewhere = self.delete_elsewhere
@@ -131,7 +134,7 @@ class Together:
         """Take up what operators have set, and begin to exchange."""
         if (first := self.crew.first) is not None:
             try:
-                await self._tell(first, START_SECONDS)
+                await self._tell(first, self._news(), START_SECONDS)
             except Away:
                 log.warning("worker %d does not answer: what operators have set meanwhile comes later", FIRST)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="swerve-exchange")
@@ -146,29 +149,35 @@ class Together:
         while True:
             await asyncio.sleep(EXCHANGE_SECONDS)
             try:
-                await asyncio.gather(*map(self._told_to, self.crew))
+                news = self._news()
+                await asyncio.gather(*(self._told_to(sibling, news) for sibling in self.crew))
             except Exception:
                 log.exception("an exchange between workers failed")
 
-    async def _told_to(self, sibling: Sibling) -> None:
+    async def _told_to(self, sibling: Sibling, news: Message) -> None:
         try:
-            await self._tell(sibling, ANSWER_SECONDS)
+            await self._tell(sibling, news, ANSWER_SECONDS)
         except Away:
             self.samples.pop(sibling.index, None)
 
     # ------------------------------------------------------------------ exchange
-    async def _tell(self, sibling: Sibling, within: float) -> None:
-        """Tell a sibling what is new. Raises `Away`."""
-        to_first = sibling.index == FIRST
-        if to_first and not self._events:
-            self._events, self._part = self.service.experiments.told(), self._part + 1
-        changes = list(self._changes) if to_first else []
-        message = Message(
+    def _news(self) -> Message:
+        """Return what all other workers are told."""
+        exchange = self.service.ranker.exchange
+        learning, sessions = (exchange.learning(), exchange.sessions()) if self.service.committer.begun else (b"", b"")
+        return Message(
             self.crew.index, self.boot, self.known, spent_of(self.service.throttle.buckets),
-            spent_of(self.service.namespaces.buckets), changes, self._told, self._events if to_first else [],
-            self._part if to_first else 0, self.sample(),
+            spent_of(self.service.namespaces.buckets), [], self._told, [], 0, learning, sessions, self.sample(),
         )  # fmt: skip
-        reply = await sibling.ask(b"POST", EXCHANGE, (), _pack(message), within)
+
+    async def _tell(self, sibling: Sibling, news: Message, within: float) -> None:
+        """Tell a sibling what is new. Raises `Away`."""
+        to_first, changes = sibling.index == FIRST, list(self._changes)
+        if to_first:
+            if not self._events:
+                self._events, self._part = self.service.experiments.told(), self._part + 1
+            news = msgspec.structs.replace(news, changes=changes, events=self._events, part=self._part)
+        reply = await sibling.ask(b"POST", EXCHANGE, (), _pack(news), within)
         if reply.status != 200:
             raise Away
         answered = _unpack(reply.body, type=Answered)
@@ -198,6 +207,9 @@ class Together:
         share(service.namespaces.buckets, heard.spaces, message.spaces, now)
         if message.sample is not None:
             self.samples[message.worker] = message.sample
+        if service.committer.begun and message.learning:
+            service.ranker.exchange.take_up(message.worker, message.learning, now)
+            service.ranker.exchange.told(message.sessions, now)
         if self.crew.first is not None:
             return _pack(Answered(None))
         for change in message.changes[max(heard.changes - message.first, 0) :]:
@@ -284,6 +296,26 @@ class Together:
             return _pack(Deleted(await self.service.erasing.here(asked.request, asked.by, within)))
         except Refused as refused:
             return _pack(Deleted(None, refused.status, refused.error))
+
+    # ------------------------------------------------------------------ query ids of collectors
+    async def decisions_elsewhere(self, names: list[str]) -> dict[str, str]:
+        """Return the decisions of query ids that the other workers know."""
+
+        async def one(sibling: Sibling) -> dict[str, str]:
+            try:
+                reply = await sibling.ask(b"POST", DECISIONS, (), _pack(names), ANSWER_SECONDS)
+            except Away:
+                return {}
+            return _unpack(reply.body, type=dict[str, str]) if reply.status == 200 else {}
+
+        found: dict[str, str] = {}
+        for some in await asyncio.gather(*map(one, self.crew)):
+            found |= some
+        return found
+
+    async def decisions(self, body: bytes) -> bytes:
+        """Return the decisions of those of these query ids that are known here."""
+        return _pack(self.service.ubi.decisions(_unpack(body, type=list[str])))
 
 
 def spent_of(buckets: dict[str, Bucket]) -> dict[str, int]:

@@ -39,13 +39,15 @@ NO_KEY = bytes(32)
 MARK = 8
 #: The group of code that plays the log; the next start after a crash needs it, and compiles it if it is not there.
 PLAY = "play"
+#: What begins the name of the mark of all other code: for one worker, and for several, which exchange what they learn.
+WARM, SEVERAL = "warm", "several"
 #: Seconds between two looks for code that another worker compiles.
 LOOK_SECONDS = 0.1
 #: Niceness of children that compile larger capacities: they must not slow down the smallest, with which the service becomes ready.
 NICE = 10
 
 
-def mark_of(ranker: Ranker, shelf: Shelf, what: str = "warm") -> Path | None:
+def mark_of(ranker: Ranker, shelf: Shelf, what: str = WARM) -> Path | None:
     """Return the path of the mark that all code for a capacity is on disk; None when there is no cache folder. `what` begins its
     name: there is another one for the code that plays the log.
 
@@ -56,6 +58,8 @@ def mark_of(ranker: Ranker, shelf: Shelf, what: str = "warm") -> Path | None:
         return None
     settings = ranker.settings
     commons = ranker.rivals if shelf.rival and ranker.rivals is not None else ranker.commons
+    if what == WARM and ranker.exchange.on:
+        what = SEVERAL
     types = f"{describe(shelf.dtype)} {describe(commons.dtype)} {ranker.features} {len(settings.numbers)}"
     digest = play_many.digest(shelf.policy, settings.senses) if what == PLAY else bulk.digest()
     types += f" {digest} {cpu_target.target_context.codegen().magic_tuple()}"
@@ -69,9 +73,11 @@ class Warming:
     It calls the kernels of a ranker of its own: rankers of a process share compiled code, and the serving one stays untouched.
     """
 
-    def __init__(self, config: Config, ranker: Ranker, *, elsewhere: bool = False) -> None:
-        self.elsewhere = elsewhere  # whether another worker compiles: its code is waited for
+    def __init__(self, config: Config, ranker: Ranker, *, several: bool = False, elsewhere: bool = False) -> None:
+        self.several, self.elsewhere = several, elsewhere  # whether another worker compiles: its code is waited for
         self.ranker = Ranker(ranker.settings._replace(budget=SCRATCH), NO_KEY)
+        if several:
+            self.ranker.exchange.begin(0.0)
         tables = as_table(config)
         self.tables = {"policy": tables["policy"], "signals": tables["signals"], "experiment": tables["experiment"]}
         self._jobs: deque[tuple[int, tuple[str, ...]]] = deque()  # capacities and groups of code that no child compiles yet
@@ -148,7 +154,8 @@ class Warming:
     def _child(self, arms: int, groups: tuple[str, ...], nice: int) -> subprocess.Popen[bytes]:
         child = subprocess.Popen([sys.executable, "-m", "swerve.service.warm"], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
         assert child.stdin is not None
-        child.stdin.write(json.dumps({"config": self.tables, "arms": arms, "groups": groups, "nice": nice}).encode())
+        asked = {"config": self.tables, "arms": arms, "groups": groups, "nice": nice, "several": self.several}
+        child.stdin.write(json.dumps(asked).encode())
         child.stdin.close()
         child.stdin = None
         return child
@@ -160,6 +167,8 @@ def main() -> None:
     os.nice(asked["nice"])
     settings = settings_of(resolve(Document("", asked["config"], {})))._replace(budget=SCRATCH)
     ranker = Ranker(settings, NO_KEY)
+    if asked["several"]:
+        ranker.exchange.begin(0.0)
     if PLAY in asked["groups"]:
         return playing.compile_for(ranker, asked["arms"])
     if GROUPS[-1] in asked["groups"]:  # the group with less work

@@ -77,8 +77,7 @@ class App(Starlette):
         self.inner: Starlette | None = None
         if service.crew is not None:
             self.inner_at_once = InnerWay(service, keys, self.gate).at_once
-            self.inner = Starlette(routes=inner_routes(service, keys, extra_routes))
-            self.inner.router.redirect_slashes = False
+            self.inner = Inner(inner_routes(service, keys, extra_routes), self)
         served = list(extra_routes)
         self.busy: dict[str, Endpoint] = {}
         for route in routes.ROUTES:
@@ -96,7 +95,6 @@ class App(Starlette):
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:  # type: ignore[override]
         if scope.get("inner") and self.inner is not None:
-            scope["app"] = self
             return await self.inner(scope, receive, send)
         if scope["type"] == "http":
             try:
@@ -127,6 +125,15 @@ class App(Starlette):
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": content})
+
+
+class Inner(Starlette):
+    """The routes for other workers."""
+
+    def __init__(self, served: list[Route], app: App) -> None:
+        super().__init__(routes=served)
+        self.router.redirect_slashes = False
+        self.transport_of = lambda scope: app.transport_of(scope)  # the server sets it later
 
 
 def adding(send: Any, more: list[tuple[bytes, bytes]]) -> Any:

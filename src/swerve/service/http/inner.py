@@ -19,7 +19,7 @@ from swerve.service.runtime import Service
 from swerve.service.secrets import ApiKeys
 from swerve.service.spreading import PATH
 from swerve.service.throttle import Throttle
-from swerve.service.together import DELETE, EXCHANGE, STATE
+from swerve.service.together import DECISIONS, DELETE, EXCHANGE, STATE
 
 log = logging.getLogger("swerve.service")
 
@@ -60,12 +60,15 @@ def inner_routes(service: Service, keys: ApiKeys, extra_routes: Sequence[Route])
         await together.take_body(body)
         return b""
 
-    messages = {PATH: together.spreading.take, EXCHANGE: hear, STATE: take, DELETE: together.delete}
+    messages = {PATH: together.spreading.take, EXCHANGE: hear, STATE: take, DELETE: together.delete, DECISIONS: together.decisions}
     routes = [Route(path.decode(), Message(work), methods=["POST"]) for path, work in messages.items()]
     for route in ROUTES:
         if route.name not in ("live", "page", "file", "openapi", "docs"):
             endpoint = Endpoint(service, keys, route, getattr(handlers, route.name), None, inner=True)
             path = route.path.replace("{query}", "{query:text}")
             routes.append(Route(path, endpoint, methods=[route.method.upper()], name=route.name))
-    routes += [route for route in extra_routes if route.name == "live"]
+    for extra in extra_routes:
+        if isinstance(extra.endpoint, Endpoint):
+            endpoint = Endpoint(service, keys, extra.endpoint.route, extra.endpoint.handler, None, inner=True)
+            routes.append(Route(extra.path, endpoint, methods=["GET"], name=extra.name))
     return sorted(routes, key=lambda route: -len(route.path))

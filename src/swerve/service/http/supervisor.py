@@ -30,7 +30,7 @@ from swerve.service.crew import Post
 from swerve.service.dividing import Dividing
 from swerve.service.http.server import Extend, open_owned, serve
 from swerve.service.secrets import secrets_path
-from swerve.store import store_path
+from swerve.store import InUse, store_path
 from swerve.store.shares import Share, share_path
 from swerve.store.sqlite import SQLiteStore
 from swerve.store.urls import PREFIX
@@ -42,6 +42,8 @@ log = logging.getLogger("swerve.service")
 AGAIN, AGAIN_AT_MOST = 0.1, 10.0
 #: Seconds that a worker must have run for the next death not to count as one in a row.
 STEADY = 60.0
+#: Seconds that a start waits for the workers of a supervisor that was killed: they write, and end by themselves.
+LINGER_SECONDS = 5.0
 #: Megabytes that the store of a worker may have at least.
 LEAST_MB = 16
 #: Bytes of a message of a worker at most.
@@ -82,7 +84,7 @@ def supervise(
     with contextlib.ExitStack() as undo:
         sock = undo.enter_context(reserved(config.server.host, config.server.port))
         host, port = sock.getsockname()[:2]
-        alone(lambda: divide(config, new_store, new_log))
+        alone(lambda: patiently(lambda: divide(config, new_store, new_log)))
         folder = Path(tempfile.mkdtemp(prefix="swerve-"))
         undo.callback(shutil.rmtree, folder, ignore_errors=True)
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
@@ -116,8 +118,6 @@ def divide(config: Config, new_store: bool, new_log: bool) -> None:
     try:
         if not isinstance(store, SQLiteStore):
             raise SwerveError(f"several workers share a store in SQLite, and {config.store.url} is none")
-        if store.share.number:
-            raise SwerveError(f"{store.given} is {store.share} of a store; name its first file")
         Dividing(config, store, secrets, config.server.workers).run()
     finally:
         store.close()
@@ -136,6 +136,18 @@ def alone(work: Callable[[], None]) -> None:
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if code:
         raise SwerveError(said.strip().removeprefix("error ") or f"the store could not be divided ({code}); the log says why")
+
+
+def patiently(work: Callable[[], None]) -> None:
+    """Do something that needs the store; wait a moment for workers whose supervisor was killed, and which are about to end."""
+    until = time.monotonic() + LINGER_SECONDS
+    while True:
+        try:
+            return work()
+        except InUse:
+            if time.monotonic() > until:
+                raise
+            time.sleep(AGAIN)
 
 
 def ended(work: Callable[[], None], told: int) -> None:
@@ -269,7 +281,7 @@ class Supervisor:
             with contextlib.suppress(OSError):  # the supervisor has gone
                 os.write(told, f"{line}\n".encode())
 
-        serve(config, announce, extend=self.extend, post=post)
+        patiently(lambda: serve(config, announce, extend=self.extend, post=post))
 
     def _wait(self) -> None:
         """Wait for a signal, for what a worker says, or until one is to be started again."""
