@@ -92,7 +92,7 @@ def check(path: Path, count: int, records: dict[bytes, bytes]) -> None:
             number = row.record.split()[1][:2].decode().rstrip("r")
             assert layouts[row.layout] == f"layout {int(number) % 2 if row.record.startswith(b'record') else 0}"
         assert store.groups()["rules", "0"] == b"{}"
-        marks = {number: mark for number, mark in store.lives().items()}
+        marks = store.lives()
         outcomes = {(marks[number >> NUMBER_BITS], number & 0xFF): outcome for number, outcome in store.used().items()}
         assert sorted(number for _, number in outcomes) == list(range(7))
         assert all(outcome == 5 + number for (_, number), outcome in outcomes.items())

@@ -87,7 +87,7 @@ def erase_stored(store: Store, ranker: Ranker, request: DeleteRequest, window: f
     stored: set[bytes] = set()
     if request.result is not None:
         known = set(store.layouts().values())
-        if not known & {shelf.description for shelf in ranker.rows.tables}:
+        if store.count() and not known & {shelf.description for shelf in ranker.rows.tables}:
             raise SwerveError("the store was never used with this configuration; name that of its service with --config")
         stored = set(target.keys)
         after: int | None = None if key is not None else 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -113,7 +114,9 @@ class Together:
         self.number = 0
         self.known: tuple[bytes, int] = (b"", -1)
         self.report: Report | None = None  # of the experiment, as the first worker has it
-        self.samples: dict[int, dict[str, Any]] = {}  # of the other workers, for the live page
+        #: Returns what the live pages of other workers show of this one; set by the page.
+        self.sample: Callable[[], dict[str, Any] | None] = lambda: None
+        self.samples: dict[int, dict[str, Any]] = {}  # of the other workers, likewise
         self._heard: dict[int, Heard] = {}
         self._changes: list[Change] = []  # that the first worker does not have yet
         self._told = 0  # of these, before the first one
@@ -191,10 +194,6 @@ class Together:
             await self.take(answered.state)
         if answered.guards is not None:
             self.service.experiments.guard(answered.guards)
-
-    def sample(self) -> dict[str, Any] | None:
-        """Return what the live page of another worker shows of this one; set by the page."""
-        return None
 
     def hear(self, body: bytes) -> bytes:
         """Take up what another worker tells, and return the answer."""

@@ -9,7 +9,9 @@ share is a leftover of such a change: nobody reads it.
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -78,3 +80,19 @@ def others_of(database: Path) -> dict[Share, Path]:
         if (match := NAMED.fullmatch(path.name.removeprefix(f"{database.name}."))) is not None:
             found[Share(int(match["number"]), int(match["of"]))] = path
     return dict(sorted(found.items()))
+
+
+def shares_of(database: Path) -> list[Path]:
+    """Return the files of a store that nobody may have open: all its shares where it is the first of several, else itself. Only
+    what is in the file counts, not what is in SQLite's log: a division ends with a closed file."""
+    share = WHOLE
+    if database.is_file():
+        try:
+            with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+                meta = dict(connection.execute("SELECT key, value FROM meta WHERE key IN ('share', 'shares')").fetchall())
+            share = Share(int(meta.get("share", 0)), int(meta.get("shares", 1)))
+        except (sqlite3.Error, TypeError, ValueError):
+            pass  # damaged: whoever opens it says so
+    if share.number:
+        return [database]
+    return [share_path(database, Share(number, share.of)) for number in range(share.of)]
