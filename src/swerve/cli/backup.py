@@ -27,8 +27,8 @@ from swerve.service.verify import MEANING  # noqa: E402
 def command(store: str, target: Path, json_to: str | None) -> None:
     """Copy STORE, an address or a file, as it is at this moment to the new file TARGET, and check the copy like `swerve verify`.
 
-    The copy has everything that the log of the store has, and needs no log itself. Of a store of several workers each share is copied,
-    the further ones to TARGET.1-of-N and so on.
+    The copy has everything that the log of the store has, and needs no log itself. Of a store of several workers each share is
+    copied, the further ones to TARGET.1-of-N and so on.
 
     The service keeps running. TARGET appears when it is complete, checked and on disk; an existing file is never overwritten.
     The copy does not contain the service's secrets file: back that up too, in another location.
