@@ -161,6 +161,31 @@ class Warming:
         return child
 
 
+class Preloading:
+    """Loads the code of several workers into this process, for those that are forks of it, as far as it is on disk."""
+
+    def __init__(self, config: Config) -> None:
+        self.ranker = Ranker(settings_of(config)._replace(budget=SCRATCH), NO_KEY)
+        self.ranker.exchange.begin(0.0)
+        self.left = [WARM, PLAY]
+
+    def run(self) -> None:
+        """Load what has come to disk since the last call."""
+        tables = self.ranker.rows.tables
+        for what in list(self.left):
+            marks = [mark_of(self.ranker, shelf, what) for shelf in tables]
+            if not all(mark is not None and mark.exists() for mark in marks):
+                continue
+            self.left.remove(what)
+            if what == WARM:
+                bulk.compile_for(self.ranker)
+                for shelf in tables:
+                    self.ranker.compile(shelf)
+            else:
+                for arms in dict.fromkeys(shelf.arms for shelf in tables):
+                    playing.compile_for(self.ranker, arms)
+
+
 def main() -> None:
     """Compile groups of the code of one capacity of the configuration on standard input."""
     asked = json.load(sys.stdin)

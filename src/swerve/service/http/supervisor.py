@@ -30,6 +30,7 @@ from swerve.service.crew import Post
 from swerve.service.dividing import Dividing
 from swerve.service.http.server import Extend, open_owned, serve
 from swerve.service.secrets import secrets_path
+from swerve.service.warm import Preloading
 from swerve.store import InUse, store_path
 from swerve.store.shares import Share, share_path
 from swerve.store.sqlite import SQLiteStore
@@ -41,7 +42,9 @@ log = logging.getLogger("swerve.service")
 #: Seconds after which a worker that has died is started again; each further death in a row doubles them.
 AGAIN, AGAIN_AT_MOST = 0.1, 10.0
 #: Seconds that a worker must have run for the next death not to count as one in a row.
-STEADY = 60.0
+STEADY = 10.0
+#: Seconds between two looks whether all code is compiled.
+LOOK_SECONDS = 5.0
 #: Seconds that a start waits for the workers of a supervisor that was killed: they write, and end by themselves.
 LINGER_SECONDS = 5.0
 #: Megabytes that the store of a worker may have at least.
@@ -194,6 +197,7 @@ class Supervisor:
         self.config, self.port, self.folder, self.extend, self.new_log = config, port, folder, extend, new_log
         self.children = [Child(index) for index in range(config.server.workers)]
         self.stopping = False
+        self.code = Preloading(config)  # a worker that is started again then has it
         self._select = selectors.DefaultSelector()
         self._life, self._held = os.pipe()  # ends when this process does
 
@@ -201,6 +205,7 @@ class Supervisor:
         """Run them until a signal; `ready` is called when all are. Raises `SwerveError` if one cannot start or cannot write."""
         failed = ""
         with self._signals():
+            self.code.run()
             for child in self.children:
                 self._start(child)
             told = False
@@ -211,6 +216,8 @@ class Supervisor:
                 if not told and all(child.ready for child in self.children):
                     told = True
                     ready()
+                if told and self.code.left and not self.stopping:
+                    self.code.run()
         os.close(self._held)
         os.close(self._life)
         if failed:
@@ -286,6 +293,8 @@ class Supervisor:
     def _wait(self) -> None:
         """Wait for a signal, for what a worker says, or until one is to be started again."""
         due = [child.again for child in self.children if child.again is not None]
+        if self.code.left:
+            due.append(time.monotonic() + LOOK_SECONDS)
         timeout = max(min(due) - time.monotonic(), 0.0) if due else None
         for key, _ in self._select.select(timeout):
             child: Child | None = key.data
