@@ -31,7 +31,7 @@ from swerve.service.dividing import Dividing
 from swerve.service.http.server import Extend, open_owned, serve
 from swerve.service.secrets import secrets_path
 from swerve.service.warm import Preloading
-from swerve.store import InUse, store_path
+from swerve.store import InUse, StoreError, store_path
 from swerve.store.shares import Share, share_path
 from swerve.store.sqlite import SQLiteStore
 from swerve.store.urls import PREFIX
@@ -87,7 +87,7 @@ def supervise(
     with contextlib.ExitStack() as undo:
         sock = undo.enter_context(reserved(config.server.host, config.server.port))
         host, port = sock.getsockname()[:2]
-        alone(lambda: patiently(lambda: divide(config, new_store, new_log)))
+        alone(lambda: patiently(lambda: with_log(lambda new: divide(config, new_store, new), new_log)))
         folder = Path(tempfile.mkdtemp(prefix="swerve-"))
         undo.callback(shutil.rmtree, folder, ignore_errors=True)
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
@@ -151,6 +151,17 @@ def patiently(work: Callable[[], None]) -> None:
             if time.monotonic() > until:
                 raise
             time.sleep(AGAIN)
+
+
+def with_log(work: Callable[[bool], None], new: bool) -> None:
+    """Do something that needs the log of a share; where that cannot be opened, and `new` allows it, with a new one: the logs of the
+    other shares are good."""
+    try:
+        work(False)
+    except StoreError:
+        if not new:
+            raise
+        work(True)
 
 
 def ended(work: Callable[[], None], told: int) -> None:
@@ -288,7 +299,7 @@ class Supervisor:
             with contextlib.suppress(OSError):  # the supervisor has gone
                 os.write(told, f"{line}\n".encode())
 
-        patiently(lambda: serve(config, announce, extend=self.extend, post=post))
+        patiently(lambda: with_log(lambda new: serve(config, announce, extend=self.extend, new_log=new, post=post), self.new_log))
 
     def _wait(self) -> None:
         """Wait for a signal, for what a worker says, or until one is to be started again."""
