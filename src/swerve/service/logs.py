@@ -27,6 +27,9 @@ request_id: ContextVar[str] = ContextVar("request_id", default="")
 #: The id of the trace that it belongs to, "" without one.
 trace_id: ContextVar[str] = ContextVar("trace_id", default="")
 
+#: The number of the worker that this process is, None for a service of one process.
+worker: int | None = None
+
 log = logging.getLogger("swerve")
 access_log = logging.getLogger("swerve.access")
 
@@ -107,6 +110,8 @@ class Lines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if worker is not None:
+            out["worker"] = worker
         if current := request_id.get():
             out["request"] = current
         if trace := trace_id.get():

@@ -117,6 +117,7 @@ class Together:
         #: Returns what the live pages of other workers show of this one; set by the page.
         self.sample: Callable[[], dict[str, Any] | None] = lambda: None
         self.samples: dict[int, dict[str, Any]] = {}  # of the other workers, likewise
+        self.away: set[int] = set()  # workers that did not answer the last time
         self._heard: dict[int, Heard] = {}
         self._changes: list[Change] = []  # that the first worker does not have yet
         self._told = 0  # of these, before the first one
@@ -160,7 +161,9 @@ class Together:
     async def _told_to(self, sibling: Sibling, news: Message) -> None:
         try:
             await self._tell(sibling, news, ANSWER_SECONDS)
+            self.away.discard(sibling.index)
         except Away:
+            self.away.add(sibling.index)
             self.samples.pop(sibling.index, None)
 
     # ------------------------------------------------------------------ exchange

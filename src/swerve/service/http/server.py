@@ -84,6 +84,12 @@ class Server(uvicorn.Server):
 
             self.servers.append(await asyncio.get_running_loop().create_unix_server(door, str(self.inner), backlog=BACKLOG))
 
+    def orphaned(self, life_line: int) -> None:
+        """Stop, because the supervisor has gone."""
+        asyncio.get_running_loop().remove_reader(life_line)
+        log.error("the supervisor has gone: this worker stops too")
+        self.handle_exit(signal.SIGTERM, None)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.ending()
         await super().shutdown(sockets)
@@ -278,7 +284,7 @@ def serve(
     app.transport_of = server.transport_of
     with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=loop_factory()) as runner:
         if post is not None:
-            runner.get_loop().add_reader(post.life_line, server.handle_exit, signal.SIGTERM, None)
+            runner.get_loop().add_reader(post.life_line, server.orphaned, post.life_line)
         runner.run(server.serve(sockets=sockets))
     if tracing is not None:
         tracing.stop()

@@ -34,7 +34,7 @@ from swerve.service.namespaces import Within, checked, require
 from swerve.service.ranking import SLICE
 from swerve.service.ranking_batches import Part
 from swerve.service.runtime import Service
-from swerve.service.siblings import Away, Sibling
+from swerve.service.siblings import Sibling
 from swerve.service.throttle import Throttle
 from swerve.service.tracing import inside
 from swerve.service.turns import Turns
@@ -267,26 +267,19 @@ class Spread(Handlers):
         return 200, labelled(texts), CONTENT_TYPE.encode()
 
     async def healthz(self, scope: Scope, body: bytes) -> Answer:
-        return 200, encode(Health("ok", away=await self._away() or None)), JSON
+        return 200, encode(Health("ok", away=self._away())), JSON
 
     async def readyz(self, scope: Scope, body: bytes) -> Answer:
         status, content, media = await super().readyz(scope, body)
         assert isinstance(content, bytes)
         health = msgspec.json.decode(content, type=Health)
-        health.away = await self._away() or None
+        health.away = self._away()
         return status, encode(health), media
 
-    async def _away(self) -> list[int]:
-        """Return the numbers of the workers that do not answer."""
-
-        async def answers(sibling: Sibling) -> bool:
-            try:
-                return (await sibling.ask(b"GET", b"/healthz", (), b"", 1.0)).status == 200
-            except Away:
-                return False
-
-        found = await asyncio.gather(*map(answers, self.crew))
-        return [sibling.index for sibling, there in zip(self.crew, found, strict=True) if not there]
+    def _away(self) -> list[int] | None:
+        """Return the workers that did not answer the last exchange: a probe waits for nobody."""
+        assert self.service.together is not None
+        return sorted(self.service.together.away) or None
 
     async def export(self, scope: Scope, body: bytes) -> Answer:
         """Stream what all workers have learnt, one after the other; what all queries share comes from this one."""

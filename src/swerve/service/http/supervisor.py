@@ -99,16 +99,18 @@ def supervise(
 
 def reserved(host: str, port: int) -> socket.socket:
     """Return a socket that keeps a port for the workers, and takes no connections itself."""
-    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock: socket.socket | None = None
     try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
         with socket.create_server((host, port), family=family) as probe:  # fails if another service shares the port already
             port = probe.getsockname()[1]
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         sock.bind((host, port))
     except OSError as error:
-        sock.close()
+        if sock is not None:
+            sock.close()
         raise SwerveError(
             f"cannot listen on {host} port {port}: {error.strerror or error}; another port: --port 0 takes any"
         ) from None
@@ -286,12 +288,14 @@ class Supervisor:
 
     def _work(self, index: int, told: int) -> None:
         """Be a worker."""
+        os.setpgid(0, 0)  # Ctrl-C reaches the supervisor, which stops each worker once
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         self._select.close()
         for end in (*self._wakeup, self._held, *(child.told for child in self.children if child.told >= 0)):
             os.close(end)
+        logs.worker = index
         post = Post(Share(index, len(self.children)), self.folder, self._life)
         config = config_of(self.config, post.share, self.port)
 
