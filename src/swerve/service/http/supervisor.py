@@ -200,6 +200,10 @@ def config_of(config: Config, share: Share, port: int) -> Config:
             new_queries_per_minute=-(-limits.new_queries_per_minute // count),
         ),
         security=replace(config.security, secrets=str(secrets_path(config))),
+        namespaces={
+            name: replace(space, new_queries_per_minute=-(-space.new_queries_per_minute // count))
+            for name, space in config.namespaces.items()
+        },
     )
 
 
