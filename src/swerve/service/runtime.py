@@ -11,9 +11,7 @@ import gc
 import logging
 import os
 import struct
-import threading
 from collections.abc import Callable
-from typing import Any
 
 from swerve.core.errors import SwerveError
 from swerve.service.admission import NewQueries
@@ -21,6 +19,7 @@ from swerve.service.availability import Availability
 from swerve.service.beacons import Beacons, Counting
 from swerve.service.clock import Clock
 from swerve.service.committer import Committer
+from swerve.service.compiling import compiled
 from swerve.service.config.load import Config, recorded, signal_names
 from swerve.service.config.settings import settings_of, windows_of
 from swerve.service.control import Control
@@ -237,44 +236,8 @@ class Service:
 
         Larger capacities are compiled in the background; until then queries that need them get the given order.
         """
-        loop = asyncio.get_running_loop()
-        self._ticking = loop.create_task(self._tick(), name="swerve-clock")
-        first: asyncio.Future[None] = loop.create_future()
-        every: asyncio.Future[None] = loop.create_future()
-        shelves = self.ranker.rows.tables
-
-        def ready(arms: int) -> None:
-            for shelf in shelves:
-                shelf.ready |= shelf.arms == arms
-            if not first.done():
-                first.set_result(None)
-            left = sorted({shelf.arms for shelf in shelves if not shelf.ready})
-            if not left:
-                every.set_result(None)
-            log.info("compiled", extra={"capacity": arms, "still_compiling": left})
-
-        def failed(error: Exception) -> None:
-            if not first.done():
-                first.set_exception(error)
-            else:
-                log.error("compilation failed; queries that need larger capacities get the given order: %s", error)
-                every.set_exception(error)
-                every.exception()  # marks it as retrieved: without `whole` no caller awaits it
-
-        def tell(what: Callable[..., None], *args: Any) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(what, *args)
-
-        def compile_all() -> None:
-            try:
-                self._warming.run(lambda arms: tell(ready, arms))
-            except Exception as error:
-                tell(failed, error)
-
-        for shelf in shelves:
-            shelf.ready = False
-        # Daemon, so shutdown need not wait for compilation.
-        threading.Thread(target=compile_all, name="swerve-compiler", daemon=True).start()
+        self._ticking = asyncio.get_running_loop().create_task(self._tick(), name="swerve-clock")
+        first, every = compiled(self._warming, self.ranker.rows.tables)
         await first
         if self.store.begin != self.store.end:
             take_up = await asyncio.to_thread(self._taken_up)
