@@ -159,7 +159,7 @@ class Wire:
 
 def test_a_connection_is_closed_when_it_was_idle_for_the_whole_time():
     """One timer serves all requests of the short way: it runs out while the connection is in use, and looks again later."""
-    app = SimpleNamespace(at_once=lambda *asked: (200, b"{}", "id"))
+    app = SimpleNamespace(at_once=lambda *asked: (200, b"{}", "id", b""))
     config = uvicorn.Config(app, http=Door, ws="none", lifespan="off", log_config=None, timeout_keep_alive=10)
     config.load()
     config.loaded_app = app

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.routing import Route
 
 from swerve.service.config.load import load
-from swerve.service.http.app import Endpoint
+from swerve.service.http.endpoint import Endpoint
 from swerve.service.http.handlers import JSON, Answer, Scope
 from swerve.service.http.routes import Route as Described
 from swerve.service.http.server import Extension, serve

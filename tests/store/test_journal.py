@@ -218,6 +218,25 @@ def test_segments_are_begun_compressed_rewritten_and_dropped(tmp_path):
     again.close()
 
 
+def test_segments_of_owners_that_wrote_nothing_go_with_those_that_are_dropped(tmp_path):
+    folder = tmp_path / "journal"
+    Journal(folder).close()
+    for owner in range(3):
+        journal = Journal(folder)
+        journal.put(entry(owner))
+        journal.sync(float(owner))
+        journal.close()
+        Journal(folder).close()
+    journal = Journal(folder)
+    while journal.drop(before=1e9, upto=2):
+        pass
+    journal.seal(4.0)
+    assert [number for number, _ in entries(folder)] == [2]
+    assert journal.extent().first == 2
+    assert not [path for path in folder.glob("*.journal") if int(path.name.partition(".")[0]) < 2]
+    journal.close()
+
+
 def test_a_copy_that_was_made_while_it_is_written_is_a_journal(tmp_path):
     folder, copy = tmp_path / "journal", tmp_path / "copy"
     filled(folder, [30] * 10, segment=1500)

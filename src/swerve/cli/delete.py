@@ -72,11 +72,11 @@ def in_file(store: str, file: Path | None, secrets: Path | None, request: dict[s
     need_service("`swerve delete --store`")
     from swerve.service.config.load import load
     from swerve.service.config.settings import settings_of, windows_of
-    from swerve.service.erasing import erase_stored
+    from swerve.service.erasing import erase_stored, told
     from swerve.service.secrets import beside, load_secrets
-    from swerve.serving.control import DeleteRequest, check_delete
+    from swerve.serving.control import DeleteRequest, DeleteResponse, check_delete
     from swerve.serving.ranker import Ranker
-    from swerve.store.urls import open_store, shown_url, store_exists, store_url
+    from swerve.store.urls import open_store, share_urls, shown_url, store_exists, store_url
 
     named = store_url(store)
     if not store_exists(named):
@@ -84,11 +84,15 @@ def in_file(store: str, file: Path | None, secrets: Path | None, request: dict[s
     config, asked = load(file), DeleteRequest(**request)
     check_delete(asked, config.limits)
     kept = load_secrets(secrets or beside(named), make=False)
-    opened = open_store(named, may_lose_clicks=config.store.may_lose_clicks)
-    try:
-        if not opened.claim(kept.fingerprint()):
-            raise SwerveError("the queries of this store are stored under other secrets; name the right file with --secrets")
-        ranker = Ranker(settings_of(config)._replace(budget=NO_ROWS), kept.query_key)
-        return erase_stored(opened, ranker, asked, max(windows_of(config).values()), time.time())
-    finally:
-        opened.close()
+    done = DeleteResponse(0, 0)
+    for url in share_urls(named):
+        opened = open_store(url, may_lose_clicks=config.store.may_lose_clicks)
+        try:
+            if not opened.claim(kept.fingerprint()):
+                raise SwerveError("the queries of this store are stored under other secrets; name the right file with --secrets")
+            ranker = Ranker(settings_of(config)._replace(budget=NO_ROWS), kept.query_key)
+            one = erase_stored(opened, ranker, asked, max(windows_of(config).values()), time.time())
+        finally:
+            opened.close()
+        done.queries, done.results = done.queries + one.queries, done.results + one.results
+    return told(done, asked.namespace, ranker)

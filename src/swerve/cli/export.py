@@ -16,8 +16,9 @@ from swerve.cli.common import errors, late_progress, need_service
 from swerve.core.errors import SwerveError
 from swerve.store.copies import whole_of
 from swerve.store.lock import OWNER_ONLY
+from swerve.store.shares import Share
 from swerve.store.snapshot import snapshot
-from swerve.store.urls import store_url
+from swerve.store.urls import share_urls, store_url
 
 need_service("`swerve export`")
 
@@ -25,6 +26,7 @@ from swerve.service.config.load import load, signal_names  # noqa: E402
 from swerve.service.config.settings import settings_of  # noqa: E402
 from swerve.service.recovering import settle  # noqa: E402
 from swerve.serving.export import COLUMNS, Line, as_columns, lines_of, policies_of, shared_lines  # noqa: E402
+from swerve.serving.migration import is_rival  # noqa: E402
 
 #: Lines of one row group of Parquet: bounds the memory.
 GROUP = 10_000
@@ -60,28 +62,27 @@ def command(store: str, out: Path | None, kind: str | None, namespace: str | Non
     settings, names = settings_of(config), signal_names(config)
     policies = [] if brief else policies_of(settings)
     counts = {"query": 0, "candidate": 0, "shared": 0}
-    unread = 0
-    with (
-        late_progress() as progress,
-        whole_of(store_url(store), settle) as file_of_all,
-        snapshot(file_of_all) as stored,
-        written(out, kind) as write,
-    ):
-        shared = list(shared_lines(stored.groups(), settings)) if not brief else []
-        for line in shared:
-            if namespace is None or line["namespace"] == namespace:
-                counts["shared"] += 1
-                write(line)
-        for number, row in enumerate(stored.rows()):
-            if number % REPORT_EVERY == 0:
-                progress("exporting", number, stored.count)
-            for line in lines_of(row, stored.layouts, names, policies):
-                if namespace is not None and line["namespace"] != namespace:
-                    break
-                counts[line["kind"]] += 1
-                unread += line["kind"] == "query" and not brief and line["state"] is None
-                write(line)
-        damaged = stored.damaged
+    unread = damaged = 0
+    urls = share_urls(store_url(store))
+    with late_progress() as progress, written(out, kind) as write:
+        for share, url in enumerate(urls):
+            with whole_of(url, settle) as file_of_all, snapshot(file_of_all) as stored:
+                for line in shared_lines(stored.groups(), settings) if not brief and share == 0 else ():
+                    if namespace is None or line["namespace"] == namespace:
+                        counts["shared"] += 1
+                        write(line)
+                for number, row in enumerate(stored.rows()):
+                    if number % REPORT_EVERY == 0:
+                        progress("exporting", number, stored.count)
+                    if not (Share(share, len(urls)).has(row.key) or is_rival(row)):
+                        continue
+                    for line in lines_of(row, stored.layouts, names, policies):
+                        if namespace is not None and line["namespace"] != namespace:
+                            break
+                        counts[line["kind"]] += 1
+                        unread += line["kind"] == "query" and not brief and line["state"] is None
+                        write(line)
+                damaged += stored.damaged
         if not any(counts.values()) and not settings.knows(namespace):
             known = ", ".join(settings.namespaces) or "none"
             raise SwerveError(f"no query of the store has the namespace {namespace!r}; the configuration names {known}")

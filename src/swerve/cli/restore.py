@@ -11,6 +11,7 @@ import click
 from swerve.cli.common import console, errors, json_option, late_progress, need_service, write_json
 from swerve.core.errors import SwerveError
 from swerve.store.restore import restore
+from swerve.store.shares import Share, share_path, shares_of
 from swerve.store.urls import named_store, refuse_server, store_url
 from swerve.store.verify import Report
 
@@ -48,8 +49,17 @@ def command(copy: Path, store: str, live: bool, discard: bool, json_to: str | No
                 f"{trouble[0]}; nothing was restored: stop the service and put the secrets of the backup in place first"
             )
 
+    copies, shares = shares_of(copy), shares_of(path)
+    if path.exists() and len(shares) != len(copies):
+        beside_it = ", ".join(one.name for one in shares)
+        raise SwerveError(f"the store has {len(shares)} shares, and the backup {len(copies)}: move {beside_it} away first")
+    if live and len(copies) > 1:
+        raise SwerveError("a store of several workers is not replaced while they run: stop the service, and restore without --live")
     with late_progress() as progress:
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        for number in range(len(copies) - 1, 0, -1):
+            restore(copies[number], share_path(path, Share(number, len(copies))), stamp, discard=discard, meaning=MEANING,
+                    progress=progress, approve=approve)  # fmt: skip
         done = restore(
             copy, path, stamp, live=live, discard=discard, meaning=MEANING, progress=progress, approve=approve
         )  # fmt: skip

@@ -12,6 +12,7 @@ from swerve.cli.common import LARGEST_PORT, config_option, need_service
 @click.command()
 @click.option("--host", help="Address to listen on; anything but the loopback needs an API key.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, LARGEST_PORT), help="Port; 0 takes any free one.  [default: 8350]")
+@click.option("--workers", type=click.IntRange(1, 64), help="Processes that serve the port together.  [default: 1]")
 @click.option(
     "--store", metavar="STORE",
     help="The store: a file, or an address (sqlite:///PATH, postgresql://USER@HOST/DATABASE, valkey://HOST).  "
@@ -28,8 +29,8 @@ from swerve.cli.common import LARGEST_PORT, config_option, need_service
 )
 @click.option("--standby", is_flag=True, help="Wait while another process owns the store, and take over when it is gone.")
 def command(
-    host: str | None, port: int | None, store: str | None, config_file: Path | None, load: tuple[str, ...], new_store: bool,
-    new_log: bool, standby: bool,
+    host: str | None, port: int | None, workers: int | None, store: str | None, config_file: Path | None, load: tuple[str, ...],
+    new_store: bool, new_log: bool, standby: bool,
 ) -> None:  # fmt: skip
     """Serve `rank` and `feedback` over HTTP, with durable state and a dashboard.
 
@@ -41,11 +42,15 @@ def command(
     from swerve.proxy.run import beside
     from swerve.service.config.load import load as read
     from swerve.service.http.server import serve
+    from swerve.service.http.supervisor import supervise
     from swerve.store.urls import store_url
 
     given = {
-        "server.host": host, "server.port": port, "store.url": None if store is None else store_url(store),
-        "policy.load": load or None, "store.standby": standby or None,
+        "server.host": host, "server.port": port, "server.workers": workers,
+        "store.url": None if store is None else store_url(store), "policy.load": load or None, "store.standby": standby or None,
     }  # fmt: skip
     config = read(config_file, {name: value for name, value in given.items() if value is not None})
-    serve(config, click.echo, extend=beside(extend, click.echo), new_store=new_store, new_log=new_log)
+    if config.server.workers > 1:
+        supervise(config, click.echo, extend=extend, new_store=new_store, new_log=new_log)
+    else:
+        serve(config, click.echo, extend=beside(extend, click.echo), new_store=new_store, new_log=new_log)

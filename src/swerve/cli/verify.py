@@ -12,7 +12,7 @@ from swerve.cli.common import MB, console, errors, json_option, late_progress, n
 from swerve.core.errors import SwerveError
 from swerve.store.copies import verified
 from swerve.store.protocol import InUse
-from swerve.store.urls import store_url
+from swerve.store.urls import share_urls, store_url
 from swerve.store.verify import Report, verify_journal
 
 need_service("`swerve verify`")
@@ -31,7 +31,8 @@ from swerve.service.verify import MEANING, check_secrets  # noqa: E402
 )
 @json_option
 def command(store: str, secrets: Path | None, json_to: str | None) -> None:
-    """Check STORE, an address or a file, or the folder of a journal, and report its defects; nothing is changed.
+    """Check STORE, an address or a file, or the folder of a journal, and report its defects; nothing is changed. A store of several
+    workers is checked share by share.
 
     Checks structure, checksums, owners of records, plausibility of counts, names, used decisions and secrets; SQLite's log; and
     every block of the store's own log, and that both belong together. The exit status is 1 for any defect, and 0 with warnings
@@ -41,15 +42,22 @@ def command(store: str, secrets: Path | None, json_to: str | None) -> None:
     started = time.perf_counter()
     if Path(store).is_dir():
         return journal(Path(store), json_to)
-    try:
-        with late_progress() as progress:
-            report = verified(store_url(store), MEANING, progress)
-    except InUse as error:
-        raise SwerveError(f"{str(error).partition(';')[0]}; stop that process, or check a backup of the store") from None
-    check_secrets(report, secrets or beside(store_url(store)), "name the right file with --secrets")
-    if not write_json(json_to, as_json(report) | {"seconds": time.perf_counter() - started}):
-        tell(report, time.perf_counter() - started)
-    raise click.exceptions.Exit(0 if report.ok else 1)
+    reports = []
+    for url in share_urls(store_url(store)):
+        try:
+            with late_progress() as progress:
+                report = verified(url, MEANING, progress)
+        except InUse as error:
+            raise SwerveError(f"{str(error).partition(';')[0]}; stop that process, or check a backup of the store") from None
+        check_secrets(report, secrets or beside(store_url(store)), "name the right file with --secrets")
+        reports.append(report)
+    seconds = {"seconds": time.perf_counter() - started}
+    said = [as_json(report) for report in reports]
+    ok = all(report.ok for report in reports)
+    if not write_json(json_to, said[0] | seconds if len(said) == 1 else {"ok": ok, "shares": said} | seconds):
+        for report in reports:
+            tell(report, seconds["seconds"])
+    raise click.exceptions.Exit(0 if ok else 1)
 
 
 def journal(folder: Path, json_to: str | None) -> None:

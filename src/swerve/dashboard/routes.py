@@ -12,7 +12,7 @@ from swerve.dashboard.assets import POLICY, Assets
 from swerve.dashboard.hub import Hub
 from swerve.dashboard.stream import Live
 from swerve.service import logs
-from swerve.service.http.app import Endpoint, needed
+from swerve.service.http.endpoint import Endpoint, needed
 from swerve.service.http.handlers import Scope
 from swerve.service.http.routes import ROUTES
 from swerve.service.http.server import Extension

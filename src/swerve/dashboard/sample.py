@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from swerve.service.availability import Unavailable
 from swerve.service.metrics import Family, Histogram, Number
 from swerve.service.runtime import Service
+from swerve.serving.experiment import Report
 from swerve.serving.messages import QuerySummary
 
 QUERIES_LISTED = 10  # queries with the most traffic, and as many that shifted last
@@ -25,7 +29,9 @@ class Sampler:
         self.top: list[QuerySummary] = []
         self.shifted: list[QuerySummary] = []
         self._at = time.monotonic()
-        self._before = self._counts()
+        self._before = self._everywhere()
+        if service.together is not None:
+            service.together.sample = self.told
 
     async def look(self) -> None:
         """Read the lists from the store; keep the present ones if it does not answer."""
@@ -37,12 +43,12 @@ class Sampler:
 
     def take(self) -> dict[str, Any]:
         """Return one sample."""
-        service, metrics, at, now = self.service, self.service.metrics, time.monotonic(), self._counts()
+        service, metrics, at, now = self.service, self.service.metrics, time.monotonic(), self._everywhere()
         seconds, before = max(at - self._at, LEAST_SECONDS), self._before
         self._at, self._before = at, now
 
         def rate(name: str) -> float:
-            return round(float(now[name] - before[name]) / seconds, 2)
+            return round(max(float(now[name] - before[name]), 0.0) / seconds, 2)  # a worker that died has begun anew
 
         commits, spent = now["commits"] - before["commits"], now["commit_seconds"] - before["commit_seconds"]
         return {
@@ -60,16 +66,50 @@ class Sampler:
             "restarts": now["restarts"],
             "store": {
                 "state": self.state(),
-                "pending": len(service.ranker.unwritten),
-                "rows": int(metrics.stored_rows.value),
+                "pending": now["pending"],
+                "rows": now["rows"],
                 "commits_per_s": rate("commits"),
                 "commit_ms": round(spent / commits * MILLI, TIME_DECIMALS) if commits else None,
                 "errors": now["errors"],
             },
-            "experiment": service.experiments.report() if service.experiments.trial is not None else None,
-            "top": self.top,
-            "shifted": self.shifted,
+            "experiment": self._report(),
+            "top": self._listed("top", lambda line: -float(line["requests"])),
+            "shifted": self._listed("shifted", lambda line: -(line["shifted"] or 0.0)),
         }
+
+    def told(self) -> dict[str, Any]:
+        """Return what the pages of other workers show of this one."""
+        return {"counts": self._counts(), "top": self.top, "shifted": self.shifted}
+
+    def _others(self) -> list[dict[str, Any]]:
+        """Return what the other workers have told."""
+        together = self.service.together
+        return [] if together is None else list(together.samples.values())
+
+    def _everywhere(self) -> dict[str, Any]:
+        """Return the counts over all workers."""
+        every = self._counts()
+        for other in self._others():
+            for name, count in other["counts"].items():
+                mine = every[name]
+                every[name] = tuple(map(sum, zip(mine, count, strict=True))) if isinstance(mine, tuple) else mine + count
+        return every
+
+    def _listed(self, name: str, by: Callable[[dict[str, Any]], float]) -> list[Any]:
+        """Return the list of queries over all workers."""
+        mine, others = getattr(self, name), self._others()
+        if not others:
+            return list(mine)
+        every = [*msgspec.to_builtins(mine), *(line for other in others for line in other[name])]
+        return sorted(every, key=by)[:QUERIES_LISTED]
+
+    def _report(self) -> Report | None:
+        service = self.service
+        if service.experiments.trial is None:
+            return None
+        if service.together is not None and service.experiments.away:
+            return service.together.report
+        return service.experiments.report()
 
     def state(self) -> str:
         """Return `ok`, `starting`, `stopping`, or the kind of the store's trouble."""
@@ -89,6 +129,8 @@ class Sampler:
             "commits": metrics.commits.value,
             "commit_seconds": metrics.commit_seconds.total,
             "errors": total(metrics.store_errors),
+            "pending": len(self.service.ranker.unwritten),
+            "rows": int(metrics.stored_rows.value),
             "rank": tuple(metrics.rank_seconds.counts),
             "feedback_s": tuple(metrics.feedback_seconds.counts),
             "rank_batch": tuple(metrics.rank_batch_seconds.counts),
@@ -110,7 +152,7 @@ def quantiles(spread: Histogram, before: tuple[int, ...], now: tuple[int, ...]) 
     >>> quantiles(Histogram((0.001, 0.002)), (5, 0, 0), (5, 4, 0))
     {'p50': 1.5, 'p99': 1.99}
     """
-    counts = [after - earlier for after, earlier in zip(now, before, strict=True)]
+    counts = [max(after - earlier, 0) for after, earlier in zip(now, before, strict=True)]
     every = sum(counts)
     if every <= 0:
         return None

@@ -6,9 +6,10 @@ import asyncio
 from typing import Any
 
 from swerve.dashboard.hub import Hub, Reader
-from swerve.service.http.app import needed
+from swerve.service.http.endpoint import needed
 from swerve.service.http.handlers import Answer, Scope
 from swerve.service.http.limits import parameters
+from swerve.service.http.passing import Passing
 from swerve.service.secrets import ApiKeys, Denied
 from swerve.serving.checks import check_query
 from swerve.serving.messages import Refused
@@ -22,6 +23,8 @@ class Live:
 
     def __init__(self, hub: Hub) -> None:
         self.hub, self.keys = hub, ApiKeys(hub.service.config.security.api_keys)
+        crew = hub.service.crew
+        self.passing = None if crew is None else Passing(crew, hub.service.metrics)
 
     def operates(self, scope: Scope) -> bool:
         """Return whether the reader's key has the scope `operate` too."""
@@ -38,6 +41,10 @@ class Live:
             raise Refused(422, "shape", f"unknown parameter: {', '.join(sorted(asked))[:PARAMETERS_SHOWN]}; there is `query`")
         if text is not None:
             check_query(text, self.hub.service.config.limits)
+            if self.passing is not None and not scope.get("inner"):
+                sibling = self.passing.crew.foreign(self.hub.service.ranker.key_from(text))
+                if sibling is not None:  # it sees the query's rankings and clicks
+                    return await self.passing.stream(sibling, scope)
         last = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"last-event-id"), "")
         transport, operate = scope["app"].transport_of(scope), self.operates(scope)
         self.hub.admit(text)

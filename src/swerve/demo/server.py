@@ -29,7 +29,7 @@ from swerve.demo.search import Search
 from swerve.service.config.load import Config, resolve
 from swerve.service.config.toml import Document
 from swerve.service.http import routes as described
-from swerve.service.http.app import Endpoint
+from swerve.service.http.endpoint import Endpoint
 from swerve.service.http.handlers import JSON, Answer, Scope
 from swerve.service.http.limits import parameters
 from swerve.service.http.server import Extension, serve

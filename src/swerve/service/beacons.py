@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Protocol
 
 from swerve.service.availability import Unavailable
-from swerve.service.feedback import Feedback
+from swerve.service.feedback import Said
 from swerve.service.metrics import Metrics
+from swerve.service.namespaces import Within
 from swerve.service.turns import Turns
 from swerve.serving.messages import FeedbackRequest, Refused
 
 log = logging.getLogger("swerve.service")
 
 
+class Counting(Protocol):
+    """What counts feedback for several decisions."""
+
+    async def many(self, entries: Sequence[FeedbackRequest | Refused], turns: Turns, within: Within = None) -> list[Said]:
+        """Count several entries and return their outcomes, in order, once they are durable."""
+
+
 class Beacons:
     """The beacon side of a service."""
 
-    def __init__(self, feedback: Feedback, metrics: Metrics) -> None:
+    def __init__(self, feedback: Counting, metrics: Metrics) -> None:
         self.feedback, self.metrics = feedback, metrics
 
     async def take(self, entries: Sequence[FeedbackRequest | Refused], route: str = "beacon") -> None:

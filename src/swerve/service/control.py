@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
@@ -62,6 +62,8 @@ class Control:
         self._rules: dict[int, Rule] = {}
         self.next = 1
         self.one_at_a_time = asyncio.Lock()
+        self.published: Callable[[], Awaitable[None]] | None = None  # tells other workers what is in force
+        self.noted: Callable[[Change], None] = self.add
         self.load(kept)
         committer.audit = lambda: {AUDIT: encode(list(self.changes))}
         metrics.rules.ask = lambda: float(len(self.rules()))
@@ -152,6 +154,8 @@ class Control:
         """Write rules and audit together, then put the rules into force."""
         await self.write({RULES: encode(kept)}, change)
         self._take(kept)
+        if self.published is not None:
+            await self.published()
         log.info("rule", extra={"what": change.what, "rule": (change.after or change.before or Rule(0, "off", 0.0)).id})
 
     def shifted(self, query: str, parts: Mapping[str, str], before: int, after: int, by: str | None) -> None:
@@ -163,5 +167,9 @@ class Control:
         change.namespace = parts.get("namespace")
         if known is not None:
             change.locale, change.filter, change.segment = (parts.get(part) for part in ("locale", "filter", "segment"))
+        self.noted(change)
+
+    def add(self, change: Change) -> None:
+        """Add a change to the audit, which is written with the next group."""
         self.changes.append(change)
         self.committer.audited()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 
@@ -40,6 +40,9 @@ from swerve.serving.unrecording import Scrub
 from swerve.store.protocol import Row, Store, StoreError
 
 log = logging.getLogger("swerve.service")
+
+#: Deletes on other workers, for a caller and the namespaces that it may use.
+Elsewhere = Callable[[DeleteRequest, str | None, Within], Awaitable[list[DeleteResponse]]]
 
 
 def records_after(
@@ -84,7 +87,7 @@ def erase_stored(store: Store, ranker: Ranker, request: DeleteRequest, window: f
     stored: set[bytes] = set()
     if request.result is not None:
         known = set(store.layouts().values())
-        if not known & {shelf.description for shelf in ranker.rows.tables}:
+        if store.count() and not known & {shelf.description for shelf in ranker.rows.tables}:
             raise SwerveError("the store was never used with this configuration; name that of its service with --config")
         stored = set(target.keys)
         after: int | None = None if key is not None else 0
@@ -140,6 +143,7 @@ class Erasing:
         self.ranker, self.ranking, self.loader, self.committer = ranker, ranking, loader, committer
         self.control, self.availability, self.clock, self.limits = control, availability, clock, limits
         self.erased, self.layouts = erased, layouts
+        self.elsewhere: Elsewhere | None = None  # deletes on other workers
 
     async def one(self, request: DeleteRequest, by: str | None, within: Within = None) -> DeleteResponse:
         """Delete, and return once it is durable and overwritten. Raises `Refused`, or `Unavailable`: then it may be sent again."""
@@ -147,27 +151,46 @@ class Erasing:
         require(within, request.namespace)
         if request.query is None and request.namespace is None:
             require_all(within, "a result in all queries")
+        target = await self._target(request, within)
+        async with self.control.one_at_a_time:
+            refuse_ruled(target, self.ranker, self.control.rules())
+            others = [] if self.elsewhere is None else await self.elsewhere(request, by, within)
+            done = await self._from(target, request, by)
+            for other in others:
+                done.queries, done.results = done.queries + other.queries, done.results + other.results
+            if self.control.published is not None:
+                await self.control.published()  # the audit without it
+            return told(done, request.namespace, self.ranker)
+
+    async def here(self, request: DeleteRequest, by: str | None, within: Within) -> DeleteResponse:
+        """Delete what another worker was asked to delete everywhere. Raises `Refused`, or `Unavailable`."""
+        target = await self._target(request, within)
+        async with self.control.one_at_a_time:
+            return await self._from(target, request, by)
+
+    async def _target(self, request: DeleteRequest, within: Within) -> Target:
         self.availability.require()
         ranker = self.ranker
         key = None if request.query is None else ranker.key_from(request.query, request.parts)
         if key is not None and within is not None:  # a key in place of the text may be that of another namespace
             await self._check_place(key, request.namespace)
         result = None if request.result is None else ranker.rows.short(request.result)
-        target = target_of(ranker, key, result, request.namespace)
-        async with self.control.one_at_a_time:
-            refuse_ruled(target, ranker, self.control.rules())
+        return target_of(ranker, key, result, request.namespace)
+
+    async def _from(self, target: Target, request: DeleteRequest, by: str | None) -> DeleteResponse:
+        """Delete from this worker's memory and store."""
+        try:
+            stored = await self._stored(target, request.result)
+            done = await self.committer.aside(lambda: self._erase(target, stored, by))
             try:
-                stored = await self._stored(target, request.result)
-                done = await self.committer.aside(lambda: self._erase(target, stored, by))
-                try:
-                    scrub = Scrub(target.keys, request.result, target.result_name or "", target.concerns)
-                    await asyncio.to_thread(self.committer.store.scrub, scrub, self.clock())
-                except StoreError as error:
-                    log.warning("it is deleted, but the log still has it (%s): %s", error.kind, error)
-                    raise Unavailable from None
-                return told(done, request.namespace, ranker)
-            finally:
-                self.committer.rows.named = None
+                scrub = Scrub(target.keys, request.result, target.result_name or "", target.concerns)
+                await asyncio.to_thread(self.committer.store.scrub, scrub, self.clock())
+            except StoreError as error:
+                log.warning("it is deleted, but the log still has it (%s): %s", error.kind, error)
+                raise Unavailable from None
+            return done
+        finally:
+            self.committer.rows.named = None
 
     async def _check_place(self, key: bytes, namespace: str | None) -> None:
         place = self.ranker.rows.get(key)

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 import msgspec
 
 from swerve.service.config.learning import GIVEN
 from swerve.service.config.sections import Config
 from swerve.service.metrics import Metrics
+from swerve.service.relaying import Relay, Relayed, replay
 from swerve.service.turns import Turns
 from swerve.serving.control import Change, Trial
 from swerve.serving.experiment import ExperimentRequest, KeptExperiment, Report, check_experiment
 from swerve.serving.holdout import ARMS, CONTROL, TREATED, Holdout, code
-from swerve.serving.lift import KEY, Counted, Lift, names_of
+from swerve.serving.lift import KEY, Counted, Lift, Tracked, line_of, names_of
 from swerve.serving.messages import Asked, RankResponse, Refused, encode
 from swerve.serving.outcomes import Outcome
 from swerve.serving.ranker import Ranker
@@ -43,12 +44,20 @@ class Experiments:
     """The experiment of a service, if one runs."""
 
     def __init__(
-        self, ranker: Ranker, metrics: Metrics, clock: Callable[[], float], config: Config, kept: Mapping[str, bytes]
+        self,
+        ranker: Ranker,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        config: Config,
+        kept: Mapping[str, bytes],
+        away: bool = False,
     ) -> None:
         self.ranker, self.metrics, self.clock, self.config = ranker, metrics, clock, config.experiment
         self.write: Callable[[dict[str, bytes], Change], Awaitable[None]] | None = None  # the audit's
+        self.published: Callable[[], Awaitable[None]] | None = None  # tells other workers what runs
+        self.away = away  # whether another worker counts
         self.trial: Trial | None = None
-        self.lift: Lift | None = None
+        self.lift: Lift | Relay | None = None
         self.stage = 0
         self.control = None if self.config.control == GIVEN else self.config.control  # the policy of the control arm
         self._unsaved = False  # whether the store does not have what runs
@@ -99,6 +108,9 @@ class Experiments:
         if self.lift is not None and before is not None and before.since == trial.since:
             self.lift.forget_open()
             return
+        if self.away:
+            self.lift = Relay(trial.since)
+            return
         if counted is None or counted.since != trial.since:
             counted = Counted(trial.since)
         config, against = self.config, AGAINST[self.control is not None]
@@ -126,6 +138,8 @@ class Experiments:
             await self.write(kept, Change(now, "ramp", by, trial_before=before, trial_after=after, note=request.note))
             self._take(after)
             self._unsaved = False
+            if self.published is not None:
+                await self.published()
         log.info("experiment", extra={"experiment": name, "treated": None if after is None else after.treated})
         return self.report()
 
@@ -187,7 +201,7 @@ class Experiments:
     def judge(self, most: int = TOGETHER) -> int:
         """Judge visits that are due; return how many there were."""
         lift = self.lift
-        if lift is None:
+        if not isinstance(lift, Lift):
             return 0
         now = self.clock()
         if lift.guarded:
@@ -204,6 +218,25 @@ class Experiments:
             )
         return done
 
+    # ------------------------------------------------------------------ several workers
+    def told(self) -> list[Relayed]:
+        """Return what this worker has to tell the one that counts, and forget it."""
+        return self.lift.told() if isinstance(self.lift, Relay) else []
+
+    def count(self, worker: int, events: Iterable[Relayed]) -> None:
+        """Count what another worker tells."""
+        if isinstance(self.lift, Lift):
+            replay(self.lift, worker, events)
+
+    def guards(self) -> dict[str, Tracked]:
+        """Return the queries on guard by the names of their lines, for the other workers."""
+        return {line_of(key): line for key, line in self.lift.guarded.items()} if self.lift is not None else {}
+
+    def guard(self, lines: Mapping[str, Tracked]) -> None:
+        """Take up the queries on guard from the worker that counts."""
+        if isinstance(self.lift, Relay):
+            self.lift.guarded = {bytes.fromhex(name.removeprefix(KEY)): line for name, line in lines.items()}
+
     # ------------------------------------------------------------------ records and reports
     @property
     def changed(self) -> bool:
@@ -216,7 +249,7 @@ class Experiments:
         if self._unsaved and not self._one_at_a_time.locked():  # else an operator's change is under way, and goes before
             self._unsaved = False
             records[EXPERIMENT] = encode(KeptExperiment(self.configured, self.trial))
-        if self.lift is not None:
+        if isinstance(self.lift, Lift):
             self.lift.changed = False
             records[COUNTS] = encode(self.lift.counted)
         return records
@@ -235,7 +268,7 @@ class Experiments:
     async def reported(self, limit: int) -> Report:
         """Return the report with as many segments and queries as `limit`, made in turns."""
         report, turns = self.report(), Turns()
-        if self.lift is None:
+        if not isinstance(self.lift, Lift):
             return report
         counted = self.lift.counted
         report.segments, report.queries = [], []
@@ -249,7 +282,7 @@ class Experiments:
     def report(self) -> Report:
         """Return what runs, what was counted and what it says over all."""
         trial, lift = self.trial, self.lift
-        if trial is None or lift is None:
+        if trial is None or not isinstance(lift, Lift):
             return Report(running=False)
         self.judge()
         outcomes, arms, counted = lift.outcomes(), lift.arms(), lift.counted

@@ -75,12 +75,12 @@ class Feedback:
         self.watched: Mapping[bytes, Watcher] = {}  # by the query's key
 
     # ------------------------------------------------------------------ entry points
-    def at_once(self, request: FeedbackRequest, within: Within = None) -> Counted | None:
+    def at_once(self, request: FeedbackRequest, within: Within = None, ticket: Ticket | None = None) -> Counted | None:
         """Count feedback for a decision of this life whose row is in memory. For any other feedback do nothing and return None.
-        Raises `Refused`."""
+        Raises `Refused`. `ticket` is what the decision says, if that was read already."""
         check_feedback(request, self.limits, self.kinds)
         try:
-            ticket = self.tokens.read(request.decision)
+            ticket = ticket or self.tokens.read(request.decision)
         except Forged:
             return None
         now, life, place = self.clock(), self.ranker.life, self.ranker.rows.get(ticket.key)

@@ -27,6 +27,9 @@ request_id: ContextVar[str] = ContextVar("request_id", default="")
 #: The id of the trace that it belongs to, "" without one.
 trace_id: ContextVar[str] = ContextVar("trace_id", default="")
 
+#: The number of the worker that this process is, None for a service of one process.
+worker: int | None = None
+
 log = logging.getLogger("swerve")
 access_log = logging.getLogger("swerve.access")
 
@@ -42,6 +45,15 @@ MOST_CAUSES, MOST_FRAMES = 5, 8
 
 _start = os.urandom(5).hex()
 _count = itertools.count(1)
+
+
+def _anew() -> None:
+    """Let a process that was forked count its requests for itself."""
+    global _start
+    _start = os.urandom(5).hex()
+
+
+os.register_at_fork(after_in_child=_anew)
 
 
 def new_id(sent: str | None = None) -> str:
@@ -98,6 +110,8 @@ class Lines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        if worker is not None:
+            out["worker"] = worker
         if current := request_id.get():
             out["request"] = current
         if trace := trace_id.get():

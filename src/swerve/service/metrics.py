@@ -177,6 +177,9 @@ class Metrics(ProxyMetrics):
         clicks = count("clicks_total", "Clicks on results that the policy had put into a slot, by position.", "position")
         self.clicks = [clicks(str(slot + 1)) for slot in range(SLOTS)]
         self.degraded = count("degraded_total", "Rankings answered in the given order.", "reason")
+        self.passed_on = count(
+            "passed_on_total", "Requests that another worker of the service was asked to answer, by what became of that.", "outcome"
+        )
         self.feedback = count("feedback_total", "Feedback accepted.", "outcome")
         self.refused = count("feedback_refused_total", "Feedback refused.", "reason")
         self.beacons = count(

@@ -25,7 +25,7 @@ class Namespaces:
     def __init__(self, config: Config, clock: Callable[[], float]) -> None:
         self.spaces, self.clock = config.namespaces, clock
         now = clock()
-        self._buckets = {name: Bucket(space.rate, space.burst, now) for name, space in self.spaces.items() if space.rate}
+        self.buckets = {name: Bucket(space.rate, space.burst, now) for name, space in self.spaces.items() if space.rate}
         self._fresh = {
             name: NewQueries(space.new_queries_per_minute, now)
             for name, space in self.spaces.items()
@@ -77,13 +77,13 @@ class Namespaces:
     @property
     def limited(self) -> bool:
         """Whether a namespace has a limit on its rate."""
-        return bool(self._buckets)
+        return bool(self.buckets)
 
     def take(self, namespace: str | None) -> None:
         """Count a request; raises `TooMany` above the rate of its namespace."""
-        if namespace is None or not self._buckets:
+        if namespace is None or not self.buckets:
             return
-        bucket = self._buckets.get(self.label(namespace))
+        bucket = self.buckets.get(self.label(namespace))
         if bucket is None:
             return
         now = self.clock()

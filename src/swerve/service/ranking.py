@@ -96,6 +96,16 @@ class Ranking:
         self._estimated = ranker.settings.draws > 0
 
     # ------------------------------------------------------------------ prepare
+    def key_in(self, asked: Asked) -> bytes:
+        """Return the key of a request's query. Raises `Refused`."""
+        if (asked.locale, asked.filter, asked.segment, asked.namespace) == (None, None, None, None):
+            return self._keys[asked.query][0]
+        return self._keys[(asked.query, asked.locale, asked.filter, asked.segment, asked.namespace)][0]
+
+    def ownerless(self, asked: Asked) -> RankResponse:
+        """Return the given order for a request whose query belongs to a worker that does not answer. Raises `Refused`."""
+        return self.given(self.prepare(asked)[1], "owner")
+
     def prepare(self, asked: Asked) -> tuple[Place | None, Prepared]:
         """Read and check a request; return its row, if that is in memory, and the request. Raises `Refused`."""
         name: Name = asked.query

@@ -11,19 +11,19 @@ import gc
 import logging
 import os
 import struct
-import threading
 from collections.abc import Callable
-from typing import Any
 
 from swerve.core.errors import SwerveError
 from swerve.service.admission import NewQueries
 from swerve.service.availability import Availability
-from swerve.service.beacons import Beacons
+from swerve.service.beacons import Beacons, Counting
 from swerve.service.clock import Clock
 from swerve.service.committer import Committer
+from swerve.service.compiling import compiled
 from swerve.service.config.load import Config, recorded, signal_names
 from swerve.service.config.settings import settings_of, windows_of
 from swerve.service.control import Control
+from swerve.service.crew import Crew
 from swerve.service.erasing import Erasing
 from swerve.service.experiments import Experiments
 from swerve.service.exporting import Exporting
@@ -41,6 +41,7 @@ from swerve.service.recovering import Recovered, recover
 from swerve.service.secrets import Secrets
 from swerve.service.shared import OPERATED, shared_of
 from swerve.service.throttle import Addresses, Throttle
+from swerve.service.together import Together
 from swerve.service.tracing import Tracing
 from swerve.service.ubi import Ubi
 from swerve.service.warm import Warming
@@ -80,8 +81,9 @@ class Service:
         *,
         clock: Clock | None = None,
         restored: Callable[[], None] = lambda: None,
+        crew: Crew | None = None,
     ) -> None:
-        self.config, self.store, self.owner = config, store, secrets.fingerprint()
+        self.config, self.store, self.owner, self.crew = config, store, secrets.fingerprint(), crew
         self.metrics = Metrics()
         self.tracing: Tracing | None = None  # set by the server that runs it
         self.names = signal_names(config)
@@ -91,6 +93,8 @@ class Service:
         self.ranker = Ranker(settings_of(config), secrets.query_key, store.begin_life())
         self.ranker.share(kept)
         self.tokens = Tokens(secrets.token_keys, self.ranker.life)
+        if crew is not None:
+            self.tokens.live_in(crew.share)
         self.layouts = Layouts(store, self.ranker)
         self.fresh = NewQueries(config.limits.new_queries_per_minute, self.clock.now())
         self.namespaces = Namespaces(config, self.clock.now)
@@ -116,7 +120,9 @@ class Service:
             moved=self._moved,
         )
         self.committer.kept = {name: record for name, record in kept.items() if name in OPERATED}
-        self.experiments = self.committer.counts = Experiments(self.ranker, self.metrics, self.clock.now, config, kept)
+        self.experiments = self.committer.counts = Experiments(
+            self.ranker, self.metrics, self.clock.now, config, kept, away=crew is not None and crew.first is not None
+        )
         self.loader = Loader(store, self.metrics, self._adopt, self.committer.suspect)
         query_ids = QueryIds(config.ubi.query_ids)
         self.ranking = Ranking(
@@ -209,7 +215,15 @@ class Service:
         )
         self.experiments.write = self.control.write
         self.exporting = Exporting(self.ranker, self.loader, self.committer, lambda: self.layouts, self.names)
-        self._warming = Warming(config, self.ranker)
+        #: What is asked for several decisions: of this worker, or of those that have them.
+        self.many_feedbacks: Counting = self.feedback
+        self.together: Together | None = None
+        if crew is not None:
+            self.together = Together(self, crew)
+            self.many_feedbacks = self.together.spreading
+        self._warming = Warming(
+            config, self.ranker, several=crew is not None, elsewhere=crew is not None and crew.first is not None
+        )
         self._ticking: asyncio.Task[None] | None = None
         self.metrics.cache_rows.ask = lambda: len(self.ranker.rows)
         self.metrics.pending_rows.ask = lambda: len(self.ranker.unwritten)
@@ -222,52 +236,18 @@ class Service:
 
         Larger capacities are compiled in the background; until then queries that need them get the given order.
         """
-        loop = asyncio.get_running_loop()
-        self._ticking = loop.create_task(self._tick(), name="swerve-clock")
-        first: asyncio.Future[None] = loop.create_future()
-        every: asyncio.Future[None] = loop.create_future()
-        shelves = self.ranker.rows.tables
-
-        def ready(arms: int) -> None:
-            for shelf in shelves:
-                shelf.ready |= shelf.arms == arms
-            if not first.done():
-                first.set_result(None)
-            left = sorted({shelf.arms for shelf in shelves if not shelf.ready})
-            if not left:
-                every.set_result(None)
-            log.info("compiled", extra={"capacity": arms, "still_compiling": left})
-
-        def failed(error: Exception) -> None:
-            if not first.done():
-                first.set_exception(error)
-            else:
-                log.error("compilation failed; queries that need larger capacities get the given order: %s", error)
-                every.set_exception(error)
-                every.exception()  # marks it as retrieved: without `whole` no caller awaits it
-
-        def tell(what: Callable[..., None], *args: Any) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(what, *args)
-
-        def compile_all() -> None:
-            try:
-                self._warming.run(lambda arms: tell(ready, arms))
-                self._warming.learn_to_play(lambda: self.committer.position - self.store.begin)
-            except Exception as error:
-                tell(failed, error)
-
-        for shelf in shelves:
-            shelf.ready = False
-        # Daemon, so shutdown need not wait for compilation.
-        threading.Thread(target=compile_all, name="swerve-compiler", daemon=True).start()
+        self._ticking = asyncio.get_running_loop().create_task(self._tick(), name="swerve-clock")
+        first, every = compiled(self._warming, self.ranker.rows.tables, lambda: self.committer.position - self.store.begin)
         await first
         if self.store.begin != self.store.end:
             take_up = await asyncio.to_thread(self._taken_up)
             take_up()
         else:
+            self._exchange()
             self.committer.begin()
         self.committer.start()
+        if self.together is not None:
+            await self.together.start()
         self.availability.compiled = True
         if whole:
             await every
@@ -275,6 +255,8 @@ class Service:
     async def stop(self) -> bool:
         """Write all changes and close the store. Returns whether all changes could be written."""
         self.availability.stopping = True
+        if self.together is not None:
+            self.together.stop()
         self._warming.stop()
         if self._ticking is not None:
             self._ticking.cancel()
@@ -284,6 +266,11 @@ class Service:
             await asyncio.to_thread(self.forwarder.stop, FORWARD_PATIENCE)
         self.store.close()
         return written
+
+    def _exchange(self) -> None:
+        """Begin to keep what this worker learns apart, for the others."""
+        if self.crew is not None:
+            self.ranker.exchange.begin(self.clock.now())
 
     def _idle(self) -> float:
         """Return the seconds without a request after which a query expires; after a doubtful clock jump none does."""
@@ -334,6 +321,7 @@ class Service:
                 if commons is not None:
                     commons.begin()
             self.ranker.share(kept)
+            self._exchange()
             self.ranker.forget_sessions()
             self.committer.kept = {name: record for name, record in kept.items() if name in OPERATED}
             self.control.load(kept)

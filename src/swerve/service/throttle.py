@@ -35,11 +35,12 @@ class Bucket:
     (0, 2)
     """
 
-    __slots__ = ("burst", "left", "rate", "since")
+    __slots__ = ("burst", "left", "rate", "since", "taken")
 
     def __init__(self, rate: float, burst: float, now: float) -> None:
         self.rate, self.burst = rate, float(burst or max(math.ceil(BURST_SECONDS * rate), 1))
         self.left, self.since = self.burst, now
+        self.taken = 0  # by this worker so far
 
     def _fill(self, now: float) -> None:
         if now > self.since:  # a clock that goes back adds and removes nothing
@@ -54,6 +55,11 @@ class Bucket:
 
     def take(self, count: int, now: float) -> None:
         """Take the tokens of `count` requests."""
+        self.taken += count
+        self.share(count, now)
+
+    def share(self, count: int, now: float) -> None:
+        """Take the tokens of requests that another worker has answered."""
         self._fill(now)
         self.left -= count
 
@@ -115,22 +121,22 @@ class Throttle:
         rates = {key.name: (key.rate, key.burst) if key.rate else (limits.rate, key.burst or limits.burst) for key in keys}
         if not keys:
             rates[""] = limits.rate, limits.burst
-        self._buckets = {name: Bucket(rate, burst, now) for name, (rate, burst) in rates.items() if rate}
+        self.buckets = {name: Bucket(rate, burst, now) for name, (rate, burst) in rates.items() if rate}
 
     def allows(self, caller: str, count: int = 1) -> bool:
         """Return whether so many requests of a caller would be taken now."""
-        bucket = self._buckets.get(caller)
+        bucket = self.buckets.get(caller)
         return bucket is None or not bucket.wait(count, self.clock())
 
     def take(self, caller: str, count: int = 1) -> None:
         """Count requests of a caller, whether they are allowed or not."""
-        bucket = self._buckets.get(caller)
+        bucket = self.buckets.get(caller)
         if bucket is not None:
             bucket.take(count, self.clock())
 
     def check(self, caller: str, count: int = 1) -> None:
         """Raise `TooMany` if so many requests of a caller are too many now; takes nothing."""
-        bucket = self._buckets.get(caller)
+        bucket = self.buckets.get(caller)
         if bucket is not None and (retry := bucket.wait(count, self.clock())):
             whose = f"the API key {caller!r}" if caller else "callers of this service together"
             raise TooMany(

@@ -7,7 +7,7 @@ the page, so that they are its permission, as for a beacon. What is dropped is c
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 from swerve.service.beacons import Beacons
@@ -42,11 +42,17 @@ class Ubi:
     ) -> None:
         self.beacons, self.tokens, self.known, self.metrics = beacons, tokens, known, metrics
         self.forwarder = forwarder
+        self.elsewhere: Callable[[list[str]], Awaitable[dict[str, str]]] | None = None  # asks other workers for decisions
         self.clicks, self.kinds, self.first = frozenset(action.lower() for action in clicks), kinds, first
 
     async def events(self, lines: Sequence[Any]) -> None:
         """Count clicks and other user events; return once they are durable. Raises `Unavailable` if none could be made so."""
         self._forward("ubi_events", lines)
+        if self.elsewhere is not None:
+            names = {text_of(line.get("query_id")) for line in map(unwrapped, lines) if isinstance(line, dict)}
+            if missing := [name for name in names if name is not None and self.known.get(name) is None]:
+                for name, decision in (await self.elsewhere(missing)).items():
+                    self.known.put(name, decision)
         read: list[FeedbackRequest] = []
         for line in map(unwrapped, lines):
             found = self._feedback(line)
@@ -56,6 +62,10 @@ class Ubi:
                 read.append(found)
         if read:
             await self.beacons.take(read, "ubi_events")
+
+    def decisions(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the decisions of those of these query ids that are known here."""
+        return {name: decision for name in names if (decision := self.known.get(name)) is not None}
 
     def queries(self, lines: Sequence[Any]) -> None:
         """Remember the decisions that queries carry; count the rest."""

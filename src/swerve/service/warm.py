@@ -13,8 +13,9 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from numba.core.registry import cpu_target
@@ -41,11 +42,15 @@ MARK = 8
 PLAY = "play"
 #: It is compiled once a start would have to play half as many entries as it plays one by one; seconds between two looks at that.
 LEARN_AT, LOOK = playing.MOST_STEPS // 2, 5.0
+#: What begins the name of the mark of all other code: for one worker, and for several, which exchange what they learn.
+WARM, SEVERAL = "warm", "several"
+#: Seconds between two looks for code that another worker compiles.
+LOOK_SECONDS = 0.1
 #: Niceness of children that compile larger capacities: they must not slow down the smallest, with which the service becomes ready.
 NICE = 10
 
 
-def mark_of(ranker: Ranker, shelf: Shelf, what: str = "warm") -> Path | None:
+def mark_of(ranker: Ranker, shelf: Shelf, what: str = WARM) -> Path | None:
     """Return the path of the mark that all code for a capacity is on disk; None when there is no cache folder. `what` begins its
     name: there is another one for the code that plays the log.
 
@@ -56,6 +61,8 @@ def mark_of(ranker: Ranker, shelf: Shelf, what: str = "warm") -> Path | None:
         return None
     settings = ranker.settings
     commons = ranker.rivals if shelf.rival and ranker.rivals is not None else ranker.commons
+    if what == WARM and ranker.exchange.on:
+        what = SEVERAL
     types = f"{describe(shelf.dtype)} {describe(commons.dtype)} {ranker.features} {len(settings.numbers)}"
     digest = play_many.digest(shelf.policy, settings.senses) if what == PLAY else bulk.digest()
     types += f" {digest} {cpu_target.target_context.codegen().magic_tuple()}"
@@ -69,8 +76,11 @@ class Warming:
     It calls the kernels of a ranker of its own: rankers of a process share compiled code, and the serving one stays untouched.
     """
 
-    def __init__(self, config: Config, ranker: Ranker) -> None:
+    def __init__(self, config: Config, ranker: Ranker, *, several: bool = False, elsewhere: bool = False) -> None:
+        self.several, self.elsewhere = several, elsewhere  # whether another worker compiles: its code is waited for
         self.ranker = Ranker(ranker.settings._replace(budget=SCRATCH), NO_KEY)
+        if several:
+            self.ranker.exchange.begin(0.0)
         tables = as_table(config)
         self.tables = {"policy": tables["policy"], "signals": tables["signals"], "experiment": tables["experiment"]}
         self._jobs: deque[tuple[int, tuple[str, ...]]] = deque()  # capacities and groups of code that no child compiles yet
@@ -87,12 +97,14 @@ class Warming:
         tables = {shelf.arms: [one for one in self.ranker.rows.tables if one.arms == shelf.arms] for shelf in shelves}
         marks = {arms: [mark_of(self.ranker, one) for one in same] for arms, same in tables.items()}
         cold = [arms for arms, found in marks.items() if any(mark is not None and not mark.exists() for mark in found)]
-        if cold:
+        if cold and not self.elsewhere:
             log.info("compiling for the first time", extra={"capacities": cold})
             self._jobs.extend((cold[0], (part,)) for part in GROUPS)  # several children, because the service waits for them
             self._jobs.extend((arms, GROUPS) for arms in cold[1:])
         for shelf in shelves:
-            if shelf.arms in cold:
+            if self.elsewhere:
+                self._await(marks[shelf.arms])
+            elif shelf.arms in cold:
                 self._wait_for(shelf.arms, nice=NICE if shelf.arms != cold[0] else 0)
             if self._stopped:
                 return
@@ -108,8 +120,13 @@ class Warming:
         while behind() < LEARN_AT:
             if self._stop.wait(LOOK):
                 return
-        for shelf in self.ranker.rows.shelves:
+        for shelf in self.ranker.rows.shelves if not self.elsewhere else ():
             self._learn_to_play(shelf)
+
+    def _await(self, marks: Iterable[Path | None]) -> None:
+        """Wait until another worker has compiled a capacity."""
+        while not self._stopped and any(mark is not None and not mark.exists() for mark in marks):
+            time.sleep(LOOK_SECONDS)
 
     def _learn_to_play(self, shelf: Shelf) -> None:
         """Let a child compile what plays the log on rows of a capacity, where that is not on disk."""
@@ -150,10 +167,36 @@ class Warming:
     def _child(self, arms: int, groups: tuple[str, ...], nice: int) -> subprocess.Popen[bytes]:
         child = subprocess.Popen([sys.executable, "-m", "swerve.service.warm"], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
         assert child.stdin is not None
-        child.stdin.write(json.dumps({"config": self.tables, "arms": arms, "groups": groups, "nice": nice}).encode())
+        asked = {"config": self.tables, "arms": arms, "groups": groups, "nice": nice, "several": self.several}
+        child.stdin.write(json.dumps(asked).encode())
         child.stdin.close()
         child.stdin = None
         return child
+
+
+class Preloading:
+    """Loads the code of several workers into this process, for those that are forks of it, as far as it is on disk."""
+
+    def __init__(self, config: Config) -> None:
+        self.ranker = Ranker(settings_of(config)._replace(budget=SCRATCH), NO_KEY)
+        self.ranker.exchange.begin(0.0)
+        self.left = [WARM, PLAY]
+
+    def run(self) -> None:
+        """Load what has come to disk since the last call."""
+        tables = self.ranker.rows.tables
+        for what in list(self.left):
+            marks = [mark_of(self.ranker, shelf, what) for shelf in tables]
+            if not all(mark is not None and mark.exists() for mark in marks):
+                continue
+            self.left.remove(what)
+            if what == WARM:
+                bulk.compile_for(self.ranker)
+                for shelf in tables:
+                    self.ranker.compile(shelf)
+            else:
+                for arms in dict.fromkeys(shelf.arms for shelf in tables):
+                    playing.compile_for(self.ranker, arms)
 
 
 def main() -> None:
@@ -162,6 +205,8 @@ def main() -> None:
     os.nice(asked["nice"])
     settings = settings_of(resolve(Document("", asked["config"], {})))._replace(budget=SCRATCH)
     ranker = Ranker(settings, NO_KEY)
+    if asked["several"]:
+        ranker.exchange.begin(0.0)
     if PLAY in asked["groups"]:
         return playing.compile_for(ranker, asked["arms"])
     if GROUPS[-1] in asked["groups"]:  # the group with less work

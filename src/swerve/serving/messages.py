@@ -200,6 +200,7 @@ class Health(Struct, omit_defaults=True):
     compiling: Annotated[
         list[int] | None, Meta(description="Capacities that are not compiled yet: queries that need them get the given order.")
     ] = None
+    away: Annotated[list[int] | None, Meta(description="Workers that do not answer: their queries get the given order.")] = None
 
 
 _candidates = msgspec.json.Decoder(Candidates)

@@ -24,6 +24,7 @@ from swerve.core.decisions import START_BITS, STARTS
 from swerve.core.errors import SwerveError
 from swerve.core.examination import SLOTS
 from swerve.store.protocol import Life
+from swerve.store.shares import Share
 
 #: Version of the layout below.
 VERSION = 3
@@ -31,6 +32,8 @@ VERSION = 3
 TAG = 16
 #: Bits of a decision's number in its life. The id of the life in the store stands above them.
 NUMBER_BITS = 40
+#: Above the number, where they are needed: bits of the number of a share.
+SHARE_BITS = 8
 #: Bytes of a token key: at least 128 bits, and no more than BLAKE2b takes.
 SHORTEST_KEY, LONGEST_KEY = 16, 64
 #: Distinguishes tags of tokens from other uses of the key.
@@ -76,6 +79,7 @@ class Ticket(NamedTuple):
     arm: int = 0  # of an experiment, see `swerve.serving.holdout`
     rival: bool = False  # whether the policy of the control arm decided, on a record of its own
     ruled: bool = False  # whether rules have changed the ranking: it may have more results than were on offer
+    home: tuple[int, int] = (0, 0)  # of a rival's decision: the share that has the record, and of how many
 
 
 def page_of(codes: Sequence[int], names: Sequence[int]) -> bytes:
@@ -137,9 +141,14 @@ class Tokens:
             lengths = ", ".join(str(len(key)) for key in keys) or "none"
             raise SwerveError(f"token keys of {lengths} bytes are not allowed; there must be at least one, each of 16 to 64 bytes")
         self.life = life  # the life in which decisions are signed
+        self.home = 0  # what decisions of the control arm's policy say of the share with their records, see `live_in`
         self.signing_state = keyed(keys[0], TAG, PURPOSE)  # for compiled code, see `swerve.serving.sealing`
         # A keyed state is copied for each token: that takes half the time of keying a new one.
         self._states = tuple(hashlib.blake2b(key=key, digest_size=TAG, person=PURPOSE) for key in keys)
+
+    def live_in(self, share: Share) -> None:
+        """Say with decisions of the control arm's policy which share has their records: the keys of these do not tell."""
+        self.home = (share.of << SHARE_BITS | share.number) << NUMBER_BITS
 
     def sign(self, decision: Signed, at: float) -> str:
         """Return the token of a decision; `at` is its time in unix seconds."""
@@ -154,9 +163,8 @@ class Tokens:
             slots = len(page) // SLOT
             word = start & STARTS | (phase & _PHASES) << START_BITS
             flags = evidence | arm << 1 | rival << 3 | ruled << 4
-            payload = (
-                pack(VERSION, flags, slots, seen, key, word, at, store, mark, number & _NUMBERS, session, offer & _WORDS) + page
-            )
+            numbered = number & _NUMBERS | (self.home if rival else 0)
+            payload = pack(VERSION, flags, slots, seen, key, word, at, store, mark, numbered, session, offer & _WORDS) + page
             state = copy()
             state.update(payload)
             raw += (payload, state.digest())
@@ -188,9 +196,11 @@ class Tokens:
         if version != VERSION:
             raise Forged(f"the decision token has version {version}; this service reads version {VERSION}")
         page = _PAGES[slots].unpack_from(payload, _HEAD.size)
+        home = number >> NUMBER_BITS
         return Ticket(
-            key, word & STARTS, word >> START_BITS, at, store, life, number, session, bool(flags & 1), seen, offer, page[:slots],
-            page[slots:], flags >> 1 & 3, bool(flags >> 3 & 1), bool(flags >> 4 & 1),
+            key, word & STARTS, word >> START_BITS, at, store, life, number & _NUMBERS, session, bool(flags & 1), seen, offer,
+            page[:slots], page[slots:], flags >> 1 & 3, bool(flags >> 3 & 1), bool(flags >> 4 & 1),
+            (home & (1 << SHARE_BITS) - 1, home >> SHARE_BITS),
         )  # fmt: skip
 
     @staticmethod

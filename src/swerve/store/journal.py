@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from swerve.store.blocks import MADE, SEALED, Block, Content, Segment, block_of, ended, path_of, segments_in
+from swerve.store.blocks import MADE, OPEN, SEALED, Block, Content, Segment, block_of, ended, path_of, segments_in
 from swerve.store.lock import OWNER_ONLY, Lock, lock_path, no_folder
 from swerve.store.protocol import Extent, Fenced as Fenced, StoreError
 from swerve.store.tail import ID_BYTES, OWNER, owner_in, tail as tail
@@ -314,15 +314,20 @@ class Journal:
             return self._drop(before, upto)
 
     def _drop(self, before: float, upto: int) -> int:
-        gone, segments = 0, segments_in(self.folder)
+        old, segments = list[Segment](), segments_in(self.folder)
         for segment in segments[:-1]:
             if segment.limit > upto or ended(segment) >= before:
                 break
-            segment.path.unlink()
-            gone += 1
-        if gone:
+            old.append(segment)
+        if old:
+            kept = {segment.path for segment in segments}
+            for path in self.folder.glob(f"*{OPEN}"):  # begun by owners that wrote nothing: they would come to light
+                if path not in kept and path.name < segments[len(old)].path.name:
+                    path.unlink()
+            for segment in old:
+                segment.path.unlink()
             self._sync_folder()
-        return gone
+        return len(old)
 
     def close(self) -> None:
         """Release the journal; what was put and not synced is lost. Closing twice is no error."""

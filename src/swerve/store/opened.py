@@ -14,6 +14,7 @@ from swerve.core.errors import SwerveError
 from swerve.store.lock import Lock, lock_path
 from swerve.store.protocol import InUse, StoreError
 from swerve.store.schema import CHECKPOINT_PAGES, PAGE_BYTES, connect, create, translated
+from swerve.store.shares import Division, Share
 from swerve.store.wal import Log, index_path, log_path, read_log
 
 log = logging.getLogger("swerve.store")
@@ -39,6 +40,10 @@ class Opened:
     shows that a store was there before, or if the operator asks for a `new` one. `most` bounds file and log together, in bytes.
     """
 
+    store: int  # the id of the store
+    share: Share
+    division: Division
+
     def __init__(self, path: Path, worker: str = "0", *, new: bool = False, most: int = UNBOUNDED) -> None:
         self.given, self.worker, self.most = path.absolute(), worker, most
         self._checkpoint = min(CHECKPOINT_PAGES, most // LOG_FRACTION // PAGE_BYTES)
@@ -54,6 +59,18 @@ class Opened:
 
     def owned(self, connection: sqlite3.Connection) -> None:
         """Raise unless this process still owns the store."""
+
+    def become(self, share: Share, division: Division, store: int | None = None) -> None:
+        """Say durably that this file is a share of a store, and how far a change of the number of shares is; `store` is the id of
+        that store, if it is not the one of this file."""
+        with self._writing() as writer:
+            told = {"share": share.number, "shares": share.of, "store": self.store if store is None else store}
+            told |= division._asdict()
+            writer.executemany("INSERT OR REPLACE INTO meta(key, value) VALUES (?, ?)", told.items())
+        self.share, self.division = share, division
+        if store is not None:
+            self.store = store
+            self._lock.guard(store)
 
     # --- open, close, check the file's identity ---
 
@@ -98,11 +115,12 @@ class Opened:
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             # counts over the smallest index: milliseconds for a million rows
             self._count: int = self._reader.execute("SELECT count(*) FROM rows").fetchone()[0]
-            meta = dict(self._reader.execute("SELECT key, value FROM meta WHERE key IN ('opened', 'store')").fetchall())
+            meta = dict(self._reader.execute("SELECT key, value FROM meta").fetchall())
             mark = os.urandom(OPENING_MARK_BYTES)
             self._marks.add(mark)  # before the write: an error does not prove that nothing was written
             self._writer.execute("UPDATE meta SET value = ? WHERE key = 'opened'", (mark,))
             self.store = int(meta["store"]) & RANDOM_MASK
+            self.share, self.division = Share(meta.get("share", 0), meta.get("shares", 1)), Division.of(meta)
             self._files = (self._identity(self.given), self._identity(self._log()))
             self._lock.guard(self.store)
         except sqlite3.Error as error:

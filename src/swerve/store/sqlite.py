@@ -320,6 +320,17 @@ class SQLiteStore(Erasing):
                 found = writer.execute("SELECT id FROM lives WHERE mark = ?", (mark,)).fetchone()
         return int(found[0])
 
+    def lives(self) -> dict[int, int]:
+        """Return the marks of all lives by their ids."""
+        with self._reading() as reader:
+            return dict(reader.execute("SELECT id, mark FROM lives").fetchall())
+
+    def used(self, after: int = -1) -> dict[int, int]:
+        """Return the next outcomes of used decisions after an id; none at the end."""
+        with self._reading() as reader:
+            found = reader.execute("SELECT id FROM used WHERE id > ? ORDER BY id LIMIT ?", (after, PER_STATEMENT)).fetchall()
+            return outcomes(reader, [number for (number,) in found]) if found else {}
+
     def claim(self, owner: bytes) -> bool:
         """Record the fingerprint of the rows' secrets; return False if the rows are stored under other secrets."""
         with self._reading() as reader:

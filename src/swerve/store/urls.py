@@ -15,6 +15,7 @@ from swerve.core.errors import SwerveError, nearest
 from swerve.store import postgresql_address, valkey_urls
 from swerve.store.opened import UNBOUNDED
 from swerve.store.protocol import InUse, Store, missing
+from swerve.store.shares import shares_of
 from swerve.store.sqlite import SQLiteStore
 
 
@@ -104,6 +105,14 @@ def named_store(text: str) -> Path:
     True
     """
     return store_path(store_url(text))
+
+
+def share_urls(url: str) -> list[str]:
+    """Return the addresses of all shares of a store; one on a server is a single one."""
+    if server_of(url) is not None:
+        return [url]
+    first, *others = shares_of(store_path(url))
+    return [url if first == store_path(url) else f"{PREFIX}{first}", *(f"{PREFIX}{path}" for path in others)]
 
 
 def server_of(url: str) -> Engine | None:

@@ -31,6 +31,24 @@ class Server(Section, frozen=True):
     ] = 20.0
     drain_seconds: Annotated[float, within(0, 600, "Seconds that open requests have to finish when the service stops.")] = 10.0
     docs: Annotated[bool, about("Serve /openapi.json and the page /docs.")] = True
+    workers: Annotated[
+        int,
+        within(
+            1,
+            64,
+            "Processes that serve the port, each with a share of the store ([several workers](service.md#several-workers)). A "
+            "start with another number divides the store anew.",
+        ),
+    ] = 1
+    worker_ports: Annotated[
+        int,
+        within(
+            0,
+            65535,
+            "With several workers: worker i listens on this port plus i too, for load balancers that send a request to the worker "
+            "of its query. 0: on none.",
+        ),
+    ] = 0
 
 
 class Store(Section, frozen=True):

@@ -47,6 +47,21 @@ async def ranks_in(body: bytes, limits: Limits, turns: Turns) -> list[Asked | Re
     return await _entries(body, MANY_RANKS, ONE_RANK, limits, turns)
 
 
+async def raws_in(body: bytes, limits: Limits, turns: Turns) -> list[bytes | Refused]:
+    """Return the entries in the body of a batch as they are, with a `Refused` for each that is too large."""
+    out = list[bytes | Refused]()
+    async for piece in _pieces(body, limits, turns):
+        if isinstance(piece, Refused):
+            out.append(piece)
+            continue
+        try:
+            out += piece.whole([bytes(raw) for raw in decode(RAWS, piece.text)])
+        except Refused as refused:
+            raise refused.moved(piece.skipped) from None
+    few(len(out), limits.batch)
+    return out
+
+
 async def parts_in(body: bytes, batching: Batching, turns: Turns) -> list[Part]:
     """Return the parts of a body of `POST /v1/rank/batch`: in columns, where the service has any use for them."""
     limits = batching.ranking.limits

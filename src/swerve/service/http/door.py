@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import httptools
@@ -28,8 +30,11 @@ STATUS_LINES = {
     431: b"431 Request Header Fields Too Large",
     503: b"503 Service Unavailable",
 }
-#: A status, a body and the request's id.
-Answer = tuple[int, bytes, str]
+#: The same of answers that another worker has given.
+STATUS_LINES |= {status.value: b"%d %b" % (status, status.phrase.encode()) for status in HTTPStatus if status not in STATUS_LINES}
+
+#: A status, a body, the request's id, and further header lines.
+Answer = tuple[int, bytes, str, bytes]
 #: The routes that can take the short way.
 SHORT_PATHS = (b"/v1/rank", b"/v1/feedback", b"/v1/rank/batch")
 #: Stages of a connection: between requests, in the head of a request, in its body.
@@ -65,13 +70,16 @@ class Door(HttpToolsProtocol):
     _given: list[tuple[bytes, bytes]] | None = None  # the headers of every answer,
     _lines = b""  # and the same as they are sent
     _porter: Porter | None = None
+    _inner = False  # whether another worker of this service calls
     _most = 2 * MOST_HEAD  # bytes of a whole request: head, chunk sizes and trailers; twice the body's limit is added
 
     def connection_made(self, transport: Any) -> None:
         self._joined = Joined(transport, self)
-        self._at_once = getattr(self.app, "at_once", None)
+        sock = transport.get_extra_info("socket")
+        self._inner = sock is not None and sock.family == socket.AF_UNIX
+        self._at_once = getattr(self.app, "inner_at_once" if self._inner else "at_once", None)
         super().connection_made(self._joined)  # type: ignore[arg-type]
-        self._porter = getattr(self.app, "porter", None)
+        self._porter = None if self._inner else getattr(self.app, "porter", None)
         if self._porter is not None:
             self._most += 2 * self._porter.limits.body_bytes
             self._made = self.loop.time()
@@ -166,6 +174,8 @@ class Door(HttpToolsProtocol):
         super().on_message_begin()
         self.url, self.headers, self.expect_100_continue = url, headers, expect
         self.scope["headers"] = headers
+        if self._inner:
+            self.scope["inner"] = True  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
 
     def _take_host(self, target: Any) -> None:
@@ -305,12 +315,12 @@ class Door(HttpToolsProtocol):
 
     def _written(self, answer: Answer) -> bytes:
         """Return the bytes of an answer."""
-        status, content, identity = answer
+        status, content, identity, more = answer
         given = self.server_state.default_headers
         if given is not self._given:  # the server makes a new list every second, because of the date
             self._given, self._lines = given, b"".join([b"%b: %b\r\n" % header for header in given])
         retry = b"retry-after: 1\r\n" if status == 503 else b""
-        head = STATUS_LINES[status], self._lines + retry, len(content), identity.encode()
+        head = STATUS_LINES[status], self._lines + retry + more, len(content), identity.encode()
         return b"HTTP/1.1 %b\r\n%bcontent-type: application/json\r\ncontent-length: %d\r\nx-request-id: %b\r\n\r\n" % head + content
 
     def _answered(self) -> None:

@@ -30,6 +30,7 @@ from swerve.service.http.schemas import (
 from swerve.service.metrics import CONTENT_TYPE
 from swerve.service.namespaces import require, require_all
 from swerve.service.runtime import Service
+from swerve.service.throttle import Throttle
 from swerve.service.tracing import inside
 from swerve.service.turns import Turns
 from swerve.serving.checks import check_parts, check_query
@@ -59,8 +60,9 @@ AWAY = Problem(Error(*UNAVAILABLE))
 class Handlers:
     """The handlers of the routes, named like the operations of the OpenAPI document."""
 
-    def __init__(self, service: Service, live: bool = False) -> None:
+    def __init__(self, service: Service, live: bool = False, throttle: Throttle | None = None) -> None:
         self.service, self.limits, self.has_live = service, service.config.limits, live
+        self.throttle = throttle or service.throttle
         self.inspection = service.inspection
         self._description: bytes | None = None
 
@@ -89,7 +91,7 @@ class Handlers:
         turns = Turns()
         entries = await feedbacks_in(body, self.limits, turns)
         self._count(scope, len(entries))
-        answers = await self.service.feedback.many(entries, turns, scope["within"])
+        answers = await self.service.many_feedbacks.many(entries, turns, scope["within"])
         if answers and all(answer is None for answer in answers):
             raise Unavailable
         said = [AWAY if one is None else refusal(one) if isinstance(one, Refused) else one for one in answers]
@@ -198,8 +200,8 @@ class Handlers:
     def _count(self, scope: Scope, entries: int) -> None:
         """Count the entries of a batch for the rate of its caller; raises `TooMany` for the batch as a whole."""
         caller = scope["caller"] or ""
-        self.service.throttle.check(caller, entries)
-        self.service.throttle.take(caller, entries)
+        self.throttle.check(caller, entries)
+        self.throttle.take(caller, entries)
 
     def _count_from(self, scope: Scope, entries: int) -> None:
         """Count the entries of a request for the rate of its address, the first of which is counted; raises `TooMany`."""

@@ -12,6 +12,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import uvicorn
@@ -22,13 +23,17 @@ from swerve.core.errors import SwerveError
 from swerve.service import logs
 from swerve.service.clock import Clock
 from swerve.service.config.load import Config, may_bind
+from swerve.service.crew import Crew, Post
+from swerve.service.dividing import Dividing
 from swerve.service.http.app import App
 from swerve.service.http.door import Door
 from swerve.service.http.handlers import Scope
 from swerve.service.runtime import Service
-from swerve.service.secrets import SecretsError, are_there, load_secrets, put_back, secrets_path
+from swerve.service.secrets import Secrets, SecretsError, are_there, load_secrets, put_back, secrets_path
 from swerve.service.tracing import tracing_of
 from swerve.serving.messages import Refused
+from swerve.store import Store
+from swerve.store.sqlite import SQLiteStore
 from swerve.store.urls import open_store, shown_url
 from swerve.version import __version__
 
@@ -64,9 +69,27 @@ Extend = Callable[[Service, str], Extension]
 class Server(uvicorn.Server):
     """A uvicorn server that stops in order on a signal. uvicorn's own raises the signal again after the stop and dies of it."""
 
-    def __init__(self, config: uvicorn.Config, ending: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, ending: Callable[[], None], inner: Path | None = None) -> None:
         super().__init__(config)
         self.ending = ending
+        self.inner = inner  # the socket for the other workers
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.inner is not None:
+            self.inner.unlink(missing_ok=True)  # of a worker that was killed
+            state = self.lifespan.state
+
+            def door() -> asyncio.Protocol:
+                return Door(self.config, self.server_state, state)
+
+            self.servers.append(await asyncio.get_running_loop().create_unix_server(door, str(self.inner), backlog=BACKLOG))
+
+    def orphaned(self, life_line: int) -> None:
+        """Stop, because the supervisor has gone."""
+        asyncio.get_running_loop().remove_reader(life_line)
+        log.error("the supervisor has gone: this worker stops too")
+        self.handle_exit(signal.SIGTERM, None)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.ending()
@@ -91,30 +114,25 @@ class Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
 
-def listen(host: str, port: int, free: str = "another port: --port 0 takes any free one") -> socket.socket:
-    """Return a listening socket; raises `SwerveError`, with the hint `free` when the address is taken."""
+def listen(host: str, port: int, free: str = "another port: --port 0 takes any free one", *, shared: bool = False) -> socket.socket:
+    """Return a listening socket, which other processes of the user can share; raises `SwerveError`, with the hint `free` when the
+    address is taken."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        return socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=shared)
     except OSError as error:
         hint = f"; {free}" if error.errno in (errno.EACCES, errno.EADDRINUSE) else ""
         raise SwerveError(f"cannot listen on {host} port {port}: {error.strerror or error}{hint}") from None
 
 
-def open_service(
-    config: Config,
-    clock: Clock | None = None,
-    *,
-    new_store: bool = False,
-    new_log: bool = False,
-    waiting: Callable[[str], None] | None = None,
-) -> Service:
-    """Open the store and the secrets, and return a service over them.
+def open_owned(
+    config: Config, *, new_store: bool = False, new_log: bool = False, waiting: Callable[[str], None] | None = None
+) -> tuple[Store, Secrets]:
+    """Open the store and the secrets.
 
     A missing store is created only at the very first start, or with `new_store`; a log that is missing or damaged is replaced by a
     new one only with `new_log`. With `waiting`, the end of another process that owns the store is awaited.
     """
-    may_bind(config.server.host, config)
     path, url, shown = secrets_path(config), config.store.url, shown_url(config.store.url)
     if path is None:
         load_secrets(None)  # before a store is made
@@ -129,6 +147,32 @@ def open_service(
                 f"the queries of {shown} are stored under other secrets than {path or 'those of the environment'}: none of them "
                 "could be found; restore the secrets of this store, or move the store away to start a new one"
             )
+        return store, secrets
+    except BaseException:
+        store.close()
+        raise
+
+
+def open_service(
+    config: Config,
+    clock: Clock | None = None,
+    *,
+    new_store: bool = False,
+    new_log: bool = False,
+    waiting: Callable[[str], None] | None = None,
+    crew: Crew | None = None,
+) -> Service:
+    """Open the store and the secrets, see `open_owned`, and return a service over them. Without a crew the service has all shares
+    of the store: one that was divided is made whole."""
+    may_bind(config.server.host, config)
+    path = secrets_path(config)
+    store, secrets = open_owned(config, new_store=new_store, new_log=new_log, waiting=waiting)
+    try:
+        if isinstance(store, SQLiteStore):
+            if crew is None:
+                Dividing(config, store, secrets, 1).run()
+            elif store.share != crew.share:
+                raise SwerveError(f"{store.given} is {store.share} of a store, and not {crew.share}: put the right file back")
 
         def put_secrets_back() -> None:
             try:
@@ -137,7 +181,7 @@ def open_service(
             except OSError as error:
                 log.error("the secrets could not be written again: %s", error)
 
-        return Service(config, store, secrets, clock=clock, restored=put_secrets_back)
+        return Service(config, store, secrets, clock=clock, restored=put_secrets_back, crew=crew)
     except BaseException:
         store.close()
         raise
@@ -195,8 +239,10 @@ def serve(
     clock: Clock | None = None,
     new_store: bool = False,
     new_log: bool = False,
+    post: Post | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. `announce` receives the lines for people, `extend` makes the extension.
+    """Serve until SIGINT or SIGTERM. `announce` receives the lines for people, `extend` makes the extension. With a `post` the
+    process is a worker: it ends with its supervisor, and `announce` tells that one.
 
     With `store.standby` it listens once it owns the store: until then nobody takes it for the service.
     """
@@ -204,17 +250,22 @@ def serve(
     may_bind(config.server.host, config)
     tracing = tracing_of(config.tracing, "swerve")
     with contextlib.ExitStack() as undo:  # closes what is open if a later step of the start fails
-        standby = config.store.standby
+        standby, sockets = config.store.standby, list[socket.socket]()
         if not standby:  # the socket comes first: a port that is taken must not leave a store and a secrets file behind
-            sock = undo.enter_context(listen(config.server.host, config.server.port))
+            sock = undo.enter_context(listen(config.server.host, config.server.port, shared=post is not None))
+        if post is not None and config.server.worker_ports:
+            port = config.server.worker_ports + post.share.number
+            sockets.append(undo.enter_context(listen(config.server.host, port, "another server.worker_ports")))
 
         def waiting(why: str) -> None:
             announce(f"standby: {why}")
 
-        service = open_service(config, clock, new_store=new_store, new_log=new_log, waiting=waiting if standby else None)
+        crew = None if post is None else Crew(post)
+        service = open_service(config, clock, new_store=new_store, new_log=new_log, waiting=waiting if standby else None, crew=crew)
         undo.callback(service.store.close)
         if standby:
             sock = undo.enter_context(listen(config.server.host, config.server.port))
+        sockets.insert(0, sock)
         service.tracing = tracing
         host, port = sock.getsockname()[:2]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
@@ -246,10 +297,13 @@ def serve(
             proxy_headers=False,  # anybody can write such a header; the address counts for limits
         ),
         extension.close,
+        None if post is None else post.socket_of(post.share.number),
     )
     app.transport_of = server.transport_of
     with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(server.serve(sockets=[sock]))
+        if post is not None:
+            runner.get_loop().add_reader(post.life_line, server.orphaned, post.life_line)
+        runner.run(server.serve(sockets=sockets))
     if tracing is not None:
         tracing.stop()
     if written != [True]:
