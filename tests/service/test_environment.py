@@ -205,7 +205,7 @@ def test_mistakes_of_the_file_keep_their_lines_beside_those_of_variables(monkeyp
     monkeypatch.setenv("SWERVE__SERVER__PORT", "70000")
     assert wrong(write("[server]\nports = 1\nport = -1\ndeadline_ms = 0\n")) == [
         "swerve.toml:2: unknown key server.ports; did you mean 'port'? "
-        "(known: host, port, hosts, origins, deadline_ms, drain_seconds, docs)",
+        "(known: host, port, hosts, origins, deadline_ms, drain_seconds, docs, workers, worker_ports)",
         "swerve.toml:4: server.deadline_ms = 0 is not allowed; it must be a number in (0, 10000]",
         "server.port = 70000 is not allowed; it must be a whole number in [0, 65535] (from SWERVE__SERVER__PORT)",
     ]
