@@ -7,12 +7,24 @@ from collections.abc import Callable, Collection
 from swerve.service.config.callers import Limits
 from swerve.service.namespaces import Namespaces
 from swerve.serving.checks import check_parts, check_query
-from swerve.serving.messages import key_text
+from swerve.serving.messages import Asked, key_text
 
 MOST_KEYS, LONGEST_KEYS = 50_000, 64  # queries whose key is remembered, and their characters at most
 
 #: A query: its text, or its text, locale, filter, segment and namespace.
 Name = str | tuple[str, str | None, str | None, str | None, str | None]
+
+
+def named(asked: Asked) -> Name:
+    """Return the name of a request's query: its text alone if it has no parts.
+
+    >>> from swerve.serving.messages import encode, read_asked
+    >>> [named(read_asked(encode({"query": "jaguar", "candidates": ["a"], **parts}))) for parts in ({}, {"locale": "en"})]
+    ['jaguar', ('jaguar', 'en', None, None, None)]
+    """
+    if asked.locale is None and asked.filter is None and asked.segment is None and asked.namespace is None:
+        return asked.query
+    return asked.query, asked.locale, asked.filter, asked.segment, asked.namespace
 
 
 class QueryKeys(dict[Name, tuple[bytes, str]]):

@@ -20,17 +20,11 @@ from swerve.service.experiments import Experiments
 from swerve.service.loader import Loader, Wish
 from swerve.service.metrics import Metrics
 from swerve.service.namespaces import Namespaces
-from swerve.service.query_keys import Name, QueryKeys
+from swerve.service.query_keys import QueryKeys, named
 from swerve.service.shadow import Shadow
 from swerve.service.turns import Turns
 from swerve.serving.bulk import Bulk
-from swerve.serving.checks import (
-    check_candidates,
-    check_query_id,
-    check_session,
-    check_signals,
-    check_unit,
-)
+from swerve.serving.checks import check_candidates, check_query_id, check_session, check_signals, check_unit
 from swerve.serving.feeds import Feeds
 from swerve.serving.messages import Asked, ObserveRequest, RankResponse, Refused
 from swerve.serving.people import name_of
@@ -92,15 +86,12 @@ class Ranking:
         self.shadow = Shadow(metrics, clock()) if ranker.settings.shadow else None
         self.rules: RuleBook | None = None  # None while there is no rule: then rules cost one test
         self._keys = QueryKeys(ranker.key_of, limits, namespaces)
-        self._get, self._touch = ranker.rows.get, ranker.rows.touch
-        self._estimated = ranker.settings.draws > 0
+        self._get, self._touch, self._estimated = ranker.rows.get, ranker.rows.touch, ranker.settings.draws > 0
 
     # ------------------------------------------------------------------ prepare
     def key_in(self, asked: Asked) -> bytes:
         """Return the key of a request's query. Raises `Refused`."""
-        if (asked.locale, asked.filter, asked.segment, asked.namespace) == (None, None, None, None):
-            return self._keys[asked.query][0]
-        return self._keys[(asked.query, asked.locale, asked.filter, asked.segment, asked.namespace)][0]
+        return self._keys[named(asked)][0]
 
     def ownerless(self, asked: Asked) -> RankResponse:
         """Return the given order for a request whose query belongs to a worker that does not answer. Raises `Refused`."""
@@ -108,11 +99,8 @@ class Ranking:
 
     def prepare(self, asked: Asked) -> tuple[Place | None, Prepared]:
         """Read and check a request; return its row, if that is in memory, and the request. Raises `Refused`."""
-        name: Name = asked.query
         namespace, raw, signals, session = asked.namespace, asked.candidates, asked.signals, asked.session
-        if asked.locale is not None or asked.filter is not None or asked.segment is not None or namespace is not None:
-            name = asked.query, asked.locale, asked.filter, asked.segment, namespace
-        key, text = self._keys[name]
+        key, text = self._keys[named(asked)]
         place = self._get(key)
         candidates = None
         if place is None or place.raw != raw:  # else they are those of the last request, which were checked
@@ -177,8 +165,7 @@ class Ranking:
     # ------------------------------------------------------------------ the ways in
     async def rank_one(self, asked: Asked) -> RankResponse:
         """Return the order to show for one request. Raises `Refused`."""
-        answers: list[Any] = [None]
-        prepared = self.prepare(asked)[1]
+        answers, prepared = list[Any]([None]), self.prepare(asked)[1]
         self.namespaces.take(prepared.namespace)
         await self._rank([(0, prepared)], answers, Turns())
         answer: RankResponse = answers[0]
@@ -229,13 +216,10 @@ class Ranking:
 
     def repeats(self, asked: Asked) -> Place | None:
         """Return the row of a request without parts, if it is in memory and was last asked the same candidates."""
-        if (asked.locale, asked.filter, asked.segment, asked.namespace) != (None, None, None, None):
-            return None
-        try:
-            key, _ = self._keys[asked.query]
-        except Refused:
-            return None
-        place = self._get(key)
+        place = None
+        with contextlib.suppress(Refused):
+            if isinstance(name := named(asked), str):
+                place = self._get(self._keys[name][0])
         return None if place is None or place.raw != asked.candidates else place
 
     # ------------------------------------------------------------------ wait, decide, answer
@@ -245,10 +229,9 @@ class Ranking:
         What is wrong with a request is left to `rank`."""
         wishes: dict[bytes, Wish] = {}
         for one in asked:
-            if isinstance(one, Asked) and (one.locale, one.filter, one.segment, one.namespace) == (None, None, None, None):
+            if isinstance(one, Asked) and isinstance(name := named(one), str):
                 with contextlib.suppress(Refused):
-                    key, _ = self._keys[one.query]
-                    if self._get(key) is None:
+                    if self._get(self._keys[name][0]) is None:
                         self._wish(self.prepare(one)[1], wishes)
         try:
             block = self.loader.held(list(wishes.values()), self._patience(len(wishes)))
@@ -258,8 +241,7 @@ class Ranking:
             yield Fetched(set(), {})
             return
         try:
-            missing = {key: why for key, why in zip(wishes, found, strict=True) if isinstance(why, str)}
-            yield Fetched(set(wishes), missing)
+            yield Fetched(set(wishes), {key: why for key, why in zip(wishes, found, strict=True) if isinstance(why, str)})
         finally:
             await block.__aexit__(None, None, None)
 
