@@ -60,7 +60,7 @@ def test_nobody_there_is_told_at_once_and_never_before_the_call_returns(tmp_path
     async def run() -> None:
         sibling, told = Sibling(1, tmp_path / "s"), list[Reply | None]()
         for _ in range(2):  # the second one is not even tried
-            sibling.send(written(b"GET", b"/x", (), b""), told.append)
+            sibling.send(written(b"GET", b"/x", (), b""), told.append, 1.0)
             assert told == []
             while not told:
                 await asyncio.sleep(0)

@@ -21,8 +21,9 @@ MOST_LINES = 512
 MOST_PIECES = 64
 #: Seconds after which a connection whose answer nobody waits for any more is closed.
 LATE_SECONDS = 10.0
-#: Seconds between two attempts to reach a sibling that was not there: meanwhile requests to it are given up at once.
-AWAY_SECONDS = 0.05
+#: Seconds between two attempts to reach a sibling that was not there for requests that have less time than this: meanwhile they are
+#: given up at once.
+AWAY_SECONDS, HURRIED_SECONDS = 0.05, 10.0
 #: The status with which a worker answers what came too late to be of use.
 TOO_LATE = 504
 #: The header with the time until which an answer is of use, on the clock that all processes of a machine share.
@@ -171,7 +172,8 @@ class Sibling:
             if not line.transport.is_closing():
                 return line.send(data, done, within, pieces)
         loop = asyncio.get_running_loop()
-        if len(self.lines) + len(self._opening) >= MOST_LINES or loop.time() < self._away_until:
+        hurried = within is not None and within < HURRIED_SECONDS
+        if len(self.lines) + len(self._opening) >= MOST_LINES or (hurried and loop.time() < self._away_until):
             if pieces is not None:
                 pieces.add(Away())
             loop.call_soon(done, None)  # never before this call returns

@@ -21,7 +21,7 @@ from swerve.service.crew import EXCHANGE_SECONDS, FIRST, Crew
 from swerve.service.experiments import EXPERIMENT
 from swerve.service.namespaces import Within
 from swerve.service.relaying import Relayed
-from swerve.service.siblings import Away, Sibling
+from swerve.service.siblings import AWAY_SECONDS, Away, Sibling
 from swerve.service.spreading import Spreading
 from swerve.service.throttle import Bucket
 from swerve.serving.control import Change, DeleteRequest, DeleteResponse, Kept
@@ -41,7 +41,7 @@ STATE_SECONDS, ANSWER_SECONDS = 1.0, 1.0
 #: Seconds that a deletion may take on another worker.
 DELETE_SECONDS = 60.0
 #: Seconds for which a start waits for what operators have set.
-START_SECONDS = 2.0
+START_SECONDS = 1.0
 #: Bytes of the mark of a start.
 BOOT_BYTES = 8
 
@@ -136,11 +136,17 @@ class Together:
 
     async def start(self) -> None:
         """Take up what operators have set, and begin to exchange."""
-        if (first := self.crew.first) is not None:
+        loop = asyncio.get_running_loop()
+        first, until = self.crew.first, loop.time() + START_SECONDS
+        while first is not None:
             try:
                 await self._tell(first, self._news(), START_SECONDS)
+                break
             except Away:
-                log.warning("worker %d does not answer: what operators have set meanwhile comes later", FIRST)
+                if loop.time() > until:
+                    log.warning("worker %d does not answer: what operators have set meanwhile comes later", FIRST)
+                    break
+                await asyncio.sleep(AWAY_SECONDS)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="swerve-exchange")
 
     def stop(self) -> None:
