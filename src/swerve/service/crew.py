@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 from swerve.service.siblings import Sibling
 from swerve.serving.tokens import Ticket
-from swerve.store.seats import PARTITIONS
-from swerve.store.shares import Share, partition_of
+from swerve.store.shares import PARTITIONS, Share, partition_of
 
 #: The worker to which operators' changes go.
 FIRST = 0

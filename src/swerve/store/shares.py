@@ -15,8 +15,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from swerve.store.seats import PARTITIONS
-
+#: Partitions of a store, into which the keys of queries hash.
+PARTITIONS = 64
 #: The end of the name of every share but the first.
 NAMED = re.compile(r"(?P<number>[1-9][0-9]*)-of-(?P<of>[1-9][0-9]*)")
 #: The most shares: one partition each.
