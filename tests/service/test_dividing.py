@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -9,17 +10,22 @@ from pathlib import Path
 
 import pytest
 from service.crewed import crewed, free_ports
-from service.running import running
+from service.running import SMALL, running
 
 from swerve.core.errors import SwerveError
 from swerve.service import dividing
-from swerve.service.config.load import Config
+from swerve.service.config.load import Config, resolve
+from swerve.service.config.toml import Document
 from swerve.service.dividing import Dividing, rows_of
+from swerve.service.http.schemas import read_rank
+from swerve.service.runtime import Service
 from swerve.service.secrets import Secrets
 from swerve.serving.keys import Keys
+from swerve.serving.messages import Event, FeedbackRequest, RankRequest, encode
 from swerve.serving.migration import is_rival
 from swerve.serving.place import PACK, Names
 from swerve.serving.tokens import NUMBER_BITS
+from swerve.store import open_store
 from swerve.store.protocol import Batch, Row
 from swerve.store.shares import Share, others_of, partition_of, share_path
 from swerve.store.sqlite import SQLiteStore
@@ -230,3 +236,35 @@ def test_a_file_that_is_one_share_is_not_served_as_a_whole(tmp_path):
         with pytest.raises(AssertionError, match="share 1 of 2"):
             crew.service.start()
         crew.service.kill()
+
+
+def test_a_decision_of_the_control_arms_policy_does_not_outlive_another_number_of_shares(tmp_path, uncompiled):
+    """Its key does not tell where its record is now: its clicks must not begin another one."""
+
+    async def play() -> None:
+        changes = {"name": "rivals", "treated": 0.5, "control": "ucb1"}
+        made = {**SMALL, "experiment": changes, "store": {"url": f"sqlite:///{tmp_path}/swerve.db"}}
+        config = resolve(Document("test", made, {}))
+        service = Service(config, open_store(config.store.url), SECRETS)
+        await service.start(whole=True)
+        service.tokens.live_in(Share(0, 2))
+        tokens: dict[str | None, list[str]] = {}
+        for number in range(40):
+            request = RankRequest("q", ["a", "b"], session=f"s{number}")
+            answer = await service.ranking.rank_one(read_rank(encode(request)))
+            assert answer.decision is not None
+            tokens.setdefault(answer.arm, []).append(answer.decision)
+
+        async def told(arm: str) -> str:
+            answer = await service.feedback.one(FeedbackRequest(tokens[arm].pop(), [Event("click", position=1)]))
+            return answer.status
+
+        assert await told("control") != "expired"
+        service.tokens.live_in(Share(0, 3))
+        rows = len(service.ranker.rows)
+        assert await told("control") == "expired"
+        assert await told("treated") != "expired"
+        assert len(service.ranker.rows) == rows
+        assert await service.stop()
+
+    asyncio.run(play())

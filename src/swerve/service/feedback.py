@@ -183,9 +183,10 @@ class Feedback:
             return None
 
     def _over(self, ticket: Ticket, now: float) -> bool:
-        """Return whether feedback for a decision no longer counts: its window is over, its query was deleted, or its time has not
-        come yet, so that its outcome would be dropped too early."""
-        return not -AHEAD <= now - ticket.at <= self.window or self.erased.query(ticket.key, ticket.at)
+        """Return whether feedback for a decision no longer counts: its window is over, its query was deleted, its record has moved
+        to nobody knows where, or its time has not come yet, so that its outcome would be dropped too early."""
+        outside = not -AHEAD <= now - ticket.at <= self.window
+        return outside or self.erased.query(ticket.key, ticket.at) or self.tokens.strayed(ticket)
 
     def _late(self, request: FeedbackRequest, ticket: Ticket, now: float) -> list[str]:
         """Return the kinds of the request's events whose windows are over."""

@@ -150,6 +150,11 @@ class Tokens:
         """Say with decisions of the control arm's policy which share has their records: the keys of these do not tell."""
         self.home = (share.of << SHARE_BITS | share.number) << NUMBER_BITS
 
+    def strayed(self, ticket: Ticket) -> bool:
+        """Return whether nobody can tell any more which share has the record of a decision: it is one of the control arm's policy,
+        made under another number of shares."""
+        return ticket.rival and self.home != 0 and ticket.home[1] != self.home >> NUMBER_BITS + SHARE_BITS
+
     def sign(self, decision: Signed, at: float) -> str:
         """Return the token of a decision; `at` is its time in unix seconds."""
         return self.sign_many((decision,), at)[0]
