@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import random
 import socket
@@ -49,6 +50,11 @@ class Crewed:
         """Return the worker that has a query."""
         answer = self.clients[0].call("POST", "/v1/rank", {"query": query, "candidates": ["a"]})
         return int(answer.headers["swerve-partition"]) % self.workers
+
+    def queries_of(self, worker: int, count: int) -> list[str]:
+        """Return the texts of queries that a worker has: which these are depends on the secrets."""
+        texts = (f"query {number}" for number in itertools.count())
+        return list(itertools.islice((text for text in texts if self.owner(text) == worker), count))
 
     def each(self) -> Iterator[Http]:
         """Yield a connection to each worker."""

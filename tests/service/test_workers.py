@@ -148,7 +148,7 @@ def test_a_worker_that_dies_is_missed_for_a_moment_and_nothing_is_lost(tmp_path)
     """kill -9 under load: no acknowledged click is lost or doubled, rankings go on within their deadline, and it is back soon."""
     with crewed(tmp_path, 2, {"server": {"deadline_ms": 200.0}}) as crew:
         ledger, ended, slow, failures = Ledger(), threading.Event(), list[float](), list[BaseException]()
-        degraded = 0
+        degraded, queries = 0, [*crew.queries_of(0, 2), *crew.queries_of(1, 3)]
 
         def load(seed: int) -> None:
             nonlocal degraded
@@ -157,7 +157,7 @@ def test_a_worker_that_dies_is_missed_for_a_moment_and_nothing_is_lost(tmp_path)
             client.port = crew.ports  # the worker that lives
             try:
                 while not ended.is_set():
-                    query = draw.choice(QUERIES)
+                    query = draw.choice(queries)
                     answer = client.rank(query, CANDIDATES)
                     assert answer.status == 200
                     slow.append(answer.seconds)
@@ -175,7 +175,7 @@ def test_a_worker_that_dies_is_missed_for_a_moment_and_nothing_is_lost(tmp_path)
         time.sleep(0.5)
         killed = crew.pids()[1]
         os.kill(killed, signal.SIGKILL)
-        foreign = next(query for query in QUERIES if crew.owner(query) == 1)
+        foreign = queries[-1]
         back = until(lambda: crew.pids()[1] != killed, 30.0)
         until(lambda: not crew.clients[0].rank(foreign, CANDIDATES).json["degraded"])
         time.sleep(0.3)
@@ -190,14 +190,14 @@ def test_a_worker_that_dies_is_missed_for_a_moment_and_nothing_is_lost(tmp_path)
         for event in waiting:
             ledger.send(client, *event)
         assert not ledger.unanswered
-        assert {(q, name): n for q in QUERIES for name, n in client.clicks(q).items()} == dict(ledger.clicks)
+        assert {(q, name): n for q in queries for name, n in client.clicks(q).items()} == dict(ledger.clicks)
         assert sorted(slow)[int(len(slow) * 0.99)] < 1.0  # the deadline, and a busy machine
         assert crew.service.stop() == 0
 
 
 def test_feedback_for_a_worker_that_is_away_is_to_be_sent_again(tmp_path):
     with crewed(tmp_path, 2) as crew:
-        query = next(query for query in QUERIES if crew.owner(query) == 1)
+        (query,) = crew.queries_of(1, 1)
         answer = crew.clients[0].rank(query, CANDIDATES).json
         os.kill(crew.pids()[1], signal.SIGSTOP)
         try:
