@@ -102,12 +102,13 @@ class Player:
         return {**self.world.report(), **state, "problem": self.problem, "pinned": self.operator.now()}
 
     def summary(self) -> dict[str, Any]:
-        """Return the totals, and the seconds of real time that they took."""
+        """Return the totals, and the seconds of real time that they took, with those since the last step began."""
+        played = self._played + (0.0 if self.idle else time.perf_counter() - self._due)
         summary = self.world.summary()
-        speed = round(summary["days"] * MINUTES_PER_DAY / max(self._played, LEAST_SECONDS), 1)
+        speed = round(summary["days"] * MINUTES_PER_DAY / max(played, LEAST_SECONDS), 1)
         pin = self.operator.pinned
         pinned = None if pin is None else {**pin, "searches": summary.pop("pinned")}
-        return {**summary, "seconds": round(self._played, 1), "speed": speed, "pinned": pinned}
+        return {**summary, "seconds": round(played, 1), "speed": speed, "pinned": pinned}
 
 
 def main(orders: Orders, shared: Shared, pipe: Connection) -> None:
