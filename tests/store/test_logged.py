@@ -9,7 +9,8 @@ import pytest
 
 from swerve.store import Batch, Entries, Fenced, StoreError, open_store
 from swerve.store.backup import backup
-from swerve.store.logged import journal_path, said_in
+from swerve.store.logged import said_in
+from swerve.store.shares import journal_path
 from swerve.store.sqlite import SQLiteStore
 from swerve.store.verify import verify
 

@@ -52,6 +52,8 @@ LARGEST_PORT = 65535
 NO_CLICKS = "no click was read, so that every result counts as skipped; are clicks in another column (--map clicks=COLUMN)?"
 #: Characters per line, for measuring without wrapping: more than any cell has.
 UNWRAPPED = 10_000
+#: The first bytes of a file of SQLite.
+SQLITE = b"SQLite format 3\0"
 #: Seconds of work before a progress bar appears: shorter work needs none.
 PATIENCE = 2.0
 
@@ -304,16 +306,41 @@ def late_progress(after: float = PATIENCE) -> Iterator[Callable[[str, int, int],
 
 
 class LogPath(click.Path):
-    """The path of a log; the log of a store on a server, named by its address, is copied to the folder for temporary files."""
+    """The logs that a path or an address names: a store, or the folder of the log of its share 0, stands for the logs of all its
+    shares. Those of a store on a server are copied to the folder for temporary files."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path."""
+        """Return the paths."""
         from swerve.store.copies import log_of
-        from swerve.store.urls import server_of
+        from swerve.store.shares import journal_path, journals_of
+        from swerve.store.urls import PREFIX, server_of, share_urls, store_path
 
         if isinstance(value, str) and ctx is not None and server_of(value) is not None:
-            return ctx.with_resource(log_of(value))
-        return super().convert(value, param, ctx)
+            return [ctx.with_resource(log_of(url)) for url in share_urls(value)]
+        path = store_path(value) if isinstance(value, str) and value.startswith(PREFIX) else None
+        path = path or Path(str(super().convert(value, param, ctx)))
+        if is_database(path):
+            path = journal_path(path)
+        return journals_of(path) if path.is_dir() else [path]
+
+
+def is_database(path: Path) -> bool:
+    """Return whether a file is one of SQLite."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(SQLITE)) == SQLITE
+    except OSError:
+        return False
+
+
+def each_once(ctx: click.Context, param: click.Parameter, found: Any) -> tuple[Path, ...]:
+    """Return the paths of all arguments, each folder once: a pattern of the shell names the log of a share besides that of
+    share 0."""
+    out: list[Path] = []
+    for path in found if param.nargs == 1 else [path for paths in found for path in paths]:
+        if path not in out or not path.is_dir():
+            out.append(path)
+    return tuple(out)
 
 
 #: The argument of commands that read logs.
@@ -323,6 +350,7 @@ logs_argument: Callable[[Any], Any] = click.argument(
     nargs=-1,
     required=True,
     type=LogPath(exists=True, allow_dash=True, path_type=Path),
+    callback=each_once,
 )
 
 

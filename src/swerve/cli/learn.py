@@ -54,9 +54,9 @@ def command(
 ) -> None:
     """Build a store from logs (docs/evaluate.md): day one begins with what the service would have learnt from them.
 
-    A recording of Swerve is replayed with its own configuration: every record has the bytes that serving gave it, but for its
-    owner where the secrets are others than the service's. Rankings of other logs teach as `POST /v1/observe` does, with the policy
-    and signals of --config.
+    A recording of Swerve, with all shares of its store, is replayed with its own configuration: every record has the bytes that
+    serving gave it, but for its owner where the secrets are others than the service's. Rankings of other logs teach as
+    `POST /v1/observe` does, with the policy and signals of --config.
     """
     need_service("learning from logs")
     from swerve.evaluate.readers import common_format, read
@@ -73,8 +73,6 @@ def command(
     logs = click.get_current_context().with_resource(spooled(logs))
     config = load(config_file, {"store.url": store_url(store)})
     chosen = form or common_format(logs)
-    if chosen == "swerve" and len(logs) > 1:
-        raise SwerveError("recordings are replayed one at a time: each has the keys and the configuration of one service")
     path, database, there = secrets_path(config), shown_url(config.store.url), store_exists(config.store.url)
     if path is None:
         load_secrets(None)  # before a store is made
@@ -83,22 +81,22 @@ def command(
         raise SwerveError(f"{taken} exists; `swerve learn` builds a new store and changes none: choose another path")
     if secrets is not None and path is not None:
         put_back(path, read_file(secrets))
-    total, tally = sum(map(size_of, logs)), Tally()
+    sizes, tally = [size_of(log) for log in logs], Tally()
     opened = open_store(config.store.url, most=config.store.max_mb << 20, may_lose_clicks=config.store.may_lose_clicks)
     try:
         kept = load_secrets(path)
         opened.claim(kept.fingerprint())
         with late_progress() as report:
 
-            def progress(done: int) -> None:
-                report("learning", done, total)
+            def progress(done: int, number: int = 0) -> None:
+                report("learning", sum(sizes[:number]) + done, sum(sizes))
 
             if chosen == "swerve":
-                ranker, learnt, now = learning.learn_recording(logs[0], kept.query_key, progress)
+                learnt = learning.learn_recordings(logs, kept.query_key, opened, lambda number, done: progress(done, number))
             else:
                 ranker = Ranker(settings_of(config), kept.query_key)
                 learnt, now = learning.learn_lists(read(logs, chosen, columns, tally=tally, progress=progress), ranker)
-        learning.write(ranker, opened, now)
+                learning.write(ranker, opened, now)
     finally:
         opened.close()
     dropped = sum(drop.lines for drop in tally.dropped.values())

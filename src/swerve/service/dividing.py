@@ -28,9 +28,8 @@ from swerve.serving.keys import Keys
 from swerve.serving.migration import is_rival
 from swerve.serving.tokens import NUMBER_BITS
 from swerve.store.lock import lock_path
-from swerve.store.logged import journal_path
 from swerve.store.protocol import Batch, Damaged, Row
-from swerve.store.shares import DONE, Division, Share, others_of, partition_of, share_path
+from swerve.store.shares import DONE, Division, Share, journal_path, others_of, partition_of, share_path
 from swerve.store.sqlite import SQLiteStore
 from swerve.store.wal import index_path, log_path
 

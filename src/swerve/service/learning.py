@@ -6,8 +6,9 @@ that Swerve did not make; they teach as `POST /v1/observe` does. A list without 
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -51,12 +52,27 @@ class Learnt(msgspec.Struct):
     too_long: int = 0  # lists of which only the first results were learnt
 
 
-def learn_recording(path: Path, query_key: bytes, progress: Callable[[int], None]) -> tuple[Ranker, Learnt, float]:
-    """Replay a recording; return the ranker, what was learnt, and the time of its last entry."""
-    replay = Replay(path, lambda tables: settings_in(str(path), tables), query_key)
-    counts = replay.run(progress)
-    ranker = replay.ranker if replay.secrets == replay.ranker.key_of("") else renamed(replay)
-    return ranker, Learnt(counts.requests, counts.clicks, len(ranker.rows)), replay.player.last
+def learn_recordings(paths: Sequence[Path], query_key: bytes, store: Store, progress: Callable[[int, int], None]) -> Learnt:
+    """Replay the recordings of all shares of a store, that of share 0 first, and write what was learnt to an empty store.
+
+    Each share is replayed by itself, as it was served: what it took up of the others is in its recording. The store gets the rows
+    of all, and what queries share as share 0 knows it. `progress` is told the number of a recording, and the bytes read of it.
+    """
+    replays, rankers, learnt = list[Replay](), list[Ranker](), Learnt()
+    for number, path in enumerate(paths):
+        replay = Replay(path, functools.partial(settings_in, str(path)), query_key)
+        counts = replay.run(lambda read, number=number: progress(number, read))  # type: ignore[misc]
+        learnt.lists += counts.requests
+        learnt.clicks += counts.clicks
+        replays.append(replay)
+        if replay.ranker.life.store != replays[0].ranker.life.store:
+            raise SwerveError(f"{path} and {paths[0]} are recordings of different stores; one store is learnt from one")
+    for replay in replays:
+        rankers.append(replay.ranker if replay.secrets == replay.ranker.key_of("") else renamed(replay))
+        learnt.queries += len(rankers[-1].rows)
+        write_rows(rankers[-1], store)
+    store.checkpoint(Batch(groups=rankers[0].shared(max(replay.player.last for replay in replays)), epoch=store.epoch))
+    return learnt
 
 
 def renamed(replay: Replay) -> Ranker:
@@ -108,9 +124,14 @@ def learn_lists(lists: Iterable[Shown], ranker: Ranker) -> tuple[Learnt, float]:
 
 def write(ranker: Ranker, store: Store, now: float) -> None:
     """Write all rows of a ranker, and what they share, to an empty store."""
+    write_rows(ranker, store)
+    store.checkpoint(Batch(groups=ranker.shared(now), epoch=store.epoch))
+
+
+def write_rows(ranker: Ranker, store: Store) -> None:
+    """Write all rows of a ranker."""
     layouts = Layouts(store, ranker)
     places = list(ranker.rows)
     for start in range(0, len(places), ROWS_AT_ONCE):
         some = places[start : start + ROWS_AT_ONCE]
         store.checkpoint(Batch([row_of(place, layouts.ids, store.epoch) for place in some], epoch=store.epoch))
-    store.checkpoint(Batch(groups=ranker.shared(now), epoch=store.epoch))

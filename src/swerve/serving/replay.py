@@ -5,7 +5,7 @@ Every page comes out as it was recorded, and every record has the same bytes; th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,13 @@ class Replayed(msgspec.Struct):
     queries: int = 0
     alarms: int = 0
     shifts: int = 0  # queries with a shift that was found or reported by an operator
+
+
+def summed(found: Sequence[Replayed]) -> Replayed:
+    """Return the results of the replays of all shares of a store as one. A first difference is that of the first share with one."""
+    out = Replayed(*(sum(getattr(one, name) or 0 for one in found) for name in Replayed.__struct_fields__))
+    out.first_difference = next((one.first_difference for one in found if one.first_difference is not None), None)
+    return out
 
 
 class Replay:

@@ -13,9 +13,10 @@ from typing import Any
 from swerve.core.errors import SwerveError
 from swerve.store.blocks import Block
 from swerve.store.lock import OWNER_ONLY, left_alone
-from swerve.store.logged import belongs, journal_path, said_in
+from swerve.store.logged import belongs, said_in
 from swerve.store.protocol import InUse, Store, StoreError
 from swerve.store.schema import APPLICATION, translated
+from swerve.store.shares import journal_path
 from swerve.store.sqlite import SQLiteStore
 from swerve.store.tail import owner_in, tail
 from swerve.store.verify import Meaning, Progress, Report, verify

@@ -20,6 +20,7 @@ from swerve.store.journal import Journal
 from swerve.store.opened import UNBOUNDED, Opened
 from swerve.store.protocol import Entries, Fenced, InUse, StoreError
 from swerve.store.schema import translated
+from swerve.store.shares import journal_path
 from swerve.store.tail import ID_BYTES, owner_in, tail
 
 log = logging.getLogger("swerve.store")
@@ -31,15 +32,6 @@ COMPRESSED_AT_ONCE = 4
 #: the entry that it has reached at least, `NOT_YET` before it was made.
 SAID = ("epoch", "log", "begin", "end")
 NOT_YET = -1
-
-
-def journal_path(database: Path) -> Path:
-    """Return the folder of a database's journal.
-
-    >>> journal_path(Path("state/swerve.db")).as_posix()
-    'state/swerve.db.journal'
-    """
-    return database.with_name(f"{database.name}.journal")
 
 
 def said_in(connection: sqlite3.Connection) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from swerve.core.errors import SwerveError
 from swerve.store.lock import OWNER_ONLY, Lock, lock_path
-from swerve.store.logged import journal_path
 from swerve.store.protocol import InUse, StoreError
+from swerve.store.shares import journal_path
 from swerve.store.verify import Meaning, Progress, Report, verify
 from swerve.store.wal import index_path, log_path
 

@@ -15,8 +15,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from swerve.core.errors import SwerveError
+
 #: Partitions of a store, into which the keys of queries hash.
 PARTITIONS = 64
+#: The end of the name of a database's journal.
+JOURNAL = ".journal"
 #: The end of the name of every share but the first.
 NAMED = re.compile(r"(?P<number>[1-9][0-9]*)-of-(?P<of>[1-9][0-9]*)")
 #: The most shares: one partition each.
@@ -73,6 +77,15 @@ def share_path(database: Path, share: Share) -> Path:
     return database if share.number == 0 else database.with_name(f"{database.name}.{share.number}-of-{share.of}")
 
 
+def journal_path(database: Path) -> Path:
+    """Return the folder of a database's journal.
+
+    >>> journal_path(Path("state/swerve.db")).as_posix()
+    'state/swerve.db.journal'
+    """
+    return database.with_name(f"{database.name}{JOURNAL}")
+
+
 def others_of(database: Path) -> dict[Share, Path]:
     """Return all files beside a store that are named as shares of it, of whatever count."""
     found = {}
@@ -96,3 +109,32 @@ def shares_of(database: Path) -> list[Path]:
     if share.number:
         return [database]
     return [share_path(database, Share(number, share.of)) for number in range(share.of)]
+
+
+def journals_of(folder: Path) -> list[Path]:
+    """Return the folders of the journals of all shares of a store, given that of its share 0; of any other journal, itself.
+
+    How many shares there are is known from the database beside the journal; of journals that were copied without it, from the
+    names of the others beside it.
+    """
+    name = folder.name.removesuffix(JOURNAL)
+    if name in ("", folder.name) or NAMED.fullmatch(name.rpartition(".")[2]) is not None:
+        return [folder]
+    database = folder.with_name(name)
+    count = len(shares_of(database)) if database.is_file() else _named_beside(database)
+    found = [journal_path(share_path(database, Share(number, count))) for number in range(count)]
+    for number, path in enumerate(found):
+        if number and not path.is_dir():
+            raise SwerveError(f"{path} is missing, the log of {Share(number, count)} of {database}; put it back beside {folder}")
+    return found
+
+
+def _named_beside(database: Path) -> int:
+    """Return how many shares a store has, by the names of the journals beside that of its share 0."""
+    beside = (path.name.removesuffix(JOURNAL) for path in database.parent.glob(f"{database.name}.*{JOURNAL}"))
+    matches = (NAMED.fullmatch(name.removeprefix(f"{database.name}.")) for name in beside)
+    counts = {int(match["of"]) for match in matches if match is not None}
+    if len(counts) > 1:
+        told = " and of ".join(map(str, sorted(counts)))
+        raise SwerveError(f"beside {journal_path(database)} lie logs of {told} shares; a folder has those of one store at one time")
+    return counts.pop() if counts else 1

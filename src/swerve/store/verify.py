@@ -20,9 +20,10 @@ from swerve.core.errors import SwerveError
 from swerve.store.blocks import segments_in
 from swerve.store.layouts import layout_of
 from swerve.store.lock import left_alone
-from swerve.store.logged import NOT_YET, SAID, belongs, journal_path
+from swerve.store.logged import NOT_YET, SAID, belongs
 from swerve.store.protocol import Row, StoreError
 from swerve.store.schema import APPLICATION, MIGRATIONS, kind_of
+from swerve.store.shares import journal_path
 from swerve.store.statements import as_written, columns
 from swerve.store.tail import owner_in, rest_of, tail
 from swerve.store.wal import Log, log_path, read_log, way_out

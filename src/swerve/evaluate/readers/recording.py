@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections.abc import Iterator, Sequence
 
 from swerve.core.errors import SwerveError
 from swerve.evaluate.lists import Shown
 from swerve.evaluate.readers.opened import Opened, click
 from swerve.evaluate.readers.source import Source
-from swerve.serving.recording import Answered, Ranked, Ruled, lines_of
+from swerve.serving.recording import Answered, Line, Ranked, Ruled, lines_of
 from swerve_client.naming import without_arm
 
 
 def read(sources: Sequence[Source], columns: dict[str, str]) -> Iterator[Shown]:
-    """Yield the pages of recordings. The number of a decision begins with the life of its store."""
+    """Yield the pages of recordings, which are read side by side in the order of their times: those of the shares of a store say
+    what happened at the same time. The number of a decision begins with the life of its store."""
     opened = Opened()
     for source in sources:
         if not source.path.is_dir():
             raise SwerveError(
                 f"{source.name} is no log of Swerve: that is a folder such as swerve.db.journal, see store.journal_days"
             )
-        for number, line in lines_of(source.path, source.progress):
-            source.number, source.raw = number, line
-            source.tally.lines += 1
-            if isinstance(line, Ranked):
-                yield from opened.add((source.name, line.number), page_of(line))
-            elif isinstance(line, Ruled):
-                entry = opened.get((source.name, line.number))
-                if entry is not None:
-                    entry.shown, entry.propensities = line.page, None if entry.propensities is None else line.propensities
-            elif isinstance(line, Answered):
-                feedback(line, opened.get((source.name, line.number)), source)
+    every = (timed(index, source) for index, source in enumerate(sources))
+    for _, _, source, line in heapq.merge(*every, key=lambda item: item[:2]):
+        if isinstance(line, Ranked):
+            yield from opened.add((source.name, line.number), page_of(line))
+        elif isinstance(line, Ruled):
+            entry = opened.get((source.name, line.number))
+            if entry is not None:
+                entry.shown, entry.propensities = line.page, None if entry.propensities is None else line.propensities
+        elif isinstance(line, Answered):
+            feedback(line, opened.get((source.name, line.number)), source)
     yield from opened.rest()
+
+
+def timed(index: int, source: Source) -> Iterator[tuple[float, int, Source, Line]]:
+    """Yield what a recording says, with its time: never before that of the line before it, whose time a line without one has."""
+    latest = -math.inf
+    for number, line in lines_of(source.path, source.progress):
+        source.number, source.raw = number, line
+        source.tally.lines += 1
+        latest = max(latest, getattr(line, "now", latest))
+        yield latest, index, source, line
 
 
 def page_of(line: Ranked) -> Shown:
