@@ -114,11 +114,12 @@ def test_verdicts_wait_for_proof():
 
 @given(under_way())
 def test_the_next_test_takes_over_what_was_learnt_and_the_suspicion_that_is_left(test):
-    """While an event is unlikely, other arms than the leader are suspected only of one that left the leader unchanged."""
+    """While an event is unlikely, and the leader's clicks do not speak for a fall, other arms are suspected only of an event that left
+    the leader unchanged."""
     spec, n, row = test
     odds, _ = event_odds(row)
     suspicions = [suspicion(row, arm, odds) for arm in range(n)]
-    if odds < 1.0 and not row.found:
+    if odds < 1.0 and not row.found and row.factor[row.leader] < change.FALLING:
         hidden = odds / (1.0 + odds) * (1.0 - share_changed(row, row.leader, row.given[row.leader]))
         for arm in set(range(n)) - {int(row.leader)}:
             now, before = (share_changed(row, arm, prior[arm]) for prior in (row.given, row.anyway))
@@ -157,6 +158,23 @@ def test_false_alarms_under_a_steady_leader_do_not_add_up_to_a_suspicion_of_the_
         assert row.leader == 0
     assert max(row.anyway[1], row.anyway[2]) < 0.002  # below 100 · 10⁻⁵ for each, and not the 0.0014 of a single fall 100 times
     assert row.given[1] == pytest.approx(SPEC.other_change_probability, abs=0.002)
+
+
+def test_a_leader_that_seems_to_fall_casts_the_whole_suspicion_on_the_other_arms():
+    """One alarm in a hundred is a fall, and it is still more likely that nothing has happened."""
+    row = fresh([(400, 100), (50, 450), (25, 475)])
+    begin_change(SPEC, row, False, 0.0, 0.01, 1e-5, 0.9999)
+    for t in range(12):
+        play(row, 0, float(t % 12 > 5))
+    odds, _ = event_odds(row)
+    assert odds < 1.0 and row.factor[0] > change.FALLING
+    whole = [suspicion(row, arm, odds) for arm in range(3)]
+    assert whole[1] > 0.01
+    before = row.copy()
+    begin_change(SPEC, row, True, odds, 0.01, 1e-5, 0.9999)
+    before.top = row.top
+    for arm in (1, 2):
+        assert row.anyway[arm] == pytest.approx(whole[arm] * still_better(SPEC, before, arm))
 
 
 def fallen():

@@ -33,6 +33,7 @@ HALFWAY = 0.5 * log(MOST)  # the largest log Bayes factor at the start of a test
 SURE = 1e6  # odds are kept within [1/SURE, SURE]
 FEW = 40  # up to this many plays the tail of a Beta is summed exactly
 LEAST = 1e-5  # a suspicion below this is not carried over
+FALLING = 2.5  # from this Bayes factor on a leader's own clicks speak for a fall
 CLEAR = 0.01  # an arm is decided to be unchanged only if its suspicion from earlier tests is below this
 NEARLY_ONE = 1.0 - 1e-9  # a probability from here on counts as 1
 NEARLY_NONE = 1e-9  # the smallest probability that odds are divided by
@@ -285,14 +286,14 @@ def begin_change(spec, row, open_before, odds, falls, rises, most, caught=-1):
     that lost it. The arm `caught`, if any, keeps its whole record, which is the evidence for its change; the caller splits the
     record where the net suspects the change.
 
-    While an event is unlikely, other arms are suspected only of one that left the leader unchanged. A leader as good as before can
-    always have been replaced by one like it: that possibility never quite goes away, harms nobody, and over many false alarms it
-    would add up to a suspicion of every other arm.
+    While an event is unlikely and the leader's clicks do not speak for a fall, other arms are suspected only of an event that left
+    the leader unchanged. A leader as good as before can always have been replaced by one like it: that possibility never quite goes
+    away, harms nobody, and over many false alarms it would add up to a suspicion of every other arm.
     """
     dropped = 0
     if open_before:
         stale_from = spec.stale_from if row.found != 0 else 0.5
-        likely = odds >= 1.0 or row.found != 0
+        likely = odds >= 1.0 or row.found != 0 or row.factor[row.leader] >= FALLING
         whole = odds / (1.0 + odds)
         others = whole if likely else hidden(row, odds)
         for arm in range(row.given.shape[0]):
