@@ -28,7 +28,7 @@ class PostgreSQL(Served):
 
     FAULTS: ClassVar = {
         **Served.OWN, "server": 6, "backend": 2, "server-paused": 2, "server-stopped": 1, "cut": 2, "standby": 2, "failover": 4,
-        "server-and-owner": 2, "full": 1,
+        "split": 0.5, "server-and-owner": 2, "full": 1,
     }  # fmt: skip
 
     def __init__(self, folder: Path, seed: int, users: int = 4) -> None:
@@ -144,9 +144,27 @@ class PostgreSQL(Served):
         self.kills["servers"] += 1
         new.promote()
         self.after("the primary was killed and its standby promoted", began)
+        self.replaced(old, new)
+
+    def replaced(self, old: postgres.Postgres, new: postgres.Postgres) -> None:
+        """Go on with a standby that was promoted, and a new standby at the place of the old primary."""
         self.removed(old)
         self.servers = [new]
         self.servers.append(self.follower(old.port))
+
+    def do_split(self, line: Line) -> None:
+        """Stop the primary, promote the standby, and let the old primary go on beside it for a while, as nobody should."""
+        old, new = self.servers
+        began = time.monotonic()
+        old.pause()
+        new.promote()
+        self.after("the primary was stopped and its standby promoted", began)
+        old.resume()
+        time.sleep(2 * line["for"])
+        old.kill()
+        self.kills["servers"] += 1
+        self.after("a second primary was killed", time.monotonic())
+        self.replaced(old, new)
 
     def do_server_and_owner(self, line: Line) -> None:
         """Kill both at once, and start both."""
