@@ -60,7 +60,8 @@ def main() -> int:
         for line in schedule(kind, given.seed, names, given.schedule):
             print(json.dumps(line))
         return 0
-    folder = given.folder or Path(tempfile.mkdtemp(prefix="swerve-faults-"))
+    folder = Path(tempfile.mkdtemp(prefix="swerve-faults-")) if given.folder is None else given.folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         setup = kind(folder, given.seed)
         lines = enough(setup, schedule(kind, given.seed, names), given.kills, 60.0 * given.minutes)
