@@ -33,6 +33,32 @@ class Stuck(AssertionError):  # noqa: N818 - what happened
     """Something did not come back after a fault."""
 
 
+class Watch(threading.Thread):
+    """Notes when this process was not run: then the machine stood still or was busy with others, and times that were measured say
+    nothing of the service."""
+
+    #: Seconds between two looks at the clock, and of a gap that counts.
+    LOOK, GAP = 0.01, 0.25
+
+    def __init__(self) -> None:
+        super().__init__(name="watch", daemon=True)
+        self.gaps: list[tuple[float, float]] = []
+        self.end = threading.Event()
+
+    def run(self) -> None:
+        last = time.monotonic()
+        while not self.end.is_set():
+            time.sleep(self.LOOK)
+            now = time.monotonic()
+            if now - last > self.GAP:
+                self.gaps.append((last, now))
+            last = now
+
+    def within(self, began: float, ended: float) -> float:
+        """Return the seconds between two moments in which this process was not run, as far as they count."""
+        return sum(max(min(last, ended) - max(first, began), 0.0) for first, last in self.gaps)
+
+
 class Front(Protocol):
     """Where users send to."""
 
@@ -217,7 +243,9 @@ class User(threading.Thread):
             told = "there was no answer" if answer is None else f"{answer.status} {answer.body[:200]!r}"
             self.record.wrong.append(f"a ranking was not answered: {told}")
         elif ended - began > DEADLINE + BUSY:
-            self.record.wrong.append(f"a ranking took {ended - began:.2f} s")
+            time.sleep(2 * Watch.LOOK)  # a gap that has just ended is noted
+            if ended - began - self.load.watch.within(began, ended) > DEADLINE + BUSY:
+                self.record.wrong.append(f"a ranking took {ended - began:.2f} s")
 
     def tell(self, port: int, said: Said) -> bool:
         """Send feedback; return whether it was acknowledged."""
@@ -247,11 +275,12 @@ class Load:
 
     def __init__(self, front: Front, record: Record, seed: int, users: int = 4) -> None:
         self.front, self.record, self.seed = front, record, seed
-        self.go, self.end = threading.Event(), threading.Event()
+        self.go, self.end, self.watch = threading.Event(), threading.Event(), Watch()
         self.users = [User(self, number) for number in range(users)]
         self.own = User(self, users)  # never started
 
     def start(self) -> None:
+        self.watch.start()
         for user in self.users:
             user.start()
         self.go.set()
@@ -269,6 +298,7 @@ class Load:
     def stop(self) -> None:
         """End all users."""
         self.end.set()
+        self.watch.end.set()
         self.go.set()
         for user in self.users:
             if user.ident is not None:

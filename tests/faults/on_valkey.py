@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+import shutil
 import signal
+import struct
+import subprocess
 import time
 from pathlib import Path
 from typing import ClassVar
 
+import pytest
 import valkeys
 from faults.disk import Disk, can_mount
 from faults.served import Served
-from faults.setup import QUERIES, Line, until
+from faults.setup import QUERIES, Line, ready, until
 
 #: Megabytes of the server's disk.
 ROOM = 48
@@ -40,7 +44,11 @@ class Valkey(Served):
         valkeys.needed()
         folder = self.folder / "server"
         self.disk = Disk(folder, ROOM) if can_mount() else None
-        self.server = valkeys.ValkeyServer(folder).start()
+        self.server = valkeys.ValkeyServer(folder, self.program()).start()
+
+    def program(self) -> str | None:
+        """Return the server's program, if it is not the ordinary one."""
+        return None
 
     def end(self) -> None:
         if self.server is not None:
@@ -130,7 +138,40 @@ class Valkey(Served):
 
 
 class ValkeyClocks(Valkey):
-    """Processes whose clocks are a day apart, and jump."""
+    """Processes whose clocks are a day apart, and jump; so does the clock of the server, by which leases end."""
 
     CLOCKS = (0.0, 86_400.0)
-    FAULTS: ClassVar = {"clock": 5, "owner": 2, "owner-alone": 1, "server": 1, "owner-stopped": 2}
+    FAULTS: ClassVar = {"clock": 5, "server-clock": 3, "owner": 2, "owner-alone": 1, "server": 1, "owner-stopped": 2}
+
+    def program(self) -> str:
+        compiler = shutil.which("gcc") or shutil.which("cc")
+        if compiler is None:
+            pytest.skip("the clock of a server cannot be set without a C compiler")
+        library, self.hand, script = (self.folder / name for name in ("clock.so", "server-clock.bin", "server.sh"))
+        source = Path(__file__).with_name("clock.c")
+        subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(source)], check=True, timeout=60)
+        self.hand.write_bytes(struct.pack("<d", 0.0))
+        script.write_text(f'#!/bin/sh\nexec env LD_PRELOAD={library} SERVER_CLOCK={self.hand} {valkeys.PROGRAM} "$@"\n')
+        script.chmod(0o755)
+        self.server_ahead = 0.0
+        return str(script)
+
+    def do_server_clock(self, line: Line) -> None:
+        """Let the clock of the server jump ahead by up to an hour, so that every lease has expired, or back by a few seconds, while
+        another process waits. It may take over from an owner that lives."""
+        serves, owner, spare = self.spare(), self.services[self.active], self.services[1 - self.active]
+        self.looking, began = False, time.monotonic()
+        self.server_ahead += 3600.0 * line["which"] if line["wait"] else -line["for"]
+        with open(self.hand, "r+b") as file:  # in place, because the server has it mapped
+            file.write(struct.pack("<d", self.server_ahead))
+        time.sleep(3.0)
+        if ready(spare.port):
+            self.faults["taken over from an owner that lived"] += 1
+            self.taken("the server's clock jumped and another process took over", began, serves)
+            until(lambda: not ready(owner.port), 30.0, "an owner of before says that it serves")
+            self.disturbed.begin(owner.port)
+            self.kill(owner)
+        else:
+            self.kill(spare)
+            self.looking = True
+            self.after("the server's clock jumped", began)

@@ -137,6 +137,7 @@ class Setup:
         finally:
             self.load.end.set()
             self.load.go.set()
+            self.load.watch.end.set()
             self.remove()
         return self.wrong
 
@@ -162,7 +163,11 @@ class Setup:
     def again(self, what: str, query: str, began: float, ports: Callable[[], list[int]] | None = None) -> None:
         """Measure how long after `began` a click on a query is acknowledged again."""
         self.load.clicked(query, ports or self.ports)
-        self.took.setdefault(what, []).append(time.monotonic() - began)
+        ended = time.monotonic()
+        if self.load.watch.within(began, ended):
+            self.record.counts["not measured"] += 1  # the machine stood still meanwhile
+        else:
+            self.took.setdefault(what, []).append(ended - began)
 
     def text(self) -> str:
         """Return what has happened, as text."""
@@ -180,6 +185,11 @@ class Setup:
                 f"rankings of processes that ran: median {1000 * statistics.median(seconds):.1f} ms, 99.9th percentile "
                 f"{1000 * seconds[int(len(seconds) * 0.999)]:.0f} ms, slowest {1000 * seconds[-1]:.0f} ms; {late} of "
                 f"{len(seconds):,} took longer than the deadline of {1000 * DEADLINE:.0f} ms and 100 ms"
+            )
+        if gaps := [last - first for first, last in self.load.watch.gaps]:
+            out.append(
+                f"the machine did not run this process for {sum(gaps):.1f} s in all, {max(gaps):.1f} s at once; "
+                f"{counts['not measured']} times that would be below are left out for that"
             )
         for what, took in sorted(self.took.items()):
             median = statistics.median(took)

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 from faults.history import Click
-from faults.load import BUSY, DEADLINE, Load, Record
+from faults.load import BUSY, DEADLINE, Load, Record, Watch
 from faults.run import SETUPS, enough
-from faults.setup import Disturbed, Setup, schedule
+from faults.setup import Disturbed, Setup, schedule, until
 from service.running import Answer, Gone
 
 RUN = Path(__file__).with_name("run.py")
@@ -118,6 +118,23 @@ def test_a_ranking_without_an_answer_or_too_late_is_found(monkeypatch):
     load.own.rank(1, "query 0")
     assert "a ranking took 0.1" in record.wrong.pop()
     assert BUSY > 0.0
+
+
+def test_times_in_which_the_machine_stood_still_say_nothing_of_the_service(monkeypatch):
+    watch = Watch()
+    watch.gaps = [(1.0, 2.0), (5.0, 5.5)]
+    assert [watch.within(*span) for span in ((0.0, 1.0), (0.5, 1.5), (0.0, 9.0), (5.1, 5.2))] == pytest.approx([0.0, 0.5, 1.5, 0.1])
+    record, toy = Record(["query 0"]), Toy()
+    load, toy.slow = Load(toy, record, 1, users=0), 0.1
+    load.own.call = toy.call
+    monkeypatch.setattr("faults.load.BUSY", 0.05 - DEADLINE)
+    load.watch.gaps = [(0.0, time.monotonic() + 9.0)]
+    load.own.rank(1, "query 0")
+    assert record.wrong == []
+    watch.start()
+    until(lambda: watch.is_alive())
+    watch.end.set()
+    watch.join(10.0)
 
 
 def test_who_is_killed_or_stopped_need_not_answer():
