@@ -48,7 +48,7 @@ test-slow: $(VENV)/.dev  ## run the longer tests
 
 test-engines: $(VENV)/.dev  ## prove the store's network engines against real servers
 	tools/system-packages gcc postgresql redis-server
-	$(BIN)/python -m pytest -m engines tests/store tests/service
+	$(BIN)/python -m pytest -m engines tests/store tests/service tests/faults
 
 test-opensearch: $(VENV)/.dev  ## prove the proxy against a real OpenSearch (tools/opensearch says which)
 	tools/opensearch $(BIN)/python -m pytest -m opensearch -q tests/opensearch

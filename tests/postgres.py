@@ -18,8 +18,9 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -76,13 +77,23 @@ def free_port() -> int:
         return port
 
 
+class Place(NamedTuple):
+    """Where a server runs: its address, and what must be entered to start it there (a network namespace)."""
+
+    host: str = "127.0.0.1"
+    enter: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+
+
+HERE = Place()
+
+
 class Postgres:
     """A server of its own. It can be killed, stopped for a while, and started again; a standby of it can be made."""
 
-    def __init__(self, folder: Path | None = None, **settings: str) -> None:
+    def __init__(self, folder: Path | None = None, place: Place = HERE, **settings: str) -> None:
         self.folder = folder or Path(tempfile.mkdtemp(prefix="swerve-postgresql-"))
         self.data, self.log = self.folder / "data", self.folder / "log"
-        self.settings, self.port = SMALL | settings, free_port()
+        self.settings, self.port, self.place = SMALL | settings, free_port(), place
         self.process: subprocess.Popen[bytes] | None = None
         if os.getuid() == 0:
             self.folder.chmod(0o755)
@@ -99,11 +110,12 @@ class Postgres:
         assert done.returncode == 0, f"{name}: {done.stderr[-2000:]}"
         return done.stdout
 
-    def made(self) -> Postgres:
+    def made(self, *options: str) -> Postgres:
         """Make the data of a new server, and start it."""
-        self.run("initdb", "-D", str(self.data), "-U", "swerve", "--auth=trust", "--encoding=UTF8", "--no-sync", "--locale=C")
+        made = ("-D", str(self.data), "-U", "swerve", "--auth=trust", "--encoding=UTF8", "--no-sync", "--locale=C")
+        self.run("initdb", *made, *options)
         with (self.data / "pg_hba.conf").open("a") as file:
-            file.write("host replication all 127.0.0.1/32 trust\n")
+            file.write("host replication all 127.0.0.1/32 trust\nhost all all 0.0.0.0/0 trust\n")
         return self.start()
 
     def standby(self, name: str, **settings: str) -> Postgres:
@@ -117,9 +129,9 @@ class Postgres:
         """Start the server; return when it answers."""
         found = program("postgres")
         assert found is not None
-        ours = {"listen_addresses": "127.0.0.1", "port": str(self.port), "unix_socket_directories": "", **self.settings}
+        ours = {"listen_addresses": self.place.host, "port": str(self.port), "unix_socket_directories": "", **self.settings}
         options = [part for name, value in ours.items() for part in ("-c", f"{name}={value}")]
-        with self.log.open("ab") as log:
+        with self.log.open("ab") as log, self.place.enter():
             self.process = subprocess.Popen(
                 [str(found), "-D", str(self.data), *options], **user(), cwd=self.folder, stdout=log, stderr=log,
                 env={"PATH": os.environ["PATH"], "LC_ALL": "C"}, start_new_session=True, preexec_fn=end_with_parent,
@@ -150,7 +162,7 @@ class Postgres:
 
     def url(self, schema: str = "") -> str:
         """Return the address of an empty store, or of one with a name."""
-        return f"postgresql://swerve@127.0.0.1:{self.port}/postgres?schema={schema or f'store{next(schemas)}'}"
+        return f"postgresql://swerve@{self.place.host}:{self.port}/postgres?schema={schema or f'store{next(schemas)}'}"
 
     def processes(self) -> list[int]:
         """Return the server's processes; each of those has a group of its own."""
@@ -160,6 +172,8 @@ class Postgres:
 
     def kill(self) -> None:
         """End all processes of the server with SIGKILL: nothing is written any more."""
+        if self.process is not None and self.process.poll() is not None:  # it has ended by itself
+            self.process = None
         if self.process is not None:
             for number in self.processes():
                 with contextlib.suppress(ProcessLookupError):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from postgres import end_with_parent, free_port as free_port
+from postgres import HERE, Place, end_with_parent, free_port as free_port
 
 #: The program of the server: Valkey's own, or one that speaks the same protocol.
 PROGRAM = shutil.which("valkey-server") or shutil.which("redis-server")
@@ -36,8 +36,8 @@ def needed() -> None:
 class ValkeyServer:
     """A server over a folder; it can be killed and started again at the same port."""
 
-    def __init__(self, folder: Path, program: str | None = None, **settings: str) -> None:
-        self.folder, self.port = folder, free_port()
+    def __init__(self, folder: Path, program: str | None = None, place: Place = HERE, **settings: str) -> None:
+        self.folder, self.port, self.place = folder, free_port(), place
         self.program = program or PROGRAM
         self.settings = {**SAFE, **{name.replace("_", "-"): value for name, value in settings.items()}}
         self.child: subprocess.Popen[bytes] | None = None
@@ -46,21 +46,21 @@ class ValkeyServer:
     def url(self, prefix: str = "") -> str:
         """Return the address of an empty store, or of one with a name."""
         prefix = prefix or f"store{next(prefixes)}"
-        return f"valkey://127.0.0.1:{self.port}/0?prefix={prefix}"
+        return f"valkey://{self.place.host}:{self.port}/0?prefix={prefix}"
 
     def client(self) -> Any:
         """Return a connection of another program."""
         from valkey import Valkey
 
-        return Valkey("127.0.0.1", self.port, socket_timeout=10.0)
+        return Valkey(self.place.host, self.port, socket_timeout=10.0)
 
     def start(self) -> ValkeyServer:
         from valkey.exceptions import ValkeyError
 
         assert self.program is not None
         words = [word for name, value in self.settings.items() for word in (f"--{name}", value)]
-        command = [self.program, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), *words]
-        with (self.folder / "server.log").open("ab") as out:
+        command = [self.program, "--port", str(self.port), "--bind", self.place.host, "--dir", str(self.folder), *words]
+        with (self.folder / "server.log").open("ab") as out, self.place.enter():
             self.child = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, preexec_fn=end_with_parent)
         until = time.monotonic() + PATIENCE
         with self.client() as client:

@@ -229,6 +229,28 @@ def test_a_worker_that_was_away_gets_what_operators_have_set(tmp_path):
         assert crew.clients[1].rank("later", ["a", "b"]).json["ranking"] == ["b", "a"]
 
 
+def test_a_worker_that_cannot_start_again_says_why_until_it_can(tmp_path):
+    with crewed(tmp_path, 2) as crew:
+        (query,) = crew.queries_of(1, 1)
+        answer = crew.clients[0].rank(query, ["a", "b"]).json
+        assert crew.clients[0].feedback(answer["decision"], "a").status == 200
+        log, away = crew.service.state / "swerve.db.1-of-2.journal", tmp_path / "away"
+        log.rename(away)
+        killed = crew.pids()[1]
+        os.kill(killed, signal.SIGKILL)
+
+        def told() -> list[str]:
+            lines = map(json.loads, crew.service.stderr().splitlines())
+            return [line["why"] for line in lines if line["message"].startswith("a worker has died") and "why" in line]
+
+        until(lambda: bool(told()), 30.0)
+        assert "swerve.db.1-of-2.journal" in told()[0] and "put it back" in told()[0]
+        assert crew.clients[0].rank(query, ["a", "b"]).json["degraded"]
+        away.rename(log)
+        until(lambda: crew.pids()[1] != killed, 60.0)
+        assert crew.clients[0].clicks(query) == {"a": 1}
+
+
 def test_a_start_without_a_way_to_serve_ends_with_its_reason(tmp_path):
     with running(tmp_path) as service:
         service.stop()

@@ -354,9 +354,10 @@ class Supervisor:
             child.deaths = 1 if ran > STEADY else child.deaths + 1
             wait = min(AGAIN * 2 ** (child.deaths - 1), AGAIN_AT_MOST)
             child.again = time.monotonic() + wait
+            why = {"why": child.error()} if child.code > 0 else {}  # a signal tells no reason
             log.error(
                 "a worker has died, and is started again",
-                extra={"worker": child.index, "status": child.code, "after": round(ran, 1), "in": wait},
+                extra={"worker": child.index, "status": child.code, "after": round(ran, 1), "in": wait, **why},
             )
         return failed
 
