@@ -82,11 +82,6 @@ def restore(ranker: Ranker, key: bytes, record: bytes, names: bytes, version: in
         # Earlier decisions are those of another policy.
         next_phase(place.record.ledger, float(place.record.ledger.seen))  # type: ignore[no-untyped-call]
         _disown(place, record, text)
-    if len(place.ids) > shelf.arms:  # fewer arms are configured now
-        for candidate in place.ids[shelf.arms :]:
-            if candidate is not None:
-                del place.arms[candidate]
-        del place.ids[shelf.arms :], place.shorts[shelf.arms :]
     return place
 
 

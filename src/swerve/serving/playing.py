@@ -85,10 +85,10 @@ class Elsewhere(Protocol):
 
 
 class Player:
-    """Plays a journal on a ranker, which `begin` makes for a start with another configuration than the one before.
+    """Plays a journal on a ranker, which `begin` makes for the first start, and for each with another configuration than before.
 
-    Given a ranker, it goes on with the rows of that one. `elsewhere` takes rows for which memory has no room; without it they must
-    all fit. The first `steps` entries are played one by one, by the code that serves; the others many in a call, by code that is
+    Given a ranker, it goes on with the rows of that one. `elsewhere` takes rows for which memory has no room, and those of the
+    earlier configuration; without it all must fit, and are converted, as those of a store are. The first `steps` entries are played one by one, by the code that serves; the others many in a call, by code that is
     compiled, or loaded, for that.
     """
 
@@ -261,7 +261,7 @@ class Player:
     def _started(self, goes_on: int, body: bytes) -> None:
         if goes_on and self.ranker is not None:
             return  # everything that it says is known
-        started, before = msgspec.msgpack.decode(body, type=Started), self.started
+        started, before, earlier = msgspec.msgpack.decode(body, type=Started), self.started, self.ranker
         self.started = started
         if self.ranker is None or (before is not None and (before.config, before.layouts) != (started.config, started.layouts)):
             self._lines, self._commons = Lines(), {}
@@ -272,6 +272,23 @@ class Player:
             if commons is not None:
                 commons.begin()
         self.ranker.share(started.shared)
+        if earlier is not None and earlier is not self.ranker and self.elsewhere is None:
+            for place in earlier.rows:
+                self._converted(place)
+
+    def _converted(self, before: Place) -> None:
+        """Take over a row of the ranker before, which had another configuration. One of a control arm's policy is left out where
+        that arm has none now, as a service does."""
+        assert self.ranker is not None
+        was = before.shelf
+        if was.rival and not self.ranker.rows.rivals:
+            return
+        shelf, record = self.ranker.rows.shelf_for(was.arms, was.rival), was.words[before.index].tobytes()
+        place = restore(self.ranker, before.key, record, before.names(), 0, was.description, shelf)
+        if place is None:
+            raise SwerveError("more queries than memory holds; raise store.cache_mb for this command")
+        place.dirty = True
+        self._put(place)
 
     def _begun(self, key: bytes, flags: int, body: bytes, now: float) -> None:
         assert self.ranker is not None
