@@ -222,6 +222,16 @@ def write_json(target: str | None, data: Any) -> bool:
     return False
 
 
+def counted(count: int, what: str) -> str:
+    """Return a count with its noun.
+
+    >>> counted(1, "false alarm"), counted(0, "false alarm"), counted(2_000, "entry")
+    ('1 false alarm', '0 false alarms', '2,000 entries')
+    """
+    several = f"{what.removesuffix('y')}ies" if what.endswith("ry") else f"{what}s"
+    return f"{count:,} {what if count == 1 else several}"
+
+
 def number(value: float | None) -> str:
     """Format a number for a table: about three significant digits, with thousands separators."""
     if value is None or not math.isfinite(value):

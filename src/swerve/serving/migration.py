@@ -85,6 +85,13 @@ def restore(ranker: Ranker, key: bytes, record: bytes, names: bytes, version: in
     return place
 
 
+def take_over(ranker: Ranker, before: Place) -> Place | None:
+    """Make a row from that of another ranker, which may have another configuration; None when there is no room."""
+    was = before.shelf
+    shelf, record = ranker.rows.shelf_for(was.arms, was.rival), was.words[before.index].tobytes()
+    return restore(ranker, before.key, record, before.names(), 0, was.description, shelf)
+
+
 def _disown(place: Place, record: bytes, text: str) -> None:
     """Raise the arms' generations beyond those of the stored record, so that its decisions match no arm of the fresh policy."""
     stored = np.frombuffer(record, layout_of(text)[0])[0]

@@ -110,7 +110,7 @@ class Keeper:
                     )
                 if str(holder) != told:
                     told = str(holder)
-                    waiting(told)
+                    waiting(f"{self.address.shown} is in use by {told}")
                 if holder.sign is None or (holder.pid, holder.sign) != sign:
                     sign, still = (holder.pid, holder.sign), time.monotonic()
                 elif time.monotonic() - still > DEAD_SECONDS:

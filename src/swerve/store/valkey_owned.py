@@ -105,8 +105,9 @@ class Owned:
                 except (InUse, StoreError) as error:
                     if waiting is None:
                         raise
-                    if str(error) != told:
-                        told = str(error)
+                    words = str(error).partition(";")[0] if isinstance(error, InUse) else str(error)
+                    if words != told:
+                        told = words
                         waiting(told)
                 time.sleep(STANDBY_SECONDS)
             self._take(door, epoch)

@@ -258,7 +258,7 @@ def serve(
             sockets.append(undo.enter_context(listen(config.server.host, port, "another server.worker_ports")))
 
         def waiting(why: str) -> None:
-            announce(f"standby: {why}")
+            announce(f"standby: waiting, and not listening yet: {why}")
 
         crew = None if post is None else Crew(post)
         service = open_service(config, clock, new_store=new_store, new_log=new_log, waiting=waiting if standby else None, crew=crew)
