@@ -178,7 +178,7 @@ def ask(question: str) -> None:
     except click.Abort:
         if sys.stdin.isatty():
             raise
-        raise SwerveError(f"{question} There is nobody to ask; --yes goes on without asking") from None
+        raise SwerveError(f"{question} There is no terminal on which to ask; --yes goes on without asking") from None
 
 
 def need_plots(what: str) -> None:

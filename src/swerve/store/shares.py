@@ -3,7 +3,7 @@
 The queries of a store hash into partitions (`PARTITIONS`), and worker i of N has those whose number modulo N is i, in share i.
 Share 0 is the file that the store's address names; the others lie beside it. Every file says in its table `meta` which share it
 is, and of how many: what share 0 says holds, so that one transaction there changes it. A row whose partition belongs to another
-share is a leftover of such a change: nobody reads it.
+share is a leftover of such a change: no worker reads it.
 """
 
 from __future__ import annotations
