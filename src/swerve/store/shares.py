@@ -111,6 +111,16 @@ def shares_of(database: Path) -> list[Path]:
     return [share_path(database, Share(number, share.of)) for number in range(share.of)]
 
 
+def share_in(journal: Path, of: int) -> Share:
+    """Return the share of a journal, one of so many, by the name of its folder.
+
+    >>> str(share_in(Path("state/swerve.db.1-of-3.journal"), 3)), str(share_in(Path("state/swerve.db.journal"), 3))
+    ('share 1 of 3', 'share 0 of 3')
+    """
+    match = NAMED.fullmatch(journal.name.removesuffix(JOURNAL).rpartition(".")[2])
+    return Share(int(match["number"]) if match is not None else 0, of)
+
+
 def journals_of(folder: Path) -> list[Path]:
     """Return the folders of the journals of all shares of a store, given that of its share 0; of any other journal, itself.
 
