@@ -65,9 +65,15 @@ def test_a_backup_and_what_is_restored_of_it_have_all_shares(store, tmp_path):
     assert "exists already" in swerve("backup", store, copy, code=2)
     target.parent.mkdir(parents=True)
     shutil.copy(f"{store}.secrets", f"{target}.secrets")
-    swerve("restore", copy, target)
+    said = swerve("restore", copy, target)
+    assert "10 queries in 3 shares" in said and "replaced" not in said
     assert "--live" in swerve("restore", copy, target, "--live", code=2)
-    swerve("restore", copy, target)
+    owner = open_store(f"sqlite:///{target}.1-of-3")
+    said = swerve("restore", copy, target, code=2)
+    assert "1-of-3 is in use by process" in said and "stop the service" in said and "--live" not in said
+    owner.close()
+    said = swerve("restore", copy, target)
+    assert said.count("the replaced store is") == 3
     with running(tmp_path / "there") as service:
         client = service.client()
         assert [client.clicks(query) for query in QUERIES] == [{"b": 1}] * 10

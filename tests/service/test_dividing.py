@@ -180,7 +180,7 @@ def test_a_damaged_store_is_not_divided(tmp_path):
     with sqlite3.connect(other) as connection:
         connection.execute("UPDATE rows SET crc = crc + 1 WHERE id = 3")
     connection.close()
-    with pytest.raises(SwerveError, match=r"not what was written.*not divided"):
+    with pytest.raises(SwerveError, match=r"is damaged.*not divided"):
         divide(path, 3)
     with sqlite3.connect(other) as connection:
         connection.execute("UPDATE rows SET crc = crc - 1 WHERE id = 3")

@@ -433,7 +433,7 @@ def test_damage_is_reported(served, url, tmp_path):
     done = swerve("verify", url, "--secrets", str(tmp_path / "swerve.secrets"))
     assert done.returncode == 1
     assert "1 record: the bytes read differ from those written (checksum)" in done.stderr
-    assert "is not what was written; restore a backup of the database" in done.stderr
+    assert "is damaged; restore a backup of the database" in done.stderr
 
 
 def test_the_log_is_replayed_evaluated_and_learnt_from(url, tmp_path):

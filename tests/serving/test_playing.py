@@ -16,6 +16,7 @@ from swerve.serving.bulk import Bulk
 from swerve.serving.entries import Started
 from swerve.serving.erasing import forget, target_of
 from swerve.serving.messages import Candidate, Event, encode, read_asked
+from swerve.serving.migration import restore
 from swerve.serving.notes import Notes, write_again, write_down
 from swerve.serving.outcomes import Outcome
 from swerve.serving.playing import MOST_STEPS, Player
@@ -235,6 +236,32 @@ def test_a_start_with_a_store_goes_on_from_loaded_rows():
     played = state(player.ranker)
     assert {key: played[key] for key in state(ranker)} == state(ranker)
     assert player.counts[playing.OTHERS] == 0
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [{"propensity_draws": 5}, {"spec": "swerve", "arms": 8}, {"spec": "ts"}],
+    ids=["another number", "fewer arms", "another policy"],
+)
+def test_queries_that_are_not_asked_under_another_configuration_stay(policy):
+    first = Traffic(made(), 5)
+    for _ in range(40):
+        first.step()
+    first.take()
+    tables = {**TABLES, "policy": {**TABLES["policy"], **policy}}
+    second = made(tables)
+    rows = {place.key: (place.record.tobytes(), place.names(), place.shelf) for place in first.ranker.rows}
+    for key, (record, names, shelf) in rows.items():
+        assert restore(second, key, record, names, 0, shelf.description, second.rows.shelf_for(shelf.arms)) is not None
+    second.share(first.ranker.shared(first.now))
+    notes = write_down(second, {"changed": True}, first.now)  # a start, and nothing else
+    content, count = notes.take()
+    player = Player(lambda started: made(tables if started.config else None))
+    for block in (*first.blocks, Block(first.end, count, 2, first.now, content)):
+        player.play(block)
+    assert player.ranker is not None
+    assert len(player.ranker.rows) == len(rows) > 4
+    assert state(player.ranker) == state(second)
 
 
 def test_entries_can_be_played_from_the_begin_of_any_generation():

@@ -263,7 +263,7 @@ def test_entries_that_a_caller_knows_of_must_be_there(tmp_path):
     for each in segments_in(folder)[1:]:
         each.path.unlink()
     os.truncate(last, last.stat().st_size - 8)
-    with pytest.raises(StoreError, match=f"ends with entry 3, and there were {count}"):
+    with pytest.raises(StoreError, match=f"ends with entry 3, but had reached {count}"):
         Journal(folder, at_least=count)
 
 

@@ -67,7 +67,7 @@ def test_a_journal_that_ends_too_early_is_refused(tmp_path):
     shutil.rmtree(folder)
     (tmp_path / "earlier").rename(folder)
     assert not verify(tmp_path / "swerve.db").ok
-    with pytest.raises(StoreError, match="ends with entry 3, and there were 4"):
+    with pytest.raises(StoreError, match="ends with entry 3, but had reached 4"):
         opened(tmp_path)
 
 

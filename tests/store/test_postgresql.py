@@ -146,7 +146,7 @@ def test_a_log_that_lacks_its_end_is_refused_and_can_be_given_up(url):
         store.append([entry(0)], 1.0)
         store.append([entry(1)], 1.0)
     postgres.shared().ask(f"DELETE FROM {url.rpartition('=')[2]}.blocks WHERE first = 1")
-    with pytest.raises(StoreError, match=r"its log ends with entry 1, and there were 2.*--new-log"):
+    with pytest.raises(StoreError, match=r"its log ends with entry 1, but had reached 2.*--new-log"):
         open_store(url)
     with opened(url, new_log=True) as store:
         assert (store.begin, store.end, list(store.tail())) == (2, 2, [])

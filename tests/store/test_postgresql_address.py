@@ -21,7 +21,7 @@ from swerve.store.urls import check_url, open_store, refuse_server, server_of, s
         ("postgresql://localhost/", "must be postgresql://user@host:port/database"),
         ("postgresql://localhost/a/b", "must be postgresql://"),
         ("postgresql://localhost/a#b", "must be postgresql://"),
-        ("postgresql://localhost/a?schema=Shop", "schema must be one name of at most 63 small letters"),
+        ("postgresql://localhost/a?schema=Shop", "schema must be one name of at most 63 lower-case letters"),
         ("postgresql://localhost/a?schema=a;b", "schema must be one name"),
         (f"postgresql://localhost/a?schema={'a' * 64}", "schema must be one name"),
         ("postgresql://localhost/a?schema=a&schema=b", "schema must be one name"),

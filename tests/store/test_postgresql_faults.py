@@ -44,7 +44,7 @@ def test_a_second_owner_is_refused_and_a_waiting_one_takes_over(url):
     thread = threading.Thread(target=lambda: taken.append(open_store(url, waiting=told.append)))
     thread.start()
     until(lambda: bool(told))
-    assert re.match(rf"process {os.getpid()} on ", told[0]) and not taken
+    assert re.search(rf"is in use by process {os.getpid()} on ", told[0]) and not taken
     assert first.append([entry(1)], 2.0) == 2
     first.close()
     thread.join(20.0)

@@ -269,7 +269,7 @@ def test_replicas_have_what_was_acknowledged_before_it_counts(server, tmp_path):
         with other.client() as client:
             assert client.zcard(f"{store.address.keys}log:0") == 2 and client.hlen(f"{store.address.keys}rows") == 1
         other.send(signal.SIGSTOP)
-        with pytest.raises(StoreError, match="0 of 1 replicas have what was written on their disks") as caught:
+        with pytest.raises(StoreError, match="0 of 1 replicas have written to their disks") as caught:
             store.append([entry(2)], 1.0)
         assert caught.value.kind == "slow" and store.end == 2
         with pytest.raises(StoreError, match="0 of 1 replicas"):  # what is there already is waited for again

@@ -178,7 +178,7 @@ def ask(question: str) -> None:
     except click.Abort:
         if sys.stdin.isatty():
             raise
-        raise SwerveError(f"{question} There is nobody to ask; --yes goes on without asking") from None
+        raise SwerveError(f"{question} There is no terminal on which to ask; --yes goes on without asking") from None
 
 
 def need_plots(what: str) -> None:
@@ -220,6 +220,16 @@ def write_json(target: str | None, data: Any) -> bool:
         return True
     Path(target).write_text(text + "\n", encoding="utf-8")
     return False
+
+
+def counted(count: int, what: str) -> str:
+    """Return a count with its noun.
+
+    >>> counted(1, "false alarm"), counted(0, "false alarm"), counted(2_000, "entry")
+    ('1 false alarm', '0 false alarms', '2,000 entries')
+    """
+    several = f"{what.removesuffix('y')}ies" if what.endswith("ry") else f"{what}s"
+    return f"{count:,} {what if count == 1 else several}"
 
 
 def number(value: float | None) -> str:

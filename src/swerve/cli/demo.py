@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from swerve.cli.common import LARGEST_PORT, console, figures, json_option, need_service, number, write_json
+from swerve.cli.common import LARGEST_PORT, console, counted, figures, json_option, need_service, number, write_json
 from swerve.core.errors import SwerveError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ BANDS = {"head": "famous queries", "tail": "young queries"}
 LOOK = 0.5  # seconds between updates in a terminal: often enough to look alive
 LINES = 5.0  # seconds between lines if standard output is no terminal
 RECENT = 3  # events shown below the live table
-SLOW_START = 3.0  # seconds after which a start is probably compiling, and the terminal says so
+SLOW_START = 3.0  # seconds after which a start is probably compiling, and a line says so
 HEADLESS_SECONDS = 20.0  # of playing: a scenario at a pace that the service keeps up with
 DEFAULT_SPEED = 200.0  # simulated minutes per second: a day takes seven seconds
 
@@ -65,15 +65,6 @@ def against_engine(found: dict[str, Any]) -> str:
         gained = found[part]["gained_percent"]
         parts.append(f"{words} none yet" if gained is None else f"{words} {gained:+.1f} %")
     return f"clicks beyond the engine's order: {', '.join(parts)}"
-
-
-def counted(count: int, what: str) -> str:
-    """Return a count with its noun.
-
-    >>> counted(1, "false alarm"), counted(0, "false alarm")
-    ('1 false alarm', '0 false alarms')
-    """
-    return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
 def lift(experiment: dict[str, Any]) -> list[str]:
@@ -140,7 +131,11 @@ def watch(demo: Demo, stop: threading.Event, quiet: bool) -> None:
     began = time.monotonic()
     announced = False
     if quiet or not console.is_terminal or console.is_dumb_terminal:
+        slow = False
         while not stop.wait(LINES if announced else LOOK):
+            if demo.state is None and not (quiet or slow) and time.monotonic() - began > SLOW_START:
+                console.print("starting: the first start compiles for a minute or two", highlight=False, soft_wrap=True)
+                slow = True
             if demo.state is not None and not quiet:
                 if not announced:
                     console.print(f"the page: {demo.address}", highlight=False, soft_wrap=True)

@@ -96,9 +96,7 @@ def print_shifts(found: Found) -> None:
         console.print("[bold]which queries shift[/bold]: none is listed", highlight=False)
     notes = [bound_of(found)]
     if found.too_few or found.forgotten:
-        notes.append(
-            f"{found.too_few:,} queries have too few clicks; {found.forgotten:,} rare ones were forgotten to bound the memory."
-        )
+        notes.append(f"With too few clicks: {found.too_few:,}; rare, and forgotten to bound the memory: {found.forgotten:,}.")
     if found.shifts:
         notes.append(
             "Clicks lost: by a model of examination, until the log's ranking caught up. *: the ranking moved at that time, and the "

@@ -123,7 +123,8 @@ def tell(report: Report) -> None:
         console.print("no experiment runs; `swerve experiment ramp 5% --name NAME` begins one")
         return
     more = report.more_searches
-    soon = "" if report.verdict != "undecided" else f"; {'unknown how many' if more is None else f'about {more:,}'} more searches"
+    needed = "how many more searches it takes is not known yet" if more is None else f"about {more:,} more searches"
+    soon = "" if report.verdict != "undecided" else f"; {needed}"
     alone = alone_because(report)
     against = "" if report.control is None else f" against {report.control}"
     said = f"experiment {report.name}, {100 * (report.treated or 0.0):g} % treated{against}: "

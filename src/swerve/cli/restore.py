@@ -20,6 +20,9 @@ need_service("`swerve restore`")
 from swerve.service.secrets import beside  # noqa: E402
 from swerve.service.verify import MEANING, check_secrets  # noqa: E402
 
+#: Seconds between two looks for a name that no replaced store has.
+LOOK_SECONDS = 0.1
+
 
 @click.command("restore")
 @click.argument("copy", type=click.Path(path_type=Path))
@@ -56,28 +59,43 @@ def command(copy: Path, store: str, live: bool, discard: bool, json_to: str | No
     if live and len(copies) > 1:
         raise SwerveError("a store of several workers is not replaced while they run: stop the service, and restore without --live")
     with late_progress() as progress:
-        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        for number in range(len(copies) - 1, 0, -1):
-            restore(copies[number], share_path(path, Share(number, len(copies))), stamp, discard=discard, meaning=MEANING,
-                    progress=progress, approve=approve)  # fmt: skip
-        done = restore(
-            copy, path, stamp, live=live, discard=discard, meaning=MEANING, progress=progress, approve=approve
-        )  # fmt: skip
-    report = done.report
+        stamp = free_stamp(path)
+        all_done = [
+            restore(
+                copies[number], share_path(path, Share(number, len(copies))), stamp, live=live, discard=discard, meaning=MEANING,
+                progress=progress, approve=approve, whole=len(copies) == 1,
+            )
+            for number in reversed(range(len(copies)))
+        ]  # fmt: skip
+    done = all_done[-1]  # that of the first share, which comes last: then the store is whole
+    queries, damaged = (sum(getattr(one.report, name) for one in all_done) for name in ("rows", "damaged"))
+    findings = [finding for one in reversed(all_done) for finding in one.report.findings]
     data = {
-        "store": str(path), "queries": report.rows, "damaged": report.damaged, "live": done.live,
-        "kept": str(done.kept) if done.kept else None, "secrets": not any(one.name == "secrets" for one in report.errors),
+        "store": str(path), "shares": len(copies), "queries": queries, "damaged": damaged, "live": done.live,
+        "kept": str(done.kept) if done.kept else None, "secrets": not any(one.name == "secrets" for one in findings),
         "seconds": time.perf_counter() - started,
     }  # fmt: skip
     if write_json(json_to, data):
         return
-    console.print(f"{path}: {report.rows:,} queries, as {copy} has them", soft_wrap=True, highlight=False, markup=False)
-    if done.kept:
-        console.print(f"the replaced store is {done.kept}", soft_wrap=True, highlight=False, markup=False)
-    for one in report.findings:
-        errors.print(f"{'warning' if one.warning else 'wrong'}: {one}", soft_wrap=True, highlight=False, markup=False)
+    among = "" if len(copies) == 1 else f" in {len(copies)} shares"
+    console.print(f"{path}: {queries:,} queries{among}, as {copy} has them", soft_wrap=True, highlight=False, markup=False)
+    for one in reversed(all_done):
+        if one.kept:
+            console.print(f"the replaced store is {one.kept}", soft_wrap=True, highlight=False, markup=False)
+    for line in dict.fromkeys(f"{'warning' if one.warning else 'wrong'}: {one}" for one in findings):
+        errors.print(line, soft_wrap=True, highlight=False, markup=False)
     if not data["secrets"]:
         words = f"put the secrets that belong to the backup in place before the service starts: {secrets}, mode 0600"
         errors.print(words, soft_wrap=True, highlight=False, markup=False)
     elif done.live:
         console.print("the service uses it from its next write on")
+
+
+def free_stamp(path: Path) -> str:
+    """Return the time as the end of a name that no replaced store has: of two restores in one second the later one waits."""
+    path = path.absolute().resolve()
+    while True:
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        if not any(path.parent.glob(f"{path.name}*.{stamp}*")):
+            return stamp
+        time.sleep(LOOK_SECONDS)

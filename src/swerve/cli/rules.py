@@ -35,7 +35,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 #: What a rule for a query does not reach.
 EXACT = "rules in force; one for a query holds for exactly that text and those parts"
-ANOTHER = "with another locale, filter, segment or namespace the text is another query, which this rule does not concern"
+ANOTHER = (
+    "the same text with a locale, filter, segment or namespace that the rule does not name is another query, without this rule"
+)
 
 url_option = click.option(
     "--url", envvar="SWERVE_URL", default="http://127.0.0.1:8350", show_default=True, show_envvar=True, help="The service."

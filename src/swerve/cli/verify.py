@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from swerve.cli.common import MB, console, errors, json_option, late_progress, need_service, write_json
+from swerve.cli.common import MB, console, counted, errors, json_option, late_progress, need_service, write_json
 from swerve.core.errors import SwerveError
 from swerve.store.copies import verified
 from swerve.store.protocol import InUse
@@ -69,7 +69,8 @@ def journal(folder: Path, json_to: str | None) -> None:
                "bytes": checked.size, "errors": wrong, "warnings": doubts, "seconds": time.perf_counter() - started}  # fmt: skip
     if not write_json(json_to, figures):
         console.print(
-            f"{folder}: {checked.end - checked.first:,} entries in {checked.segments:,} segments, {checked.size / MB:,.1f} MB, "
+            f"{folder}: {counted(checked.end - checked.first, 'entry')} in {counted(checked.segments, 'segment')}, "
+            f"{checked.size / MB:,.1f} MB, "
             f"checked in {time.perf_counter() - started:.1f} s",
             soft_wrap=True, highlight=False, markup=False,
         )  # fmt: skip
@@ -107,8 +108,8 @@ def tell(report: Report, seconds: float) -> None:
     )  # fmt: skip
     if (kept := report.journal) is not None:
         console.print(
-            f"its log: {kept.end - kept.first:,} entries in {kept.segments:,} segments, {kept.size / MB:,.1f} MB; the next start "
-            f"plays {max(kept.end - report.said['begin'], 0):,}",
+            f"its log: {counted(kept.end - kept.first, 'entry')} in {counted(kept.segments, 'segment')}, {kept.size / MB:,.1f} MB; "
+            f"the next start plays {max(kept.end - report.said['begin'], 0):,}",
             soft_wrap=True, highlight=False, markup=False,
         )  # fmt: skip
     if report.older:

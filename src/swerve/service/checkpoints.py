@@ -1,8 +1,8 @@
-"""Checkpoints: rows, outcomes and shared records, written behind the log, so that a start has little of it to play.
+"""Checkpoints: rows, outcomes and shared records are written to the store after the log, so that a start has little of it to play.
 
-Rows are copied on the event loop, where they change. They are written once the log has everything that they have: what the store
-has is never ahead of the log. A *generation* of the log has each row whole before it first changes in it. When every row that had
-changed before a generation began is written, a start plays the log from there on.
+Rows are copied on the event loop, where they change. They are written once the log is durable up to their last change: the store is
+never ahead of the log. A *generation* of the log has each row whole before its first change in it. When every row that had changed
+before a generation began is written, a start plays the log from that generation on.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("swerve.service")
 
-#: Rows that one checkpoint takes: copying more would hold the event loop for milliseconds. More while memory is nearly full,
-#: because only written rows can leave it, and while many rows wait.
+#: Rows of one checkpoint: copying more would hold the event loop for milliseconds. A checkpoint takes the second number while
+#: memory is nearly full (only written rows can leave it), or more than the third number of rows wait.
 MOST_ROWS, PRESSED_ROWS, MANY_WAIT = 64, 256, 4096
-#: Seconds until the next checkpoint while memory is nearly full, and the least wait for any other. Never 0: requests come in
+#: Seconds until the next checkpoint while memory is nearly full, and at least for any other. Never 0: requests get their turn in
 #: between.
 PRESSED_WAIT = 0.002
 #: Seconds until the next housekeeping while rows must make room. Not 0, for the same reason.
 ROOM_WAIT = 0.005
 #: Another generation begins after so many entries or bytes, which bounds what a start plays; or after so many seconds.
 GENERATION_ENTRIES, GENERATION_BYTES, GENERATION_SECONDS = 3_000_000, 1 << 30, 3600.0
-#: Seconds between two looks for what the log can do without: each reads segments.
+#: Seconds between two looks for old parts of the log to compress or drop: each look reads segments.
 SHRINK_SECONDS = 60.0
 
 T = TypeVar("T")
 
 
 class Counts(Protocol):
-    """Records that are written with those that all queries share."""
+    """Records that are written together with those that all queries share."""
 
     @property
     def changed(self) -> bool:
@@ -57,7 +57,7 @@ class Counts(Protocol):
         """Return the records."""
 
     def failed(self) -> None:
-        """The records could not be written: they have changed still."""
+        """Called when the records could not be written: `changed` stays true."""
 
 
 class Checkpoints:
@@ -77,7 +77,7 @@ class Checkpoints:
         self.erasing = False  # whether rows are being deleted: none may be taken up from the store
         self.named: str | None = None  # a candidate that is about to be deleted; `naming` collects written rows that have it
         self.naming: set[bytes] = set()
-        self._cut: tuple[int, float] | None = None  # the begin of a generation that is not the store's yet, and when it began
+        self._cut: tuple[int, float] | None = None  # the begin of a generation and when it began, until the store has that begin
         self._begun = (0, 0, 0.0)  # entries, bytes and time at the begin of the last generation
         self._shared_at = self._shrink_at = 0.0
         self._asides: list[tuple[Callable[[], Awaitable[Any]], asyncio.Future[Any]]] = []
@@ -86,7 +86,7 @@ class Checkpoints:
         self._tidy = Tidy(self.store, self.ranker, writer, self.metrics, self.clock, window=committer.window, idle=idle)
 
     def begin(self) -> None:
-        """Note that a generation has begun, with which the log can be played once all rows of before are written."""
+        """Note that a generation has begun: the log can be played from it once all rows that changed earlier are written."""
         committer, now = self.committer, self.clock()
         self._cut = (committer.store.end, now)
         self._begun = (committer.position, committer.size, now)
@@ -96,7 +96,7 @@ class Checkpoints:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="swerve-checkpoints")
 
     async def stop(self, until: float) -> None:
-        """Write everything, then end; at `until` at the latest, because the log has everything too."""
+        """Write everything, then end; at `until` at the latest: nothing is lost then, because the log has everything."""
         self._stopping = True
         self._wake.set()
         if self._task is not None:
@@ -114,14 +114,14 @@ class Checkpoints:
         self.fail()
 
     async def _end(self) -> None:
-        """Write the last checkpoint: nothing of the log must be played after it."""
+        """Write the last checkpoint, after which a start has nothing to play."""
         await durable(self.committer.now())
         shared = self.ranker.shared(self.clock()) | (self.counts.record() if self.counts is not None else {})
         epoch = self.store.epoch
         await self._writer.ask(self.store.checkpoint, Batch(groups=shared, begin=self.committer.position, epoch=epoch))
 
     def renew(self) -> None:
-        """Forget what was to be written: another store has taken the place of the one before."""
+        """Forget what was to be written: another store has replaced this one."""
         self.used, self.records, self.stranded, self._cut = {}, {}, {}, None
         self._tidy.begin()
 
@@ -145,7 +145,7 @@ class Checkpoints:
                     done.set_exception(error)
 
     def fail(self) -> None:
-        """Fail those who wait for something to be done between two checkpoints."""
+        """Fail all callers of `aside` that wait."""
         for _, done in self._asides:
             if not done.done():
                 done.set_exception(Unavailable())
@@ -156,7 +156,7 @@ class Checkpoints:
         while not self._stopping:
             try:
                 await self._step()
-            except (Unavailable, StoreError):  # told already
+            except (Unavailable, StoreError):  # logged already
                 await asyncio.sleep(self.committer.patience)
             except Exception:  # without this task no row would ever be written again
                 log.exception("a checkpoint failed")
@@ -212,8 +212,8 @@ class Checkpoints:
 
     # ------------------------------------------------------------------ one checkpoint
     async def write_all(self, until: float = math.inf) -> None:
-        """Write everything that has changed up to now, and let the log be played from a generation that has begun. Raises
-        `Unavailable` or `StoreError`."""
+        """Write everything that has changed up to now, so that the log is played from the last generation on. Raises `Unavailable`
+        or `StoreError`."""
         unwritten, now = self.ranker.unwritten, self.clock()
         first = True
         while first or self._cut is not None or (unwritten and unwritten[0][0] <= now):
@@ -223,7 +223,7 @@ class Checkpoints:
             first = False
 
     async def _write(self, due: float, all_of_it: bool = False) -> None:
-        """Write rows that have changed before a time, with what else is due, or all of it."""
+        """Write one checkpoint: rows that have changed before a time, and other records that are due (all with `all_of_it`)."""
         pressed = self.ranker.pressed or all_of_it or len(self.ranker.unwritten) > MANY_WAIT
         places = self._taken(math.inf if self.ranker.pressed else due, PRESSED_ROWS if pressed else MOST_ROWS)
         used, self.used = self.used, {}
@@ -243,7 +243,7 @@ class Checkpoints:
             rows = [row_of(place, self.layouts, epoch) for place in places]
             if self.named is not None:
                 self.naming |= {place.key for place in places if self.named in place.arms}
-            await durable(self.committer.now())  # the log has it first
+            await durable(self.committer.now())  # the log comes first
             lost = await self._writer.ask(self._commit, Batch(rows, list(used.items()), shared | records, begin, epoch))
         except BaseException as error:
             self._keep(places, used, records)
@@ -293,7 +293,7 @@ class Checkpoints:
         return lost
 
     def _keep(self, places: Iterable[Place], used: dict[int, int], records: dict[str, bytes]) -> None:
-        """Return what could not be written to what waits."""
+        """Put back what could not be written."""
         for place in places:
             if not place.gone:
                 place.dirty = True
@@ -304,7 +304,8 @@ class Checkpoints:
             self.counts.failed()
 
     def _failed(self, error: StoreError) -> None:
-        """Tell that the store could not be written. The log takes clicks all the same, unless the store must be opened again."""
+        """Count and log that rows could not be written. Clicks are still taken, into the log, unless the store must be opened
+        again."""
         if error.kind in ("locked", "full", "slow"):
             self.metrics.store_errors(error.kind).value += 1
             if self._tidy.may_log(error.kind):
@@ -339,10 +340,10 @@ class Checkpoints:
     async def erase(
         self, keys: list[bytes], changed: list[bytes], change: Callable[[Row], Row | None], groups: dict[str, bytes]
     ) -> tuple[int, dict[bytes, int]]:
-        """Delete for good, see `Store.erase`; only `aside`. Rows that are read meanwhile are not taken up."""
+        """Delete for good, see `Store.erase`. Must run in `aside`. Rows that are read meanwhile are not taken into memory."""
         self.erasing = True
         try:
-            await durable(self.committer.now())  # rows that were copied are in the log first
+            await durable(self.committer.now())  # the log comes first, as for every write
             return await self._writer.ask(self.store.erase, keys, changed, change, groups)
         except StoreError as error:
             self.metrics.store_errors(error.kind).value += 1

@@ -1,8 +1,8 @@
-"""The log: what changes is written down, and appended in groups; retries while the store does not answer.
+"""Writes the log: entries are appended in groups, and again while the store cannot be written.
 
 One group is appended at a time, by a thread of its own. What happens meanwhile joins the next group, so groups grow with the load.
-A caller waits for the group that has its entries, and gets that group's result. When a group fails, its entries stay pending, in
-their order: repeated feedback finds its number used and waits for the next attempt. Rows are written behind, see
+A caller waits for the group that contains its entries, and gets that group's result. When a group fails, its entries stay pending,
+in their order; repeated feedback finds its decision used, and waits for the next attempt. Rows are written later than the log, by
 `swerve.service.checkpoints`.
 """
 
@@ -29,7 +29,7 @@ from swerve.store.protocol import Entries, Life, Store, StoreError
 
 log = logging.getLogger("swerve.service")
 
-#: Seconds between two attempts to use a store that is away: short, because every ranking is degraded meanwhile.
+#: Seconds between two attempts to use a store that fails: few, because every ranking is degraded meanwhile.
 PATIENCE = 0.25
 #: Seconds for the last writes when the caller names none; the default of `server.drain_seconds`.
 STOP_SECONDS = 10.0
@@ -42,9 +42,9 @@ T = TypeVar("T")
 class Committer:
     """Owns the writing side of a store.
 
-    `config` are the tables of the configuration, for the log; `texts` says whether it has the texts of queries. `moved` runs in the
-    writer's thread when another file has replaced the store; the function that it returns runs on the event loop once memory is
-    empty. `patience` is the number of seconds between two attempts to use a store that is away.
+    `config` are the tables of the configuration, which are written to the log; `texts` says whether the log contains the texts of
+    queries. `moved` runs in the writer's thread when another file has replaced the store; the function that it returns runs on the
+    event loop once memory is empty. `patience` is the number of seconds between two attempts to use a store that fails.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Committer:
         self.audit: Callable[[], dict[str, bytes]] = dict  # the record of what operators did
         self._log, self._writer = Worker("swerve-log"), Worker("swerve-writer")
         self._next, self._flying = Group(), Group()  # the group that grows, and the one that is being written
-        self._entries: list[Entries] = []  # that are not handed to the store yet
+        self._entries: list[Entries] = []  # those that were not handed to the store yet
         self.position = 0  # the number of the next entry
         self.size = 0  # bytes of entries so far
         self._wake = asyncio.Event()
@@ -86,7 +86,7 @@ class Committer:
 
     @property
     def notes(self) -> Notes:
-        """What writes down what the ranker does."""
+        """The writer of the ranker's entries."""
         assert self.ranker.notes is not None, "see `begin`"
         return self.ranker.notes
 
@@ -103,7 +103,7 @@ class Committer:
         """Begin to write down what the ranker does: a generation of the log, at its end."""
         self.position, self._entries = self.store.end, []
         if self.ranker.notes is not None:
-            self.ranker.notes.take()  # what was written down for another store
+            self.ranker.notes.take()  # drops entries for another store
         write_down(self.ranker, self.config, self.clock(), self.texts)
         self._collect(anew=True)
         self.rows.begin()
@@ -159,7 +159,7 @@ class Committer:
         try:
             await durable(self.now())
         except BaseException:
-            if self.ranker.life is life:  # what waits to be written would bring them back
+            if self.ranker.life is life:  # the entry stays pending, and will be written: another one behind it takes it back
                 self.notes.kept({name: self.kept.get(name, b"") for name in records}, self.clock())
             raise
         if self.ranker.life is not life:
@@ -167,7 +167,7 @@ class Committer:
         self.keep(records)
 
     def keep(self, records: Mapping[str, bytes]) -> None:
-        """Take records for those that operators have set."""
+        """Note that operators have set these records."""
         self.kept |= records
         self.rows.records |= records
 
@@ -176,7 +176,7 @@ class Committer:
         return await self.rows.aside(work)
 
     def suspect(self, error: StoreError, what: str = "read") -> None:
-        """Mark the store as away after a failed call, so that it is probed before the next group."""
+        """Mark the store as unusable after a failed call, so that it is probed before the next group."""
         if self.availability.away is None:
             log.warning("the store cannot be %s (%s): %s", what, error.kind, error)
             self.availability.away = error.kind
@@ -189,7 +189,7 @@ class Committer:
 
     # ------------------------------------------------------------------ generations
     def _collect(self, anew: bool = False) -> None:
-        """Take what was written down."""
+        """Take the ranker's new entries."""
         content, count = self.notes.take()
         if count:
             self._entries.append(Entries(content, count, anew))
@@ -197,7 +197,7 @@ class Committer:
             self.size += len(content)
 
     def begin_generation(self) -> int:
-        """Begin another generation of the log, with which it can be played; return the number of its first entry."""
+        """Begin another generation of the log, from which it can be played; return the number of its first entry."""
         self._collect()
         begin = self.position
         write_again(self.ranker, self.config, self.clock())
@@ -205,7 +205,7 @@ class Committer:
         return begin
 
     def write_whole(self, places: Iterable[Place]) -> None:
-        """Write rows down whole: they cannot be written behind."""
+        """Write whole rows to the log: those that cannot be written to the store."""
         for place in places:
             self.notes.loaded(place)
 
@@ -278,7 +278,7 @@ class Committer:
         return True
 
     def _keep(self, group: Group, error: StoreError) -> None:
-        """Return a failed group to the pending ones, fail its callers and mark the store as away. Its entries wait in the store."""
+        """Return a failed group to the pending one, fail its callers and mark the store as unusable. It keeps the entries."""
         self._next.join(group)
         self._flying = Group()
         self.failed(error)
@@ -286,7 +286,7 @@ class Committer:
 
     # ------------------------------------------------------------------ recovery
     async def _recovered(self) -> bool:
-        """Probe a store that is away, reopening it where that can help. Returns whether it can be written again."""
+        """Probe a store that failed, opening it again where that can help. Returns whether it can be written again."""
         try:
             same = True
             if self.availability.away in OPEN_AGAIN:
@@ -294,9 +294,9 @@ class Committer:
             if same and not self._replaced:
                 if self.availability.away == "full":
                     await self._writer.ask(self.store.probe)
-                await self._log.ask(self.store.append, [], self.clock())  # what waits there
+                await self._log.ask(self.store.append, [], self.clock())  # writes the entries that the store has kept
             else:
-                self._replaced = True  # stays True when the next line fails: memory holds another store's queries
+                self._replaced = True  # stays True if the next line fails: memory still has another store's queries
                 await self._take_up_replacement()
         except StoreError as error:
             if error.kind != self.availability.away:  # one log line for each kind of trouble, not for each attempt

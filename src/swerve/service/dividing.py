@@ -1,9 +1,9 @@
 """Dividing a store among another number of workers: rows, outcomes of decisions and shared records move between shares.
 
-Nothing counts until share 0 says, in one transaction, how many shares there are now: before it the files of before are the store,
-after it the new ones are. What a crash leaves behind (files half filled, files that are not needed any more, rows of other shares)
-is known by `Division` and removed by the next start, which begins a change that was not finished anew. Only a store without damage
-is divided.
+The change takes effect in one transaction in share 0, which writes the new number of shares: until then the old files are the
+store, from then on the new ones. What a crash leaves behind (half-filled files, files that are no longer needed, rows of other
+shares) is recorded in `Division`; the next start removes it, and begins an unfinished change again. Only a store without damage is
+divided.
 
 Tests: tests/service/test_dividing.py.
 """
@@ -37,7 +37,7 @@ log = logging.getLogger("swerve.service")
 
 #: Rows of one commit.
 ROWS_AT_ONCE = 500
-#: Rows between two lines about the progress.
+#: Rows between two log lines about the progress.
 TOLD_EVERY = 50_000
 #: The record with the time of the last entry.
 CLOCK = "clock"
@@ -60,8 +60,8 @@ class Dividing:
         self._homeless: list[tuple[SQLiteStore, Row]] = []
 
     def run(self) -> int:
-        """Divide it, and remove what a crash has left behind; return how many rows have moved. Raises `SwerveError`, and the store
-        of before is whole then."""
+        """Divide the store, and remove what a crash has left behind; return how many rows have moved. Raises `SwerveError`; the old
+        files are then still the whole store."""
         if self.first.share.number:
             raise SwerveError(f"{self.path} is {self.first.share} of a store; name its first file")
         self._tidy()
@@ -94,15 +94,15 @@ class Dividing:
 
     # ------------------------------------------------------------------ files
     def _tidy(self) -> None:
-        """Remove what an unfinished change has left behind, and what a finished one does not need."""
+        """Remove what an unfinished change has left behind, and what is not needed after a finished one."""
         division, share = self.first.division, self.first.share
         for other, path in others_of(self.path).items():
             if other.of in (division.becoming, division.retiring) and other.of != share.of:
                 remove(path)
             elif other.of != share.of:
                 raise SwerveError(
-                    f"{path.name} lies beside {self.path}, which is {share}: put back the share 0 that belongs to it, or move it "
-                    "away"
+                    f"{path.name} lies beside {self.path}, which is {share}: put back the share 0 to which {path.name} belongs, or "
+                    f"move {path.name} away"
                 )
         if division.leftovers:
             for keys in self._leftovers():
@@ -111,8 +111,8 @@ class Dividing:
             self.first.become(share, DONE)
 
     def _leftovers(self) -> Iterator[list[bytes]]:
-        """Yield the keys of rows in share 0 that belong to other shares; records of a control arm's policy, which go with their
-        query, come first: without it nobody would know where they belong."""
+        """Yield the keys of rows in share 0 that belong to other shares. Records of a control arm's policy, which belong to the
+        share of their query, come first: once the row of the query is removed, that is unknown."""
         share = self.first.share
         rivals = [row.key for row in rows_of(self.first) if is_rival(row)]
         known = set(rivals)
@@ -124,7 +124,7 @@ class Dividing:
             yield gone[start : start + ROWS_AT_ONCE]
 
     def _complete(self) -> None:
-        """Refuse a store of which a share is missing."""
+        """Raise `SwerveError` if a share of the store is missing."""
         for index in range(1, self.count):
             path = share_path(self.path, Share(index, self.count))
             if not path.exists():
@@ -158,7 +158,7 @@ class Dividing:
 
     # ------------------------------------------------------------------ rows
     def _copy(self, source: SQLiteStore, targets: list[SQLiteStore]) -> None:
-        """Copy the rows of a share to those that have them from now on."""
+        """Copy the rows of a share to their new shares."""
         waiting: dict[int, list[Row]] = {index: [] for index in range(self.count)}
         rivals = list[Row]()
         for row in rows_of(source):
@@ -177,8 +177,8 @@ class Dividing:
             self._write(source, targets[index], rows)
 
     def _copy_homeless(self, targets: list[SQLiteStore]) -> None:
-        """Copy records of the control arm's policy whose query has no other record, so that nobody knows which query it is: all
-        shares get them, and the one of the query finds it."""
+        """Copy records of the control arm's policy whose query has no row, so that the query is unknown: all shares get them, and
+        the share of the query uses its copy."""
         for source, row in self._homeless:
             for target in targets:
                 if target is not source and target.load([row.key]) == [None]:
@@ -208,8 +208,8 @@ class Dividing:
 
     # ------------------------------------------------------------------ what all queries share
     def _share_records(self, sources: list[SQLiteStore], targets: list[SQLiteStore]) -> None:
-        """Give all shares the outcomes of used decisions, of which nobody knows the query, and the shared records of share 0. The
-        counts of an experiment stay where they are."""
+        """Give all shares the outcomes of used decisions (whose queries are unknown) and the shared records of share 0. The counts
+        of an experiment stay in share 0."""
         clocks = list[bytes]()
         records = dict[str, bytes]()
         for source in sources:
@@ -255,7 +255,7 @@ def rows_of(store: SQLiteStore) -> Iterator[Row]:
 
 
 def remove(path: Path) -> None:
-    """Remove a share with everything that lies beside it."""
+    """Remove a share with its log and its lock files."""
     shutil.rmtree(journal_path(path), ignore_errors=True)
     for one in (log_path(path), index_path(path), path, lock_path(path), lock_path(journal_path(path))):
         one.unlink(missing_ok=True)

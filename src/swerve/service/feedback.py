@@ -183,8 +183,8 @@ class Feedback:
             return None
 
     def _over(self, ticket: Ticket, now: float) -> bool:
-        """Return whether feedback for a decision no longer counts: its window is over, its query was deleted, its record has moved
-        to nobody knows where, or its time has not come yet, so that its outcome would be dropped too early."""
+        """Return whether feedback for a decision does not count: its window is over, its query was deleted, the share that has its
+        record is unknown, or its time is ahead of the clock, so that its outcome would be dropped too early."""
         outside = not -AHEAD <= now - ticket.at <= self.window
         return outside or self.erased.query(ticket.key, ticket.at) or self.tokens.strayed(ticket)
 

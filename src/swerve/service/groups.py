@@ -1,4 +1,4 @@
-"""Groups: what becomes durable together, and the futures of the callers that wait for it."""
+"""Groups of entries that become durable together, and the callers that wait for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def durable(waiting: Written) -> None:
 
 @dataclasses.dataclass(slots=True)
 class Group:
-    """What one append writes, and the callers that wait for it."""
+    """The entries of one append, and the callers that wait for them."""
 
     numbers: set[int] = dataclasses.field(default_factory=set)  # of decisions that were used
     waiting: list[Written] = dataclasses.field(default_factory=list)
@@ -48,6 +48,6 @@ class Group:
         self.waiting = []
 
     def join(self, earlier: Group) -> None:
-        """Take over what an earlier group could not write."""
+        """Take over an earlier group that could not be written."""
         self.numbers |= earlier.numbers
         self.audited |= earlier.audited

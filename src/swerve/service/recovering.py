@@ -1,8 +1,8 @@
-"""Recovery: the log is played from where the checkpoints of a store begin to matter, and what comes out is written as checkpoints.
+"""Recovery: what the log of a store has beyond its rows is played, and the result is written as checkpoints.
 
-A generation of the log has each row whole before it changes, so that nothing of the rows in the store is needed to play it; the
-rows that it does not have are in the store as they are. Entries are played by the kernels that serve, under the configuration under
-which they were written. See docs/store.md, "What is in the log, and what in the rows".
+A generation of the log has each row whole before its first change in it, so that it can be played without the rows of the store;
+rows that are not in it are up to date in the store. Entries are played by the kernels that serve, with the configuration with which
+they were written. See docs/store.md, "What is in the log, and what in the rows".
 
 Tests: tests/service/test_recovery.py.
 """
@@ -33,26 +33,26 @@ log = logging.getLogger("swerve.service")
 
 #: Rows of one commit.
 ROWS_AT_ONCE = 1000
-#: Bytes of memory for rows at least, and outcomes that wait to be written.
+#: The least memory for rows in bytes, and outcomes that may wait to be written.
 LEAST_MEMORY, MOST_OUTCOMES = 64 << 20, 200_000
-#: Key of the rankers that play: no key of a query is made.
+#: The query key of rankers that play: they need none, because entries have the keys of queries.
 NO_KEY = bytes(32)
 
 
 class Recovered(msgspec.Struct):
-    """What was played."""
+    """What a recovery has played and written."""
 
     entries: int = 0
     decisions: int = 0
-    others: int = 0  # decisions with another page than before: the kernels were others
+    others: int = 0  # decisions that came out with another page: the kernels have changed since
     feedback: int = 0
     rows: int = 0  # rows that were written
     stranded: list[Row] = []  # rows whose pages in the store are damaged: they must stay in memory, and in the log
 
 
 class Recovery:
-    """Plays a log into a store; where memory is full, rows are written and leave it. `today` are the settings for a log whose own
-    configuration cannot be read any more."""
+    """Plays a log into a store; when memory is full, rows are written and leave it. `today` returns the settings for a log whose
+    own configuration can no longer be read."""
 
     def __init__(self, store: Store, today: Callable[[], Settings] | None = None) -> None:
         self.store, self.today = store, today
@@ -61,7 +61,7 @@ class Recovery:
         self._stranded: dict[bytes, Row] = {}
 
     def run(self, blocks: Iterable[Block], end: int | None = None) -> Recovered:
-        """Play blocks and write everything; from now on the log must be played from entry `end` on, if there is one."""
+        """Play blocks and write everything. With `end`, the next start plays the log from that entry on."""
         for block in blocks:
             self.done.entries += block.entries
             self._used |= self.player.outcomes(block)
@@ -101,7 +101,7 @@ class Recovery:
         except SwerveError as error:
             if self.today is None:
                 raise
-            log.warning("the configuration of the log cannot be used any more; it is played with the present one: %s", error)
+            log.warning("the log's configuration can no longer be used; it is played with the present one: %s", error)
             made = self.today()._replace(arms=64)
         return made._replace(budget=max(made.budget, LEAST_MEMORY))
 
@@ -127,7 +127,7 @@ class Recovery:
         return lost
 
     def make_room(self) -> None:
-        """Write half of the rows; they leave memory."""
+        """Write half of the rows, and remove them from memory."""
         ranker = self.player.ranker
         assert ranker is not None
         some = list(islice(ranker.rows, max(len(ranker.rows) // 2, 1)))
@@ -137,7 +137,7 @@ class Recovery:
                 self.player.leave(place)
 
     def fetch(self, key: bytes) -> Place | None:
-        """Bring a row back that has left memory."""
+        """Read a row again that has left memory."""
         ranker = self.player.ranker
         assert ranker is not None
         (row,) = self.store.load([key])
@@ -172,5 +172,5 @@ def recover(store: Store, today: Callable[[], Settings] | None = None) -> Recove
         extra={"entries": done.entries, "decisions": done.decisions, "feedback": done.feedback, "queries": done.rows},
     )
     if done.others:
-        log.warning("%d decisions of the log come out otherwise: they were made by other code; every click counts", done.others)
+        log.warning("%d decisions came out differently: another version of the code made them; every click counts", done.others)
     return done

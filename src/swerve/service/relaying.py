@@ -1,4 +1,4 @@
-"""An experiment that another worker counts: what happens here waits to be told to it, in its order."""
+"""An experiment that worker 0 counts: searches and feedback of this worker, which wait in their order to be sent there."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import msgspec
 from swerve.serving.holdout import Unit
 from swerve.serving.lift import Lift, Tracked
 
-#: What waits to be told at most; what comes then is not counted.
+#: Events that may wait to be sent; further ones are not counted.
 MOST_WAITING = 500_000
-#: The number of a worker stands above those of decisions.
+#: A decision's number has fewer bits; a worker's number is put above them.
 WORKER_BITS = 80
 
 
@@ -30,9 +30,9 @@ class Relayed(msgspec.Struct, array_like=True, gc=False):
 
 
 class Relay:
-    """In place of `Lift`, on workers that do not count."""
+    """Takes the place of `Lift` on workers that do not count."""
 
-    counted = None  # the totals are elsewhere
+    counted = None  # worker 0 has the totals
     changed = False  # nothing is written here
 
     def __init__(self, since: float) -> None:
@@ -41,12 +41,12 @@ class Relay:
         self._waiting: list[Relayed] = []
 
     def told(self) -> list[Relayed]:
-        """Return what waits, and forget it."""
+        """Return the events that wait, and forget them."""
         waiting, self._waiting = self._waiting, []
         return waiting
 
     def forget_open(self) -> None:
-        """Nothing: open visits are elsewhere."""
+        """Do nothing: worker 0 has the open visits."""
 
     def searched(self, unit: Unit | None, arm: int, share: float, number: int, names: tuple[str, ...], now: float) -> None:
         """Note a search."""
@@ -70,8 +70,8 @@ class Relay:
 
 
 def replay(lift: Lift, worker: int, events: Iterable[Relayed]) -> None:
-    """Count what a worker tells, if it is of this experiment."""
-    above = (worker + 1) << WORKER_BITS  # decisions of different workers have equal numbers
+    """Count the events of a worker that belong to this experiment."""
+    above = (worker + 1) << WORKER_BITS  # decisions of different workers may have the same number
     for event in events:
         if event.since != lift.counted.since:
             continue

@@ -1,4 +1,4 @@
-"""Feedback for several decisions, spread over the workers that have their records."""
+"""Feedback for several decisions, given to the workers that have the records of their queries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from swerve.service.turns import Turns
 from swerve.serving.messages import Error, FeedbackRequest, FeedbackResponse, Refused, encode
 from swerve.serving.tokens import Forged
 
-#: The path at which workers give each other feedback.
+#: The path at which a worker takes feedback from another one.
 PATH = b"/inner/feedback"
 #: Seconds that a sibling has to make feedback durable.
 PATIENCE = 10.0
@@ -29,7 +29,7 @@ class Given(msgspec.Struct):
 
 
 class Told(msgspec.Struct):
-    """What has become of an entry; nothing: it must be sent again."""
+    """The outcome of an entry; without `said` and `error` it must be sent again."""
 
     said: FeedbackResponse | None = None
     status: int = 0
@@ -40,7 +40,7 @@ GIVEN, TOLD = msgspec.json.Decoder(Given), msgspec.json.Decoder(list[Told])
 
 
 class Spreading:
-    """What `Feedback` does with several entries, where several workers have them."""
+    """Does what `Feedback` does with several entries, where several workers have the records."""
 
     def __init__(self, feedback: Feedback, crew: Crew) -> None:
         self.feedback, self.crew = feedback, crew
@@ -90,7 +90,7 @@ class Spreading:
         return out
 
     async def take(self, body: bytes) -> bytes:
-        """Count what another worker gives; return what has become of it."""
+        """Count the feedback that another worker gives; return its outcomes."""
         given = GIVEN.decode(body)
         within = None if given.within is None else frozenset(given.within)
         said = await self.feedback.many(given.entries, Turns(), within)

@@ -1,8 +1,8 @@
-"""What workers tell each other: what operators have set, who has sent how much, what an experiment counts, what they have learnt.
+"""What workers tell each other: what operators have set, requests against rates, an experiment's events, what they have learnt.
 
-Operators' changes go to the first worker, one after the other. It writes them, gives all others its present state (rules, audit,
-experiment) before it answers, and again to whoever says that it has an older one: each worker says so when it starts and in every
-exchange. So a message may be lost, repeated or late. What is counted travels as sums that only grow.
+Operators' changes go to the first worker, one after the other. Before it answers, it writes them and sends its state (rules, audit,
+experiment) to all others. It sends the state again to each worker that reports an older one; workers report theirs when they start
+and in every exchange. So a message may be lost, repeated or late. Counts are sent as sums that only grow.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("swerve.service")
 
-#: The paths at which workers tell each other things.
+#: The paths of messages between workers.
 STATE, EXCHANGE, DELETE, DECISIONS = b"/inner/state", b"/inner/exchange", b"/inner/delete", b"/inner/decisions"
-#: Seconds in which a worker takes up what operators have set, and in which it answers an exchange.
+#: Seconds that a worker has to take up what operators have set, and to answer an exchange.
 STATE_SECONDS, ANSWER_SECONDS = 1.0, 1.0
 #: Seconds that a deletion may take on another worker.
 DELETE_SECONDS = 60.0
-#: Seconds for which a start waits for what operators have set.
+#: Seconds for which a start waits for the first worker, which has what operators have set.
 START_SECONDS = 1.0
-#: Bytes of the mark of a start.
+#: Bytes of the random mark that tells one start of a worker from another.
 BOOT_BYTES = 8
 
 _pack, _unpack = msgspec.msgpack.encode, msgspec.msgpack.decode
 
 
 class State(msgspec.Struct):
-    """What operators have set, as the first worker has it: its start, a number that grows with each change, the records."""
+    """What operators have set: the mark of the first worker's start, a number that grows with each change, the records."""
 
     boot: bytes
     number: int
@@ -57,32 +57,32 @@ class State(msgspec.Struct):
 
 
 class Message(msgspec.Struct):
-    """What a worker tells another one."""
+    """What a worker tells another one every second."""
 
     worker: int
     boot: bytes
-    known: tuple[bytes, int]  # start and number of the state that it has
-    spent: dict[str, int]  # requests of each API key that it has taken so far
-    spaces: dict[str, int]  # and of each namespace
+    known: tuple[bytes, int]  # mark and number of the state that it has
+    spent: dict[str, int]  # requests of each API key that it has taken since its start
+    spaces: dict[str, int]  # the same for each namespace
     changes: list[Change]  # for the audit
-    first: int  # the number of the first of these
+    first: int  # the number of the first of these changes
     events: list[Relayed]  # of the experiment
-    part: int  # the number of this part of them
+    part: int  # the number of this list of events; a repeated message has the same one
     learning: bytes  # what it has learnt that queries share, see `swerve.serving.exchange`
-    sessions: bytes  # that have asked it
+    sessions: bytes  # the sessions that have asked it
     sample: dict[str, Any] | None = None  # for the live page
 
 
 class Answered(msgspec.Struct):
-    """The answer to it."""
+    """The answer to a `Message`; workers other than the first one leave all of it empty."""
 
-    state: State | None  # the present one, if the other has an older one
+    state: State | None  # if the worker that asks has an older one
     guards: dict[str, Tracked] | None = None
     report: Report | None = None
 
 
 class Deletion(msgspec.Struct):
-    """A deletion, and who asks for it."""
+    """A deletion, the name of its caller, and the namespaces that the caller may use."""
 
     request: DeleteRequest
     by: str | None
@@ -90,7 +90,7 @@ class Deletion(msgspec.Struct):
 
 
 class Deleted(msgspec.Struct):
-    """What has become of it."""
+    """The outcome of a `Deletion`."""
 
     done: DeleteResponse | None = None
     status: int = 0
@@ -98,7 +98,7 @@ class Deleted(msgspec.Struct):
 
 
 class Heard:
-    """What a worker has heard of another one."""
+    """What a worker has taken up of another one's messages."""
 
     def __init__(self, message: Message) -> None:
         self.boot, self.spent, self.spaces = message.boot, message.spent, message.spaces
@@ -106,7 +106,7 @@ class Heard:
 
 
 class Together:
-    """The side of a service that talks with the other workers."""
+    """The exchange of a worker with all others."""
 
     def __init__(self, service: Service, crew: Crew) -> None:
         self.service, self.crew, self.boot = service, crew, os.urandom(BOOT_BYTES)
@@ -114,16 +114,16 @@ class Together:
         self.number = 0
         self.known: tuple[bytes, int] = (b"", -1)
         self.report: Report | None = None  # of the experiment, as the first worker has it
-        #: Returns what the live pages of other workers show of this one; set by the page.
+        #: Returns what the live pages of the other workers show of this one; the page sets it.
         self.sample: Callable[[], dict[str, Any] | None] = lambda: None
-        self.samples: dict[int, dict[str, Any]] = {}  # of the other workers, likewise
+        self.samples: dict[int, dict[str, Any]] = {}  # the last ones of the other workers
         self.away: set[int] = set()  # workers that did not answer the last time
         self._heard: dict[int, Heard] = {}
-        self._changes: list[Change] = []  # that the first worker does not have yet
-        self._told = 0  # of these, before the first one
-        self._events: list[Relayed] = []
+        self._changes: list[Change] = []  # changes that the first worker has not acknowledged yet
+        self._told = 0  # how many changes it has acknowledged
+        self._events: list[Relayed] = []  # events that were sent and are not acknowledged yet
         self._part = 0
-        self._experiment = b""  # its record, as it was taken up last
+        self._experiment = b""  # the record of the experiment that was taken up last
         self._task: asyncio.Task[None] | None = None
         self._one_at_a_time = asyncio.Lock()
         service.beacons.feedback = self.spreading
@@ -144,13 +144,13 @@ class Together:
                 break
             except Away:
                 if loop.time() > until:
-                    log.warning("worker %d does not answer: what operators have set meanwhile comes later", FIRST)
+                    log.warning("worker %d does not answer: until it does, rules and experiments are those stored here", FIRST)
                     break
                 await asyncio.sleep(AWAY_SECONDS)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="swerve-exchange")
 
     def stop(self) -> None:
-        """End it."""
+        """End the exchange."""
         if self._task is not None:
             self._task.cancel()
         self.crew.close()
@@ -174,7 +174,7 @@ class Together:
 
     # ------------------------------------------------------------------ exchange
     def _news(self) -> Message:
-        """Return what all other workers are told."""
+        """Return the message for all other workers."""
         exchange = self.service.ranker.exchange
         learning, sessions = (exchange.learning(), exchange.sessions()) if self.service.committer.begun else (b"", b"")
         return Message(
@@ -183,7 +183,7 @@ class Together:
         )  # fmt: skip
 
     async def _tell(self, sibling: Sibling, news: Message, within: float) -> None:
-        """Tell a sibling what is new. Raises `Away`."""
+        """Send a message to a sibling, and take up its answer. Raises `Away`."""
         to_first, changes = sibling.index == FIRST, list(self._changes)
         if to_first:
             if not self._events:
@@ -205,11 +205,11 @@ class Together:
             self.service.experiments.guard(answered.guards)
 
     def hear(self, body: bytes) -> bytes:
-        """Take up what another worker tells, and return the answer."""
+        """Take up the message of another worker, and return the answer."""
         message, service = _unpack(body, type=Message), self.service
         heard = self._heard.get(message.worker)
         if heard is None or heard.boot != message.boot:
-            heard = self._heard[message.worker] = Heard(message)  # what it has taken before is not known here, and over
+            heard = self._heard[message.worker] = Heard(message)  # only what it takes from now on counts here
         now = service.clock.now()
         share(service.throttle.buckets, heard.spent, message.spent, now)
         share(service.namespaces.buckets, heard.spaces, message.spaces, now)
@@ -242,7 +242,7 @@ class Together:
         return State(self.boot, self.number, records)
 
     async def publish(self) -> None:
-        """Give all workers the present state; return when those that are there have it. Of the first worker."""
+        """Send the state to all other workers; return when all that answer have it. Only the first worker does this."""
         self.number += 1
         body = _pack(self._state())
 
@@ -250,7 +250,7 @@ class Together:
             try:
                 await sibling.ask(b"POST", STATE, (), body, STATE_SECONDS)
             except Away:
-                log.info("worker %d does not answer: it gets what operators have set when it does", sibling.index)
+                log.info("worker %d does not answer: it gets rules and experiments when it does", sibling.index)
 
         await asyncio.gather(*map(one, self.crew))
 
@@ -265,7 +265,7 @@ class Together:
                 try:
                     await service.committer.put(state.records, service.ranker.life)
                 except Unavailable:
-                    log.warning("what operators have set is in force, and could not be written: the next start asks for it")
+                    log.warning("rules and experiments are in force, but could not be written: the next start asks for them again")
             service.control.load(state.records)
             if state.records[EXPERIMENT] != self._experiment:
                 self._experiment = state.records[EXPERIMENT]
@@ -273,12 +273,12 @@ class Together:
             self.known = state.boot, state.number
 
     async def take_body(self, body: bytes) -> None:
-        """Take up the state in a body."""
+        """Take up the state in the body of a message."""
         await self.take(_unpack(body, type=State))
 
     # ------------------------------------------------------------------ deletions
     async def delete_elsewhere(self, request: DeleteRequest, by: str | None, within: Within) -> list[DeleteResponse]:
-        """Delete on all other workers. Raises `Refused`, or `Unavailable` if one of them is away or could not."""
+        """Delete on all other workers. Raises `Refused`, or `Unavailable` if one of them does not answer or could not delete."""
         body = _pack(Deletion(request, by, None if within is None else sorted(within)))
         try:
             replies = await asyncio.gather(*(sibling.ask(b"POST", DELETE, (), body, DELETE_SECONDS) for sibling in self.crew))
@@ -322,17 +322,17 @@ class Together:
         return found
 
     async def decisions(self, body: bytes) -> bytes:
-        """Return the decisions of those of these query ids that are known here."""
+        """Return the decisions of the query ids that this worker knows."""
         return _pack(self.service.ubi.decisions(_unpack(body, type=list[str])))
 
 
 def spent_of(buckets: dict[str, Bucket]) -> dict[str, int]:
-    """Return the requests that were taken so far."""
+    """Return how many requests each bucket has taken so far."""
     return {name: bucket.taken for name, bucket in buckets.items()}
 
 
 def share(buckets: dict[str, Bucket], before: dict[str, int], spent: dict[str, int], now: float) -> None:
-    """Take what another worker has taken since it told last: so the average of all workers holds."""
+    """Take off the buckets what another worker has taken since its last message: so rates hold for all workers together."""
     for name, taken in spent.items():
         bucket = buckets.get(name)
         if bucket is not None and (new := taken - before.get(name, 0)):

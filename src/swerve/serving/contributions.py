@@ -1,4 +1,4 @@
-"""What workers have contributed to something that queries share: what this one has, and what it has taken up of each other one.
+"""What workers have contributed to what queries share: this worker's own contribution, and what it has taken up of each other one.
 
 Tests: tests/serving/test_exchange.py.
 """
@@ -19,15 +19,15 @@ from swerve.core.tables import Table, contribution_dtype
 from swerve.serving.place import Common
 from swerve.signals.season import advance
 
-#: How hard contributions are compressed: higher levels take several times as long, and gain a few percent.
+#: The level at which contributions are compressed: higher levels take several times as long, and gain a few percent.
 LEVEL = 1
 #: No hour has this number.
 NEVER = -1
 
 
 class Part(msgspec.Struct, array_like=True):
-    """A worker's contribution to something that queries share: since when it has contributed, the record, compressed (empty:
-    nothing new), and the requests of the present hour of its season."""
+    """A worker's contribution to what queries share: since when it has contributed; the record, compressed (empty if nothing is
+    new); the hour of its season, and the requests of that hour."""
 
     since: float
     learnt: bytes
@@ -39,14 +39,14 @@ class Known(msgspec.Struct):
     """What was taken up from one worker."""
 
     since: float
-    table: Any  # the contribution as far as it was taken up
+    table: Any  # what was taken up of the contribution
     hour: int = NEVER
     requests: float = 0.0
 
 
 class Stored(msgspec.Struct, array_like=True):
-    """Contributions as a record for the store: that of this worker, the requests of others in an hour of the season, and what was
-    taken up of others."""
+    """Contributions as a record for the store: that of this worker; an hour of the season, and the requests of other workers in it;
+    what was taken up of each other worker."""
 
     own: Part
     hour: int
@@ -64,7 +64,7 @@ class Kind:
 
     @functools.cached_property
     def novel(self) -> Any:
-        """Reduces a contribution to what is not known of it, compiled."""
+        """Reduces a contribution to what is new in it, compiled."""
         return engine.novel_one.bind(self.policy, variant=f"-{self.features}")
 
     @functools.cached_property
@@ -98,7 +98,7 @@ class Contributions:
     def __init__(self, kind: Kind, since: float) -> None:
         self.kind, self.since = kind, since
         self.known: dict[int, Known] = {}
-        self._heard: dict[int, Part] = {}  # the last message of each worker: most say the same again
+        self._heard: dict[int, Part] = {}  # the last message of each worker: most repeat it
         self.hour, self.others = NEVER, 0.0  # the requests of an hour of the season that other workers have counted
 
     def _counted(self, season: Any) -> float:
@@ -107,26 +107,26 @@ class Contributions:
         return requests - self.others if self.hour == int(season.hour) else requests
 
     def part(self, own: Table, season: Any) -> Part | None:
-        """Return what this worker has contributed, None if that is nothing."""
+        """Return what this worker has contributed; None if it has contributed nothing."""
         requests = self._counted(season)
         if own.tobytes() == self.kind.blank and requests == 0.0:
             return None
         return Part(self.since, packed(own), int(season.hour), requests)
 
     def _of(self, worker: int, since: float) -> Known:
-        """Return what was taken up from a worker, nothing if it has begun anew."""
+        """Return what was taken up from a worker; an empty record if the worker has begun anew since."""
         known = self.known.get(worker)
         if known is None or known.since < since:
             known = self.known[worker] = Known(since, self.kind.fresh())
         return known
 
     def news_in(self, worker: int, part: Part) -> Part | None:
-        """Return what is not known yet of a worker's contribution; None if that is nothing."""
+        """Return what is new in a worker's contribution; None if nothing is."""
         if self._heard.get(worker) == part:
             return None
         self._heard[worker] = part
         known = self.known.get(worker)
-        if known is not None and known.since > part.since:  # a message of before it has begun anew
+        if known is not None and known.since > part.since:  # sent before the worker began anew
             return None
         if known is None or known.since < part.since:
             known = Known(part.since, self.kind.fresh())
@@ -140,7 +140,7 @@ class Contributions:
         return Part(part.since, learnt, part.hour, part.requests)
 
     def fold(self, worker: int, part: Part, common: Common, senses: Any, now: float) -> None:
-        """Fold in what is new of a worker's contribution."""
+        """Fold in what is new in a worker's contribution."""
         known, season = self._of(worker, part.since), common.seasons[0]
         theirs = self.kind.read(part.learnt) if part.learnt else None
         if theirs is not None:
@@ -151,7 +151,7 @@ class Contributions:
             self.hour, self.others = hour, 0.0
         if part.hour > hour or (part.hour, part.requests) <= (known.hour, known.requests):
             return
-        if part.hour == hour:  # requests of an hour that is over are few: those since its last message, and they are left out
+        if part.hour == hour:  # requests of an hour that is over are left out: few, since they came after the last message in it
             new = part.requests - (known.requests if known.hour == hour else 0.0)
             season.requests += new
             self.others += new
@@ -181,7 +181,7 @@ class Contributions:
 
 
 def handed_on(record: bytes, worker: int, newcomer: int, now: float) -> bytes:
-    """Return the record with which a new worker begins, from that of another worker: what that one has contributed is known."""
+    """Return the record with which a new worker begins, from that of another worker, whose contribution it has taken up already."""
     stored = msgspec.msgpack.decode(record, type=Stored)
     known = {number: part for number, part in {**stored.known, worker: stored.own}.items() if number != newcomer}
     others = stored.own.requests + (stored.others if stored.hour == stored.own.hour else 0.0)

@@ -1,7 +1,7 @@
 """What the rankers of several workers tell each other: what they have learnt that queries share, and which sessions have asked.
 
-Each worker says all that it has contributed itself, in sums that only grow, and takes up of others' what it does not know yet. So a
-message may be lost, repeated or late, and the next one has everything. What is taken up is an entry of the journal.
+A worker's message contains everything that it has contributed itself, as sums that only grow; others take up what is new to them.
+So a message may be lost, repeated or late: the next one has everything. What is taken up is an entry of the journal.
 
 Tests: tests/serving/test_exchange.py, tests/serving/test_playing.py.
 """
@@ -31,7 +31,7 @@ _encode, _decoder = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(di
 
 
 class Exchange:
-    """The exchange of a ranker with those of other workers; it does nothing before `begin`."""
+    """The exchange of a ranker with the rankers of other workers; it does nothing before `begin`."""
 
     def __init__(self, ranker: Ranker) -> None:
         self.ranker = ranker
@@ -39,8 +39,8 @@ class Exchange:
         self._gone = gone_elsewhere.bind()
 
     def begin(self, now: float) -> None:
-        """Keep what this ranker contributes from now on apart, for others; what it has contributed before stays. Sessions get the
-        hashes that they have in every worker with this query key."""
+        """From now on, keep apart what this ranker contributes, to send it; earlier contributions stay where they are. Sessions get
+        hashes that are the same in every worker with this query key."""
         hash_sessions_by(self.ranker.query_key)
         for commons in self._all():
             commons.exchange(now)
@@ -56,13 +56,13 @@ class Exchange:
             yield self.ranker.rivals
 
     def compile(self) -> None:
-        """Compile (or load) what takes up contributions, by calls that take up nothing."""
+        """Compile (or load) the code that takes up contributions, by calls that take up nothing."""
         for commons in self._all():
             commons.compile_exchange()
 
     # ------------------------------------------------------------------ what queries share
     def learning(self) -> bytes:
-        """Return all that this ranker itself has contributed, for the others' `take_up`."""
+        """Return everything that this ranker itself has contributed, for `take_up` of the others."""
         parts: dict[str, Part] = {}
         for commons in self._all():
             for name, common, contributions in commons.contributing():
@@ -71,7 +71,7 @@ class Exchange:
         return _encode(parts)
 
     def take_up(self, worker: int, learning: bytes, now: float) -> bool:
-        """Take up what is new of another worker's `learning`, and write that down; return whether there was anything. Raises
+        """Take up what is new in another worker's `learning`, and write it to the journal; return whether anything was. Raises
         `SwerveError` if these are not the bytes of a `learning`."""
         assert self.on, "see `begin`"
         try:
@@ -95,14 +95,14 @@ class Exchange:
         return None
 
     def _news(self, worker: int, name: str, part: Part) -> Part | None:
-        """Return what is not known yet of one part of a message; None if that is nothing."""
+        """Return what is new in one part of a message; None if nothing is."""
         found = self._found(name)
-        if found is None:  # a worker of another configuration, while that is rolled out
+        if found is None:  # a worker with another configuration, which is being rolled out
             return None
         return found[2].news_in(worker, part)
 
     def fold(self, worker: int, parts: Mapping[str, Part], now: float) -> None:
-        """Fold in what was new of another worker's `learning`; also when that is played from a journal."""
+        """Fold in what was new in another worker's `learning`, also when a journal is played."""
         for name, part in parts.items():
             if (found := self._found(name)) is not None:
                 commons, common, contributions = found
@@ -111,7 +111,7 @@ class Exchange:
 
     # ------------------------------------------------------------------ sessions
     def sessions(self) -> bytes:
-        """Return the sessions that have asked since the last call, each with its last time, for the others' `told`."""
+        """Return the sessions that have asked since the last call, each with its last time, for `told` of the others."""
         people = self.ranker.people.all
         asked = (people["lasts"][:, :, 0] != 0) & (people["last_at"] > self._said)
         found = np.zeros(int(asked.sum()), ASKED)
@@ -121,8 +121,8 @@ class Exchange:
         return found.tobytes()
 
     def told(self, sessions: bytes, now: float) -> int:
-        """Take note that sessions have asked elsewhere: what each of them has asked here last is counted as if it had gone on to
-        another query here. Return how many have. Raises `SwerveError` if these are not the bytes of `sessions`."""
+        """Note that sessions have asked other workers: the last query of such a session here counts as if the session had gone on
+        to another query here. Return how many there were. Raises `SwerveError` if these are not the bytes of `sessions`."""
         if len(sessions) % ASKED.itemsize:
             raise SwerveError(f"{len(sessions)} bytes are no list of sessions")
         asked = np.frombuffer(sessions, ASKED)
@@ -136,6 +136,6 @@ class Exchange:
 
 def records_for(newcomer: int, records: Mapping[str, bytes], worker: int, now: float) -> dict[str, bytes]:
     """Return the shared records with which a new worker begins, from those of another one: it knows what that one knows, has
-    contributed nothing yet, and takes up of all what comes next."""
+    contributed nothing yet, and takes up what all workers contribute from then on."""
     exchanged = {name: handed_on(record, worker, newcomer, now) for name, record in records.items() if name.startswith(EXCHANGED)}
     return {**records, **exchanged}

@@ -82,12 +82,14 @@ def restore(ranker: Ranker, key: bytes, record: bytes, names: bytes, version: in
         # Earlier decisions are those of another policy.
         next_phase(place.record.ledger, float(place.record.ledger.seen))  # type: ignore[no-untyped-call]
         _disown(place, record, text)
-    if len(place.ids) > shelf.arms:  # fewer arms are configured now
-        for candidate in place.ids[shelf.arms :]:
-            if candidate is not None:
-                del place.arms[candidate]
-        del place.ids[shelf.arms :], place.shorts[shelf.arms :]
     return place
+
+
+def take_over(ranker: Ranker, before: Place) -> Place | None:
+    """Make a row from that of another ranker, which may have another configuration; None when there is no room."""
+    was = before.shelf
+    shelf, record = ranker.rows.shelf_for(was.arms, was.rival), was.words[before.index].tobytes()
+    return restore(ranker, before.key, record, before.names(), 0, was.description, shelf)
 
 
 def _disown(place: Place, record: bytes, text: str) -> None:

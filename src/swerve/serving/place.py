@@ -170,9 +170,9 @@ class Place:
         return PACK.encode(Names(self.ids, self.query, self.namespace, self.shelf.rival))
 
     def rename(self, packed: bytes, short: Hash) -> None:
-        """Set the names from the store's form."""
+        """Set the names from the store's form; those of arms beyond the row's capacity are left out."""
         names = UNPACK.decode(packed)
-        self.ids, self.query, self.namespace = names.ids, names.query, names.namespace
+        self.ids, self.query, self.namespace = names.ids[: self.shelf.arms], names.query, names.namespace
         self.shorts = [0 if candidate is None else short(candidate) for candidate in self.ids]
         self.arms = {candidate: arm for arm, candidate in enumerate(self.ids) if candidate is not None}
         self.shelf.asked.name(self.index, self.shorts)

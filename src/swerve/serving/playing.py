@@ -58,7 +58,7 @@ from swerve.serving.entry_kernels import (
     outcomes_in,
 )
 from swerve.serving.lines import Lines
-from swerve.serving.migration import restore
+from swerve.serving.migration import restore, take_over
 from swerve.serving.packing import Arrays
 from swerve.serving.place import Common, Place
 from swerve.serving.play_kernels import play_many
@@ -85,11 +85,10 @@ class Elsewhere(Protocol):
 
 
 class Player:
-    """Plays a journal on a ranker, which `begin` makes for a start with another configuration than the one before.
+    """Plays a journal on a ranker, which `begin` makes for the first start, and for each with another configuration than before.
 
-    Given a ranker, it goes on with the rows of that one. `elsewhere` takes rows for which memory has no room; without it they must
-    all fit. The first `steps` entries are played one by one, by the code that serves; the others many in a call, by code that is
-    compiled, or loaded, for that.
+    Given a ranker, it goes on with its rows. `elsewhere` takes rows for which memory has no room; without it all must fit. The
+    first `steps` entries are played one by one, by the code that serves; the others many in a call, by code compiled for that.
     """
 
     def __init__(
@@ -261,8 +260,8 @@ class Player:
     def _started(self, goes_on: int, body: bytes) -> None:
         if goes_on and self.ranker is not None:
             return  # everything that it says is known
-        started, before = msgspec.msgpack.decode(body, type=Started), self.started
-        self.started = started
+        before, earlier = self.started, self.ranker
+        self.started = started = msgspec.msgpack.decode(body, type=Started)
         if self.ranker is None or (before is not None and (before.config, before.layouts) != (started.config, started.layouts)):
             self._lines, self._commons = Lines(), {}
             self._take(self.begin(started))
@@ -272,6 +271,17 @@ class Player:
             if commons is not None:
                 commons.begin()
         self.ranker.share(started.shared)
+        if earlier is not None and earlier is not self.ranker and self.elsewhere is None:
+            for place in earlier.rows:
+                if not place.shelf.rival or self.ranker.rows.rivals:  # a service cannot use others either
+                    self._held(take_over(self.ranker, place))
+
+    def _held(self, place: Place | None) -> None:
+        """Note a row that was taken up; None: there was no room."""
+        if place is None:
+            raise SwerveError("more queries than memory holds; raise store.cache_mb for this command")
+        place.dirty = True  # it must not leave memory
+        self._put(place)
 
     def _begun(self, key: bytes, flags: int, body: bytes, now: float) -> None:
         assert self.ranker is not None
@@ -304,10 +314,7 @@ class Player:
         if place is None and self.elsewhere is not None:
             self.elsewhere.make_room()
             place = restore(self.ranker, key, record, names, 0, layout, shelf)
-        if place is None:
-            raise SwerveError("more queries than memory holds; raise store.cache_mb for this command")
-        place.dirty = True
-        self._put(place)
+        self._held(place)
 
     def _grown(self, key: bytes, flags: int, body: bytes, now: float) -> None:
         assert self.ranker is not None
@@ -319,10 +326,8 @@ class Player:
             place = self._place(key)
             shelf, hole = place.shelf, place.index
             grown = self.ranker.arms.grow(place, now)
-        if not grown:
-            raise SwerveError("more queries than memory holds; raise store.cache_mb for this command")
         self._moved(shelf, hole)
-        self._put(place)
+        self._held(place if grown else None)
 
     def _of(self, key: bytes, body: bytes) -> tuple[Place, int]:
         """Return the row of an entry that names an arm, and the arm."""

@@ -21,6 +21,7 @@ from swerve.serving.settings import Settings
 from swerve.serving.tokens import NUMBER_BITS, Ticket
 from swerve.store.journal import tail
 from swerve.store.protocol import Life
+from swerve.store.shares import share_in
 
 #: The query key of a replay without one.
 NO_KEY = bytes(32)
@@ -58,6 +59,13 @@ class Replay:
         self.secrets = started.secrets
         return Ranker(self.settings_of(started.config), self.query_key)
 
+    def _leave_moved(self) -> None:
+        """Drop rows that belong to another share since the store was divided, after which the log of share 0 goes on."""
+        assert self.player.started is not None
+        share = share_in(self.folder, int(self.player.started.config.get("server", {}).get("workers", 1)))
+        for place in [place for place in self.ranker.rows if not place.shelf.rival and not share.has(place.key)]:
+            self.ranker.rows.drop(place)
+
     @property
     def ranker(self) -> Ranker:
         """The ranker, after `run`."""
@@ -73,6 +81,7 @@ class Replay:
             progress(done)
         if self.player.ranker is None:
             raise SwerveError(f"the recording {self.folder} is empty")
+        self._leave_moved()
         counts, books = self.player.counts, [place.record.ledger for place in self.ranker.rows]
         return Replayed(
             int(counts[DECISIONS]), int(counts[DECISIONS] - counts[OTHERS]), int(counts[FIRST_OTHER]) or None,

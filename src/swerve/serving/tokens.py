@@ -147,11 +147,11 @@ class Tokens:
         self._states = tuple(hashlib.blake2b(key=key, digest_size=TAG, person=PURPOSE) for key in keys)
 
     def live_in(self, share: Share) -> None:
-        """Say with decisions of the control arm's policy which share has their records: the keys of these do not tell."""
+        """Write the share into tokens of the control arm's policy: the keys of its records do not tell their share."""
         self.home = (share.of << SHARE_BITS | share.number) << NUMBER_BITS
 
     def strayed(self, ticket: Ticket) -> bool:
-        """Return whether nobody can tell any more which share has the record of a decision: it is one of the control arm's policy,
+        """Return whether the share that has the record of a decision is unknown: a decision of the control arm's policy that was
         made under another number of shares."""
         return ticket.rival and self.home != 0 and ticket.home[1] != self.home >> NUMBER_BITS + SHARE_BITS
 

@@ -139,7 +139,7 @@ def found_at(address: str) -> str | None:
 
 def start(ray: Any, quiet: dict[str, Any]) -> None:
     """Start a Ray for this process, which nobody can reach from another machine."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a simulation tells nobody
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray sends no statistics of use
     constants: Any = importlib.import_module("ray._private.ray_constants")
     # Ray reads both when it starts, and decides by them where it listens
     allowed, before = constants.ENABLE_RAY_CLUSTER, os.environ.get(BEYOND)

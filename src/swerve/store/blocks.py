@@ -167,7 +167,7 @@ class Content:
             raise StoreError("gone", f"{segment.path} cannot be read: {error.strerror}") from error
         head = head_at(self._data, 0)
         if head is None or head.entries or (head.first, head.epoch, head.before) != (segment.first, segment.epoch, 0):
-            raise segment.damaged("its head is not what was written")
+            raise segment.damaged("its head is damaged")
         self.journal, self.epoch, self.end, self.check, self.at, self.time = (
             head.journal, head.epoch, head.first, head.check, head.next, head.time
         )  # fmt: skip

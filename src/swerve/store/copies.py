@@ -1,4 +1,4 @@
-"""Any store as a file, and its log as a journal, for what reads files: those of a server are copied to temporary ones."""
+"""Any store as a file, and its log as a journal, for code that reads files: stores on servers are copied to temporary files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def whole_of(url: str, settle: Settle) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def log_of(url: str) -> Iterator[Path]:
-    """Yield the folder of a journal that has what the log of a store on a server has."""
+    """Yield the folder of a journal that is a copy of the log of a store on a server."""
     with tempfile.TemporaryDirectory(prefix="swerve-log-") as made:
         path = Path(made) / "store.journal"
         copying_of(url).copy_log(url, path)

@@ -69,7 +69,7 @@ class Journal:
             if self.end < at_least:
                 raise StoreError(
                     "corrupt",
-                    f"{self.folder} ends with entry {self.end}, and there were {at_least}: put back its last segments "
+                    f"{self.folder} ends with entry {self.end}, but had reached {at_least}: put back its last segments "
                     "(docs/store.md)",
                 )
             self._begin(self.time)
@@ -116,7 +116,7 @@ class Journal:
             rest, at, end = content.rest, content.at, content.end
             self.time = max(content.time, *(ended(each) for each in segments[-2:-1]), 0.0)
             if rest and (last.sealed or content.later()):
-                raise last.damaged("a block is not what was written, and it is no unfinished write")
+                raise last.damaged("a block is damaged, and it is not an unfinished write")
         finally:
             content.close()
         if rest:

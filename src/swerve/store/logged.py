@@ -56,9 +56,8 @@ def set_aside(path: Path) -> Path:
 
 
 class Logged(Opened):
-    """A SQLite file with its log. Without `logged` it has none: a copy that nobody serves. `new_log` begins a new log in place of
-    one
-    that is missing or damaged."""
+    """A SQLite file with its log. Without `logged` it has none: a copy that no service uses. `new_log` begins a new log in place of
+    one that is missing or damaged."""
 
     def __init__(
         self,

@@ -19,14 +19,14 @@ from swerve.store.postgresql_rows import Rows
 from swerve.store.postgresql_schema import RANDOM_BYTES, RANDOM_MASK, is_made
 from swerve.store.protocol import EXPIRED_AT_ONCE, Batch, Fenced, Life, Row, Size
 
-#: Bytes that `probe` writes and removes again, as for a file.
+#: Bytes that `probe` writes and removes again, as it does for a file.
 PROBE_BYTES = 65_536
-#: A store is tidied a little below its bound, and then this share of its rows more is removed for new ones.
+#: Rows are removed from this part of the bound on, until the store is smaller by this further part of it.
 FULL, RESERVE = 0.95, 0.05
-#: Bytes of a page, the part of it that is filled first (`postgresql_schema`), and bytes of a row besides record and names: its head
-#: and numbers in the page, and its entries in six indexes.
+#: Bytes of a page; the part of it that is filled at first (the fill factor of `postgresql_schema`); bytes of a row besides record
+#: and names: its header and numbers in the page, and its entries in six indexes.
 PAGE, FILLED, HEAD, INDEXES = 8192, 0.7, 100, 180
-#: The mean size of rows is measured again when this share of them has come or gone; from this many rows, in pages drawn at random.
+#: The mean size of rows is measured again when their number has changed by this part; above so many rows, on a sample of pages.
 MEASURED_AGAIN, SAMPLED = 0.02, 2_000
 
 UPSERT = """
@@ -54,7 +54,7 @@ class PostgreSQLStore(Rows):
     """A `Store` in PostgreSQL."""
 
     def __init__(self, url: str, worker: str = "0", **more: Any) -> None:
-        self._measured, self._mean = 0, 0.0  # rows when their mean size was measured, and that
+        self._measured, self._mean = 0, 0.0  # the number of rows when their mean size was measured last, and that mean
         super().__init__(url, worker, **more)
 
     # --- writing ---
@@ -110,7 +110,8 @@ class PostgreSQLStore(Rows):
     def size(self) -> Size:
         """Return the size of the rows and the maintenance that is due.
 
-        Tables do not shrink when rows leave them, and new rows take their place: so what counts is the size that the rows need.
+        A table does not shrink when rows are deleted, and new rows use the space again. So this is what the rows need, not what the
+        files take.
         """
         count = self._count
         if abs(count - self._measured) > MEASURED_AGAIN * self._measured:
@@ -130,7 +131,7 @@ class PostgreSQLStore(Rows):
             return float(one(connection.execute(statement))[0] or self._mean)
 
     def gather(self, limit: int) -> int:
-        """Move no rows: the server finds room for new ones itself."""
+        """Move no rows: the server uses free space again by itself."""
         return 0
 
     # --- lives, secrets, layouts ---
@@ -184,7 +185,7 @@ class PostgreSQLStore(Rows):
 
 
 def bytes_of(mean: float) -> float:
-    """Return the bytes that a row takes on disk, of rows whose records and names have so many bytes on average.
+    """Return the bytes that a row takes on disk when record and names have `mean` bytes on average.
 
     >>> round(bytes_of(1500)), round(bytes_of(2560)), round(bytes_of(20_000))
     (2911, 4276, 20280)
@@ -205,5 +206,5 @@ def exists(url: str) -> bool:
         link.close()
 
 
-#: Opens a store, as every engine's module names it.
+#: Opens a store; the module of each engine has this name.
 opened = PostgreSQLStore

@@ -1,4 +1,4 @@
-"""Addresses of stores in PostgreSQL: `postgresql://user@host:port/database?schema=NAME&…`; what else follows is for libpq."""
+"""Addresses of stores in PostgreSQL: `postgresql://user@host:port/database?schema=NAME&…`; all other parameters go to libpq."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ SCHEME = "postgresql"
 FORM = "postgresql://user@host:port/database?schema=NAME"
 #: The schema of a store whose address names none.
 SCHEMA = "swerve"
-#: Names of schemas: they need no quotes, and PostgreSQL cuts off longer ones.
+#: Allowed names of schemas: they need no quotes, and PostgreSQL would truncate longer ones.
 NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-#: In place of a password, where an address is shown.
+#: Shown in place of a password.
 HIDDEN = "***"
 
 
@@ -39,7 +39,7 @@ def address_of(url: str) -> Address:
     if parts.scheme != SCHEME or len(parts.path) < len("/d") or "/" in parts.path[1:] or parts.fragment:
         raise SwerveError(f"store {shown(url)!r} is not allowed; a store in PostgreSQL must be {FORM}")
     if len(schemas) > 1 or NAME.fullmatch(schemas[0]) is None:
-        words = "at most 63 small letters, digits and _, and no digit first"
+        words = "at most 63 lower-case letters, digits and _, without a digit at the start"
         raise SwerveError(f"store {shown(url)!r} is not allowed: schema must be one name of {words}")
     rest = urlencode([(name, value) for name, value in asked if name != "schema"], quote_via=quote)
     return Address(urlunsplit((*parts[:3], rest, "")), schemas[0], shown(url))

@@ -1,6 +1,6 @@
-"""A store in PostgreSQL as files, as it is at one moment: for what reads files, such as an export and a check.
+"""Copies of a store in PostgreSQL, as it is at one moment, in files: for code that reads files, such as export and verify.
 
-Rows are copied as they are stored, damaged ones too: both engines store the same forms, with the same checksums.
+Rows are copied as they are stored, damaged ones too: both engines store the same bytes, with the same checksums.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from swerve.store.verify import Checked, Finding, Meaning, Progress, Report, ver
 
 #: Rows of a table that are fetched at once.
 FETCHED = 500
-#: Milliseconds that a statement on the copy waits, and the memory of its connection: nobody else uses it.
+#: Milliseconds that a statement on the copy waits for a lock, and KiB of cache of its connection, the only one.
 BUSY_MS, CACHE_KIB = 1000, 8192
 #: Bytes of entries in a block of a copied log.
 COPIED_BYTES = 1 << 20
@@ -39,7 +39,7 @@ Settle = Callable[[Store, Iterator[Block]], object]
 
 
 class Moment:
-    """A store at one moment: one transaction that reads."""
+    """A store as it is at one moment: one read-only transaction."""
 
     def __init__(self, connection: Bounded, address: Address) -> None:
         self.connection, self.address = connection, address
@@ -56,7 +56,7 @@ class Moment:
             yield from cursor.execute(f"SELECT {columns} FROM {table} ORDER BY 1")
 
     def blocks(self, start: int) -> Iterator[Block]:
-        """Yield the blocks of the log that have entries from a number on."""
+        """Yield the blocks of the log that contain entry `start` or later ones."""
         at: int | None = None
         while (start if at is None else at) < self.end:
             some = blocks_from(self.connection, self.address.shown, start if at is None else at)
@@ -67,7 +67,7 @@ class Moment:
                 if block.end > start:
                     yield block
             if not some or at != some[-1].end:
-                words = f"the log ends with entry {at or start}, and there were {self.end}; restore a backup of the database"
+                words = f"the log lacks entries {start if at is None else at} to {self.end}; restore a backup of the database"
                 raise StoreError("corrupt", f"{self.address.shown}: {words}, or go on without what only the log has: --new-log")
 
 
@@ -101,7 +101,7 @@ def _copy(now: Moment, path: Path) -> None:
     create(path)
     file = connect(path, busy_ms=BUSY_MS, cache_kib=CACHE_KIB, new=True)
     with contextlib.closing(file):
-        file.execute("PRAGMA synchronous = OFF")  # a copy that is used at once, and thrown away
+        file.execute("PRAGMA synchronous = OFF")  # the copy is temporary: it need not survive a crash
         file.execute("BEGIN")
         for table, columns in COPIED.items():
             marks = ", ".join("?" * len(columns.split(",")))
@@ -133,7 +133,7 @@ def copy_log(url: str, folder: Path) -> None:
 
 
 def verify(url: str, path: Path, meaning: Meaning | None = None, progress: Progress | None = None) -> Report:
-    """Check a store, also while a service owns it: a copy in the file `path`, as that of a file is checked, and the log."""
+    """Check a store, also while a service owns it: its rows in a copy in the file `path`, and its log."""
     with moment(url) as now:
         _copy(now, path)
         log = _checked_log(now)
@@ -159,6 +159,6 @@ def _checked_log(now: Moment) -> Checked:
     except StoreError as error:
         checked.findings.append(Finding("log", str(error), whole=True))
     if not checked.first <= now.begin <= now.end:
-        words = f"the store needs entries {now.begin} to {now.end}, and its log has {checked.first} to {now.end}"
+        words = f"the store needs entries {now.begin} to {now.end}, but its log has {checked.first} to {now.end}"
         checked.findings.append(Finding("log", words, whole=True))
     return checked

@@ -1,7 +1,7 @@
-"""Connections of the PostgreSQL engine: bounded in time, durable, and with errors as the store names them.
+"""Connections of the PostgreSQL engine: waits have a time limit, commits are durable, errors become `StoreError`.
 
-A server that is stopped does not answer and does not end a connection either, so that each wait has an end on this side too. A
-connection that has met its end is closed: what the server makes of the statement is not known then.
+A server that is stopped neither answers nor closes its connections, so each wait has a limit on this side too. A connection that
+reaches it is closed; it is then unknown whether the server has carried out the statement.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ except ImportError as missing:
 
 #: Seconds that connecting may take, one host at a time; libpq takes no less than 2.
 CONNECT_SECONDS = 3
-#: Seconds between two looks at the clock while the server does not answer.
+#: Seconds between two looks at the clock while a statement waits for the server.
 LOOK_SECONDS = 0.1
-#: Seconds by which the wait on this side is longer than the server's own time-out, which leaves the connection usable.
+#: Seconds by which the limit on this side exceeds the server's own time-out, which comes first and leaves the connection usable.
 GRACE_SECONDS = 1.0
 #: Seconds that a statement waits for a lock that another session holds, at most.
 LOCK_SECONDS = 2.0
-#: Seconds after which the server ends a session that has stopped inside a transaction, as that of an owner that was paused: whoever
-#: takes over waits longer than that for what it has locked.
+#: Seconds after which the server ends a session that is idle inside a transaction, such as that of a paused owner. A process that
+#: takes over waits longer than that for the session's locks.
 STOPPED_SECONDS = 5.0
-#: The oldest PostgreSQL that the store is used with, as the server numbers itself.
-OLDEST = 130_000
-#: Seconds until a peer whose machine is gone is noticed, on both sides: idle, between two probes; and how many probes.
+#: The oldest supported version of PostgreSQL, and what `server_version_num` counts for each version.
+OLDEST, VERSION = 13, 10_000
+#: Keep-alive probes, on both sides, which notice that the peer's machine is gone: idle seconds, seconds between probes, and probes.
 IDLE, BETWEEN, PROBES = 5, 2, 3
 MILLISECONDS = 1000
 
-#: Kinds by SQLSTATE, and by the first two characters of one.
+#: Kinds of errors by their SQLSTATE, or by its first two characters, its class.
 KINDS: dict[str, Kind] = {
     "57014": "slow", "55P03": "locked", "40001": "locked", "40P01": "locked", "53100": "full", "XX001": "corrupt",
     "XX002": "corrupt", "58P01": "corrupt", "42P01": "gone", "3F000": "gone", "3D000": "gone", "25006": "gone", "57P01": "gone",
     "25P03": "gone", "57P02": "gone", "57P03": "gone", "08": "gone",
 }  # fmt: skip
 WAY_OUT: dict[Kind, str] = {
-    "locked": "another session holds what it needs",
+    "locked": "another session holds a lock that it needs",
     "full": "make room on the server's disk",
     "corrupt": "restore a backup of the database (docs/operations.md)",
 }
@@ -61,7 +61,7 @@ class TimedOut(Exception):  # noqa: N818 - names what happened
 
 
 def within(steps: Generator[Any, Any, Any], seconds: float) -> Generator[Any, Any, Any]:
-    """Pass the steps of a wait on, and raise `TimedOut` when it takes too long."""
+    """Run psycopg's generator that waits for the server, and raise `TimedOut` when it takes more than `seconds`."""
     until = time.monotonic() + seconds
     answer = None
     while True:
@@ -75,12 +75,12 @@ def within(steps: Generator[Any, Any, Any], seconds: float) -> Generator[Any, An
 
 
 class Bounded(psycopg.Connection[tuple[Any, ...]]):
-    """A connection whose waits end: each statement has `seconds`."""
+    """A connection that gives each statement `seconds`."""
 
     seconds = float(CONNECT_SECONDS)
 
     def wait(self, gen: Any, interval: float = LOOK_SECONDS, timeout: float | None = None) -> Any:
-        """Wait for the server, for a while."""
+        """Wait for the server, for `timeout` seconds at most, `self.seconds` by default."""
         return super().wait(within(gen, self.seconds if timeout is None else timeout), interval)
 
 
@@ -95,8 +95,8 @@ def translated(error: psycopg.Error, address: Address, *, uncertain: bool = Fals
 
 
 class Link:
-    """A connection that can be opened again. One thread at a time uses it, for `seconds` a statement at most, `lock` of which it
-    may wait for other sessions. The server ends it when it stops inside a transaction for `idle` seconds."""
+    """A connection that can be opened again, used by one thread at a time. A statement may take `seconds`, and wait `lock` seconds
+    for locks of other sessions. The server ends a session that is idle inside a transaction for `idle` seconds."""
 
     def __init__(
         self, address: Address, name: str, seconds: float, *, lock: float = LOCK_SECONDS, idle: float = STOPPED_SECONDS
@@ -134,7 +134,7 @@ class Link:
                 "client_min_messages": "warning", "tcp_keepalives_idle": IDLE, "tcp_keepalives_interval": BETWEEN,
                 "tcp_keepalives_count": PROBES,
             }  # fmt: skip
-            # a session of an operator's who waits for a replay on the standbys has more than what is needed here
+            # `remote_apply`, the default of some roles, promises more than `on`: it stays
             (level,) = one(connection.execute("SHOW synchronous_commit"))
             if level != "remote_apply":
                 sets["synchronous_commit"] = "on"
@@ -190,8 +190,8 @@ class Link:
 
     @contextlib.contextmanager
     def durably(self) -> Iterator[Bounded]:
-        """The same, for a statement whose success must mean that it is durable: the server warns where a commit did not wait for
-        its standbys, because somebody cancelled the wait."""
+        """As `using`, for statements that must be durable when they succeed. The server only warns when somebody cancels a commit's
+        wait for the standbys: here a warning is an error."""
         with self.using() as connection:
             self._warnings.clear()
             yield connection
@@ -223,20 +223,20 @@ class Link:
 
 
 def one(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
-    """Return the row of a statement that has one in any case."""
+    """Return the row of a statement that always has one."""
     found = cursor.fetchone()
     assert found is not None
     return found
 
 
 def refuse_losses(connection: Bounded, address: Address, may_lose_clicks: bool) -> None:
-    """Raise `SwerveError` for a server that acknowledges what it can lose, or that is no primary."""
+    """Raise `SwerveError` for a server that may lose what it acknowledges, or that is not a primary."""
     names = ("server_version_num", "fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
     version, fsync, pages, commit, standbys = one(
         connection.execute("SELECT " + ", ".join(f"current_setting('{n}')" for n in names))
     )
-    if int(version) < OLDEST:
-        raise SwerveError(f"{address.shown}: the server has version {version}; the store needs {OLDEST} or newer")
+    if int(version) < OLDEST * VERSION:
+        raise SwerveError(f"{address.shown}: the server is PostgreSQL {int(version) // VERSION}; the store needs {OLDEST} or newer")
     if one(connection.execute("SELECT pg_is_in_recovery()"))[0]:
         raise StoreError(
             "gone", f"{address.shown}: the server is a standby; name the primary, or all with target_session_attrs=read-write"
@@ -246,8 +246,8 @@ def refuse_losses(connection: Bounded, address: Address, may_lose_clicks: bool) 
         if value != "on":
             raise SwerveError(f"{address.shown}: the server has {name} = {value}, and {lossy}; set {name} = on")
     if commit not in ("on", "remote_apply"):
-        raise SwerveError(f"{address.shown}: sessions have synchronous_commit = {commit}, and {lossy}; let them set it to on")
-    # of a base backup, and where the role may see it; other roles see that there are rows, and nothing of them
+        raise SwerveError(f"{address.shown}: sessions have synchronous_commit = {commit}, and {lossy}; set it to on")
+    # a running base backup is not a standby; a role that may not see `state` counts it as one
     replicas = one(connection.execute("SELECT count(*) FROM pg_stat_replication WHERE state IS DISTINCT FROM 'backup'"))[0]
     if replicas and not standbys.strip() and not may_lose_clicks:
         raise SwerveError(

@@ -1,7 +1,7 @@
 """The log of a store in PostgreSQL: entries as blocks in a table, each appended by one statement that names the epoch and the end.
 
 The statement moves the end of the log and adds the block, if the epoch is the present one and the end is where the block begins. So
-a block is there once or not at all, whatever became of an earlier attempt: one that the server carried out has moved the end.
+a block is there once or not at all, also when it is sent again: an attempt that the server has carried out has moved the end.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from swerve.store.postgresql_opened import Opened
 from swerve.store.postgresql_schema import SEAT
 from swerve.store.protocol import Entries, Fenced, StoreError
 
-#: What a block's checksum covers beside its content: seat, first entry, entries, epoch, time.
+#: What the checksum of a block covers besides its content: seat, first entry, number of entries, epoch, time.
 COVERED = struct.Struct("<qqqqd")
-#: Bytes of entries in a block, unless one call of `append` has more.
+#: Bytes of entries after which a block is full; the last ones may exceed it.
 BLOCK_BYTES = 4 << 20
-#: Blocks and bytes that are read at once.
+#: Blocks and bytes that one statement reads.
 READ_BLOCKS, READ_BYTES = 200, 16 << 20
 
 APPEND = """
@@ -38,12 +38,12 @@ FOUND = """
     SELECT logs.epoch, logs."end", blocks.epoch, blocks.entries, blocks.crc
     FROM logs LEFT JOIN blocks ON blocks.seat = logs.seat AND blocks.first = %s WHERE logs.seat = %s
 """
-#: A block that begins with entry `start`, or has it, and those behind it.
+#: Selects the block that contains entry `start`, and all later ones.
 FROM_START = "seat = %s AND first >= coalesce((SELECT max(first) FROM blocks WHERE seat = %s AND first <= %s), 0)"
 
 
 class Made(NamedTuple):
-    """A block that is ready to be sent, and whether a generation begins with it."""
+    """A block to send, and whether a generation begins with it."""
 
     block: Block
     anew: bool
@@ -61,7 +61,7 @@ class Logged(Opened):
     def __init__(self, url: str, worker: str = "0", **more: Any) -> None:
         self._putting = threading.Lock()
         self._pending: list[Entries] = []
-        self._made: Made | None = None  # the block that was sent, until it is known to be there
+        self._made: Made | None = None  # the block that is being sent, until it is known to be in the log
         super().__init__(url, worker, **more)
 
     @property
@@ -95,7 +95,7 @@ class Logged(Opened):
                 self._end, self._made = self._made.block.end, None
 
     def _next(self, now: float) -> Made | None:
-        """Return the next block of what waits; None if nothing does."""
+        """Return the next block of waiting entries; None if there are none."""
         with self._putting:
             taken, size = 0, 0
             for at, each in enumerate(self._pending):
@@ -110,7 +110,7 @@ class Logged(Opened):
         return Made(Block(self._end, number, self.epoch, now, content), some[0].anew)
 
     def _send(self, block: Block, anew: bool) -> None:
-        """Write a block, unless an earlier attempt has."""
+        """Write a block, unless an earlier attempt has written it."""
         crc = checksum(block)
         values = {
             "seat": SEAT, "first": block.first, "end": block.end, "entries": block.entries, "epoch": block.epoch,
@@ -121,7 +121,7 @@ class Logged(Opened):
                 self._sent_before(connection, block, crc)
 
     def _sent_before(self, connection: Bounded, block: Block, crc: int) -> None:
-        """Return if a block that was refused is there already, from an earlier attempt whose end was not known; raise otherwise."""
+        """Return if a refused block is in the log already, from an attempt whose answer was lost; raise otherwise."""
         found = connection.execute(FOUND, (block.first, SEAT)).fetchone()
         if found is None:
             raise StoreError(
@@ -131,11 +131,11 @@ class Logged(Opened):
         if epoch != block.epoch:
             raise Fenced(self.address.shown, block.epoch, epoch)
         if end != block.end or written != [block.epoch, block.entries, crc]:
-            words = f"the log ends with entry {end}, and this process has written {block.first}"
+            words = f"the log ends with entry {end}, but this process has written up to {block.first}"
             raise StoreError(
                 "gone", f"{self.address.shown}: {words}; restore a backup of the database, and start the service again"
             )
-        # what is seen need not be on the standbys yet; what is written behind it is there once that is
+        # a block that can be seen may not be on the standbys yet; it is there once this later write is
         if connection.execute("UPDATE logs SET last = last WHERE seat = %s AND epoch = %s", (SEAT, block.epoch)).rowcount != 1:
             raise Fenced(self.address.shown, block.epoch, self._epoch(connection))
 
@@ -152,14 +152,14 @@ class Logged(Opened):
                 some = blocks_from(connection, self.address.shown, start if at is None else at)
             if not some:
                 if (at or start) < end:
-                    raise self._incomplete(f"its log has no entries from {at or start} on, and there were {end}")
+                    raise self._incomplete(f"its log lacks entries {start if at is None else at} to {end}")
                 return
             if at is None and start and some[0].first > start:
                 words = f"the log begins with entry {some[0].first}; those from {start} on are no longer there"
                 raise StoreError("gone", f"{self.address.shown}: {words}")
             for block in some:
                 if at is not None and block.first != at:
-                    raise self._incomplete(f"its log has no entries from {at} on, and goes on with {block.first}")
+                    raise self._incomplete(f"its log lacks entries {at} to {block.first}")
                 at = block.end
                 if block.end > start:
                     yield block
@@ -211,15 +211,15 @@ class Logged(Opened):
         self._vacuumed("blocks")
 
     def _vacuumed(self, *tables: str) -> None:
-        """Let the server remove the versions of rows that nobody can read any more."""
+        """Vacuum tables: earlier versions of rows are removed."""
         with self._long() as connection:
             for table in tables:
                 connection.execute(f"VACUUM (INDEX_CLEANUP ON) {table}")
 
 
 def blocks_from(connection: Bounded, shown: str, start: int, most: int = READ_BLOCKS) -> list[Block]:
-    """Return the block that has the entry `start`, or the first one behind it, and some that follow. Raises `StoreError` for one
-    that is not what was written."""
+    """Return the block that contains entry `start`, or else the first later one, and some that follow. Raises `StoreError` for a
+    block whose checksum is wrong."""
     statement = f"""
         SELECT first, entries, epoch, time, content, crc FROM (
             SELECT *, sum(length(content)) OVER (ORDER BY first) - length(content) AS before
@@ -230,7 +230,7 @@ def blocks_from(connection: Bounded, shown: str, start: int, most: int = READ_BL
     for *parts, crc in connection.execute(statement, (SEAT, SEAT, start, most, READ_BYTES), binary=True).fetchall():
         block = Block(*parts)
         if checksum(block) != crc:
-            words = f"the block of entries {block.first} to {block.end} is not what was written; restore a backup of the database"
+            words = f"the block of entries {block.first} to {block.end} is damaged; restore a backup of the database"
             raise StoreError("corrupt", f"{shown}: {words}, or go on without what only the log has: --new-log")
         out.append(block)
     return out

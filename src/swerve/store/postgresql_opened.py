@@ -1,4 +1,4 @@
-"""A store in PostgreSQL that is opened: its connections, its owner, its epoch, and how it is opened again."""
+"""Opening a store in PostgreSQL, and opening it again: its connections, its owner, its epoch."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from swerve.store.protocol import Fenced, InUse, StoreError, missing
 
 log = logging.getLogger("swerve.store")
 
-#: Seconds that a statement may take: of a reader, for whom requests wait; of an append and of a checkpoint, which are tried again;
-#: of what looks at whole tables.
+#: Seconds that a statement may take: a read, for which requests wait; an append and a checkpoint, which are tried again; one over
+#: whole tables.
 READ_SECONDS, APPEND_SECONDS, WRITE_SECONDS, LONG_SECONDS = 2.0, 5.0, 10.0, 600.0
 
 
@@ -34,10 +34,11 @@ class Owned(NamedTuple):
 
 
 class Opened:
-    """A store of which this process is the owner. A connection reads, one appends, one writes, one keeps the lock.
+    """A store that this process owns. One connection reads, one appends, one writes, one keeps the lock.
 
-    `new` begins a store where there was one, `new_log` a log in place of one that is damaged. With `waiting`, another owner's end
-    is awaited, and told who it is. Without `begin` no store is made unless `new`. `may_lose_clicks` accepts asynchronous standbys.
+    `new` begins a store where an earlier one is missing, `new_log` a log in place of a damaged one. With `waiting`, opening waits
+    until another owner has ended, and calls `waiting` with the reason. Without `begin`, a missing store is only made if `new`.
+    `may_lose_clicks` accepts asynchronous standbys.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Opened:
             for name, seconds in (("reader", READ_SECONDS), ("log", APPEND_SECONDS), ("writer", WRITE_SECONDS))
         )
         self.store, self.epoch, self.begin, self._end, self._count, self._last = 0, 0, 0, 0, 0, 0.0
-        self._anew = False  # whether it is owned anew, and the caller does not know yet
+        self._anew = False  # whether this process owns it anew, and `reopen` has not said so yet
         try:
             self._take(self._first(new, begin, new_log, waiting))
             self._linked()
@@ -68,8 +69,8 @@ class Opened:
             raise
 
     def _first(self, new: bool, begin: bool, new_log: bool, waiting: Callable[[str], None] | None) -> Owned:
-        """Take the lock and own the store. Who waits for another owner waits for its last statements too, which may take as long as
-        a standby of the server is away."""
+        """Take the lock and own the store. With `waiting`, errors are waited out too: the last statements of the previous owner may
+        hold their locks for as long as a standby of the server does not answer."""
         told = ""
         while True:
             self._keeper.open(waiting)
@@ -104,10 +105,10 @@ class Opened:
     # --- the owner ---
 
     def _own(self, connection: Bounded, new_log: bool = False) -> Owned:
-        """Raise the epoch, inside a transaction: it waits for an append and a checkpoint of the owner before, whose next ones are
-        refused."""
+        """Raise the epoch, inside a transaction. It waits until an append or a checkpoint of the previous owner has ended; the next
+        one is refused."""
         store = migrate(connection, self.address)
-        raised = f"greatest(epoch, {self.epoch}) + 1"  # also above ours, which a server that lost something may not know
+        raised = f"greatest(epoch, {self.epoch}) + 1"  # above ours too: a server that has lost data may not know it
         end, last, epoch = self._moved(connection, f'UPDATE logs SET epoch = {raised} WHERE seat = %s RETURNING "end", last, epoch')
         (begin,) = self._moved(connection, f"UPDATE seats SET epoch = {epoch} WHERE number = %s RETURNING begin")
         if new_log:
@@ -120,7 +121,7 @@ class Opened:
         return Owned(store, epoch, begin, end, last)
 
     def _take(self, owned: Owned) -> None:
-        """Note what was owned, once that is durable."""
+        """Take over what `_own` found, once its transaction is durable."""
         self.store, self.epoch, self.begin, self._end, self._last = owned
 
     def _moved(self, connection: Bounded, statement: str) -> tuple[Any, ...]:
@@ -134,7 +135,7 @@ class Opened:
         statement = "SELECT first + entries FROM blocks WHERE seat = %s ORDER BY first DESC LIMIT 1"
         (found,) = connection.execute(statement, (SEAT,)).fetchone() or (0,)
         if begin < end and found != end:
-            raise self._incomplete(f"its log ends with entry {found}, and there were {end}")
+            raise self._incomplete(f"its log ends with entry {found}, but had reached {end}")
 
     def _incomplete(self, words: str) -> StoreError:
         return StoreError(
@@ -143,7 +144,7 @@ class Opened:
         )
 
     def _ours(self, connection: Bounded) -> bool:
-        """Return whether this process is the owner, as the server has it."""
+        """Return whether the server has this process as the owner."""
         return self._epoch(connection) == self.epoch
 
     def _epoch(self, connection: Bounded) -> int:
@@ -151,7 +152,7 @@ class Opened:
         return -1 if found is None else int(found[0])
 
     def owned(self, connection: Bounded, begin: int | None = None) -> None:
-        """Raise `Fenced` unless this process is the owner, in a transaction, so that it stays so until its end."""
+        """Raise `Fenced` unless this process is the owner. Inside a transaction: its row lock keeps it the owner until the end."""
         done = connection.execute(
             "UPDATE seats SET begin = coalesce(%s, begin) WHERE number = %s AND epoch = %s", (begin, SEAT, self.epoch), prepare=True
         )
@@ -167,7 +168,7 @@ class Opened:
 
     @contextlib.contextmanager
     def _long(self) -> Iterator[Bounded]:
-        """Use a connection for statements that look at whole tables."""
+        """Use a connection for statements over whole tables."""
         link = Link(self.address, "long", LONG_SECONDS)
         link.open()
         try:
@@ -179,7 +180,7 @@ class Opened:
     # --- open, close ---
 
     def _linked(self) -> None:
-        """Open the connections, and begin to keep the lock."""
+        """Open the other connections, and begin to keep the lock."""
         for link in (self._reader, self._log, self._writer):
             link.open()
             with link.using() as connection:
@@ -189,7 +190,7 @@ class Opened:
         self._keeper.keep(self._ours)
 
     def _forgotten(self) -> None:
-        """Forget entries that another store's owner has not written."""
+        """Forget entries that wait to be appended: they are of the time before this process owned the store anew."""
 
     def close(self) -> None:
         """Release the store; closing twice is no error."""
@@ -203,7 +204,7 @@ class Opened:
     def reopen(self) -> bool:
         """Connect again; return whether this process is still the owner of the same store. See `Store`.
 
-        The lock is kept if its session lives: a process that waits must not take over for a moment's trouble.
+        The lock is kept if its session lives: a standby must not take over for a moment's trouble.
         """
         with self._log.busy, self._writer.busy, self._reader.busy:
             self._unlinked()
@@ -219,7 +220,7 @@ class Opened:
             except StoreError:
                 self.close()
                 raise
-            except SwerveError as error:  # a server that loses clicks, or a newer form: readable, but not usable
+            except SwerveError as error:  # a server that may lose clicks, or a store of a newer form
                 self.close()
                 raise StoreError("io", str(error)) from error
             if self._anew:

@@ -2,7 +2,7 @@
 
 The lock keeps a second process away; it protects nothing, because a session can end while its process goes on. What protects is the
 epoch: opening raises it, and each append and each checkpoint names it. So nothing here trusts a clock: an owner that was taken for
-dead too early is refused by the server.
+dead too early, and is alive, is refused by the server.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from swerve.store.postgresql_link import GRACE_SECONDS, Bounded, Link, one
 from swerve.store.postgresql_schema import SEAT
 from swerve.store.protocol import InUse, StoreError
 
-#: Seconds between two signs of life of an owner, and between two looks of a process that waits for it to end.
+#: Seconds between two signs of life of an owner, and between two looks of a standby.
 BEAT_SECONDS, STANDBY_SECONDS = 1.0, 0.5
-#: Seconds without a sign of life after which a process that waits ends the owner's session.
+#: Seconds without a sign of life after which a standby ends the owner's session.
 DEAD_SECONDS = 15.0
-#: Seconds in which the session of a process that has just ended still holds the lock, and between two attempts to take it.
+#: Seconds for which the session of a process that has just ended may still hold the lock, and between two attempts to take it.
 ENDING_SECONDS, AGAIN_SECONDS = 2.0, 0.05
-#: Seconds that a statement of an opening may take, and that it waits for what the owner before has locked: longer than the server
-#: lets a session stop inside a transaction.
+#: Seconds that a statement of an opening may take, and wait for locks of the previous owner: longer than the server lets a session
+#: be idle inside a transaction.
 OPEN_SECONDS, LOCKED_SECONDS = 10.0, 8.0
 #: Seconds that a sign of life may take.
 KEEP_SECONDS = 2.0
@@ -35,7 +35,7 @@ LOCK_BYTES = 8
 
 
 class Holder(NamedTuple):
-    """A session that holds the lock: its process in the server, its owner, since when, and when it last did something."""
+    """A session that holds the lock: its backend in the server, its owner, since when, and its last sign of life."""
 
     pid: int
     name: str
@@ -48,7 +48,7 @@ class Holder(NamedTuple):
 
 
 def lock_key(address: Address) -> int:
-    """Return the number of the lock of a store; it is one of its database.
+    """Return the number of a store's advisory lock in its database.
 
     >>> lock_key(Address("", "shop", "")) != lock_key(Address("", "swerve", ""))
     True
@@ -74,7 +74,7 @@ def holder_of(connection: Bounded, key: int) -> Holder | None:
 class Keeper:
     """Holds the lock of a store on a session of its own, gives signs of life, and takes the lock again after its session was lost.
 
-    `ours` says whether the process still owns the store: whoever was refused must not stand in the way of the next owner.
+    `ours` says whether the process still owns the store: one that does not must not take the lock from the next owner.
     """
 
     def __init__(self, address: Address) -> None:
@@ -85,8 +85,8 @@ class Keeper:
         self._pid, self._held = 0, False  # the server's process that held the lock last, and whether it does, as far as is known
 
     def open(self, waiting: Callable[[str], None] | None = None) -> None:
-        """Connect, and take the lock. Raises `InUse` if another process holds it; with `waiting`, waits for its end, and tells who
-        it is."""
+        """Connect, and take the lock. If another process holds it, raise `InUse`; with `waiting`, call that with who it is, and
+        wait for its end."""
         self.link.open()
         told, sign, still = "", None, time.monotonic()
         until = still + ENDING_SECONDS
@@ -97,7 +97,7 @@ class Keeper:
                 holder = self._tried()
                 if holder is None:
                     return
-                if holder.pid == self._pid:  # this process's own earlier session, whose end the server has not noticed
+                if holder.pid == self._pid:  # an earlier session of this process, whose end the server has not noticed
                     self._end(holder)
                 if time.monotonic() < until:
                     time.sleep(AGAIN_SECONDS)
@@ -110,13 +110,13 @@ class Keeper:
                     )
                 if str(holder) != told:
                     told = str(holder)
-                    waiting(told)
+                    waiting(f"{self.address.shown} is in use by {told}")
                 if holder.sign is None or (holder.pid, holder.sign) != sign:
                     sign, still = (holder.pid, holder.sign), time.monotonic()
                 elif time.monotonic() - still > DEAD_SECONDS:
                     self._end(holder)
             except StoreError as error:
-                if waiting is None or not told:  # the first look shows what is wrong with the address
+                if waiting is None or not told:  # no owner was seen yet: the address may be wrong
                     raise
                 if str(error) != told:
                     told = str(error)
@@ -125,7 +125,7 @@ class Keeper:
             time.sleep(STANDBY_SECONDS)
 
     def _tried(self) -> Holder | None:
-        """Take the lock; return who holds it, None if that is this session now."""
+        """Try to take the lock; return who holds it, None if this session does now."""
         with self.link.using() as connection:
             while True:
                 if one(connection.execute("SELECT pg_try_advisory_lock(%s::bigint)", (self.key,)))[0]:
@@ -141,7 +141,7 @@ class Keeper:
             connection.execute("SELECT pg_terminate_backend(%s)", (holder.pid,))
 
     def again(self) -> None:
-        """Have the lock: keep it if its session lives, take it otherwise. Raises `InUse` if another process holds it."""
+        """Keep the lock if its session lives, take it again otherwise. Raises `InUse` if another process holds it."""
         if self.link.is_open and self._held:
             with contextlib.suppress(StoreError), self.link.using() as connection:
                 connection.execute("SELECT 1")

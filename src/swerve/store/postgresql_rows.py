@@ -14,9 +14,9 @@ from swerve.store.statements import COLUMNS, checked
 
 ORDERS = {"traffic": "ORDER BY level DESC, id DESC", "shifted": "WHERE shifted > 0 ORDER BY shifted DESC, id DESC"}
 
-#: Rows of one page, and rows whose names one call of `naming` looks at: other readers get their turn.
+#: Rows of one page, and rows whose names one call of `naming` looks at: few, so that other readers get their turn.
 PAGE_ROWS, ROWS_LOOKED_AT = 100, 2000
-#: Rows that `scan` reads at once where it chooses among them.
+#: Rows that `scan` reads at once.
 SCAN_ROWS = 500
 
 
@@ -137,7 +137,7 @@ class Rows(Logged):
     ) -> tuple[int, dict[bytes, int]]:
         """Remove the rows of `keys`, replace those of `changed` by what `change` makes of them (None: it stays), and write pooled
         records, all in one transaction. Return the count of removed rows, and new versions by key. On return no statement finds
-        the earlier content any more; docs/operations.md says when the server's files have lost it."""
+        the earlier content any more; docs/operations.md says how long the server's files may still contain it."""
         with self._writer.busy:
             with self._writing() as connection:
                 gone = self._removed(connection, keys)

@@ -1,7 +1,7 @@
 """The tables of a store in PostgreSQL, in a schema of their own, and how they are made.
 
-`seats` has the owners of logs, whom each checkpoint names, `logs` their ends, which each append moves: two rows, so that neither
-waits for the other. There is one seat so far.
+`seats` has the epoch that each checkpoint compares, `logs` the end that each append moves: two rows, so that checkpoints and
+appends do not wait for each other. There is one seat.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ SEAT = 0
 #: Bytes of random numbers; they have 63 bits, because PostgreSQL's integers are signed.
 RANDOM_BYTES, RANDOM_MASK = 8, (1 << 63) - 1
 
-#: Statements that lead from form i to form i + 1. Never edit an entry; add one. Records and blocks are not compressed again, and
-#: rows that fit into a page stay in it, with some room: PostgreSQL then writes a new version beside the old one, and no index.
+#: Statements that lead from form i to form i + 1. Never edit an entry; add one. PostgreSQL does not compress records and blocks,
+#: which are compressed already, and keeps rows in their page where they fit. Pages are filled to 70 %, so that an update finds room
+#: for the new version of a row beside the old one, and need not write indexes of columns that stay the same.
 MIGRATIONS = (
     f"""
     CREATE TABLE store(
@@ -73,7 +74,7 @@ def make(connection: Bounded, address: Address) -> None:
             f"{address.shown}: the schema {address.schema} has tables of another program; name another with ?schema=NAME"
         )
     (known,) = one(connection.execute("SELECT count(*) FROM pg_namespace WHERE nspname = %s", (address.schema,)))
-    if not known:  # one that an operator has made needs no right to make more
+    if not known:  # making one needs a right that the role may lack where an operator has made it
         connection.execute(f"CREATE SCHEMA {address.schema}")
     mark = int.from_bytes(os.urandom(RANDOM_BYTES), "little") & RANDOM_MASK
     for step in MIGRATIONS:

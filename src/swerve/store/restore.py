@@ -39,12 +39,14 @@ def restore(
     meaning: Meaning | None = None,
     progress: Progress | None = None,
     approve: Callable[[Report], None] = lambda report: None,
+    whole: bool = True,
 ) -> Restored:
     """Check the backup `copy` and put it in place of the store in the file `store`; the copy itself is not moved.
 
     The replaced store is kept, with its log, as `store` plus `stamp`, unless `discard` is set. While a service runs on the store
     the call is refused unless `live`: then the service notices the new file and continues with it. `approve` receives the report on
-    the copy before anything is changed, and may raise.
+    the copy before anything is changed, and may raise. Without `whole`, `store` is one of several shares, for which `live` is not
+    possible.
     """
     target = store.absolute().resolve()
     if not target.parent.is_dir():
@@ -57,7 +59,9 @@ def restore(
     if report.broken:
         raise StoreError("corrupt", f"{copy} is damaged, and nothing was restored: {report.broken[0]}")
     approve(report)
-    lock = _owned(target, live)
+    lock = _owned(
+        target, live, "; stop it, or restore under the running service with --live" if whole else "; stop the service first"
+    )
     try:
         kept = None if discard or not target.exists() else target.with_name(f"{target.name}.{stamp}")
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
@@ -75,7 +79,7 @@ def restore(
     return Restored(report, kept, lock is None)
 
 
-def _owned(target: Path, live: bool) -> Lock | None:
+def _owned(target: Path, live: bool, remedy: str) -> Lock | None:
     """Return the store's lock; None if a service holds it and `live` allows that."""
     try:
         return Lock(lock_path(target))
@@ -83,7 +87,7 @@ def _owned(target: Path, live: bool) -> Lock | None:
         if live:
             return None
         owner = str(error).partition(";")[0]
-        raise InUse(f"{owner}; stop it, or restore under the running service with --live") from None
+        raise InUse(f"{owner}{remedy}") from None
 
 
 def _put(part: Path, target: Path, kept: Path | None, *, running: bool) -> None:

@@ -3,7 +3,7 @@
 The queries of a store hash into partitions (`PARTITIONS`), and worker i of N has those whose number modulo N is i, in share i.
 Share 0 is the file that the store's address names; the others lie beside it. Every file says in its table `meta` which share it
 is, and of how many: what share 0 says holds, so that one transaction there changes it. A row whose partition belongs to another
-share is a leftover of such a change: nobody reads it.
+share is a leftover of such a change: no worker reads it.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Share(NamedTuple):
 
 
 class Division(NamedTuple):
-    """How far a change of the number of shares is, as share 0 says it: the count whose files are being filled (`becoming`), the one
-    whose files are not needed any more (`retiring`), 0 for none, and whether there may be leftovers in share 0."""
+    """The state of a change of the number of shares, which share 0 has: the count whose files are being filled (`becoming`), the
+    count whose files are no longer needed (`retiring`), 0 for none, and whether there may be leftovers in share 0."""
 
     becoming: int = 0
     retiring: int = 0
@@ -55,7 +55,7 @@ class Division(NamedTuple):
         return cls(*(int(meta.get(name, 0)) for name in cls._fields))
 
 
-#: A store that one worker serves, and none that is being divided.
+#: The only share of a store of one worker; no change in progress.
 WHOLE, DONE = Share(), Division()
 
 
@@ -96,8 +96,8 @@ def others_of(database: Path) -> dict[Share, Path]:
 
 
 def shares_of(database: Path) -> list[Path]:
-    """Return the files of a store that nobody may have open: all its shares where it is the first of several, else itself. Only
-    what is in the file counts, not what is in SQLite's log: a division ends with a closed file."""
+    """Return the files of a store without opening it: all its shares if it is the first of several, else itself. Only the database
+    file is read, not SQLite's log: a division ends by closing the file."""
     share = WHOLE
     if database.is_file():
         try:
@@ -105,10 +105,20 @@ def shares_of(database: Path) -> list[Path]:
                 meta = dict(connection.execute("SELECT key, value FROM meta WHERE key IN ('share', 'shares')").fetchall())
             share = Share(int(meta.get("share", 0)), int(meta.get("shares", 1)))
         except (sqlite3.Error, TypeError, ValueError):
-            pass  # damaged: whoever opens it says so
+            pass  # damaged: opening it says so
     if share.number:
         return [database]
     return [share_path(database, Share(number, share.of)) for number in range(share.of)]
+
+
+def share_in(journal: Path, of: int) -> Share:
+    """Return the share of a journal, one of so many, by the name of its folder.
+
+    >>> str(share_in(Path("state/swerve.db.1-of-3.journal"), 3)), str(share_in(Path("state/swerve.db.journal"), 3))
+    ('share 1 of 3', 'share 0 of 3')
+    """
+    match = NAMED.fullmatch(journal.name.removesuffix(JOURNAL).rpartition(".")[2])
+    return Share(int(match["number"]) if match is not None else 0, of)
 
 
 def journals_of(folder: Path) -> list[Path]:

@@ -31,7 +31,7 @@ def columns(connection: sqlite3.Connection) -> str:
 
 
 def as_written(values: Sequence[Any]) -> Row | None:
-    """Return the row of these values of `COLUMNS`; None where they are not what was written. A record is unpacked only then."""
+    """Return the row of these values of `COLUMNS`; None if the checksum is wrong. A record is unpacked only if it is right."""
     *parts, size, crc = values
     row = Row(*parts)
     try:
@@ -44,12 +44,12 @@ def as_written(values: Sequence[Any]) -> Row | None:
 
 
 def checked(path: Path | str, values: Sequence[Any]) -> Row | Damaged:
-    """Return the row of these values of `COLUMNS`, as a damaged one where they are not what was written."""
+    """Return the row of these values of `COLUMNS`; `Damaged` if the checksum is wrong."""
     row = as_written(values)
     if row is not None:
         return row
     key, version, *_ = values
-    return Damaged(key, version if isinstance(version, int) else 0, f"{path}: the record of a row is not what was written: {key!r}")
+    return Damaged(key, version if isinstance(version, int) else 0, f"{path}: the record of a row is damaged: {key!r}")
 
 
 def outcomes(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, int]:

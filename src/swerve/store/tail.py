@@ -31,7 +31,7 @@ def owner_in(folder: Path) -> tuple[int, int] | None:
     except OSError as error:
         raise StoreError("gone", f"{folder / OWNER} cannot be read: {error.strerror}") from error
     if len(found) != OWNED.size or OWNED.unpack(found)[2] != zlib.crc32(found[: -ID_BYTES // 2]):
-        raise StoreError("corrupt", f"{folder / OWNER} is not what was written: put back a copy of this file (docs/store.md)")
+        raise StoreError("corrupt", f"{folder / OWNER} is damaged: put back a copy of this file (docs/store.md)")
     epoch, journal, _ = OWNED.unpack(found)
     return epoch, journal
 
@@ -51,7 +51,7 @@ def tail(folder: Path, start: int = 0) -> Iterator[Block]:
         try:
             yield from content.counted(start)
             if segment.limit == math.inf and content.rest and content.later():
-                raise segment.damaged("a block is not what was written, and intact ones follow")
+                raise segment.damaged("a block is damaged, and intact ones follow")
         finally:
             content.close()
 

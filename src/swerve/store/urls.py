@@ -188,8 +188,8 @@ def open_store(
     Creates the store if it does not exist and no trace of a file (log or lock) shows that one was there before; without `begin`,
     because its secrets show that one was there, it creates none; `new` creates it in spite of such traces. `most` bounds the size
     of data and SQLite's log together, in bytes. `new_log` begins a new log, in place of one that is missing or damaged: what only
-    that one has is lost. `may_lose_clicks` accepts a server whose failover loses clicks. With `waiting`, a store that another
-    process owns is awaited, and `waiting` told who that is; without, `InUse` is raised.
+    that one has is lost. `may_lose_clicks` accepts a server whose failover loses clicks. If another process owns the store, `InUse`
+    is raised; with `waiting`, that is called with the reason instead, and the store is opened when that process has ended.
     """
     if server_of(url) is not None:
         opened: Store = module_of(url).opened(
@@ -207,5 +207,5 @@ def open_store(
                 raise
             if str(error) != told:
                 told = str(error)
-                waiting(told)
+                waiting(told.partition(";")[0])  # without what to do about it: this is done
         time.sleep(STANDBY_SECONDS)

@@ -34,13 +34,13 @@ from swerve.store.valkey_server import rewrite_files
 from swerve.store.valkey_urls import address_of
 
 ORDERS = ("traffic", "shifted")
-#: Rows that one call reads, removes, or looks at, so that the server answers others in between.
+#: Rows that one call reads, removes or looks at: few, so that the server answers other clients in between.
 ROWS_AT_ONCE, LOOKED_AT = 100, 500
 KEYS_AT_ONCE = 1000
 LOW_BITS = (1 << BUCKET_BITS) - 1
-#: Ids of decisions have fewer bits: the numbers of buckets are exact in a sorted set.
+#: Ids of decisions have at most so many bits: bucket numbers are then exact as scores of a sorted set, which are doubles.
 ID_BITS = 60
-#: A store counts as full a little below its bound; so many rows at most are removed at once.
+#: Rows are removed from this part of the bound on, at most so many at once.
 FULL, REMOVED_AT_ONCE = 0.95, 1000
 PROBE_BYTES = 65536
 LIFE_MARK_BYTES = 8
@@ -146,8 +146,8 @@ class ValkeyStore(Logged):
     def erase(
         self, keys: Sequence[bytes], changed: Sequence[bytes], change: Callable[[Row], Row | None], groups: Mapping[str, bytes]
     ) -> tuple[int, dict[bytes, int]]:
-        """Remove and replace rows, and write pooled records, at once; on return the server's files have nothing of what was there.
-        See `Store`."""
+        """Remove and replace rows and write pooled records, in one step; on return the server's files no longer contain what was
+        removed or replaced. See `Store`."""
         with self._writing_now:
             new: list[Row] = []
             for row in self.load(changed):
@@ -191,7 +191,7 @@ class ValkeyStore(Logged):
         return found
 
     def gather(self, limit: int) -> int:
-        """Move nothing: the server keeps rows wherever there is room."""
+        """Move no rows: the server uses free memory again by itself."""
         return 0
 
     # --- lives, layouts, secrets ---
@@ -238,5 +238,5 @@ def exists(url: str) -> bool:
         link.close()
 
 
-#: Opens a store, as every engine's module names it.
+#: Opens a store; the module of each engine has this name.
 opened = ValkeyStore

@@ -1,8 +1,8 @@
-"""A store in Valkey as files: for what reads files, such as an export and a check.
+"""Copies of a store in Valkey in files, for code that reads files, such as export and verify.
 
-A server keeps no earlier moment, so a service may change rows while they are copied. The log makes one moment of them: it is played
-from where it had to be played before the copy began, up to where it ended afterwards. Rows that changed are whole in it, and rows
-are never ahead of it. Rows are copied as they are stored, damaged ones too.
+The server has no snapshots for readers, so a service may change rows while they are copied. Playing the log makes the copy
+consistent: from the `begin` that was read before the copy up to the end that is read after it. Rows that changed meanwhile are
+whole in that part of the log, and rows are never ahead of it. Rows are copied as they are stored, damaged ones too.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from swerve.store.verify import Checked, Finding, Meaning, Progress, Report, ver
 
 #: Rows and buckets of decisions that are fetched at once.
 FETCHED = 500
-#: Attempts to copy a store whose service drops the log that the copy needs: it does so once an hour at most.
+#: Attempts to copy a store whose service drops the log that the copy needs, which it does at most once an hour.
 ATTEMPTS = 3
-#: Milliseconds that a statement on the copy waits, and the memory of its connection: nobody else uses it.
+#: Milliseconds that a statement on the copy waits for a lock, and KiB of cache of its connection, the only one.
 BUSY_MS, CACHE_KIB = 1000, 8192
 #: Bytes of entries in a block of a copied log.
 COPIED_BYTES = 1 << 20
@@ -41,7 +41,7 @@ Settle = Callable[[Store, Iterator[Block]], object]
 
 
 class Copying:
-    """A store that is read by somebody who does not own it."""
+    """Reads a store without owning it."""
 
     def __init__(self, address: Address) -> None:
         self.link = Link(address, str(address), WRITE_SECONDS)
@@ -53,15 +53,15 @@ class Copying:
 
     @property
     def end(self) -> int:
-        """The number after the last entry of the log at this moment."""
+        """The number after the last entry of the log now."""
         return int(self.link.call("HGET", f"{self.keys}meta", "end"))
 
     def blocks(self, start: int, end: int) -> Iterator[Block]:
-        """Yield the blocks of the log from a number on."""
+        """Yield the blocks of the log that contain entry `start` or later ones."""
         return blocks_of(self.link, self.store, start, end)
 
     def first(self, end: int) -> int:
-        """Return the number of the first entry that is there."""
+        """Return the number of the first entry that the log still has."""
         return next((block.first for block in self.blocks(0, end)), end)
 
     def table(self, name: str) -> Iterator[tuple[bytes, bytes]]:
@@ -92,7 +92,7 @@ class Copying:
 
 @contextlib.contextmanager
 def copying(url: str) -> Iterator[Copying]:
-    """Yield a store; nothing is changed."""
+    """Read a store; nothing is changed."""
     found = Copying(address_of(url))
     try:
         yield found
@@ -124,7 +124,7 @@ def _copy(source: Copying, path: Path) -> None:
     create(path)
     file = connect(path, busy_ms=BUSY_MS, cache_kib=CACHE_KIB, new=True)
     with contextlib.closing(file):
-        file.execute("PRAGMA synchronous = OFF")  # a copy that is used at once, and thrown away
+        file.execute("PRAGMA synchronous = OFF")  # the copy is temporary: it need not survive a crash
         file.execute("BEGIN")
         marks = ", ".join("?" * len(COLUMNS.split(",")))
         file.executemany(f"INSERT INTO rows(id, {COLUMNS}) VALUES (?, {marks})", source.rows())
@@ -164,7 +164,7 @@ def copy_log(url: str, folder: Path) -> None:
 
 
 def verify(url: str, path: Path, meaning: Meaning | None = None, progress: Progress | None = None) -> Report:
-    """Check a store, also while a service owns it: a copy in the file `path`, as that of a file is checked, and the log."""
+    """Check a store, also while a service owns it: its rows in a copy in the file `path`, and its log."""
     with copying(url) as source:
         _copy(source, path)
         said = said_in(source.link)
@@ -188,6 +188,6 @@ def _checked_log(source: Copying, begin: int, end: int) -> Checked:
     except StoreError as error:
         checked.findings.append(Finding("log", str(error), whole=True))
     if not checked.first <= begin <= end:
-        words = f"the store needs entries {begin} to {end}, and its log has {checked.first} to {end}"
+        words = f"the store needs entries {begin} to {end}, but its log has {checked.first} to {end}"
         checked.findings.append(Finding("log", words, whole=True))
     return checked

@@ -1,7 +1,7 @@
 """One connection to a Valkey server: calls with a time limit, scripts, errors by kind.
 
-A connection that has failed is dropped, because nothing is known of its replies. The next call opens another one, and greets the
-server first: whoever owns the store makes sure that the server still has what it had acknowledged.
+A connection that has failed is dropped, because its replies can no longer be told apart. The next call opens another one and calls
+`greet` first: the owner of the store checks there that the server still has what it acknowledged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ except ImportError as missing:
 
 #: Seconds to open a connection.
 CONNECT_SECONDS = 2.0
-#: By the first word of a server's error: its kind, and what to do.
+#: The kind of an error of the server, by its first word, and what to do.
 KINDS: dict[str, tuple[Kind, str]] = {
     "OOM": ("full", "raise its maxmemory, or lower store.max_mb"),
     "BUSY": ("slow", "another program's script keeps it busy"),
@@ -51,13 +51,13 @@ KINDS: dict[str, tuple[Kind, str]] = {
     "MOVED": ("io", "it is a node of a cluster, which is not supported"),
     "WRONGTYPE": ("corrupt", "another program has written keys with this prefix"),
 }
-#: The first words that the client takes away from an error that it knows.
+#: The first words of errors from which the client library strips them.
 FIRST_WORDS: dict[type[Exception], str] = {OutOfMemoryError: "OOM", ReadOnlyError: "READONLY", NoPermissionError: "NOPERM"}
 
 
 class Link:
-    """A connection that any thread may use, one at a time. `within` is the number of seconds that a call may take, `greet` is
-    called with each new connection before anything else."""
+    """A connection that any thread may use, one at a time. A call may take `within` seconds; `greet` is called with each new
+    connection before anything else."""
 
     def __init__(self, address: Address, what: str, within: float, greet: Callable[[Link], None] = lambda link: None) -> None:
         self.address, self.within, self.greet = address, within, greet
@@ -110,7 +110,7 @@ class Link:
         return found
 
     def info(self, section: str) -> dict[str, str]:
-        """Return a section of what the server says of itself."""
+        """Return a section of the server's `INFO`."""
         lines = self.call("INFO", section).decode().splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line)
 
@@ -163,7 +163,7 @@ class Link:
 
 
 class OtherOwner(StoreError):  # noqa: N818 - names what happened
-    """The epoch in the store is not that of the caller; 0: there is no store."""
+    """The store has another epoch than the caller; 0 if there is no store."""
 
     def __init__(self, what: str, epoch: int) -> None:
         super().__init__("conflict", f"{what} has an owner of epoch {epoch}")

@@ -1,7 +1,7 @@
 """The log of a store in Valkey: blocks with checksums in a sorted set, by the number of their first entry.
 
 A block is appended by a script that compares the epoch and the number at which the log ends. So a block whose reply was lost is
-sent again as it was: the script finds it there, or appends it. Numbers are dense, and each block proves its bytes.
+sent again as it was: the script finds it there, or appends it. Numbers have no gaps, and each block has a checksum.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from swerve.store.valkey_owned import Owned
 from swerve.store.valkey_scripts import APPEND, DROP, DROPPED_AT_ONCE, NEW_LOG, REPLACE
 from swerve.store.valkey_server import rewrite_files
 
-#: Bytes of entries in one block, unless a single group has more; and blocks that are read at once.
+#: Bytes of entries in one block, unless a single `Entries` has more; and blocks that one call reads.
 BLOCK_BYTES, READ_AT_ONCE = 1 << 20, 32
-#: Bytes of entries, unpacked, in a compressed block, which are several that were appended; blocks that one `shrink` makes of them.
+#: Bytes of entries, before compression, that are put together in one compressed block; such blocks that one `shrink` makes at most.
 SEALED_BYTES, SEALED_AT_ONCE = 1 << 18, 64
 
 
 class Flying(NamedTuple):
-    """A block that was sent, or is about to be: the number of its first entry and that after its last one, its bytes, whether a
-    generation begins with it, and how many of those that wait it has."""
+    """A block that is being sent: the number of its first entry, the number after its last one, its bytes, whether a generation
+    begins with it, and how many of the waiting `Entries` it contains."""
 
     first: int
     after: int
@@ -36,11 +36,10 @@ class Flying(NamedTuple):
 
 
 def damaged(name: str, words: str) -> StoreError:
-    """Return the error for a log that lacks entries, or has others than were written."""
+    """Return the error for a log that lacks entries, or has damaged ones."""
     return StoreError(
         "corrupt",
-        f"the log of {name} is not what was written: {words}; bring the server's files back, or go on without what only the log "
-        "has: --new-log",
+        f"the log of {name} is damaged: {words}; bring the server's files back, or go on without what only the log has: --new-log",
     )
 
 
@@ -53,7 +52,8 @@ def block_in(content: bytes, store: int, name: str) -> Block:
 
 
 def blocks_of(link: Link, store: int, start: int, end: int) -> Iterator[Block]:
-    """Yield the blocks of the log of a store that have entries from number `start` on, up to `end`. 0: the first there is."""
+    """Yield the blocks of a store's log that contain entries from `start` to `end`; from the first that is still there if `start`
+    is 0."""
     key, name = f"{link.address.keys}log:0", str(link.address)
     before = link.call("ZRANGE", key, start, "-inf", "BYSCORE", "REV", "LIMIT", 0, 1)
     before = before or link.call("ZRANGE", key, 0, 0)
@@ -74,7 +74,7 @@ def blocks_of(link: Link, store: int, start: int, end: int) -> Iterator[Block]:
 
 
 class Logged(Owned):
-    """A store in Valkey with its log. `new_log` begins the log anew: what only the earlier one has is lost."""
+    """A store in Valkey with its log. `new_log` begins the log anew: what only the earlier log has is lost."""
 
     def __init__(self, *given: Any, new_log: bool = False, **more: Any) -> None:
         self._waiting = list[Entries]()
@@ -85,7 +85,7 @@ class Logged(Owned):
         super().__init__(*given, **more)
 
     def _taken(self) -> None:
-        """Forget what waits for the log of another owner, and read where this one ends."""
+        """Forget entries that wait from before, and find the end of the log."""
         self._waiting, self._flying = [], None
         if self._new_log:
             self._write(self._writer, NEW_LOG, self.epoch)
@@ -119,7 +119,7 @@ class Logged(Owned):
             return self._end
 
     def _next(self, now: float) -> Flying:
-        """Make a block of the first of those that wait. A generation begins with a block of its own."""
+        """Make a block of the first waiting entries. A generation begins a block."""
         taken, size, count = 0, 0, 0
         anew = self._waiting[0].anew
         for one in self._waiting:
@@ -179,7 +179,7 @@ class Logged(Owned):
         return gone
 
     def _seal(self, starts: list[int]) -> None:
-        """Put blocks that no start needs together, compressed; each generation by itself."""
+        """Put blocks that no start needs together into compressed ones, of one generation each."""
         said = self._reader.call("HGET", self._key("meta"), "sealed")
         at, made, cuts = int(said or 0), 0, set(starts)
         group: list[Block] = []
@@ -193,7 +193,7 @@ class Logged(Owned):
             group.append(block)
 
     def _all(self, start: int) -> Iterator[Block]:
-        """Yield the blocks from a number on, or from the first that is there."""
+        """Yield the blocks from a number on, or from the first that is still there."""
         first = self._reader.call("ZRANGE", self._key("log:0"), 0, 0)
         if first:
             yield from self.tail(max(start, self._block(first[0]).first))

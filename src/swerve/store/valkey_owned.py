@@ -1,8 +1,8 @@
-"""Owning a store in a Valkey server: opening, the lease, and what every new connection makes sure of.
+"""Owning a store in a Valkey server: opening, the lease, and what every new connection checks.
 
 The epoch in the store protects it: every script that writes compares it. The lease only says who owns the store, so that a second
 service is refused while the first one runs. It expires by the server's clock. Its owner renews it; an owner that was paused and
-finds its epoch still in the store owns it still.
+finds its epoch unchanged is still the owner.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ log = logging.getLogger("swerve.store")
 
 #: The form of the keys; a store of a later form is refused.
 FORM = 1
-#: Seconds after which a lease expires that nobody renews, and between two renewals: four may be late.
+#: Seconds after which a lease expires unless it is renewed, and between two renewals: four in a row may fail.
 LEASE_SECONDS, BEAT_SECONDS = 10.0, 2.0
 #: Seconds between two looks at the lease of another owner.
 LOOK_EVERY = 0.1
-#: … and between two of a process that waits for the end of a service.
+#: … and between two looks of a standby.
 STANDBY_SECONDS = 0.5
-#: Seconds that a call may take: one that reads or appends, and one that writes many rows.
+#: Seconds that a call may take: to read or append, and to write many rows.
 CALL_SECONDS, WRITE_SECONDS = 2.0, 10.0
 #: Random bytes of a store's id.
 ID_BYTES = 8
 
 
 def said_in(link: Link) -> dict[str, str]:
-    """Return what a store says of itself; nothing if there is none."""
+    """Return the fields of a store's `meta`; empty if there is no store."""
     found = iter(link.call("HGETALL", f"{link.address.keys}meta"))
     return {name.decode(): value.decode("latin-1") for name, value in zip(found, found, strict=True)}
 
@@ -52,10 +52,11 @@ class Lost(StoreError):  # noqa: N818 - names what happened
 
 
 class Owned:
-    """A store in a Valkey server, owned by this process. Each of reading, appending, writing and renewing has its connection.
+    """A store in a Valkey server that this process owns. One connection reads, one appends, one writes, one renews the lease.
 
-    `new` begins a store where there was one. `may_lose_clicks`: the server need not have what it acknowledges on its disk. With
-    `waiting`, another owner's end is awaited, and told who it is. Without `begin` no store is made unless `new`.
+    `new` begins a store where an earlier one is missing. `may_lose_clicks` accepts a server that acknowledges what is not on its
+    disk. With `waiting`, opening waits until another owner has ended, and calls `waiting` with the reason. Without `begin`, a
+    missing store is only made if `new`.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Owned:
         self.address, self.worker, self.most, self.may_lose_clicks = address_of(url), worker, most, may_lose_clicks
         address, self.name = self.address, str(self.address)
         self.epoch = self.begin = self.store = 0
-        self._writes = self._end = 0  # what this process knows to be in the store: writes, and the end of the log
+        self._writes = self._end = 0  # what the server has acknowledged: the count of writes, and the end of the log
         self._promise = Promise("", 0)
         self._writing_now, self._appending_now = threading.RLock(), threading.RLock()
         self._reader = Link(address, self.name, CALL_SECONDS, self._greet)
@@ -89,7 +90,7 @@ class Owned:
         threading.Thread(target=self._beat, name="swerve-lease", daemon=True).start()
 
     def _door(self) -> Link:
-        """Return a connection for whoever does not own the store yet."""
+        """Return a connection for the time before this process owns the store."""
         return Link(self.address, self.name, WRITE_SECONDS, self._look)
 
     def _open(self, new: bool, begin: bool, waiting: Callable[[str], None] | None) -> None:
@@ -104,8 +105,9 @@ class Owned:
                 except (InUse, StoreError) as error:
                     if waiting is None:
                         raise
-                    if str(error) != told:
-                        told = str(error)
+                    words = str(error).partition(";")[0] if isinstance(error, InUse) else str(error)
+                    if words != told:
+                        told = words
                         waiting(told)
                 time.sleep(STANDBY_SECONDS)
             self._take(door, epoch)
@@ -126,8 +128,8 @@ class Owned:
             link.run(CREATE, store, FORM)
 
     def _lease(self, link: Link, *, wait: bool) -> int:
-        """Own the store, and return the epoch. Where another process seems to own it, `wait` until its lease expires; raise `InUse`
-        if it renews the lease."""
+        """Own the store, and return the epoch. If another process has the lease, wait until it expires (with `wait`); raise `InUse`
+        if that process renews it."""
         least, until = math.inf, time.monotonic() + 2 * LEASE_SECONDS
         while True:
             found = link.run(OWN, int(1000 * LEASE_SECONDS), self.owner)
@@ -143,7 +145,7 @@ class Owned:
             time.sleep(LOOK_EVERY)
 
     def _take(self, link: Link, epoch: int) -> None:
-        """Take the store as it is, with this epoch. After an error it belongs to nobody."""
+        """Take over the store as it is, with this epoch. After an error the lease is given up."""
         before, self.epoch = self.epoch, epoch
         try:
             said = said_in(link)
@@ -161,12 +163,12 @@ class Owned:
             raise
 
     def _taken(self) -> None:
-        """The store is owned now: forget what was to be written to another one."""
+        """Called when this process has come to own a store: forget what was to be written before."""
 
     # --- what the store must still have ---
 
     def _greet(self, link: Link) -> None:
-        """Make sure, on a new connection, that the server keeps its promises and has what it acknowledged."""
+        """Check, on each new connection, that the server keeps its promises and still has what it acknowledged."""
         self._look(link)
         self._check(link)
 
@@ -186,7 +188,7 @@ class Owned:
 
     def _check(self, link: Link) -> None:
         """Raise unless the store is ours and has what was acknowledged."""
-        known = self._writes, self._end  # before the server is asked: other threads go on
+        known = self._writes, self._end  # read before the server is asked: other threads may write meanwhile
         names = ("store", "epoch", "writes", "end")
         told = link.call("HMGET", f"{self.address.keys}meta", *names)
         if None in told:
@@ -200,7 +202,7 @@ class Owned:
             later = max(known[0] - writes, 0)
             raise Lost(
                 "gone",
-                f"{self.name} has lost what it had acknowledged: its log ends with entry {end}, and {known[1]} were there; "
+                f"{self.name} has lost what it had acknowledged: its log ends with entry {end}, but had reached {known[1]}; "
                 f"{later} later writes are missing. Bring the server's files back, or start this service again to go on without it",
             )
 
@@ -208,7 +210,7 @@ class Owned:
         return Fenced(self.name, self.epoch, epoch)
 
     def _write(self, link: Link, script: Script, *arguments: bytes | str | float) -> list[Any]:
-        """Run a script that writes, for this owner; durable on return. Its result ends with the count of writes so far, but for
+        """Run a script that writes, as the owner; durable on return. Its result ends with the count of writes so far, except for
         appends."""
         if self._promise.trouble and not self.may_lose_clicks:
             raise self._untrustworthy()
@@ -217,7 +219,7 @@ class Owned:
         except OtherOwner as error:
             if error.epoch > self.epoch:
                 raise self._fenced(error.epoch) from None
-            link.drop()  # the store is an older one: the next connection says so
+            link.drop()  # an earlier epoch: an older copy of the store; the checks of a new connection say so
             self._check(link)
             raise
         if self._promise.replicas:

@@ -20,9 +20,9 @@ BEFORE_NAMES = 4
 #: Bytes that a row takes in the server beyond those of its head, names and record: the key, its places in `rows`, `ids` and
 #: `level:N`, and what the server's allocator rounds up (`python tools/measure_valkey.py`).
 AROUND_ROW = 570
-#: Decisions of one bucket: so few that the server keeps their outcomes in one piece of memory.
+#: Bits of a decision's id within its bucket: few, so that the server keeps the outcomes of a bucket in one piece of memory.
 BUCKET_BITS = 7
-#: Checksum of a pooled record, before it.
+#: The checksum that precedes a pooled record.
 CHECK = struct.Struct("<I")
 
 
@@ -44,7 +44,7 @@ def written(rows: Sequence[Row]) -> list[bytes | int | str]:
 
 
 def read(what: str, key: bytes, value: bytes) -> Row | Damaged:
-    """Return the row of a value, as a damaged one where it is not what was written. `what` names the store."""
+    """Return the row of a value; `Damaged` if the checksum is wrong. `what` names the store."""
     version = 0
     if len(value) >= HEAD.size:
         level, _, form, names, version, layout, day, shifted, size, check = HEAD.unpack_from(value)
@@ -56,11 +56,11 @@ def read(what: str, key: bytes, value: bytes) -> Row | Damaged:
                 return row
             except ValueError:
                 pass
-    return Damaged(key, version, f"{what}: the record of a row is not what was written: {key.hex()}")
+    return Damaged(key, version, f"{what}: the record of a row is damaged: {key.hex()}")
 
 
 def columns(key: bytes, value: bytes) -> tuple[bytes | int | float, ...]:
-    """Return the values of `COLUMNS` of a row in a file; of one that is too short, such that it is damaged there too."""
+    """Return a row as the values of `COLUMNS`, for a file; a value that is too short gets a wrong checksum."""
     if len(value) < HEAD.size:
         return key, 0, 0, 0, 0, 0.0, value, b"", 0, -1
     level, _, _, names, version, layout, day, shifted, size, check = HEAD.unpack_from(value)
@@ -74,7 +74,7 @@ def pooled(record: bytes) -> bytes:
 
 
 def read_pooled(what: str, name: str, worker: str, value: bytes) -> bytes | Damaged:
-    """Return a pooled record, as a damaged one where it is not what was written."""
+    """Return a pooled record; `Damaged` if the checksum is wrong."""
     record = value[CHECK.size :]
     if len(value) >= CHECK.size and CHECK.unpack_from(value)[0] == zlib.crc32(record):
         return record

@@ -1,6 +1,6 @@
 """The scripts that the Valkey engine runs in the server: each is carried out as a whole, or refused before it changes anything.
 
-Every script that writes first compares the epoch in the store with that of its caller, so that an owner of before changes nothing.
+Every script that writes first compares the epoch in the store with its caller's, so that a previous owner changes nothing.
 The head `#!lua` makes the server refuse a script as a whole while its memory is full; those with `allow-oom` free memory.
 
 A store has these keys, each behind its prefix:
@@ -26,7 +26,7 @@ from typing import NamedTuple
 LEVELS = 64
 #: Blocks that one call of `DROP` removes at most, so that others get their turn.
 DROPPED_AT_ONCE = 2000
-#: In place of the result of a script: the epoch was not that of the caller. The epoch in the store follows; empty: there is none.
+#: The first value of a result when the caller has another epoch; the epoch in the store follows, empty if there is no store.
 OTHER_OWNER = -1
 
 
@@ -128,7 +128,7 @@ if last == first then
   return {1}
 end
 if last == after and redis.call('ZSCORE', p .. 'log:0', block) then
-  redis.call('HINCRBY', meta, 'again', 1)  -- a write, for which replicas can be waited
+  redis.call('HINCRBY', meta, 'again', 1)  -- a write, so that WAITAOF waits for the replicas
   return {1}
 end
 return {0, last}
@@ -233,7 +233,7 @@ return {gone, redis.call('HINCRBY', meta, 'writes', 1)}
     "allow-oom",
 )
 
-#: ARGV: number of the first entry that stays, epoch first. Returns {blocks that were removed, writes}.
+#: ARGV: epoch, number of the first entry that stays. Returns {blocks that were removed, writes}.
 DROP = _script(
     _FENCED
     + f"""
@@ -265,7 +265,7 @@ return {1, redis.call('HINCRBY', meta, 'writes', 1)}
 """
 )
 
-#: ARGV: epoch, where the log that is begun anew is kept. Returns {1, writes}.
+#: ARGV: epoch, which the keys of the earlier log get as a suffix. Returns {1, writes}.
 NEW_LOG = _script(
     _FENCED
     + """
@@ -290,7 +290,7 @@ return {found, redis.call('HINCRBY', meta, 'writes', 1)}
 """
 )
 
-#: ARGV: epoch, fingerprint. Returns {1, writes}, or {0} when the rows are stored under others.
+#: ARGV: epoch, fingerprint of secrets. Returns {1, writes}, or {0, 0} when the rows are stored under other secrets.
 CLAIM = _script(
     _FENCED
     + """

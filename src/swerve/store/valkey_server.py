@@ -1,7 +1,7 @@
 """What a Valkey server promises: its settings, its replicas, its files.
 
-An append is acknowledged once the server has written it to its append-only file and synced the file, which it does before it
-replies only with the settings of `WANTED`. They can be changed while the server runs, so they are looked at again and again.
+An append is acknowledged when the server replies. Only with the settings of `WANTED` does it write and sync its append-only file
+before that. They can be changed while the server runs, so they are checked every few seconds.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import NamedTuple
 from swerve.store.protocol import StoreError
 from swerve.store.valkey_link import Link
 
-#: The settings without which a reply does not mean that what was written is on the disk, or that it stays.
+#: The settings with which a reply means that what was written is on the disk, and stays there.
 WANTED = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no", "maxmemory-policy": "noeviction"}
-#: Seconds between two looks at a rewrite of the server's file, and for it at most.
+#: Seconds between two looks at a rewrite of the server's file, and seconds that it may take.
 LOOK_EVERY, REWRITE_SECONDS = 0.02, 60.0
-#: Milliseconds that replicas have for what was written.
+#: Milliseconds that replicas have to write and sync.
 REPLICAS_MS = 1500
 
 
@@ -36,7 +36,7 @@ def promise_of(link: Link) -> Promise:
     if told.get("cluster_enabled") == "1":
         raise StoreError("io", f"{link.address} is a node of a cluster, which is not supported: use a server of its own")
     trouble = _settings(link)
-    # one that still gets its first copy cannot be promoted
+    # a replica that is still receiving its first copy cannot be promoted
     replicas = sum(name.startswith("slave") and "state=online" in value for name, value in told.items())
     if replicas and link.call("COMMAND", "INFO", "WAITAOF")[0] is None:
         trouble = trouble or (
@@ -48,7 +48,7 @@ def promise_of(link: Link) -> Promise:
 
 
 def _settings(link: Link) -> str:
-    """Return what is wrong with the settings of a server, in words; empty if nothing is."""
+    """Return what is wrong with the settings of a server, in words; empty if they are right."""
     try:
         told = link.call("CONFIG", "GET", *WANTED)
     except StoreError as error:
@@ -64,19 +64,19 @@ def _settings(link: Link) -> str:
 
 
 def wait_for_replicas(link: Link, replicas: int) -> None:
-    """Return once the replicas have what this connection wrote last on their disks. Raises "slow" with `uncertain`."""
+    """Wait until the replicas have on their disks what this connection wrote last. Raises "slow" with `uncertain`."""
     own, theirs = link.call("WAITAOF", 1, replicas, REPLICAS_MS)
     if own < 1 or theirs < replicas:
         raise StoreError(
             "slow",
-            f"{link.address}: {theirs} of {replicas} replicas have what was written on their disks (appendonly yes, appendfsync)",
+            f"{link.address}: {theirs} of {replicas} replicas have written to their disks (appendonly yes, appendfsync)",
             uncertain=True,
         )
 
 
 def rewrite_files(link: Link) -> None:
-    """Return once the server's files have nothing any more of what was removed or replaced. Raises "locked" with `uncertain` when
-    that takes too long."""
+    """Rewrite the server's files, so that they no longer contain what was removed or replaced. Raises "locked" with `uncertain`
+    when that takes too long."""
     until = time.monotonic() + REWRITE_SECONDS
     files = []
     if _idle(link, until).get("aof_enabled") == "1":
@@ -100,7 +100,7 @@ def rewrite_files(link: Link) -> None:
 
 
 def _saves(link: Link) -> bool:
-    """Return whether the server writes snapshots by itself, also where it does not say."""
+    """Return whether the server writes snapshots by itself; True if its settings cannot be read."""
     try:
         return bool(link.call("CONFIG", "GET", "save")[1])
     except StoreError as error:
@@ -110,7 +110,7 @@ def _saves(link: Link) -> bool:
 
 
 def _idle(link: Link, until: float) -> dict[str, str]:
-    """Wait until the server rewrites no file, and return what it says of its files then."""
+    """Wait until the server rewrites no file, and return the section `persistence` of its `INFO` then."""
     while True:
         told = link.info("persistence")
         busy = ("aof_rewrite_in_progress", "aof_rewrite_scheduled", "rdb_bgsave_in_progress")

@@ -14,7 +14,7 @@ PORT = 6379
 PREFIX = "swerve"
 #: What a prefix may be: it is a part of every key.
 NAMES = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-#: In place of a password, where an address is shown.
+#: Shown in place of a password.
 HIDDEN = "***"
 FORMS = "valkey://[USER:PASSWORD@]HOST[:PORT][/NUMBER][?prefix=NAME], or valkeys:// with TLS"
 

@@ -1,5 +1,5 @@
-"""The routes of a worker for its siblings, on a socket that no other user can open: its own part of all routes, and what workers
-tell each other."""
+"""The routes of a worker for its siblings, on a socket that no other user can open: the public routes, answered for its own queries
+alone, and the messages between workers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_BYTES = 1 << 28
 
 
 class Message:
-    """A message of another worker, as an ASGI application."""
+    """An ASGI application that takes messages of other workers."""
 
     def __init__(self, take: Callable[[bytes], Awaitable[bytes]]) -> None:
         self.take = take
@@ -48,7 +48,7 @@ class Message:
 
 
 def inner_routes(service: Service, keys: ApiKeys, extra_routes: Sequence[Route]) -> list[Route]:
-    """Return the routes: requests are neither counted nor passed on again."""
+    """Return the routes. Requests on them count against no rate, and are not passed on again."""
     assert service.together is not None
     together, free = service.together, Throttle((), Limits(), service.clock.now)
     handlers = Handlers(service, throttle=free)

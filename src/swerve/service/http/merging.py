@@ -1,4 +1,4 @@
-"""Answers of several workers about all queries, made one."""
+"""Merges the answers of several workers about all queries into one."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from swerve.serving.control import ShadowQuery, ShadowReport
 from swerve.serving.messages import QueryList, encode
 from swerve.store.protocol import Order
 
-#: What the last line of an export counts.
+#: The counts in the last line of an export.
 COUNTED = ("queries", "candidates", "shared", "damaged")
 
 
 def lists_of(bodies: list[bytes], order: Order, limit: int) -> QueryList:
-    """Return the lists of queries of several workers as one."""
+    """Merge the lists of queries of several workers."""
     lines = [line for body in bodies for line in msgspec.json.decode(body, type=QueryList).queries]
     by = (lambda line: -(line.shifted or 0.0)) if order == "shifted" else (lambda line: -float(line.requests))
     return QueryList(order, sorted(lines, key=by)[:limit])
 
 
 def shadows_of(bodies: list[bytes], limit: int) -> ShadowReport:
-    """Return the reports of shadow mode of several workers as one."""
+    """Merge the reports on shadow mode of several workers."""
     reports = [msgspec.json.decode(body, type=ShadowReport) for body in bodies]
     lines: list[ShadowQuery] = sorted(
         (line for report in reports for line in report.queries), key=lambda line: (-line.differs, -line.rankings)
@@ -40,7 +40,7 @@ def shadows_of(bodies: list[bytes], limit: int) -> ShadowReport:
 
 
 def labelled(texts: Mapping[int, bytes | None]) -> bytes:
-    """Return the metrics of several workers as one text: each sample has the number of its worker; a gauge says which are there.
+    """Merge the metrics of several workers: each sample gets the label `worker`; the gauge `swerve_worker_up` says which answer.
 
     >>> one, two = b"# HELP a A.\\n# TYPE a gauge\\na 1\\n", b'# HELP a A.\\n# TYPE a gauge\\na{b="c"} 2\\n'
     >>> print(labelled({0: one, 1: two}).decode()[:79])
@@ -63,13 +63,13 @@ def labelled(texts: Mapping[int, bytes | None]) -> bytes:
                 begin = b'%b{worker="%d"' % (name, index)
                 lines.append(begin + (b"," + rest if b"{" in line else b"} " + rest))
     out = [line for head, lines in families.values() for line in (*head, *lines)]
-    out += [b"# HELP swerve_worker_up 1 for each worker that answers, 0 for one that is away.", b"# TYPE swerve_worker_up gauge"]
+    out += [b"# HELP swerve_worker_up 1 for a worker that answers, 0 for one that does not.", b"# TYPE swerve_worker_up gauge"]
     out += [b'swerve_worker_up{worker="%d"} %d' % (index, text is not None) for index, text in sorted(texts.items())]
     return b"\n".join(out) + b"\n"
 
 
 class End:
-    """The last line of an export over several workers: the sums of theirs."""
+    """The last line of an export over several workers: the sums of their last lines."""
 
     def __init__(self) -> None:
         self.counts = dict.fromkeys(COUNTED, 0)
@@ -77,8 +77,8 @@ class End:
         self.ended = False
 
     async def without(self, pieces: AsyncIterator[bytes], *, shared: bool) -> AsyncIterator[bytes]:
-        """Yield the lines of one worker without the last one, which is added, and without those of what all queries share if they
-        are not wanted."""
+        """Yield the lines of one worker without the last one, whose counts are added, and without the lines of the kind `shared`
+        unless `shared`."""
         self.ended, rest = False, b""
         async for piece in pieces:
             *lines, rest = (rest + piece).split(b"\n")

@@ -1,4 +1,4 @@
-"""Requests that another worker answers: passed on once, as they came, and their answers as they are."""
+"""Requests that another worker answers: they are passed on once, unchanged, and so are the answers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from swerve.service.http.handlers import Answer, Scope
 from swerve.service.metrics import Metrics
 from swerve.service.siblings import TOO_LATE, Away, Reply, Sibling, deadline
 
-#: Headers of a request that its answer depends on.
+#: Headers of a request that are passed on: its answer may depend on them.
 KEPT = (b"authorization", b"content-type", b"traceparent", b"last-event-id")
 #: Seconds for a request without a deadline.
 PATIENCE = 30.0
 
 
 class Passing:
-    """Passes requests on."""
+    """Passes requests on to siblings."""
 
     def __init__(self, crew: Crew, metrics: Metrics) -> None:
         self.crew, self.metrics = crew, metrics
@@ -26,8 +26,8 @@ class Passing:
     async def ask(
         self, sibling: Sibling, scope: Scope, path: bytes, body: bytes, within: float | None = None, method: bytes = b"POST"
     ) -> Reply | None:
-        """Return the answer of a sibling to a request at a path; None if it is away or late. With `within`, no answer after so many
-        seconds is of use."""
+        """Return a sibling's answer to a request; None if it does not answer in time. `within` is the request's deadline in
+        seconds, which the sibling is told."""
         headers = heads(scope)
         if within is not None:
             headers.append(deadline(within))
@@ -48,7 +48,7 @@ class Passing:
         return answered(scope, reply)
 
     async def stream(self, sibling: Sibling, scope: Scope) -> Answer:
-        """Pass a request on whose answer has no end, and pass that on as it comes. Raises `Unavailable` if there is none."""
+        """Pass a request on, and its answer piece by piece, as that arrives. Raises `Unavailable` if there is none."""
         try:
             reply, rest = await sibling.stream(scope["method"].encode(), path_of(scope), heads(scope))
         except Away:
@@ -62,14 +62,14 @@ class Passing:
                 async for piece in rest:
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
             except Away:
-                pass  # the stream ends here: its reader begins again
+                pass  # the stream ends here: its reader connects again
             await send({"type": "http.response.body", "body": b""})
 
         return reply.status, pieces, reply.headers.get(b"content-type", b"")
 
 
 def heads(scope: Scope) -> list[tuple[bytes, bytes]]:
-    """Return the headers of a request as it is passed on."""
+    """Return the headers with which a request is passed on."""
     kept = [(name, value) for name, value in scope["headers"] if name in KEPT]
     return [*kept, (b"x-request-id", logs.request_id.get().encode())]
 
@@ -81,7 +81,7 @@ def path_of(scope: Scope) -> bytes:
 
 
 def answered(scope: Scope, reply: Reply) -> Answer:
-    """Return the answer of a sibling as that of the request."""
+    """Return a sibling's answer as the answer to the request."""
     if (retry := reply.headers.get(b"retry-after")) is not None:
         scope["retry"] = retry
     return reply.status, reply.body, reply.headers.get(b"content-type", b"")

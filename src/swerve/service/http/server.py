@@ -244,7 +244,7 @@ def serve(
     """Serve until SIGINT or SIGTERM. `announce` receives the lines for people, `extend` makes the extension. With a `post` the
     process is a worker: it ends with its supervisor, and `announce` tells that one.
 
-    With `store.standby` it listens once it owns the store: until then nobody takes it for the service.
+    With `store.standby` it listens once it owns the store: until then health checks cannot take it for the service.
     """
     logs.setup(config.log)
     may_bind(config.server.host, config)
@@ -258,7 +258,7 @@ def serve(
             sockets.append(undo.enter_context(listen(config.server.host, port, "another server.worker_ports")))
 
         def waiting(why: str) -> None:
-            announce(f"standby: {why}")
+            announce(f"standby: waiting, and not listening yet: {why}")
 
         crew = None if post is None else Crew(post)
         service = open_service(config, clock, new_store=new_store, new_log=new_log, waiting=waiting if standby else None, crew=crew)

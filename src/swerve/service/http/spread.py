@@ -1,5 +1,5 @@
-"""The handlers of a worker that has siblings: what it does not have is asked of the worker that has it, and what concerns all is
-asked of all."""
+"""The handlers of a worker that has siblings: a request about one query goes to the worker that has it, a request about all queries
+to all workers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _answer, _problem = msgspec.json.Decoder(RankResponse), msgspec.json.Decoder(Pro
 
 
 class Spread(Handlers):
-    """The handlers of the routes, over all workers."""
+    """The handlers of the public routes, over all workers."""
 
     def __init__(self, service: Service, live: bool = False, throttle: Throttle | None = None) -> None:
         super().__init__(service, live, throttle)
@@ -109,18 +109,18 @@ class Spread(Handlers):
         return await super().signals(scope, body)
 
     async def signals_batch(self, scope: Scope, body: bytes) -> Answer:
-        """Give the whole batch to all workers: who pushes numbers pushes them for many queries. Each uses what it has use for."""
+        """Give the whole batch to all workers: each uses the numbers of its own queries, and those for many queries."""
         return await self._everywhere(scope, body, super().signals_batch)
 
     async def _everywhere(self, scope: Scope, body: bytes, here: Callable[[Scope, bytes], Any]) -> Answer:
-        """Give a request to all workers, and return the answer of this one; raises `Unavailable` if one of them is away."""
+        """Give a request to all workers, and return the answer of this one; raises `Unavailable` if one of them does not answer."""
         answer: Answer = await here(scope, body)
         if answer[0] == 200:
             await asyncio.gather(*(self.passing.on(sibling, scope, body) for sibling in self.crew))
         return answer
 
     def _having(self, scope: Scope, key: bytes) -> Sibling | None:
-        """Return the sibling that has a query, None if it is this worker's; the answer tells its partition."""
+        """Return the sibling that has a query, None if this worker has it; put the partition into the answer's headers."""
         scope["more"] = [(PARTITION, b"%d" % partition_of(key))]
         return self.crew.foreign(key)
 
@@ -159,7 +159,7 @@ class Spread(Handlers):
         return out
 
     async def _spread(self, scope: Scope, raws: list[bytes | Refused], turns: Turns) -> list[bytes]:
-        """Return the answers to entries, each as JSON: those of a worker are answered by it together, in their order."""
+        """Return the answers to entries, each as JSON. The entries of one worker are sent to it as one batch, in their order."""
         within: Within = scope["within"]
         groups: dict[Sibling | None, list[int]] = {}
         out: list[bytes] = [b""] * len(raws)
@@ -211,7 +211,7 @@ class Spread(Handlers):
 
     # ------------------------------------------------------------------ operators
     async def _at_first(self, scope: Scope, body: bytes, here: Callable[[Scope, bytes], Any]) -> Answer:
-        """Let the worker that keeps what operators set answer."""
+        """Let the first worker answer, which keeps what operators set."""
         if (first := self.crew.first) is not None:
             return await self.passing.on(first, scope, body)
         answer: Answer = await here(scope, body)
@@ -237,7 +237,7 @@ class Spread(Handlers):
 
     # ------------------------------------------------------------------ what concerns all queries
     async def _all(self, scope: Scope, body: bytes, here: Callable[[Scope, bytes], Any]) -> list[bytes]:
-        """Return the bodies of the answers of all workers, that of this one first. Raises `Unavailable` if one is away."""
+        """Return the bodies of all workers' answers, this worker's first. Raises `Unavailable` if one does not answer."""
         (_, mine, _), *others = await asyncio.gather(
             here(scope, body), *(self.passing.on(sibling, scope, body, PART_SECONDS) for sibling in self.crew)
         )
@@ -255,7 +255,7 @@ class Spread(Handlers):
         return 200, encode(shadows_of(await self._all(scope, body, super().shadow), limit)), JSON
 
     async def metrics(self, scope: Scope, body: bytes) -> Answer:
-        """Return the metrics of all workers that are there, each sample with the number of its worker."""
+        """Return the metrics of all workers that answer, each sample with the number of its worker."""
         path = scope["raw_path"]
         replies = await asyncio.gather(
             *(self.passing.ask(sibling, scope, path, b"", PART_SECONDS, b"GET") for sibling in self.crew)
@@ -277,12 +277,12 @@ class Spread(Handlers):
         return status, encode(health), media
 
     def _away(self) -> list[int] | None:
-        """Return the workers that did not answer the last exchange: a probe waits for nobody."""
+        """Return the workers that did not answer the last exchange: a probe does not wait for other workers."""
         assert self.service.together is not None
         return sorted(self.service.together.away) or None
 
     async def export(self, scope: Scope, body: bytes) -> Answer:
-        """Stream what all workers have learnt, one after the other; what all queries share comes from this one."""
+        """Stream what all workers have learnt, one after the other; the records that all queries share come from this one."""
         asked = read_export(parameters(scope["query_string"]))
         require(scope["within"], asked.namespace)
         self.service.availability.require()
@@ -301,7 +301,7 @@ class Spread(Handlers):
                 async for lines in end.without(part, shared=number == 0):
                     await send({"type": "http.response.body", "body": lines, "more_body": True})
                 if not end.ended:
-                    break  # a worker has gone: the stream is cut, which its reader sees
+                    break  # a worker has died: the export ends without its last line, by which readers know that it is cut
             else:
                 await send({"type": "http.response.body", "body": end.line(), "more_body": True})
             await send({"type": "http.response.body", "body": b""})
