@@ -114,8 +114,7 @@ def test_verdicts_wait_for_proof():
 
 @given(under_way())
 def test_the_next_test_takes_over_what_was_learnt_and_the_suspicion_that_is_left(test):
-    """While an event is unlikely, and the leader's clicks do not speak for a fall, other arms are suspected only of an event that left
-    the leader unchanged."""
+    """While an event is unlikely and the leader seems steady, other arms are suspected only of one that left it unchanged."""
     spec, n, row = test
     odds, _ = event_odds(row)
     suspicions = [suspicion(row, arm, odds) for arm in range(n)]
