@@ -136,19 +136,21 @@ def test_logs_that_were_copied_without_the_store_are_found_by_their_names(store,
     assert "is no log of a store" in swerve("replay", __file__, code=2)
 
 
+def records(path):
+    """Return the rows of a store, and what they share."""
+    opened = open_store(f"sqlite:///{path}")
+    try:
+        layouts = opened.layouts()
+        rows = {row.key: (layouts[row.layout], row.record, row.names) for row in opened.page(0)[0]}
+        return rows, {name: record for (name, _), record in opened.groups().items() if name not in ("clock", "audit")}
+    finally:
+        opened.close()
+
+
 def test_a_store_that_is_learnt_from_the_logs_of_all_shares_has_their_records(store, tmp_path):
     new = tmp_path / "new.db"
     said = json.loads(swerve("learn", f"{store}.journal", "--store", new, "--secrets", f"{store}.secrets", "--json", "-"))
     assert (said["lists"], said["clicks"], said["queries"]) == (14, 10, 10)
-
-    def records(path):
-        opened = open_store(f"sqlite:///{path}")
-        try:
-            layouts = opened.layouts()
-            rows = {row.key: (layouts[row.layout], row.record, row.names) for row in opened.page(0)[0]}
-            return rows, {name: record for (name, _), record in opened.groups().items() if name not in ("clock", "audit")}
-        finally:
-            opened.close()
 
     shutil.copytree(store.parent, tmp_path / "state")
     shares = [records(path) for path in shares_of(tmp_path / "state" / store.name)]
@@ -156,6 +158,21 @@ def test_a_store_that_is_learnt_from_the_logs_of_all_shares_has_their_records(st
     assert len(rows) == len(QUERIES)
     assert rows == shares[0][0] | shares[1][0] | shares[2][0]
     assert groups == shares[0][1]
+
+
+def test_queries_that_nobody_asked_since_there_are_several_workers_are_learnt_too(tmp_path):
+    with running(tmp_path, LOGGED) as service:
+        for query in QUERIES:
+            service.client().rank(query, ["a", "b"])
+        assert service.stop() == 0
+    with crewed(tmp_path, 2, LOGGED) as crew:
+        for query in QUERIES[:EARLIER]:
+            crew.clients[0].rank(query, ["a", "b"])
+        assert crew.service.stop() == 0
+    database, new = crew.service.database, tmp_path / "new.db"
+    swerve("learn", database, "--store", new, "--secrets", f"{database}.secrets")
+    shares = [records(path)[0] for path in shares_of(database)]
+    assert records(new)[0] == shares[0] | shares[1] and len(shares[0]) + len(shares[1]) == len(QUERIES)
 
 
 def test_logs_of_two_stores_do_not_make_one_store(store, tmp_path):

@@ -195,11 +195,11 @@ class Nodes:
             info.process.pid for node in nodes if node for kind in node.all_processes.values() for info in kind
         )
 
-    def kill_second(self):
-        """Kill a node in the middle of a task, without a word to the others."""
+    def kill_second(self, task="swerve"):
+        """Kill a node in the middle of a task whose name begins so, without a word to the others."""
         roots = [info.process.pid for kind in self.second.all_processes.values() for info in kind]
         until = time.monotonic() + PATIENCE
-        while (busy := self.halted(roots)) is None:
+        while (busy := self.halted(roots, task)) is None:
             assert time.monotonic() < until
             time.sleep(0.02)
         self.look()
@@ -207,12 +207,12 @@ class Nodes:
         with contextlib.suppress(ProcessLookupError):
             os.kill(busy, signal.SIGKILL)
 
-    def halted(self, roots):
+    def halted(self, roots, task):
         """Return a process that is halted in the middle of a task, so that it never answers; None if there is no task."""
         for each in descendants(roots):
-            if title(each).startswith("ray::swerve"):
+            if title(each).startswith(f"ray::{task}"):
                 os.kill(each, signal.SIGSTOP)
-                if title(each).startswith("ray::swerve"):
+                if title(each).startswith(f"ray::{task}"):
                     return each
                 os.kill(each, signal.SIGCONT)
         return None
@@ -323,23 +323,34 @@ def test_errors_own_files_and_ctrl_c_on_two_nodes(nodes, tmp_path):
     assert 4 <= len(files(tmp_path / "runs")) < 400
 
 
-@pytest.mark.slow
-def test_the_forecast_of_a_log_has_the_bytes_of_this_machine_though_a_node_is_killed(nodes, tmp_path):
-    log, draw = tmp_path / "log.jsonl", random.Random(7)
-    with log.open("w") as file:
-        for number in range(40_000):
+def search_log(path, lists):
+    """Write a log with propensities, whose queries shift."""
+    draw = random.Random(7)
+    with path.open("w") as file:
+        for number in range(lists):
             query = f"q{int(draw.paretovariate(0.7)) % 400}"
-            shown = [f"{query}-{result}" for result in range(5)]
-            clicks = [result for at, result in enumerate(shown) if draw.random() < 0.3 / (1 + at)]
-            file.write(json.dumps({"time": number, "query": query, "shown": shown, "clicks": clicks}) + "\n")
-    words = ["evaluate", log, "--json"]
+            given = [f"{query}-{result}" for result in range(5)]
+            shown = draw.sample(given, 5)
+            liked = given[2 * number // lists]
+            clicks = [result for at, result in enumerate(shown) if draw.random() < (0.6 if result == liked else 0.1) / (1 + at)]
+            line = {"time": number, "query": query, "shown": shown, "clicks": clicks, "propensities": [0.2] * 5, "given": given}
+            file.write(json.dumps(line) + "\n")
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["swerve shard of a log", "swerve part of a forecast"])
+def test_an_evaluation_has_the_bytes_of_this_machine_though_a_node_is_killed(nodes, tmp_path, task):
+    words = ["evaluate", search_log(tmp_path / "log.jsonl", 60_000), "--json"]
     expected, _ = output(*words)
     running = begin(*words, "--on", f"ray:{nodes.address}")
-    nodes.kill_second()
+    nodes.kill_second(task)
     out, errors = running.communicate(timeout=PATIENCE)
     assert running.returncode == 0, errors
     assert out == expected
-    assert json.loads(out)["forecast"]["bands"][0]["played_lists"] > 0
+    said = json.loads(out)
+    assert said["forecast"]["bands"][0]["played_lists"] > 0 and said["shifts"]["shifts"]
+    assert [set(each["estimates"]) for each in said["would_it_have_helped"]["targets"]] == [{"replay", "ips", "snips", "dr"}] * 4
 
 
 @pytest.mark.slow

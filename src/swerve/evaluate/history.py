@@ -8,7 +8,8 @@ new bins are twice as wide. So a split between two bins is at most 1/32 of the q
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +67,19 @@ class Bin:
             known[0] += total
             known[1] += count
 
+    def plain(self) -> tuple[Any, ...]:
+        """Return all of it as plain data."""
+        sums = self.sums if isinstance(self.sums, list) else self.sums.tobytes()
+        return self.first, self.last, self.lists, self.clicked, sums, self.signals
+
+    @classmethod
+    def of(cls, plain: Sequence[Any]) -> Bin:
+        """Return the bin of plain data."""
+        out = cls()
+        out.first, out.last, out.lists, out.clicked, sums, out.signals = plain
+        out.sums = sums if isinstance(sums, list) else np.frombuffer(sums, np.float32)
+        return out
+
 
 class History:
     """The lists of one query."""
@@ -78,6 +92,19 @@ class History:
         self.open = Bin()
         self.width = 1
         self.lists = self.clicks = 0
+
+    def plain(self) -> tuple[Any, ...]:
+        """Return all of it as plain data: for a task on a cluster."""
+        return [*self.names], self.width, self.lists, self.clicks, self.open.plain(), [each.plain() for each in self.bins]
+
+    @classmethod
+    def of(cls, plain: Sequence[Any]) -> History:
+        """Return the history of plain data."""
+        out = cls()
+        names, out.width, out.lists, out.clicks, now, bins = plain
+        out.names = {name: index for index, name in enumerate(names)}
+        out.open, out.bins = Bin.of(now), [Bin.of(each) for each in bins]
+        return out
 
     def add(self, entry: Shown) -> None:
         """Add a list."""
@@ -137,29 +164,69 @@ class History:
         return out.reshape(len(bins), len(self.names), COLUMNS)
 
 
+class Watched:
+    """Which queries of a log are watched, and how many lists each has had. Of too many, the half with the fewest lists is
+    forgotten; a query that comes again begins anew."""
+
+    def __init__(self, most: int = MOST_QUERIES) -> None:
+        self.most = most
+        self.lists: dict[str, int] = {}
+        self.forgotten = 0  # times that a query was forgotten
+
+    def add(self, query: str) -> bool:
+        """Count a list of a query; return whether the query begins with it."""
+        lists = self.lists
+        if query in lists:
+            lists[query] += 1
+            return False
+        if len(lists) >= self.most:
+            self._forget()
+        lists[query] = 1
+        return True
+
+    def add_all(self, queries: Sequence[str], codes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Count lists, whose queries are `queries[code]`, in the order in which they come first; return of each what `add` does."""
+        lists, begins = self.lists, np.zeros(len(codes), bool)
+        if sum(query not in lists for query in queries) + len(lists) > self.most:
+            for index, code in enumerate(codes.tolist()):
+                begins[index] = self.add(queries[code])
+            return begins
+        counts, firsts = np.bincount(codes, minlength=len(queries)).tolist(), np.unique(codes, return_index=True)[1].tolist()
+        for query, count, first in zip(queries, counts, firsts, strict=True):
+            begins[first] = query not in lists
+            lists[query] = lists.get(query, 0) + count
+        return begins
+
+    def _forget(self) -> None:
+        rarest = sorted(self.lists, key=self.lists.__getitem__)
+        for query in rarest[: len(rarest) // 2 or 1]:
+            del self.lists[query]
+            self.forgotten += 1
+
+    def kept(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Return what belongs to the queries that are watched."""
+        return {query: each for query, each in found.items() if query in self.lists}
+
+
 class Histories:
     """The histories of all queries that are watched."""
 
     def __init__(self, most: int = MOST_QUERIES) -> None:
-        self.most = most
+        self.watched = Watched(most)
         self.by_query: dict[str, History] = {}
-        self.forgotten = 0  # times that a rare query was forgotten
+
+    @property
+    def forgotten(self) -> int:
+        """Times that a rare query was forgotten."""
+        return self.watched.forgotten
 
     def add(self, entry: Shown) -> None:
         """Add a list."""
-        known = self.by_query.get(entry.query)
-        if known is None:
-            if len(self.by_query) >= self.most:
-                self._forget()
-            known = self.by_query[entry.query] = History()
-        known.add(entry)
-
-    def _forget(self) -> None:
-        """Forget the half of the queries that have the fewest lists."""
-        ordered = sorted(self.by_query, key=lambda query: self.by_query[query].lists)
-        for query in ordered[: len(ordered) // 2 or 1]:
-            del self.by_query[query]
-            self.forgotten += 1
+        if self.watched.add(entry.query):
+            if len(self.by_query) >= self.watched.most:
+                self.by_query = self.watched.kept(self.by_query)
+            self.by_query[entry.query] = History()
+        self.by_query[entry.query].add(entry)
 
     def __iter__(self) -> Iterator[tuple[str, History]]:
         return iter(self.by_query.items())

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from swerve.core.examination import SLOTS
 from swerve.evaluate.estimators import Estimation, Judgement
-from swerve.evaluate.history import CURVE
+from swerve.evaluate.history import CURVE, MOST_QUERIES
 from swerve.evaluate.lists import Shown
-from swerve.evaluate.rates import Rates
+from swerve.evaluate.rates import Known, Rates
 from swerve.evaluate.targets import Asked, Target, offered_in
 
 #: Lists that are judged together: more of them leave the cache of the processor.
@@ -20,6 +20,8 @@ BATCH = 256
 
 #: A number for each slot of a list.
 Row = list[float]
+#: A row for each list.
+Slots = NDArray[np.float64]
 
 
 class Least:
@@ -39,26 +41,29 @@ class Least:
             if slot < SLOTS and chance < self.by_slot[slot]:
                 self.by_slot[slot] = chance
 
+    def merge(self, other: Least) -> None:
+        """Add the next part of a log."""
+        self.by_slot = np.minimum(self.by_slot, other.by_slot)
+        self.given, self.choices = self.given or other.given, self.choices or other.choices
+
     def usual(self) -> list[str]:
         """Return the names of the targets that the log allows."""
         return ["swerve", "clicks", *(["given"] if self.given else []), *(["uniform"] if self.choices else [])]
 
 
-def judge(entries: Iterable[Shown], targets: Sequence[Target], least: NDArray[np.float64]) -> list[Judgement]:
-    """Return the judgement on each target. Positions below the tenth are left out."""
-    rates = Rates()
+def judge(
+    entries: Iterable[Shown], targets: Sequence[Target], least: NDArray[np.float64], most: int = MOST_QUERIES
+) -> list[Judgement]:
+    """Return the judgement on each target. Positions below the tenth are left out; at most so many queries are known at a time."""
+    rates = Rates(most)
     found = [Estimation(target.name, least) for target in targets]
     waiting: list[Asked] = []
     expected: list[Row] = []  # what the reward model expects of what was shown, for the lists that wait
     for entry in entries:
-        if entry.propensities is not None and entry.top <= SLOTS:
-            offered = offered_in(entry, rates)
-            values = dict(zip(offered, rates.attractive(entry.query, offered), strict=False))
-            waiting.append(Asked(entry, offered, values))
-            try:
-                expected.append([values[result] for result in entry.shown])
-            except KeyError:
-                expected.append(rates.attractive(entry.query, entry.shown))
+        if is_judged(entry):
+            asked, row = asked_of(entry, rates, rates.prior)
+            waiting.append(asked)
+            expected.append(row)
             if len(waiting) == BATCH:
                 flush(found, targets, waiting, expected)
         rates.learn(entry)
@@ -66,28 +71,42 @@ def judge(entries: Iterable[Shown], targets: Sequence[Target], least: NDArray[np
     return [each.judge() for each in found]
 
 
+def is_judged(entry: Shown) -> bool:
+    """Return whether the log says enough of a list to judge it by."""
+    return entry.propensities is not None and entry.top <= SLOTS
+
+
+def asked_of(entry: Shown, rates: Known, prior: float) -> tuple[Asked, Row]:
+    """Return a list to judge, and what the reward model expects of the results that were shown."""
+    offered = offered_in(entry, rates)
+    values = dict(zip(offered, rates.worth(entry.query, offered, prior), strict=False))
+    try:
+        return Asked(entry, offered, values), [values[result] for result in entry.shown]
+    except KeyError:
+        return Asked(entry, offered, values), rates.worth(entry.query, entry.shown, prior)
+
+
 def flush(found: list[Estimation], targets: Sequence[Target], waiting: list[Asked], expected: list[Row]) -> None:
     """Judge the lists that wait, and forget them."""
     if not waiting:
         return
-    clicks, propensities = logged([asked.entry for asked in waiting])
-    seen = [seen_of(asked.entry) for asked in waiting]
-    hoped = np.array(
-        [
-            padded(asked.entry.top - 1, [value * look for value, look in zip(row, looks, strict=False)])
-            for asked, row, looks in zip(waiting, expected, seen, strict=True)
-        ]
-    )
+    clicks, propensities, hoped = logged(waiting, expected)
     for estimation, target in zip(found, targets, strict=True):
-        chances: list[Row] = []
-        worth: list[Row] = []
-        for asked, order, looks in zip(waiting, target.orders(waiting), seen, strict=True):
-            chance, value = judged(asked, order, looks)
-            chances.append(chance)
-            worth.append(value)
-        estimation.add(clicks, propensities, np.array(chances), hoped, np.array(worth))
+        chances, worth = chosen(waiting, target.orders(waiting))
+        estimation.add(clicks, propensities, chances, hoped, worth)
     waiting.clear()
     expected.clear()
+
+
+def chosen(lists: Sequence[Asked], orders: Sequence[list[str] | None]) -> tuple[Slots, Slots]:
+    """Return the chances of what was shown under a target's orders, and what the reward model expects of these."""
+    chances: list[Row] = []
+    worth: list[Row] = []
+    for asked, order in zip(lists, orders, strict=True):
+        chance, value = judged(asked, order, seen_of(asked.entry))
+        chances.append(chance)
+        worth.append(value)
+    return np.array(chances), np.array(worth)
 
 
 def padded(first: int, values: Row, fill: float = 0.0) -> Row:
@@ -100,16 +119,19 @@ def padded(first: int, values: Row, fill: float = 0.0) -> Row:
     return row + [fill] * (SLOTS - len(row))
 
 
-def logged(entries: Sequence[Shown]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the clicks and the propensities of lists, a row each."""
-    clicks, propensities = np.zeros((len(entries), SLOTS)), []
-    for number, entry in enumerate(entries):
+def logged(lists: Sequence[Asked], expected: Sequence[Row]) -> tuple[Slots, Slots, Slots]:
+    """Return the clicks and the propensities of lists, and what the reward model expects of them, a row each."""
+    clicks, propensities, hoped = np.zeros((len(lists), SLOTS)), [], []
+    for number, (asked, row) in enumerate(zip(lists, expected, strict=True)):
+        entry = asked.entry
         assert entry.propensities is not None, "lists without propensities are not judged"
         for position in entry.clicks:
             if position <= SLOTS:
                 clicks[number, position - 1] = 1.0
         propensities.append(padded(entry.top - 1, entry.propensities, math.nan))
-    return clicks, np.array(propensities)
+        looks = [value * look for value, look in zip(row, seen_of(entry), strict=False)]
+        hoped.append(padded(entry.top - 1, looks))
+    return clicks, np.array(propensities), np.array(hoped)
 
 
 def seen_of(entry: Shown) -> Sequence[float]:

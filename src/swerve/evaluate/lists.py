@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Shown(msgspec.Struct, gc=False):
+class Shown(msgspec.Struct, gc=False, array_like=True):
     """A list that was shown for a query, from its top position on, and what became of it.
 
     `clicks` has positions, from 1. `propensities` has, for each result, the probability with which the log's own ranking put it at

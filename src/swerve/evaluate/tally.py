@@ -80,10 +80,28 @@ class Tally:
         for position in entry.clicks:
             at = position if position < MOST_POSITIONS else MOST_POSITIONS
             self.clicked_at[at] = self.clicked_at.get(at, 0) + 1
+        self.name(entry.query)
+
+    def name(self, query: str) -> None:
+        """Count a query, unless it is known."""
         if len(self._names) < MOST_NAMES:
-            self._names.add(hash(entry.query))
-        elif hash(entry.query) not in self._names:
+            self._names.add(hash(query))
+        elif hash(query) not in self._names:
             self.names_full = True
+
+    def merge(self, other: Tally) -> None:
+        """Add what was counted in the next part of a log, but for its queries, see `name`, and columns, see `found`."""
+        for name in ("lines", "lists", "clicks", "randomised", "apart"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.first, self.last = min(self.first, other.first), max(self.last, other.last)
+        for span, count in other.spans.items():
+            self.spans[span] = self.spans.get(span, 0) + count
+        for at, count in other.clicked_at.items():
+            self.clicked_at[at] = self.clicked_at.get(at, 0) + count
+        for reason, drop in other.dropped.items():
+            known = self.dropped.setdefault(reason, drop)
+            if known is not drop:
+                known.lines += drop.lines
 
     def shown_at(self) -> dict[int, int]:
         """Return how many results were shown at each position; all low positions are counted together at the last."""

@@ -56,22 +56,24 @@ def learn_recordings(paths: Sequence[Path], query_key: bytes, store: Store, prog
     """Replay the recordings of all shares of a store, that of share 0 first, and write what was learnt to an empty store.
 
     Each share is replayed by itself, as it was served: what it took up of the others is in its recording. The store gets the rows
-    of all, and what queries share as share 0 knows it. `progress` is told the number of a recording, and the bytes read of it.
+    of all, and what queries share as share 0 knows it. Share 0 is written last, without the queries that another share has: it has
+    those too that nobody has asked since there were fewer shares. `progress` is told the number of a recording, and the bytes read
+    of it.
     """
-    replays, rankers, learnt = list[Replay](), list[Ranker](), Learnt()
+    replays, known, learnt = list[Replay](), set[bytes](), Learnt()
     for number, path in enumerate(paths):
-        replay = Replay(path, functools.partial(settings_in, str(path)), query_key)
+        replay = Replay(path, functools.partial(settings_in, str(path)), query_key, moved=len(paths) > 1)
         counts = replay.run(lambda read, number=number: progress(number, read))  # type: ignore[misc]
         learnt.lists += counts.requests
         learnt.clicks += counts.clicks
         replays.append(replay)
         if replay.ranker.life.store != replays[0].ranker.life.store:
             raise SwerveError(f"{path} and {paths[0]} are recordings of different stores; one store is learnt from one")
-    for replay in replays:
-        rankers.append(replay.ranker if replay.secrets == replay.ranker.key_of("") else renamed(replay))
-        learnt.queries += len(rankers[-1].rows)
-        write_rows(rankers[-1], store)
-    store.checkpoint(Batch(groups=rankers[0].shared(max(replay.player.last for replay in replays)), epoch=store.epoch))
+    for replay in (*replays[1:], replays[0]):
+        ranker = replay.ranker if replay.secrets == replay.ranker.key_of("") else renamed(replay)
+        write_rows(ranker, store, known)
+    store.checkpoint(Batch(groups=ranker.shared(max(replay.player.last for replay in replays)), epoch=store.epoch))
+    learnt.queries = len(known)
     return learnt
 
 
@@ -124,14 +126,15 @@ def learn_lists(lists: Iterable[Shown], ranker: Ranker) -> tuple[Learnt, float]:
 
 def write(ranker: Ranker, store: Store, now: float) -> None:
     """Write all rows of a ranker, and what they share, to an empty store."""
-    write_rows(ranker, store)
+    write_rows(ranker, store, set())
     store.checkpoint(Batch(groups=ranker.shared(now), epoch=store.epoch))
 
 
-def write_rows(ranker: Ranker, store: Store) -> None:
-    """Write all rows of a ranker."""
+def write_rows(ranker: Ranker, store: Store, known: set[bytes]) -> None:
+    """Write the rows of a ranker whose keys are not known, and note these."""
     layouts = Layouts(store, ranker)
-    places = list(ranker.rows)
+    places = [place for place in ranker.rows if place.key not in known]
+    known.update(place.key for place in places)
     for start in range(0, len(places), ROWS_AT_ONCE):
         some = places[start : start + ROWS_AT_ONCE]
         store.checkpoint(Batch([row_of(place, layouts.ids, store.epoch) for place in some], epoch=store.epoch))

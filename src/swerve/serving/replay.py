@@ -48,10 +48,15 @@ def summed(found: Sequence[Replayed]) -> Replayed:
 
 
 class Replay:
-    """Plays a recording; `settings_of` makes the settings of the ranker from the recorded configuration."""
+    """Plays a recording; `settings_of` makes the settings of the ranker from the recorded configuration.
 
-    def __init__(self, folder: Path, settings_of: Callable[[dict[str, Any]], Settings], query_key: bytes = NO_KEY) -> None:
-        self.folder, self.settings_of, self.query_key = folder, settings_of, query_key
+    Rows that belong to another share by now are left out, unless `moved` ones are wanted: those as they were before.
+    """
+
+    def __init__(
+        self, folder: Path, settings_of: Callable[[dict[str, Any]], Settings], query_key: bytes = NO_KEY, moved: bool = False
+    ) -> None:
+        self.folder, self.settings_of, self.query_key, self.moved = folder, settings_of, query_key, moved
         self.player = Player(self._begin)
         self.secrets = b""  # the key of an empty text, which tells whether the recording has the keys of `query_key`
 
@@ -81,7 +86,8 @@ class Replay:
             progress(done)
         if self.player.ranker is None:
             raise SwerveError(f"the recording {self.folder} is empty")
-        self._leave_moved()
+        if not self.moved:
+            self._leave_moved()
         counts, books = self.player.counts, [place.record.ledger for place in self.ranker.rows]
         return Replayed(
             int(counts[DECISIONS]), int(counts[DECISIONS] - counts[OTHERS]), int(counts[FIRST_OTHER]) or None,

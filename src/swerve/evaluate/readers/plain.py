@@ -11,6 +11,7 @@ from swerve.core.errors import SwerveError
 from swerve.evaluate.lists import Shown
 from swerve.evaluate.readers.fields import chances_of, inside, items_of, number_of, numbers_in, text_of, texts_of
 from swerve.evaluate.readers.source import Source
+from swerve.evaluate.tally import Tally
 from swerve.serving.times import seconds
 
 #: Names of columns that are understood without a mapping, the first that a line has.
@@ -31,26 +32,58 @@ FIELDS = tuple(USUAL)
 MOST_SHAPES = 1000
 
 
+class Columns:
+    """Which columns a plain log has, noted for each of the first `MOST_SHAPES` sets of them, and whether all mapped ones came."""
+
+    def __init__(self, columns: dict[str, str]) -> None:
+        self.columns = columns
+        self.missing = dict(columns)
+        self.names: list[str] = []  # of the first line
+        self.shapes: dict[tuple[str, ...], list[tuple[str, str]]] = {}  # by set, the fields that were read from columns
+
+    def see(self, line: dict[str, Any], tally: Tally) -> None:
+        """Note the columns of a line."""
+        shape = tuple(line)
+        if shape not in self.shapes and len(self.shapes) < MOST_SHAPES:
+            self._note(shape, columns_in(line, self.columns), tally)
+        if self.missing:  # until each was there once
+            self.names = self.names or list(line)
+            self.missing = {field: name for field, name in self.missing.items() if name not in line and inside(line, name) is None}
+
+    def _note(self, shape: tuple[str, ...], fields: list[tuple[str, str]], tally: Tally) -> None:
+        self.shapes[shape] = fields
+        tally.found(fields, shape)
+
+    def merge(self, other: Columns, tally: Tally) -> None:
+        """Add what was noted of the next part of a log."""
+        for shape, fields in other.shapes.items():
+            if shape not in self.shapes and len(self.shapes) < MOST_SHAPES:
+                self._note(shape, fields, tally)
+        self.names = self.names or other.names
+        self.missing = {field: name for field, name in self.missing.items() if field in other.missing}
+
+    def check(self) -> None:
+        """Raise if no line had a column that the mapping names."""
+        if self.missing and self.names:
+            told = ", ".join(f"{name} (for {field})" for field, name in self.missing.items())
+            raise SwerveError(f"no line has the mapped column {told}; the first line has {', '.join(self.names)}")
+
+
 def read(sources: Sequence[Source], columns: dict[str, str]) -> Iterator[Shown]:
     """Yield the lists of plain logs; raises if no line has a column that the mapping names."""
-    missing = dict(columns)
-    names: list[str] = []
-    shapes: set[tuple[str, ...]] = set()  # sets of columns that were noted
+    seen = Columns(columns)
     for source in sources:
-        for line in source.records():
-            shape = tuple(line)
-            if shape not in shapes and len(shapes) < MOST_SHAPES:
-                shapes.add(shape)
-                source.tally.found(columns_in(line, columns), shape)
-            if missing:  # until each was there once
-                names = names or list(line)
-                missing = {field: name for field, name in missing.items() if name not in line and inside(line, name) is None}
-            entry = list_of(line, columns, source)
-            if entry is not None:
-                yield entry
-    if missing and names:
-        told = ", ".join(f"{name} (for {field})" for field, name in missing.items())
-        raise SwerveError(f"no line has the mapped column {told}; the first line has {', '.join(names)}")
+        yield from lists_in(source, seen)
+    seen.check()
+
+
+def lists_in(source: Source, seen: Columns) -> Iterator[Shown]:
+    """Yield the lists of a file, and note its columns."""
+    for line in source.records():
+        seen.see(line, source.tally)
+        entry = list_of(line, seen.columns, source)
+        if entry is not None:
+            yield entry
 
 
 @functools.lru_cache(MOST_SHAPES)

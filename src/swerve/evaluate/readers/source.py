@@ -67,8 +67,8 @@ class Source:
 
     def lines(self) -> Iterator[bytes]:
         """Yield the lines that are not blank. Too long a line is dropped without being held in memory."""
-        with opened(self.path) as file:
-            done, size = 0, self.path.stat().st_size
+        with self._opened() as file:
+            done, size = 0, self._size()
             while line := self._line(file):
                 self.number += 1
                 self.tally.lines += 1
@@ -89,6 +89,12 @@ class Source:
                 if self.number % PROGRESS_EVERY == 0:
                     self.progress(min(done, size))  # compressed files have more to read than bytes
             self.progress(size)
+
+    def _opened(self) -> BinaryIO:
+        return opened(self.path)
+
+    def _size(self) -> int:
+        return self.path.stat().st_size
 
     def _line(self, file: BinaryIO) -> bytes:
         """Return the next line, or as much of it as may be held; raises if compressed data are damaged or cut off."""
@@ -119,13 +125,9 @@ class Source:
                 yield line.decode("utf-8", "replace").replace("\0", "")
 
         reader = csv.reader(texts())
-        try:
-            head = next(reader, None)
-        except csv.Error as error:
-            raise SwerveError(f"{self.path}:{self.number}: this is not the head of a CSV file: {error}") from None
-        if head is None:
+        names = self._names(reader)
+        if names is None:
             return
-        names = [name.strip() for name in head]
         while True:
             before = self.number
             try:
@@ -141,6 +143,14 @@ class Source:
                 )  # a quoted cell has several lines
                 continue
             yield dict(zip(names, row, strict=True))
+
+    def _names(self, reader: Iterator[list[str]]) -> list[str] | None:
+        """Return the names in the head of a CSV file; None of an empty one."""
+        try:
+            head = next(reader, None)
+        except csv.Error as error:
+            raise SwerveError(f"{self.path}:{self.number}: this is not the head of a CSV file: {error}") from None
+        return None if head is None else [name.strip() for name in head]
 
     def parquet(self) -> Iterator[dict[str, Any]]:
         """Yield the rows of a Parquet file; `number` counts rows."""
@@ -164,8 +174,31 @@ class Source:
 
     def records(self) -> Iterator[dict[str, Any]]:
         """Yield the rows of the file, whatever its form: Parquet, CSV or JSON lines."""
-        kind = form_of(self.path)
+        kind = self._form()
         return self.parquet() if kind == "parquet" else self.rows() if kind == "csv" else self.objects()
+
+    def _form(self) -> str:
+        return form_of(self.path)
+
+
+class Piece(Source):
+    """Some whole lines of a file, behind `before` others; `names` has the head of a CSV file whose head is not among them."""
+
+    def __init__(self, path: Path, tally: Tally, content: bytes, before: int, form: str, names: list[str] | None) -> None:
+        super().__init__(path, tally)
+        self.content, self.number, self.form, self.names = content, before, form, names
+
+    def _opened(self) -> BinaryIO:
+        return io.BytesIO(self.content)
+
+    def _size(self) -> int:
+        return len(self.content)
+
+    def _form(self) -> str:
+        return self.form
+
+    def _names(self, reader: Iterator[list[str]]) -> list[str] | None:
+        return super()._names(reader) if self.names is None else self.names
 
 
 def size_of(path: Path) -> int:
