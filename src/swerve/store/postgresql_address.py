@@ -49,8 +49,8 @@ def address_of(url: str) -> Address:
 def share_url(url: str, share: Share) -> str:
     """Return the address of a share of the store at an address; raises `SwerveError`.
 
-    >>> share_url("postgresql://db/search?schema=shop&sslmode=require", Share(1, 4)), share_url("postgresql://db/search", Share(0, 4))
-    ('postgresql://db/search?schema=shop_1_of_4&sslmode=require', 'postgresql://db/search')
+    >>> share_url("postgresql://db/search?schema=shop&sslmode=require", Share(1, 4))
+    'postgresql://db/search?schema=shop_1_of_4&sslmode=require'
     """
     if share.number == 0:
         return url

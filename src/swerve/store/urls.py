@@ -141,7 +141,7 @@ def open_directory(url: str) -> Any:
 
 
 def shares_at(url: str) -> Shares | None:
-    """Return how many shares a store on a server has; None: one, and no directory. Raises `StoreError` if the server cannot be asked."""
+    """Return how many shares a store on a server has; None: one, and no directory. Raises `StoreError` if it cannot be asked."""
     with open_directory(url) as directory:
         found: Shares | None = directory.shares()
     return found

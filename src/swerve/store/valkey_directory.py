@@ -1,8 +1,8 @@
 """The directory of a store in a Valkey server: three hashes behind the prefix of share 0.
 
-    directory   hash: `shares`, `secrets`
-    machines    hash: a machine by its address, as JSON
-    owners      hash: the owner of a share by its number, as JSON
+directory   hash: `shares`, `secrets`
+machines    hash: a machine by its address, as JSON
+owners      hash: the owner of a share by its number, as JSON
 """
 
 from __future__ import annotations
