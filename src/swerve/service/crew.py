@@ -85,7 +85,9 @@ class Crew:
         self.index, self.count = post.share
         self.board = None if post.among is None else Board(post.board)
         others = (index for index in range(self.count) if index != self.index)
-        self.siblings = {index: Sibling(index, None if self.board is not None else post.socket_of(index)) for index in others}
+        self.siblings = {
+            index: Sibling(index, None if self.board is not None else post.socket_of(index), look=self.look) for index in others
+        }
         self._entered = 0  # the epoch that the directory has of this worker
         self._following: asyncio.Task[None] | None = None
 

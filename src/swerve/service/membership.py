@@ -29,6 +29,8 @@ MOST_STEP = 1.0
 REPLACED_SECONDS = 2.0
 #: Seconds after which a dead machine is forgotten.
 FORGOTTEN_SECONDS = 600.0
+#: What a machine is told of shares: which to run, and which it owns.
+RUN, HAVE = "run", "have"
 #: Random bytes of the mark of a start.
 BOOT_BYTES = 8
 
@@ -64,17 +66,26 @@ class Watch:
 
 
 class Member:
-    """This machine. `run` is told which shares it is to run, whenever that changes."""
+    """This machine. `tell` gets the shares that it is to run (`RUN`), and those that it owns as all its workers know (`HAVE`),
+    whenever these change."""
 
     def __init__(
-        self, directory: Directory, machine: Machine, shares: int, board: Path, run: Callable[[list[int]], None],
+        self, directory: Directory, machine: Machine, shares: int, board: Path,
+        tell: Callable[[str, list[int]], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self.directory, self.machine, self.shares, self.board, self.run, self.clock = directory, machine, shares, board, run, clock
+        self.directory, self.machine, self.shares, self.board, self.tell, self.clock = (
+            directory,
+            machine,
+            shares,
+            board,
+            tell,
+            clock,
+        )
         self.watch = Watch()
         self._beaten = -BEAT_SECONDS
         self._posted: Posted | None = None
-        self._told: list[int] | None = None
+        self._told: dict[str, list[int]] = {}
 
     def join(self, sleep: Callable[[float], None] = time.sleep) -> None:
         """Make sure that no other machine stands in the way. Raises `InUse`, or `StoreError`."""
@@ -123,9 +134,7 @@ class Member:
         holders = {share: owner.machine for share, owner in seen.owners.items() if owner.there}
         whose = divided(self.shares, {name: machine.workers for name, machine in living.items()}, holders)
         mine = [share for share, name in whose.items() if name == self.machine.address]
-        if mine != self._told:
-            self._told = mine
-            self.run(mine)
+        self._tell(RUN, mine)
         for name, machine in seen.machines.items():
             if name not in living and self.watch.still(name) > FORGOTTEN_SECONDS:
                 self.directory.leave(name, machine.boot)
@@ -141,6 +150,12 @@ class Member:
         if posted != self._posted:
             put(self.board, posted)
             self._posted = posted
+        self._tell(HAVE, [share for share, owner in posted.owners.items() if owner.machine == self.machine.address])
+
+    def _tell(self, what: str, shares: list[int]) -> None:
+        if self._told.get(what) != shares:
+            self._told[what] = shares
+            self.tell(what, shares)
 
     def leave(self) -> None:
         """Take leave of the others: they take over what this machine still runs as soon as it has let it go."""

@@ -160,10 +160,11 @@ class Line(asyncio.Protocol):
 
 
 class Sibling:
-    """Another worker, by its place. `key` is that of the handshake with a worker of another machine."""
+    """Another worker, by its place. `key` is that of the handshake with a worker of another machine; `look` looks its place up, and
+    is called when it cannot be reached."""
 
-    def __init__(self, index: int, place: Place, key: bytes = b"") -> None:
-        self.index, self.place, self.key = index, place, key
+    def __init__(self, index: int, place: Place, key: bytes = b"", look: Callable[[], None] = lambda: None) -> None:
+        self.index, self.place, self.key, self.look = index, place, key, look
         self.free: list[Line] = []
         self.lines: set[Line] = set()
         self._opening: set[asyncio.Task[None]] = set()
@@ -206,7 +207,17 @@ class Sibling:
 
     async def _connected(self) -> Line:
         """Return a new connection. Raises `OSError`, or `TimeoutError`."""
-        place, line = self.place, Line(self)
+        try:
+            return await self._connected_to(self.place)
+        except OSError:
+            before = self.place
+            self.look()
+            if self.place == before:
+                raise
+        return await self._connected_to(self.place)
+
+    async def _connected_to(self, place: Place) -> Line:
+        line = Line(self)
         if isinstance(place, Path):
             await asyncio.get_running_loop().create_unix_connection(lambda: line, str(place))
         elif place is not None:

@@ -25,7 +25,7 @@ from swerve.service.crew import Among, Post
 from swerve.service.http.server import Extend, open_owned
 from swerve.service.http.starting import addressed, alone, checked, patiently, sockets_folder, with_log
 from swerve.service.http.supervisor import Child, Supervisor
-from swerve.service.membership import LOOK_SECONDS, Member, new_boot
+from swerve.service.membership import HAVE, LOOK_SECONDS, RUN, Member, new_boot
 from swerve.service.secrets import SecretsError, load_secrets, secrets_path
 from swerve.service.warm import LEARN_AT, NO_KEY, SCRATCH, Warming
 from swerve.serving.ranker import Ranker
@@ -39,8 +39,6 @@ log = logging.getLogger("swerve.service")
 
 #: The numbers of the processes that are no workers.
 STEWARD, COMPILER = -1, -2
-#: How a steward's line begins that says which shares are to be run.
-RUN = "run"
 
 
 def is_for(config: Config) -> bool:
@@ -130,14 +128,14 @@ class MachineSupervisor(Supervisor):
             child.wanted = False
         self.children = [self.steward, self.compiler, *self.workers]
         self.boot = new_boot()
-        self._heeded = 0  # bytes of what the steward has said
+        self.had = set[int]()  # shares that this machine owns, as its workers know
 
     def _first(self) -> list[Child]:
         return [self.steward, self.compiler] if self.code.left else [self.steward]
 
     def _are_ready(self) -> bool:
         wanted = [child for child in self.workers if child.wanted]
-        return bool(wanted) and all(child.ready for child in wanted)
+        return bool(wanted) and all(child.ready and child.index in self.had for child in wanted)
 
     def _may_end(self, child: Child) -> bool:
         if child is self.compiler:
@@ -164,6 +162,8 @@ class MachineSupervisor(Supervisor):
                 if word == RUN:
                     child.ready = True
                     self._run(set(map(int, numbers)))
+                elif word == HAVE:
+                    self.had = set(map(int, numbers))
                 elif word == "error":
                     child.said = line.encode()
         return None
@@ -204,11 +204,11 @@ class MachineSupervisor(Supervisor):
         name = f"process {os.getppid()} on {socket.gethostname()}"
         machine = Machine(config.server.crew_address, self.boot, config.server.workers, 0, name)
 
-        def run(shares: list[int]) -> None:
-            os.write(told, f"{' '.join([RUN, *map(str, shares)])}\n".encode())
+        def tell(what: str, shares: list[int]) -> None:
+            os.write(told, f"{' '.join([what, *map(str, shares)])}\n".encode())
 
         with open_directory(config.store.url) as directory:
-            member, trouble = Member(directory, machine, self.shares, self._post(0).board, run), ""
+            member, trouble = Member(directory, machine, self.shares, self._post(0).board, tell), ""
             member.join()
             while not stopping:
                 try:

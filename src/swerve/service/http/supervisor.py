@@ -40,6 +40,10 @@ STEADY = 10.0
 LOOK_SECONDS = 5.0
 
 
+#: Signals that the supervisor handles.
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+
+
 class Child:
     """A worker as the supervisor sees it, or another process of its."""
 
@@ -171,10 +175,12 @@ class Supervisor:
         os.set_inheritable(writing, False)
         sys.stdout.flush()
         sys.stderr.flush()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the child must not take one for this process
         pid = os.fork()
         if not pid:
             os.close(reading)
             ended(lambda: self._be(child, writing), writing)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(writing)
         os.set_blocking(reading, False)
         child.pid, child.told, child.said, child.again, child.since = pid, reading, b"", None, time.monotonic()
@@ -185,8 +191,9 @@ class Supervisor:
         """Be a child."""
         os.setpgid(0, 0)  # Ctrl-C reaches the supervisor, which stops each worker once
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+        for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         self._select.close()
         for end in (*self._wakeup, self._held, *(child.told for child in self.children if child.told >= 0)):
             os.close(end)
