@@ -83,7 +83,7 @@ class Member:
             clock,
         )
         self.watch = Watch()
-        self._beaten = -BEAT_SECONDS
+        self._beaten: float | None = None  # when it gave its last sign of life
         self._posted: Posted | None = None
         self._told: dict[str, list[int]] = {}
 
@@ -117,19 +117,18 @@ class Member:
     def step(self) -> None:
         """Give a sign of life when it is time, look who else does, and tell what follows."""
         try:
-            if self.clock() - self._beaten >= BEAT_SECONDS:
+            seen = self.directory.look()
+            self._replaced(seen)
+            if self._beaten is None or self.clock() - self._beaten >= BEAT_SECONDS:
                 self.machine = self.machine._replace(beats=self.machine.beats + 1)
                 self.directory.beat(self.machine)
                 self._beaten = self.clock()
-            seen = self.directory.look()
         except StoreError:
             self.watch.missed()
             raise
-        self._replaced(seen)
         self.watch.look(seen.machines, self.clock())
-        living = {
-            name: machine for name, machine in seen.machines.items() if name == self.machine.address or self.watch.lives(name)
-        }
+        living = {name: machine for name, machine in seen.machines.items() if self.watch.lives(name)}
+        living[self.machine.address] = self.machine
         self._post(seen, living)
         holders = {share: owner.machine for share, owner in seen.owners.items() if owner.there}
         whose = divided(self.shares, {name: machine.workers for name, machine in living.items()}, holders)
@@ -142,7 +141,7 @@ class Member:
     def _replaced(self, seen: Seen) -> None:
         """Raise `SwerveError` if another start has this machine's address."""
         found = seen.machines.get(self.machine.address)
-        if found is not None and found.boot != self.machine.boot:
+        if self._beaten is not None and found is not None and found.boot != self.machine.boot:
             raise self._in_use(found)
 
     def _post(self, seen: Seen, living: Mapping[str, Machine]) -> None:

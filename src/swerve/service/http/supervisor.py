@@ -38,8 +38,6 @@ AGAIN, AGAIN_AT_MOST = 0.1, 10.0
 STEADY = 10.0
 #: Seconds between two looks whether all code is compiled.
 LOOK_SECONDS = 5.0
-
-
 #: Signals that the supervisor handles.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
