@@ -160,7 +160,7 @@ def test_who_stands_in_the_way_is_told(place: Place):
     place.member("b:1", "y").join(dead)  # beside it
     with pytest.raises(InUse, match="each machine has its own"):
         place.member("a:1", "y").join(living)
-    with pytest.raises(InUse, match="set server.crew_address on each"):
+    with pytest.raises(InUse, match=r"set server\.crew_address on each"):
         place.member("", "y").join(living)
     second = place.member("a:1", "y")
     second.join(dead)  # its start before was killed
