@@ -25,7 +25,7 @@ from swerve.service.config.sections import Config, Log, Policy, Server, Store, s
 from swerve.service.config.toml import ConfigError, Document, Trouble, Where, dotted, read
 from swerve.signals import COUNT, RAW, Senses
 from swerve.store.shares import MOST_SHARES
-from swerve.store.urls import check_url, server_of, shown_url
+from swerve.store.urls import check_url, shown_url
 
 __all__ = [
     "ApiKey", "Config", "ConfigError", "Feedback", "Limits", "Log", "Namespace", "Policy", "Security", "Server", "Signals", "Store",
@@ -188,13 +188,6 @@ def combined(config: Config, table: dict[str, Any], reader: Reader) -> Config:
             reader.refuse(("limits", "candidates"), candidates, f"at most policy.arms = {arms}")
         config = msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, candidates=arms))
 
-    if ("store", "url") not in bad and server_of(config.store.url) is None:
-        for setting, given in (
-            (("server", "crew_address"), config.server.crew_address),
-            (("store", "shares"), config.store.shares),
-        ):
-            if given and setting not in bad:
-                reader.refuse(setting, given, "left out with a store in files, which workers of one machine serve (server.workers)")
     crew = config.server.crew_address
     if crew and ("server", "crew_address") not in bad and int(crew.rpartition(":")[2]) > LARGEST_CREW_PORT:
         reader.refuse(("server", "crew_address"), crew, f"an address with a port up to {LARGEST_CREW_PORT}")

@@ -42,8 +42,14 @@ STEWARD, COMPILER = -1, -2
 
 
 def is_for(config: Config) -> bool:
-    """Return whether several workers, or several machines, are to serve a store on a server."""
+    """Return whether several workers, or several machines, are to serve a store on a server. Raises `SwerveError` for settings that
+    no other store has."""
     if server_of(config.store.url) is None:
+        for setting, given in (("server.crew_address", config.server.crew_address), ("store.shares", config.store.shares)):
+            if given:
+                raise SwerveError(
+                    f"{setting} is for a store on a server; workers of one machine serve one in files: server.workers"
+                )
         return False
     if config.server.workers > 1 or config.server.crew_address or config.store.shares > 1:
         return True
