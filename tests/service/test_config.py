@@ -80,7 +80,7 @@ def test_all_mistakes_are_told_in_order_with_line_value_and_what_is_allowed(writ
         "swerve.toml:2: server.port = 70000 is not allowed; it must be a whole number in [0, 65535]",
         "swerve.toml:3: server.deadline_ms = 0 is not allowed; it must be a number in (0, 10000]",
         "swerve.toml:4: unknown key server.ports; did you mean 'port'? "
-        "(known: host, port, hosts, origins, deadline_ms, drain_seconds, docs, workers, worker_ports)",
+        "(known: host, port, hosts, origins, deadline_ms, drain_seconds, docs, workers, worker_ports, crew_address)",
         "swerve.toml:6: policy.arms = -3 is not allowed; it must be a whole number in [2, 64]",
         "swerve.toml:7: policy.seed = 1.5 is not allowed; it must be a whole number in [0, 9223372036854775807]",
         "swerve.toml:8: policy.spec = 7 is not allowed; it must be a text that is not empty",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import socket
@@ -13,7 +14,7 @@ import uvicorn
 from service.running import said_of
 from uvicorn.server import ServerState
 
-from swerve.service.http.door import Door
+from swerve.service.http.door import Door, InnerDoor
 
 CANDIDATES = ["a", "b", "c"]
 
@@ -182,3 +183,17 @@ def test_a_connection_is_closed_when_it_was_idle_for_the_whole_time():
     assert not wire.closed
     clock.sleep(1.0)
     assert wire.closed
+
+
+@pytest.mark.parametrize(("ahead", "read"), [(0.0, "100.500000"), (-40.0, "60.500000"), (5000.0, "5100.500000")])
+def test_the_time_of_another_machines_clock_is_read_as_one_of_our_own(ahead, read):
+    """An answer that came too late is known as such whatever the clocks of the machines say."""
+
+    async def run() -> None:
+        door = InnerDoor(uvicorn.Config(lambda: None), ServerState(), {}, ahead)
+        door.on_message_begin()
+        for name, value in ((b"Swerve-Until", b"100.500000"), (b"x-request-id", b"r")):
+            door.on_header(name, value)
+        assert door.headers == [(b"swerve-until", read.encode()), (b"x-request-id", b"r")]
+
+    asyncio.run(run())

@@ -19,6 +19,7 @@ KEY = f'[{{name = "a", hash = "{HASH}"}}]'
 #: Values of settings whose form no rule derives, and those that must fit another setting.
 SPECIAL = {
     "server.host": "localhost",
+    "server.crew_address": "10.0.0.1:8351",
     "server.hosts": '["search.example.com", "*"]',
     "server.origins": '["https://shop.example.com"]',
     "store.url": "sqlite:///other.db",
@@ -179,6 +180,16 @@ def test_an_unknown_name_is_refused_with_the_nearest(variable, told, monkeypatch
     ("variable", "text", "told"),
     [
         ("SWERVE__POLICY__ARMS", "-3", "policy.arms = -3 is not allowed; it must be a whole number in [2, 64] (from "),
+        (
+            "SWERVE__SERVER__CREW_ADDRESS",
+            "10.0.0.1",
+            "server.crew_address = '10.0.0.1' is not allowed; it must be empty, or an address",
+        ),
+        (
+            "SWERVE__SERVER__CREW_ADDRESS",
+            "a:65500",
+            "server.crew_address = 'a:65500' is not allowed; it must be an address with a port",
+        ),
         ("SWERVE__SERVER__DOCS", "yes", "server.docs = 'yes' is not allowed; it must be true or false (from "),
         ("SWERVE__SERVER__DOCS", "", "server.docs = '' is not allowed; it must be true or false (from "),
         ("SWERVE__SERVER__PORT", "1\nx = 2", "server.port = '1\\nx = 2' is not allowed"),
@@ -205,7 +216,7 @@ def test_mistakes_of_the_file_keep_their_lines_beside_those_of_variables(monkeyp
     monkeypatch.setenv("SWERVE__SERVER__PORT", "70000")
     assert wrong(write("[server]\nports = 1\nport = -1\ndeadline_ms = 0\n")) == [
         "swerve.toml:2: unknown key server.ports; did you mean 'port'? "
-        "(known: host, port, hosts, origins, deadline_ms, drain_seconds, docs, workers, worker_ports)",
+        "(known: host, port, hosts, origins, deadline_ms, drain_seconds, docs, workers, worker_ports, crew_address)",
         "swerve.toml:4: server.deadline_ms = 0 is not allowed; it must be a number in (0, 10000]",
         "server.port = 70000 is not allowed; it must be a whole number in [0, 65535] (from SWERVE__SERVER__PORT)",
     ]

@@ -7,10 +7,12 @@ import json
 import os
 import random
 import signal
+import sys
 import threading
 import time
 from typing import Any
 
+import forking
 import pytest
 from service.crewed import Crewed, crewed
 from service.running import Http, running, until
@@ -262,6 +264,15 @@ def test_a_start_without_a_way_to_serve_ends_with_its_reason(tmp_path):
         (service.state / "swerve.db.secrets").chmod(0o600)
         service.start()
         assert service.stop() == 0
+
+
+@pytest.mark.parametrize("setting", ["SWERVE__SERVER__CREW_ADDRESS=127.0.0.1:8351", "SWERVE__STORE__SHARES=2"])
+def test_what_is_for_stores_on_a_server_is_refused_with_one_in_files(tmp_path, setting):
+    name, _, value = setting.partition("=")
+    done = forking.run(sys.executable, "-m", "swerve", "serve", "--port", "0", "--store", str(tmp_path / "s.db"), **{name: value})
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2 and "is for a store on a server" in line
+    assert not (tmp_path / "s.db").exists()
 
 
 def live(client: Http, query: str = "") -> dict[str, dict[str, object]]:

@@ -41,8 +41,8 @@ def command(
     from swerve.dashboard import extend
     from swerve.proxy.run import beside
     from swerve.service.config.load import load as read
+    from swerve.service.http import machine, supervisor
     from swerve.service.http.server import serve
-    from swerve.service.http.supervisor import supervise
     from swerve.store.urls import store_url
 
     given = {
@@ -50,7 +50,9 @@ def command(
         "store.url": None if store is None else store_url(store), "policy.load": load or None, "store.standby": standby or None,
     }  # fmt: skip
     config = read(config_file, {name: value for name, value in given.items() if value is not None})
-    if config.server.workers > 1:
-        supervise(config, click.echo, extend=extend, new_store=new_store, new_log=new_log)
+    if machine.is_for(config):
+        machine.supervise(config, click.echo, extend=extend, new_store=new_store, new_log=new_log)
+    elif config.server.workers > 1:
+        supervisor.supervise(config, click.echo, extend=extend, new_store=new_store, new_log=new_log)
     else:
         serve(config, click.echo, extend=beside(extend, click.echo), new_store=new_store, new_log=new_log)

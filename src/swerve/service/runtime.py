@@ -222,7 +222,7 @@ class Service:
             self.together = Together(self, crew)
             self.many_feedbacks = self.together.spreading
         self._warming = Warming(
-            config, self.ranker, several=crew is not None, elsewhere=crew is not None and crew.first is not None
+            config, self.ranker, several=crew is not None, elsewhere=crew is not None and crew.compiled_elsewhere
         )
         self._ticking: asyncio.Task[None] | None = None
         self.metrics.cache_rows.ask = lambda: len(self.ranker.rows)
@@ -237,6 +237,8 @@ class Service:
         Larger capacities are compiled in the background; until then queries that need them get the given order.
         """
         self._ticking = asyncio.get_running_loop().create_task(self._tick(), name="swerve-clock")
+        if self.crew is not None:
+            self.crew.follow(lambda: self.store.epoch)
         first, every = compiled(self._warming, self.ranker.rows.tables, lambda: self.committer.position - self.store.begin)
         await first
         if self.store.begin != self.store.end:

@@ -1,4 +1,5 @@
-"""Sibling workers: requests to them over kept-alive connections on their sockets, each answered within a time or given up.
+"""Sibling workers: requests to them over kept-alive connections, each answered within a time or given up. Those of the same machine
+are reached on their sockets, those of others over TCP, after a handshake (`swerve.service.handshake`).
 
 A connection carries one request at a time, so that no answer waits for another one. Nothing here knows what is asked.
 
@@ -8,12 +9,15 @@ Tests: tests/service/test_siblings.py.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httptools
+
+from swerve.service import handshake
 
 #: Connections to one sibling at most; more requests at once than that are given up at once.
 MOST_LINES = 512
@@ -26,8 +30,9 @@ LATE_SECONDS = 10.0
 AWAY_SECONDS, HURRIED_SECONDS = 0.05, 10.0
 #: The status with which a worker answers what came too late to be of use.
 TOO_LATE = 504
-#: The header with the time until which an answer is of use, on the clock that all processes of a machine share.
-UNTIL = b"swerve-until"
+#: The header with the time until which an answer is of use, on the clock that all processes of the caller's machine share. Other
+#: machines know from the handshake how far theirs is from it; clocks drift, so that no connection to them is used longer than this.
+UNTIL, LONGEST_SECONDS = b"swerve-until", 60.0
 
 
 class Away(Exception):  # noqa: N818 - it names what happened
@@ -45,6 +50,8 @@ class Reply(NamedTuple):
 #: Receives the answer; None: the sibling is away, or it took too long.
 Done = Callable[[Reply | None], None]
 Headers = Iterable[tuple[bytes, bytes]]
+#: Where a worker is: its socket, or host and port on another machine; None: nobody knows.
+Place = Path | tuple[str, int] | None
 
 
 def written(method: bytes, path: bytes, headers: Headers, body: bytes) -> bytes:
@@ -75,7 +82,7 @@ class Line(asyncio.Protocol):
     """One connection to a sibling."""
 
     def __init__(self, sibling: Sibling) -> None:
-        self.sibling = sibling
+        self.sibling, self.ends = sibling, math.inf
         self._parser: Any = None
         self._done: Done | None = None
         self._pieces: Pieces | None = None
@@ -121,7 +128,7 @@ class Line(asyncio.Protocol):
     def on_message_complete(self) -> None:
         keep, status = self._parser.should_keep_alive(), self._parser.get_status_code()
         self._busy = False
-        if keep and not self.transport.is_closing():
+        if keep and not self.transport.is_closing() and time.monotonic() < self.ends:
             self.sibling.free.append(self)
         else:
             self.transport.close()
@@ -153,10 +160,11 @@ class Line(asyncio.Protocol):
 
 
 class Sibling:
-    """Another worker, by the path of its socket."""
+    """Another worker, by its place. `key` is that of the handshake with a worker of another machine; `look` looks its place up, and
+    is called when it cannot be reached."""
 
-    def __init__(self, index: int, path: Path) -> None:
-        self.index, self.path = index, path
+    def __init__(self, index: int, place: Place, key: bytes = b"", look: Callable[[], None] = lambda: None) -> None:
+        self.index, self.place, self.key, self.look = index, place, key, look
         self.free: list[Line] = []
         self.lines: set[Line] = set()
         self._opening: set[asyncio.Task[None]] = set()
@@ -188,7 +196,7 @@ class Sibling:
         began = loop.time()
         try:
             async with asyncio.timeout(within):
-                _, line = await loop.create_unix_connection(lambda: Line(self), str(self.path))
+                line = await self._connected()
         except (OSError, TimeoutError):
             self._away_until = loop.time() + AWAY_SECONDS
             if pieces is not None:
@@ -196,6 +204,38 @@ class Sibling:
             return done(None)
         self.lines.add(line)
         line.send(data, done, None if within is None else max(within - (loop.time() - began), 0.0), pieces)
+
+    async def _connected(self) -> Line:
+        """Return a new connection. Raises `OSError`, or `TimeoutError`."""
+        try:
+            return await self._connected_to(self.place)
+        except OSError:
+            before = self.place
+            self.look()
+            if self.place == before:
+                raise
+        return await self._connected_to(self.place)
+
+    async def _connected_to(self, place: Place) -> Line:
+        line = Line(self)
+        if isinstance(place, Path):
+            await asyncio.get_running_loop().create_unix_connection(lambda: line, str(place))
+        elif place is not None:
+            await handshake.call(*place, self.key, self.index, lambda: line)
+            line.ends = time.monotonic() + LONGEST_SECONDS
+        else:
+            raise ConnectionError("nobody has this share now")
+        if place != self.place:  # it has moved meanwhile
+            line.transport.abort()
+            raise ConnectionError("another one has this share now")
+        return line
+
+    def move(self, place: Place) -> None:
+        """Take note of where the worker is now; requests that wait for the one before are given up."""
+        if place != self.place:
+            self.place, self._away_until = place, 0.0
+            for line in list(self.lines):
+                line.transport.abort()
 
     def lost(self, line: Line, busy: bool) -> None:
         """Forget a connection that has ended."""

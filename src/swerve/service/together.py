@@ -138,7 +138,7 @@ class Together:
         """Take up what operators have set, and begin to exchange."""
         loop = asyncio.get_running_loop()
         first, until = self.crew.first, loop.time() + START_SECONDS
-        while first is not None:
+        while first is not None and first.place is not None:
             try:
                 await self._tell(first, self._news(), START_SECONDS)
                 break

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from swerve.core.errors import SwerveError
+from swerve.store.shares import Share
 
 SCHEME = "postgresql"
 FORM = "postgresql://user@host:port/database?schema=NAME"
@@ -43,6 +44,23 @@ def address_of(url: str) -> Address:
         raise SwerveError(f"store {shown(url)!r} is not allowed: schema must be one name of {words}")
     rest = urlencode([(name, value) for name, value in asked if name != "schema"], quote_via=quote)
     return Address(urlunsplit((*parts[:3], rest, "")), schemas[0], shown(url))
+
+
+def share_url(url: str, share: Share) -> str:
+    """Return the address of a share of the store at an address; raises `SwerveError`.
+
+    >>> share_url("postgresql://db/search?schema=shop&sslmode=require", Share(1, 4))
+    'postgresql://db/search?schema=shop_1_of_4&sslmode=require'
+    """
+    if share.number == 0:
+        return url
+    parts = urlsplit(url)
+    name = f"{address_of(url).schema}_{share.number}_of_{share.of}"
+    rest = [(key, value) for key, value in parse_qsl(parts.query, keep_blank_values=True) if key != "schema"]
+    made = urlunsplit((*parts[:3], urlencode([("schema", name), *rest], quote_via=quote), ""))
+    if NAME.fullmatch(name) is None:
+        raise SwerveError(f"store {shown(url)!r} is not allowed: the schema of a share would be {name}, which is too long")
+    return made
 
 
 def shown(url: str) -> str:

@@ -13,19 +13,23 @@ from typing import Any, NamedTuple
 
 from swerve.core.errors import SwerveError, nearest
 from swerve.store import postgresql_address, valkey_urls
+from swerve.store.directory import Shares
 from swerve.store.opened import UNBOUNDED
 from swerve.store.protocol import InUse, Store, missing
-from swerve.store.shares import shares_of
+from swerve.store.shares import Share, share_path, shares_of
 from swerve.store.sqlite import SQLiteStore
 
 
 class Engine(NamedTuple):
-    """An engine that is a server: the module with its `opened` and `exists`, that with its `copy`, `copy_log` and `verify`, a
-    function that raises for a wrong address, one that returns an address without its password, and what makes backups."""
+    """An engine that is a server: the module with its `opened` and `exists`, that with its `copy`, `copy_log` and `verify`, that
+    with its directory, a function that raises for a wrong address, one that returns the address of a share, one that returns an
+    address without its password, and what makes backups."""
 
     module: str
     copying: str
+    directory: str
     check: Callable[[str], object]
+    share: Callable[[str, Share], str]
     shown: Callable[[str], str]
     backup: str
 
@@ -35,7 +39,9 @@ SERVERS = {
     postgresql_address.SCHEME: Engine(
         "swerve.store.postgresql",
         "swerve.store.postgresql_copy",
+        "swerve.store.postgresql_directory",
         postgresql_address.address_of,
+        postgresql_address.share_url,
         postgresql_address.shown,
         "pg_dump or pg_basebackup",
     ),
@@ -44,7 +50,9 @@ SERVERS = {
         Engine(
             "swerve.store.valkey",
             "swerve.store.valkey_copy",
+            "swerve.store.valkey_directory",
             valkey_urls.address_of,
+            valkey_urls.share_url,
             valkey_urls.shown,
             "BGSAVE, or a copy of the server's append-only files",
         ),
@@ -108,11 +116,35 @@ def named_store(text: str) -> Path:
 
 
 def share_urls(url: str) -> list[str]:
-    """Return the addresses of all shares of a store; one on a server is a single one."""
-    if server_of(url) is not None:
-        return [url]
+    """Return the addresses of all shares of a store. On a server those count that were begun."""
+    server = server_of(url)
+    if server is not None:
+        known = shares_at(url)
+        shares = [] if known is None else [Share(number, known.of) for number in range(1, known.of)]
+        return [url, *(found for share in shares if store_exists(found := server.share(url, share)))]
     first, *others = shares_of(store_path(url))
     return [url if first == store_path(url) else f"{PREFIX}{first}", *(f"{PREFIX}{path}" for path in others)]
+
+
+def share_url(url: str, share: Share) -> str:
+    """Return the address of one share of a store."""
+    server = server_of(url)
+    return f"{PREFIX}{share_path(store_path(url), share)}" if server is None else server.share(url, share)
+
+
+def open_directory(url: str) -> Any:
+    """Return the directory of a store on a server, see `swerve.store.directory`. Raises `SwerveError` if its extra is not
+    installed."""
+    server = server_of(url)
+    assert server is not None
+    return importlib.import_module(server.directory).opened(url)
+
+
+def shares_at(url: str) -> Shares | None:
+    """Return how many shares a store on a server has; None: one, and no directory. Raises `StoreError` if it cannot be asked."""
+    with open_directory(url) as directory:
+        found: Shares | None = directory.shares()
+    return found
 
 
 def server_of(url: str) -> Engine | None:

@@ -37,7 +37,8 @@ class Script(NamedTuple):
     sha: bytes
 
 
-def _script(body: str, flags: str = "") -> Script:
+def script_of(body: str, flags: str = "") -> Script:
+    """Return a script; `p` in it is the prefix of the store."""
     text = f"#!lua{' flags=' + flags if flags else ''}\nlocal p = KEYS[1]\n{body}".encode()
     return Script(text, hashlib.sha1(text).hexdigest().encode())
 
@@ -88,14 +89,14 @@ end
 """
 
 #: ARGV: store, form. Returns whether a store was made.
-CREATE = _script("""
+CREATE = script_of("""
 if redis.call('EXISTS', p .. 'meta') == 1 then return 0 end
 redis.call('HSET', p .. 'meta', 'store', ARGV[1], 'form', ARGV[2], 'epoch', '0', 'begin', '0', 'end', '0', 'writes', '0')
 return 1
 """)
 
 #: ARGV: milliseconds of the lease, owner. Returns {1, epoch}, or {0, owner, milliseconds left} when another one owns the store.
-OWN = _script(
+OWN = script_of(
     """
 local lease = p .. 'lease'
 local owner = redis.call('GET', lease)
@@ -108,14 +109,14 @@ return {1, epoch}
 )
 
 #: ARGV: epoch, milliseconds of the lease, owner. Renews the lease.
-BEAT = _script(_FENCED + "redis.call('SET', p .. 'lease', ARGV[3], 'PX', ARGV[2])\nreturn {0}", "allow-oom")
+BEAT = script_of(_FENCED + "redis.call('SET', p .. 'lease', ARGV[3], 'PX', ARGV[2])\nreturn {0}", "allow-oom")
 
 #: ARGV: epoch. Gives the lease up.
-LEAVE = _script(_FENCED + "redis.call('DEL', p .. 'lease')\nreturn {0}", "allow-oom")
+LEAVE = script_of(_FENCED + "redis.call('DEL', p .. 'lease')\nreturn {0}", "allow-oom")
 
 #: ARGV: epoch, number of the first entry of a block, number after its last one, the block, whether a generation begins with it.
 #: Returns {1} once the block is there, also when it was there already, or {0, end} when the log ends elsewhere.
-APPEND = _script(
+APPEND = script_of(
     _FENCED
     + """
 local first, after, block = ARGV[2], ARGV[3], ARGV[4]
@@ -138,7 +139,7 @@ return {0, last}
 #: ARGV: epoch, begin of the log or '', count of rows and five values of each (key, row, level, day, shifted or ''), count of pooled
 #: records and two values of each, then of each bucket of decisions its number, count, and two values of each outcome.
 #: Returns {1, writes}.
-CHECKPOINT = _script(
+CHECKPOINT = script_of(
     _FENCED
     + _ROWS
     + """
@@ -170,7 +171,7 @@ return {1, written()}
 )
 
 #: ARGV: epoch, keys. Returns {rows that were removed, writes}.
-REMOVE = _script(
+REMOVE = script_of(
     _FENCED
     + _ROWS
     + """
@@ -183,7 +184,7 @@ return {gone, written()}
 
 #: ARGV: epoch, count of keys and keys of rows to remove, then as `CHECKPOINT` from the count of rows on, without decisions.
 #: Returns {rows that were removed, writes}.
-ERASE = _script(
+ERASE = script_of(
     _FENCED
     + _ROWS
     + """
@@ -209,7 +210,7 @@ return {gone, written()}
 )
 
 #: ARGV: epoch, bucket and low bits of the first id that stays, how many to remove at most. Returns {ids that were removed, writes}.
-FORGET_USED = _script(
+FORGET_USED = script_of(
     _FENCED
     + """
 local last, rest, most, gone = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), 0
@@ -234,7 +235,7 @@ return {gone, redis.call('HINCRBY', meta, 'writes', 1)}
 )
 
 #: ARGV: epoch, number of the first entry that stays. Returns {blocks that were removed, writes}.
-DROP = _script(
+DROP = script_of(
     _FENCED
     + f"""
 local log, below = p .. 'log:0', '(' .. ARGV[2]
@@ -250,7 +251,7 @@ return {{#blocks, redis.call('HINCRBY', meta, 'writes', 1)}}
 
 #: ARGV: epoch, number of the first entry, number after the last one, a block that takes the place of those between them, how far
 #: the log is compressed or ''. Returns {1, writes}, or {0, 0} where no block ends there.
-REPLACE = _script(
+REPLACE = script_of(
     _FENCED
     + """
 local log, below, bytes = p .. 'log:0', '(' .. ARGV[3], 0
@@ -266,7 +267,7 @@ return {1, redis.call('HINCRBY', meta, 'writes', 1)}
 )
 
 #: ARGV: epoch, which the keys of the earlier log get as a suffix. Returns {1, writes}.
-NEW_LOG = _script(
+NEW_LOG = script_of(
     _FENCED
     + """
 for _, name in ipairs({'log:0', 'begins:0'}) do
@@ -279,7 +280,7 @@ return {1, redis.call('HINCRBY', meta, 'writes', 1)}
 )
 
 #: ARGV: epoch, name of a hash, a field, name of a counter. Returns {the number of this field, writes}; gives it one if it has none.
-NUMBERED = _script(
+NUMBERED = script_of(
     _FENCED
     + """
 local found = redis.call('HGET', p .. ARGV[2], ARGV[3])
@@ -291,7 +292,7 @@ return {found, redis.call('HINCRBY', meta, 'writes', 1)}
 )
 
 #: ARGV: epoch, fingerprint of secrets. Returns {1, writes}, or {0, 0} when the rows are stored under other secrets.
-CLAIM = _script(
+CLAIM = script_of(
     _FENCED
     + """
 local known = redis.call('HGET', meta, 'owner')
@@ -302,7 +303,7 @@ return {1, redis.call('HINCRBY', meta, 'writes', 1)}
 )
 
 #: ARGV: epoch, bytes. Writes them, and removes them again.
-PROBE = _script(
+PROBE = script_of(
     _FENCED
     + """
 redis.call('SET', p .. 'room', string.rep('\\0', tonumber(ARGV[2])))
@@ -312,7 +313,7 @@ return {1, redis.call('HINCRBY', meta, 'writes', 1)}
 )
 
 #: ARGV: 'day' or 'worth', the value that they must be below or '', a limit. Returns keys of rows in this order, the least first.
-OLDEST = _script(
+OLDEST = script_of(
     f"""
 local found, limit, below = {{}}, tonumber(ARGV[3]), ARGV[2] == '' and '+inf' or '(' .. ARGV[2]
 for level = 0, {LEVELS - 1} do
@@ -330,7 +331,7 @@ return keys
 )
 
 #: ARGV: level, or '' for the order of shifts; how many to leave out; a limit. Returns keys and rows, in turn.
-RANKED = _script(
+RANKED = script_of(
     """
 local index = ARGV[1] == '' and p .. 'shifted' or p .. 'level:' .. ARGV[1]
 local found = {}
@@ -343,7 +344,7 @@ return found
 )
 
 #: ARGV: a row id, a limit. Returns the next rows after it: id, key, row, in turn.
-PAGE = _script(
+PAGE = script_of(
     """
 local found, some = {}, redis.call('ZRANGE', p .. 'ids', '(' .. ARGV[1], '+inf', 'BYSCORE', 'LIMIT', 0, ARGV[2], 'WITHSCORES')
 for at = 1, #some, 2 do
@@ -358,7 +359,7 @@ return found
 
 #: ARGV: a row id, a limit, bytes, the bytes before a row's names and those before their length. Returns the last id that was looked
 #: at, or '' at the end, and the keys of rows whose names contain these bytes.
-NAMING = _script(
+NAMING = script_of(
     """
 local some = redis.call('ZRANGE', p .. 'ids', '(' .. ARGV[1], '+inf', 'BYSCORE', 'LIMIT', 0, ARGV[2], 'WITHSCORES')
 local found, head = {some[#some] or ''}, tonumber(ARGV[4])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from swerve.core.errors import SwerveError
+from swerve.store.shares import Share
 
 #: Schemes, and whether the connection is encrypted.
 SCHEMES = {"valkey": False, "valkeys": True}
@@ -75,6 +76,20 @@ def address_of(url: str) -> Address:
         raise _refused("the prefix must have letters, digits, - _ and . only")
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     return Address(parts.hostname, port, int(number), prefix, user, password, SCHEMES[parts.scheme])
+
+
+def share_url(url: str, share: Share) -> str:
+    """Return the address of a share of the store at an address; raises `SwerveError`.
+
+    >>> share_url("valkey://db?prefix=shop", Share(1, 4)), share_url("valkey://db", Share(0, 4))
+    ('valkey://db?prefix=shop.1-of-4', 'valkey://db')
+    """
+    if share.number == 0:
+        return url
+    prefix = f"{address_of(url).prefix}.{share.number}-of-{share.of}"
+    if not NAMES.fullmatch(prefix):
+        raise _refused(f"the prefix of a share would be {prefix}, which is too long")
+    return f"{url.partition('?')[0]}?prefix={prefix}"
 
 
 def _refused(why: str) -> SwerveError:

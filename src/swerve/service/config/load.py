@@ -24,6 +24,7 @@ from swerve.service.config.proxying import Rule
 from swerve.service.config.sections import Config, Log, Policy, Server, Store, sections
 from swerve.service.config.toml import ConfigError, Document, Trouble, Where, dotted, read
 from swerve.signals import COUNT, RAW, Senses
+from swerve.store.shares import MOST_SHARES
 from swerve.store.urls import check_url, shown_url
 
 __all__ = [
@@ -33,6 +34,8 @@ __all__ = [
 
 #: Features of a context at most: the kernels' bound.
 FEATURES = 64
+#: The largest port of `server.crew_address`: the workers of all shares listen above it.
+LARGEST_CREW_PORT = 65_535 - MOST_SHARES + 1
 
 
 def senses_fields() -> list[Field]:
@@ -184,6 +187,10 @@ def combined(config: Config, table: dict[str, Any], reader: Reader) -> Config:
         if isinstance(limits, dict) and "candidates" in limits:
             reader.refuse(("limits", "candidates"), candidates, f"at most policy.arms = {arms}")
         config = msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, candidates=arms))
+
+    crew = config.server.crew_address
+    if crew and ("server", "crew_address") not in bad and int(crew.rpartition(":")[2]) > LARGEST_CREW_PORT:
+        reader.refuse(("server", "crew_address"), crew, f"an address with a port up to {LARGEST_CREW_PORT}")
 
     listed: dict[object, int] = {}
     for index, kind in enumerate(config.signals.use):

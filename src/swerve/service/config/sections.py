@@ -8,7 +8,7 @@ import msgspec
 
 from swerve.service.config.callers import Limits, Namespace, Security
 from swerve.service.config.fields import Section, about, within
-from swerve.service.config.forms import DAY, NAMED, ORIGIN, ORIGINATED, SPACE_NAME, UPSTREAM, Hosts
+from swerve.service.config.forms import CREW, CREWED, DAY, NAMED, ORIGIN, ORIGINATED, SPACE_NAME, UPSTREAM, Hosts
 from swerve.service.config.learning import Evaluation, Experiment, Feedback, Signals, Ubi
 from swerve.service.config.proxying import Proxy
 
@@ -37,7 +37,7 @@ class Server(Section, frozen=True):
             1,
             64,
             "Processes that serve the port, each with a share of the store ([several workers](service.md#several-workers)). A "
-            "start with another number divides the store anew.",
+            "start with another number divides a store in files anew. Of several machines: the weight of this one.",
         ),
     ] = 1
     worker_ports: Annotated[
@@ -49,6 +49,15 @@ class Server(Section, frozen=True):
             "of its query. 0: on none.",
         ),
     ] = 0
+    crew_address: Annotated[
+        str,
+        about(
+            "HOST:PORT at which other machines reach this one's workers: that of share i listens on this port plus i "
+            "([several machines](service.md#several-machines)). Empty: this machine serves alone.",
+            pattern=CREW,
+            allowed=CREWED,
+        ),
+    ] = ""
 
 
 class Store(Section, frozen=True):
@@ -62,6 +71,15 @@ class Store(Section, frozen=True):
             shortest=1,
         ),
     ] = "sqlite:///swerve.db"
+    shares: Annotated[
+        int,
+        within(
+            0,
+            64,
+            "Shares of a store on a server, one for each worker ([several machines](service.md#several-machines)); for good, from "
+            "its begin on. 0: those that it has; where it is begun, as many as server.workers.",
+        ),
+    ] = 0
     standby: Annotated[bool, about("Wait at the start while another process owns the store, and take over when it is gone.")] = (
         False
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from swerve.service.http.joined import MOST_COPIED, Joined, Pending
 from swerve.service.http.limits import declared
+from swerve.service.siblings import UNTIL
 from swerve.service.turns import Turns
 from swerve.serving.messages import Error, Problem, encode
 
@@ -75,8 +75,6 @@ class Door(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         self._joined = Joined(transport, self)
-        sock = transport.get_extra_info("socket")
-        self._inner = sock is not None and sock.family == socket.AF_UNIX
         self._at_once = getattr(self.app, "inner_at_once" if self._inner else "at_once", None)
         super().connection_made(self._joined)  # type: ignore[arg-type]
         self._porter = None if self._inner else getattr(self.app, "porter", None)
@@ -347,3 +345,18 @@ class Door(HttpToolsProtocol):
             self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
         else:
             super().timeout_keep_alive_handler()
+
+
+class InnerDoor(Door):
+    """The door for other workers; `ahead` are the seconds by which this clock is ahead of theirs."""
+
+    _inner = True
+
+    def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], ahead: float = 0.0) -> None:
+        super().__init__(config, server_state, app_state)
+        self.ahead = ahead
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.ahead and name.lower() == UNTIL:
+            value = b"%.6f" % (float(value) + self.ahead)
+        super().on_header(name, value)

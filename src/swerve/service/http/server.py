@@ -8,12 +8,13 @@ import errno
 import ipaddress
 import logging
 import os
+import select
 import signal
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import uvicorn
 from starlette.applications import Starlette
@@ -25,8 +26,9 @@ from swerve.service.clock import Clock
 from swerve.service.config.load import Config, may_bind
 from swerve.service.crew import Crew, Post
 from swerve.service.dividing import Dividing
+from swerve.service.handshake import Knock
 from swerve.service.http.app import App
-from swerve.service.http.door import Door
+from swerve.service.http.door import Door, InnerDoor
 from swerve.service.http.handlers import Scope
 from swerve.service.runtime import Service
 from swerve.service.secrets import Secrets, SecretsError, are_there, load_secrets, put_back, secrets_path
@@ -34,7 +36,7 @@ from swerve.service.tracing import tracing_of
 from swerve.serving.messages import Refused
 from swerve.store import Store
 from swerve.store.sqlite import SQLiteStore
-from swerve.store.urls import open_store, shown_url
+from swerve.store.urls import open_store, server_of, shares_at, shown_url
 from swerve.version import __version__
 
 log = logging.getLogger("swerve.service")
@@ -44,6 +46,8 @@ log = logging.getLogger("swerve.service")
 KEEP_ALIVE = 75
 #: Connections that the system queues while the event loop is busy: uvicorn's own default.
 BACKLOG = 2048
+#: Seconds between two looks, during a start, whether the supervisor has gone.
+ORPHANED_SECONDS = 0.5
 
 
 async def nothing() -> None:
@@ -69,21 +73,32 @@ Extend = Callable[[Service, str], Extension]
 class Server(uvicorn.Server):
     """A uvicorn server that stops in order on a signal. uvicorn's own raises the signal again after the stop and dies of it."""
 
-    def __init__(self, config: uvicorn.Config, ending: Callable[[], None], inner: Path | None = None) -> None:
+    def __init__(
+        self, config: uvicorn.Config, ending: Callable[[], None], crew: Crew | None = None, inner: socket.socket | None = None
+    ) -> None:
         super().__init__(config)
-        self.ending = ending
-        self.inner = inner  # the socket for the other workers
+        self.ending, self.crew, self.inner = ending, crew, inner  # `inner` is the socket for workers of other machines
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        if self.crew is None:
+            return
+        loop, crew, state, knocking = asyncio.get_running_loop(), self.crew, self.lifespan.state, [0]
+        path = crew.post.socket_of(crew.index)
+        path.unlink(missing_ok=True)  # of a worker that was killed
+
+        def door(ahead: float = 0.0) -> asyncio.Protocol:
+            return InnerDoor(self.config, self.server_state, state, ahead)
+
+        def refused(address: str) -> None:
+            app: Any = self.config.app
+            app.porter.turned_away("crew", address=address)
+
+        self.servers.append(await loop.create_unix_server(door, str(path), backlog=BACKLOG))
         if self.inner is not None:
-            self.inner.unlink(missing_ok=True)  # of a worker that was killed
-            state = self.lifespan.state
-
-            def door() -> asyncio.Protocol:
-                return Door(self.config, self.server_state, state)
-
-            self.servers.append(await asyncio.get_running_loop().create_unix_server(door, str(self.inner), backlog=BACKLOG))
+            self.servers.append(
+                await loop.create_server(lambda: Knock(crew.key, crew.index, door, refused, knocking), sock=self.inner)
+            )
 
     def orphaned(self, life_line: int) -> None:
         """Stop, because the supervisor has gone."""
@@ -126,19 +141,25 @@ def listen(host: str, port: int, free: str = "another port: --port 0 takes any f
 
 
 def open_owned(
-    config: Config, *, new_store: bool = False, new_log: bool = False, waiting: Callable[[str], None] | None = None
+    config: Config,
+    *,
+    new_store: bool = False,
+    new_log: bool = False,
+    waiting: Callable[[str], None] | None = None,
+    begin: bool | None = None,
 ) -> tuple[Store, Secrets]:
     """Open the store and the secrets.
 
     A missing store is created only at the very first start, or with `new_store`; a log that is missing or damaged is replaced by a
-    new one only with `new_log`. With `waiting`, the end of another process that owns the store is awaited.
+    new one only with `new_log`. With `waiting`, the end of another process that owns the store is awaited. `begin` says whether
+    this is the very first start of a share of a store on a server; of a store, its secrets say it.
     """
     path, url, shown = secrets_path(config), config.store.url, shown_url(config.store.url)
     if path is None:
         load_secrets(None)  # before a store is made
     store = open_store(
         url, new=new_store, most=config.store.max_mb << 20, new_log=new_log, may_lose_clicks=config.store.may_lose_clicks,
-        waiting=waiting, begin=not are_there(path, url),
+        waiting=waiting, begin=not are_there(path, url) if begin is None else begin,
     )  # before the secrets: a second process fails here  # fmt: skip
     try:
         secrets = load_secrets(path, make=store.count() == 0)
@@ -166,8 +187,17 @@ def open_service(
     of the store: one that was divided is made whole."""
     may_bind(config.server.host, config)
     path = secrets_path(config)
-    store, secrets = open_owned(config, new_store=new_store, new_log=new_log, waiting=waiting)
+    begin = None if crew is None or crew.board is None else crew.begins()
+    store, secrets = open_owned(config, new_store=new_store, new_log=new_log, waiting=waiting, begin=begin)
     try:
+        if crew is not None:
+            crew.prove_with(secrets.query_key)
+            crew.enter(store.epoch)
+        elif server_of(config.store.url) is not None and (shares := shares_at(config.store.url)) and shares.of > 1:
+            raise SwerveError(
+                f"{shown_url(config.store.url)} has {shares.of} shares, which workers serve: `swerve serve` with store.shares = "
+                f"{shares.of}"
+            )
         if isinstance(store, SQLiteStore):
             if crew is None:
                 Dividing(config, store, secrets, 1).run()
@@ -185,6 +215,28 @@ def open_service(
     except BaseException:
         store.close()
         raise
+
+
+@contextlib.contextmanager
+def until_opened(post: Post | None) -> Iterator[None]:
+    """End this process if its supervisor goes while the store is being opened, which may wait for the owner before."""
+    if post is None or post.life_line < 0:
+        yield
+        return
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.wait(ORPHANED_SECONDS):
+            if select.select([post.life_line], [], [], 0.0)[0]:
+                os._exit(1)
+
+    thread = threading.Thread(target=look, name="swerve-life-line", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def lifespan(
@@ -244,27 +296,38 @@ def serve(
     """Serve until SIGINT or SIGTERM. `announce` receives the lines for people, `extend` makes the extension. With a `post` the
     process is a worker: it ends with its supervisor, and `announce` tells that one.
 
-    With `store.standby` it listens once it owns the store: until then health checks cannot take it for the service.
+    With `store.standby`, and as a worker over a store on a server, it listens once it owns the store: until then health checks
+    cannot take it for the service.
     """
     logs.setup(config.log)
     may_bind(config.server.host, config)
     tracing = tracing_of(config.tracing, "swerve")
     with contextlib.ExitStack() as undo:  # closes what is open if a later step of the start fails
-        standby, sockets = config.store.standby, list[socket.socket]()
+        among = None if post is None else post.among
+        standby, sockets, inner = config.store.standby or among is not None, list[socket.socket](), None
+
+        def listening() -> socket.socket:
+            if post is not None and config.server.worker_ports:
+                port = config.server.worker_ports + post.share.number
+                sockets.append(undo.enter_context(listen(config.server.host, port, "another server.worker_ports")))
+            return undo.enter_context(listen(config.server.host, config.server.port, shared=post is not None))
+
         if not standby:  # the socket comes first: a port that is taken must not leave a store and a secrets file behind
-            sock = undo.enter_context(listen(config.server.host, config.server.port, shared=post is not None))
-        if post is not None and config.server.worker_ports:
-            port = config.server.worker_ports + post.share.number
-            sockets.append(undo.enter_context(listen(config.server.host, port, "another server.worker_ports")))
+            sock = listening()
 
         def waiting(why: str) -> None:
             announce(f"standby: waiting, and not listening yet: {why}")
 
         crew = None if post is None else Crew(post)
-        service = open_service(config, clock, new_store=new_store, new_log=new_log, waiting=waiting if standby else None, crew=crew)
+        with until_opened(post):
+            service = open_service(
+                config, clock, new_store=new_store, new_log=new_log, waiting=waiting if standby else None, crew=crew
+            )
         undo.callback(service.store.close)
         if standby:
-            sock = undo.enter_context(listen(config.server.host, config.server.port))
+            sock = listening()
+        if post is not None and post.reached is not None:
+            inner = undo.enter_context(listen(*post.reached, "another server.crew_address"))
         sockets.insert(0, sock)
         service.tracing = tracing
         host, port = sock.getsockname()[:2]
@@ -297,13 +360,16 @@ def serve(
             proxy_headers=False,  # anybody can write such a header; the address counts for limits
         ),
         extension.close,
-        None if post is None else post.socket_of(post.share.number),
+        crew,
+        inner,
     )
     app.transport_of = server.transport_of
     with contextlib.suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=loop_factory()) as runner:
         if post is not None:
             runner.get_loop().add_reader(post.life_line, server.orphaned, post.life_line)
         runner.run(server.serve(sockets=sockets))
+    if crew is not None:
+        crew.leave()
     if tracing is not None:
         tracing.stop()
     if written != [True]:

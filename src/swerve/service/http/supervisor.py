@@ -12,29 +12,22 @@ import contextlib
 import logging
 import os
 import selectors
-import shutil
 import signal
-import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
-
 from swerve.core.errors import SwerveError
 from swerve.service import logs
-from swerve.service.config.load import Config, may_bind
+from swerve.service.config.load import Config
 from swerve.service.crew import Post
 from swerve.service.dividing import Dividing
 from swerve.service.http.server import Extend, open_owned, serve
-from swerve.service.secrets import secrets_path
+from swerve.service.http.starting import MOST_SAID, addressed, alone, checked, config_of, ended, patiently, sockets_folder, with_log
 from swerve.service.warm import Preloading
-from swerve.store import InUse, StoreError, store_path
-from swerve.store.shares import Share, share_path
+from swerve.store.shares import Share
 from swerve.store.sqlite import SQLiteStore
-from swerve.store.urls import PREFIX, server_of, shown_url
 from swerve.version import __version__
 
 log = logging.getLogger("swerve.service")
@@ -45,19 +38,16 @@ AGAIN, AGAIN_AT_MOST = 0.1, 10.0
 STEADY = 10.0
 #: Seconds between two looks whether all code is compiled.
 LOOK_SECONDS = 5.0
-#: Seconds that a start waits for the workers of a supervisor that was killed: they write, and end by themselves.
-LINGER_SECONDS = 5.0
-#: Megabytes that the store of a worker may have at least.
-LEAST_MB = 16
-#: Bytes of a message of a worker at most.
-MOST_SAID = 65_536
+#: Signals that the supervisor handles.
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
 
 class Child:
-    """A worker as the supervisor sees it."""
+    """A worker as the supervisor sees it, or another process of its."""
 
-    def __init__(self, index: int) -> None:
-        self.index, self.pid, self.told = index, 0, -1
+    def __init__(self, index: int, name: str = "") -> None:
+        self.index, self.name, self.pid, self.told = index, name or f"worker {index}", 0, -1
+        self.wanted = True  # whether it is to run
         self.ready, self.since, self.deaths = False, 0.0, 0
         self.said = b""
         self.again: float | None = None  # when it is started again
@@ -66,7 +56,7 @@ class Child:
     def error(self) -> str:
         """Return why it has ended, as far as it said so."""
         told = [line for line in self.said.decode(errors="replace").splitlines() if line.startswith("error ")]
-        return told[-1].removeprefix("error ") if told else f"worker {self.index} ended with {self.code}; the log says why"
+        return told[-1].removeprefix("error ") if told else f"{self.name} ended with {self.code}; the log says why"
 
 
 def supervise(
@@ -78,145 +68,35 @@ def supervise(
     new_log: bool = False,
 ) -> None:
     """Serve with `server.workers` workers until SIGINT or SIGTERM."""
-    logs.setup(config.log)
-    may_bind(config.server.host, config)
-    if config.proxy.upstream:
-        raise SwerveError(
-            "the proxy does not run inside several workers: run `swerve proxy`, and take proxy.upstream from this file"
-        )
-    if server_of(config.store.url) is not None:
-        raise SwerveError(f"several workers share a store in SQLite, and {shown_url(config.store.url)} is none: --workers 1")
-    if config.store.standby:
-        raise SwerveError("several workers are no standby: set store.standby, or server.workers")
+    checked(config)
     with contextlib.ExitStack() as undo:
-        sock = undo.enter_context(reserved(config.server.host, config.server.port))
-        host, port = sock.getsockname()[:2]
+        port, address = undo.enter_context(addressed(config))
         alone(lambda: patiently(lambda: with_log(lambda new: divide(config, new_store, new), new_log)))
-        folder = Path(tempfile.mkdtemp(prefix="swerve-"))
-        undo.callback(shutil.rmtree, folder, ignore_errors=True)
-        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        folder = undo.enter_context(sockets_folder())
         count = config.server.workers
         announce(f"swerve {__version__}: {address}  store {config.store.url}  policy {config.policy.spec}  workers {count}")
-        Supervisor(config, port, folder, extend, new_log).run(lambda: announce(f"ready: {address}"))
+        Supervisor(config, port, folder, extend, new_log, count).run(lambda: announce(f"ready: {address}"))
     announce("stopped: everything is written")
 
 
-def reserved(host: str, port: int) -> socket.socket:
-    """Return a socket that keeps a port for the workers, and takes no connections itself."""
-    sock: socket.socket | None = None
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        with socket.create_server((host, port), family=family) as probe:  # fails if another service shares the port already
-            port = probe.getsockname()[1]
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        sock.bind((host, port))
-    except OSError as error:
-        if sock is not None:
-            sock.close()
-        raise SwerveError(
-            f"cannot listen on {host} port {port}: {error.strerror or error}; another port: --port 0 takes any"
-        ) from None
-    return sock
-
-
-def divide(config: Config, new_store: bool, new_log: bool) -> None:
+def divide(config: Config, new_store: bool, new_log: bool) -> str:
     """Divide the store among the workers, where it is not."""
     store, secrets = open_owned(config, new_store=new_store, new_log=new_log)
     try:
         assert isinstance(store, SQLiteStore)  # see above
         Dividing(config, store, secrets, config.server.workers).run()
+        return ""
     finally:
         store.close()
-
-
-def alone(work: Callable[[], None]) -> None:
-    """Do something in a process of its own; raises `SwerveError` if it fails. The supervisor must not have threads."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if not pid:
-        os.close(reading)
-        ended(work, writing)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as told:
-        said = told.read(MOST_SAID).decode(errors="replace")
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    if code:
-        raise SwerveError(said.strip().removeprefix("error ") or f"the store could not be divided ({code}); the log says why")
-
-
-def patiently(work: Callable[[], None]) -> None:
-    """Do something that needs the store; wait a moment for workers whose supervisor was killed, and which are about to end."""
-    until = time.monotonic() + LINGER_SECONDS
-    while True:
-        try:
-            return work()
-        except InUse:
-            if time.monotonic() > until:
-                raise
-            time.sleep(AGAIN)
-
-
-def with_log(work: Callable[[bool], None], new: bool) -> None:
-    """Do something that needs the log of a share; where that cannot be opened, and `new` allows it, with a new one: the logs of the
-    other shares are good."""
-    try:
-        work(False)
-    except StoreError:
-        if not new:
-            raise
-        work(True)
-
-
-def ended(work: Callable[[], None], told: int) -> None:
-    """Do the work of a forked process, and end it."""
-    code = 1
-    try:
-        work()
-        code = 0
-    except SwerveError as error:
-        with contextlib.suppress(OSError):
-            os.write(told, f"error {error}\n".encode())
-    except BaseException:
-        log.exception("a process of the service failed")
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def config_of(config: Config, share: Share, port: int) -> Config:
-    """Return the configuration of a worker: its share of the store, of memory and of the bounds that concern all callers."""
-    replace, count, store, limits = msgspec.structs.replace, share.of, config.store, config.limits
-    path = share_path(store_path(store.url), share)
-    return replace(
-        config,
-        server=replace(config.server, port=port),
-        store=replace(
-            store, url=f"{PREFIX}{path}", cache_mb=max(store.cache_mb // count, 1), max_mb=max(store.max_mb // count, LEAST_MB)
-        ),
-        limits=replace(
-            limits,
-            connections=-(-limits.connections // count),
-            connections_per_address=-(-limits.connections_per_address // count),
-            new_queries_per_minute=-(-limits.new_queries_per_minute // count),
-        ),
-        security=replace(config.security, secrets=str(secrets_path(config))),
-        namespaces={
-            name: replace(space, new_queries_per_minute=-(-space.new_queries_per_minute // count))
-            for name, space in config.namespaces.items()
-        },
-    )
 
 
 class Supervisor:
     """Runs the workers."""
 
-    def __init__(self, config: Config, port: int, folder: Path, extend: Extend | None, new_log: bool) -> None:
+    def __init__(self, config: Config, port: int, folder: Path, extend: Extend | None, new_log: bool, shares: int) -> None:
         self.config, self.port, self.folder, self.extend, self.new_log = config, port, folder, extend, new_log
-        self.children = [Child(index) for index in range(config.server.workers)]
-        self.stopping = False
+        self.shares, self.children = shares, [Child(index) for index in range(shares)]
+        self.stopping = self.told = False  # `told`: all were ready once
         self.code = Preloading(config)  # a worker that is started again then has it
         self._select = selectors.DefaultSelector()
         self._life, self._held = os.pipe()  # ends when this process does
@@ -226,17 +106,16 @@ class Supervisor:
         failed = ""
         with self._signals():
             self.code.run()
-            for child in self.children:
+            for child in self._first():
                 self._start(child)
-            told = False
             while any(child.pid or child.again is not None for child in self.children):
                 self._wait()
                 failed = self._reap() or failed
                 self._start_again()
-                if not told and all(child.ready for child in self.children):
-                    told = True
+                if not self.told and self._are_ready():
+                    self.told = True
                     ready()
-                if told and self.code.left and not self.stopping:
+                if self.told and self.code.left and not self.stopping:
                     self.code.run()
         os.close(self._held)
         os.close(self._life)
@@ -244,6 +123,13 @@ class Supervisor:
             raise SwerveError(failed)
         if any(child.code for child in self.children):
             raise SwerveError("stopped, but not everything could be written; the log says why")
+
+    def _first(self) -> list[Child]:
+        """Return what is started first."""
+        return self.children
+
+    def _are_ready(self) -> bool:
+        return all(child.ready for child in self.children)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
@@ -272,10 +158,14 @@ class Supervisor:
         """Stop all workers."""
         self.stopping = True
         for child in self.children:
-            child.again = None
-            if child.pid:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(child.pid, number)
+            self._end(child, number)
+
+    def _end(self, child: Child, number: int = signal.SIGTERM) -> None:
+        """Stop one."""
+        child.again = None
+        if child.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, number)
 
     # ------------------------------------------------------------------ processes
     def _start(self, child: Child) -> None:
@@ -283,34 +173,48 @@ class Supervisor:
         os.set_inheritable(writing, False)
         sys.stdout.flush()
         sys.stderr.flush()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # the child must not take one for this process
         pid = os.fork()
         if not pid:
             os.close(reading)
-            ended(lambda: self._work(child.index, writing), writing)
+            ended(lambda: self._be(child, writing), writing)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         os.close(writing)
         os.set_blocking(reading, False)
         child.pid, child.told, child.said, child.again, child.since = pid, reading, b"", None, time.monotonic()
         child.code = None
         self._select.register(reading, selectors.EVENT_READ, child)
 
-    def _work(self, index: int, told: int) -> None:
-        """Be a worker."""
+    def _be(self, child: Child, told: int) -> str:
+        """Be a child."""
         os.setpgid(0, 0)  # Ctrl-C reaches the supervisor, which stops each worker once
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+        for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         self._select.close()
         for end in (*self._wakeup, self._held, *(child.told for child in self.children if child.told >= 0)):
             os.close(end)
-        logs.worker = index
-        post = Post(Share(index, len(self.children)), self.folder, self._life)
+        return self._work(child, told)
+
+    def _post(self, index: int) -> Post:
+        return Post(Share(index, self.shares), self.folder, self._life)
+
+    def _work(self, child: Child, told: int) -> str:
+        """Be a worker."""
+        logs.worker = child.index
+        post = self._post(child.index)
         config = config_of(self.config, post.share, self.port)
 
         def announce(line: str) -> None:
             with contextlib.suppress(OSError):  # the supervisor has gone
                 os.write(told, f"{line}\n".encode())
 
-        patiently(lambda: with_log(lambda new: serve(config, announce, extend=self.extend, new_log=new, post=post), self.new_log))
+        def work(new: bool) -> str:
+            serve(config, announce, extend=self.extend, new_log=new, post=post)
+            return ""
+
+        return patiently(lambda: with_log(work, self.new_log))
 
     def _wait(self) -> None:
         """Wait for a signal, for what a worker says, or until one is to be started again."""
@@ -331,9 +235,13 @@ class Supervisor:
                 os.close(key.fd)
                 child.told = -1
             child.said += said
-            if b"ready: " in child.said and not child.ready:
-                child.ready = True
-                log.info("a worker is ready", extra={"worker": child.index, "pid": child.pid})
+            self._heard(child)
+
+    def _heard(self, child: Child) -> None:
+        """Take note of what a child has said."""
+        if b"ready: " in child.said and not child.ready:
+            child.ready = True
+            log.info("a worker is ready", extra={"worker": child.index, "pid": child.pid})
 
     def _reap(self) -> str:
         """Take note of workers that have ended; return why all must stop, if so."""
@@ -344,9 +252,11 @@ class Supervisor:
             while child.told >= 0:
                 self._drain(child)
             child.pid, child.code, was_ready, child.ready = 0, os.waitstatus_to_exitcode(done[1]), child.ready, False
-            if self.stopping:
+            if child.code == -signal.SIGTERM and not was_ready:  # it was stopped before it had anything to write
+                child.code = 0
+            if self.stopping or self._may_end(child):
                 continue
-            if not was_ready and not child.deaths:  # it never started
+            if not was_ready and not child.deaths and not self.told:  # it never started
                 failed = child.error()
                 self._stop()
                 continue
@@ -360,6 +270,10 @@ class Supervisor:
                 extra={"worker": child.index, "status": child.code, "after": round(ran, 1), "in": wait, **why},
             )
         return failed
+
+    def _may_end(self, child: Child) -> bool:
+        """Return whether a child that has ended is not started again."""
+        return not child.wanted
 
     def _drain(self, child: Child) -> None:
         """Read what a worker has said before its end."""
