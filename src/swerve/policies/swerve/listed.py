@@ -71,7 +71,7 @@ PAGE_TEST = ChangeTest(other_change_probability=0.4, stale_from=0.9)
 PAGE_TRUST = Trust(query_prior_events=3.0)
 #: Most results of a page are seen without being explored: less of it is enough, and looks are cheaper than with one slot. A test
 #: that has found its event still has many results to decide, which matters on a page: unlikely alarms leave it more time.
-PAGE_BANDIT = Swerve(test=PAGE_TEST, trust=PAGE_TRUST, look_threshold=0.003, sample_spread=0.85, found_event_delay=3.0)
+PAGE_BANDIT = Swerve(test=PAGE_TEST, trust=PAGE_TRUST, look_threshold=0.003, sample_spread=0.7, found_event_delay=3.0)
 
 
 @wrapping
