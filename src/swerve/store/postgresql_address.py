@@ -33,8 +33,8 @@ class Address:
     last: tuple[str, str] | None = field(default=None, repr=False)  # host and port of the server that answered last
 
     def asked(self, hosts: Sequence[str], ports: Sequence[str]) -> dict[str, str]:
-        """Return hosts and ports of several servers in the order in which they are asked, as libpq takes them; nothing where that is
-        the order of the address. Without ports there is one that is empty.
+        """Return hosts and ports of several servers in the order in which they are asked, as libpq takes them; nothing where no
+        server has answered yet. Without ports there is one that is empty.
 
         >>> address = Address("postgresql://one,two/search", "shop", "", last=("two", "5432"))
         >>> address.asked(["one", "two"], [""])
@@ -43,7 +43,8 @@ class Address:
         ports = [*ports] * len(hosts) if len(ports) == 1 else [*ports]
         if self.last is None or len(ports) != len(hosts):
             return {}
-        order = sorted(zip(hosts, ports, strict=True), key=lambda one: one[0] != self.last[0] or one[1] not in ("", self.last[1]))
+        host, port = self.last
+        order = sorted(zip(hosts, ports, strict=True), key=lambda one: one[0] != host or one[1] not in ("", port))
         return {"host": ",".join(host for host, _ in order), "port": ",".join(port for _, port in order)}
 
 
