@@ -274,7 +274,12 @@ class User(threading.Thread):
         if answer.status == 503:
             self.record.counts["refused"] += 1
             return False
-        self.record.acknowledged(said, answer.json["status"] if answer.status == 200 else answer.body.decode()[:200])
+        status = answer.json["status"] if answer.status == 200 else answer.body.decode()[:200]
+        if status == "expired" and port != self.front.reading():
+            # an owner of before, which does not know it yet, and whose clock is behind that of the present one
+            self.record.counts["expired elsewhere"] += 1
+            return False
+        self.record.acknowledged(said, status)
         return answer.status == 200
 
     def look(self, query: str) -> bool:
