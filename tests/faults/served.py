@@ -55,6 +55,9 @@ class Served(Setup):
     def ports(self) -> list[int]:
         return [service.port for service in self.services if service.port and service.child is not None]
 
+    def pids(self) -> list[int]:
+        return [child.pid for service in self.services if (child := service.child) is not None]
+
     def reading(self) -> int | None:
         return self.services[self.active].port if self.looking else None
 

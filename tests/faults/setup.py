@@ -87,6 +87,9 @@ class Setup:
     def reading(self) -> int | None:
         raise NotImplementedError
 
+    def pids(self) -> list[int]:
+        raise NotImplementedError
+
     def calm(self, port: int, began: float, ended: float) -> bool:
         return not self.disturbed.between(port, began, ended)
 
@@ -165,7 +168,7 @@ class Setup:
         self.load.clicked(query, ports or self.ports)
         ended = time.monotonic()
         if self.load.watch.within(began, ended):
-            self.record.counts["not measured"] += 1  # the machine stood still meanwhile
+            self.record.counts["not measured"] += 1  # the machine was busy with others
         else:
             self.took.setdefault(what, []).append(ended - began)
 
@@ -188,7 +191,7 @@ class Setup:
             )
         if gaps := [last - first for first, last in self.load.watch.gaps]:
             out.append(
-                f"the machine did not run this process for {sum(gaps):.1f} s in all, {max(gaps):.1f} s at once; "
+                f"processes waited for a processor for {sum(gaps):.1f} s in all, {max(gaps):.1f} s at once; "
                 f"{counts['not measured']} times that would be below are left out for that"
             )
         for what, took in sorted(self.took.items()):

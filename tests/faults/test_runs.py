@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from itertools import islice
+from itertools import chain, islice, repeat
 from pathlib import Path
 
 import pytest
@@ -57,6 +57,9 @@ class Toy:
 
     def calm(self, port: int, began: float, ended: float) -> bool:
         return True
+
+    def pids(self) -> list[int]:
+        return []
 
     def call(self, port: int, method: str, path: str, body=None) -> Answer:
         if path == "/v1/rank":
@@ -120,10 +123,17 @@ def test_a_ranking_without_an_answer_or_too_late_is_found(monkeypatch):
     assert BUSY > 0.0
 
 
-def test_times_in_which_the_machine_stood_still_say_nothing_of_the_service(monkeypatch):
+def test_times_of_a_machine_that_was_busy_say_nothing_of_the_service(monkeypatch):
     watch = Watch()
-    watch.gaps = [(1.0, 2.0), (5.0, 5.5)]
+    watch.gaps = [(1.0, 2.0), (5.0, 5.5), (1.5, 2.0)]
     assert [watch.within(*span) for span in ((0.0, 1.0), (0.5, 1.5), (0.0, 9.0), (5.1, 5.2))] == pytest.approx([0.0, 0.5, 1.5, 0.1])
+    counts = chain([0, 4 * 10**8], repeat(5 * 10**8))
+    monkeypatch.setattr("faults.load.waiting_of", lambda pid: next(counts))
+    busy = Watch(lambda: [7])
+    busy.start()
+    until(lambda: bool(busy.gaps))
+    busy.end.set()
+    assert busy.gaps[0][1] - busy.gaps[0][0] == pytest.approx(0.4)
     record, toy = Record(["query 0"]), Toy()
     load, toy.slow = Load(toy, record, 1, users=0), 0.1
     load.own.call = toy.call
@@ -131,10 +141,6 @@ def test_times_in_which_the_machine_stood_still_say_nothing_of_the_service(monke
     load.watch.gaps = [(0.0, time.monotonic() + 9.0)]
     load.own.rank(1, "query 0")
     assert record.wrong == []
-    watch.start()
-    until(lambda: watch.is_alive())
-    watch.end.set()
-    watch.join(10.0)
 
 
 def test_who_is_killed_or_stopped_need_not_answer():

@@ -67,7 +67,10 @@ class Workers(Setup):
         for worker in range(WORKERS):
             until(lambda worker=worker: ready(self.first + worker), about=f"worker {worker}")
 
-    def pids(self) -> dict[int, int]:
+    def pids(self) -> list[int]:
+        return list(self.known.values())
+
+    def workers(self) -> dict[int, int]:
         """Return the processes of the workers that were ready last."""
         with self.service.log.open("rb") as file:
             file.seek(self.read)
@@ -87,7 +90,7 @@ class Workers(Setup):
     # ------------------------------------------------------------------ faults
     def killed(self, *workers: int) -> float:
         """Kill workers; return when."""
-        before, began = self.pids(), time.monotonic()
+        before, began = self.workers(), time.monotonic()
         self.spans = {worker: self.disturbed.begin(self.first + worker) for worker in workers}
         self.before = {worker: before[worker] for worker in workers}
         self.away |= set(workers)
@@ -105,7 +108,7 @@ class Workers(Setup):
     def back(self) -> None:
         """Wait until the workers that were killed serve again."""
         for worker, before in self.before.items():
-            until(lambda: self.pids()[worker] != before, about=f"worker {worker} was killed, and is not started again")  # noqa: B023
+            until(lambda: self.workers()[worker] != before, about=f"worker {worker} was killed, and is not started again")  # noqa: B023
             until(lambda: ready(self.first + worker), about=f"worker {worker}")  # noqa: B023
             self.away.discard(worker)
             self.spans[worker][1] = time.monotonic()
@@ -130,7 +133,7 @@ class Workers(Setup):
     def do_newborn(self, line: Line) -> None:
         """Kill one, and the one that is started in its place while it starts."""
         worker = int(line["which"] * WORKERS)
-        old = set(self.pids().values())
+        old = set(self.workers().values())
         began = self.killed(worker)
         assert self.service.child is not None
         supervisor = self.service.child.pid
@@ -147,7 +150,7 @@ class Workers(Setup):
     def do_pause(self, line: Line) -> None:
         """Stop one for a while."""
         worker = int(line["which"] * WORKERS)
-        pid = self.pids()[worker]
+        pid = self.workers()[worker]
         self.away.add(worker)
         with self.disturbed.during(self.first + worker):
             send(pid, signal.SIGSTOP)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import subprocess
 import sys
 import threading
 
+from numba.core.dispatcher import Dispatcher
 from service.running import SMALL, SRC
 
 from swerve.service.config.load import resolve
 from swerve.service.config.toml import Document
-from swerve.service.http.schemas import read_rank
+from swerve.service.http.schemas import read_feedback, read_rank
 from swerve.service.runtime import Service
 from swerve.service.secrets import Secrets
 from swerve.store import open_store
@@ -64,6 +66,35 @@ def test_ready_with_the_smallest_capacity_while_the_others_compile(tmp_path):
         for query in ("large", "small"):
             answer = await service.ranking.rank_one(read_rank(asked(query, MANY)))
             assert not answer.degraded and sorted(answer.ranking) == sorted(MANY)
+        assert await service.stop()
+
+    asyncio.run(play())
+
+
+def test_nothing_is_compiled_for_a_request_once_the_service_is_ready(tmp_path):
+    """The first ranking would wait for it, and all others with it, for seconds."""
+    tables = {**SMALL, "store": {"url": f"sqlite:///{tmp_path}/swerve.db"}}
+    config = resolve(Document("test", tables, {}))
+
+    def compiled() -> set[str]:
+        gc.unfreeze()  # the service freezes what lives long
+        found = [one for one in gc.get_objects() if isinstance(one, Dispatcher)]
+        return {f"{one.py_func.__module__}.{one.py_func.__name__}{types}" for one in found for types in one.overloads}
+
+    async def play() -> None:
+        service = Service(config, open_store(config.store.url), Secrets((b"k" * 32,), b"q" * 32))
+        await service.start()
+        for _ in range(2400):
+            if service.ranker.rows.ready:
+                break
+            await asyncio.sleep(0.1)
+        before = compiled()
+        for session in ("a", None, "a"):
+            body = json.dumps({"query": "first", "candidates": FEW, **({"session": session} if session else {})}).encode()
+            answer = await service.ranking.rank_one(read_rank(body))
+            said = {"decision": answer.decision, "events": [{"kind": "click", "result": "a"}]}
+            assert (await service.feedback.one(read_feedback(json.dumps(said).encode()))).status == "learned"
+        assert compiled() == before
         assert await service.stop()
 
     asyncio.run(play())

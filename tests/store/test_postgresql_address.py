@@ -44,6 +44,22 @@ def test_the_rest_of_an_address_is_for_libpq():
     assert address_of("postgresql:///search?host=/run/pg").schema == "swerve"
 
 
+@pytest.mark.parametrize(
+    ("last", "ports", "order"),
+    [
+        (None, ["1", "2"], {}),
+        (("two", "2"), ["1", "2"], {"host": "two,one", "port": "2,1"}),
+        (("two", "9"), ["1", "2"], {"host": "one,two", "port": "1,2"}),
+        (("two", "5432"), [""], {"host": "two,one", "port": ","}),
+        (("two", "7"), ["7"], {"host": "two,one", "port": "7,7"}),
+        (("two", "7"), ["7", "7", "7"], {}),  # libpq says what is wrong
+    ],
+)
+def test_of_several_servers_the_one_that_answered_last_is_asked_first(last, ports, order):
+    address = Address("", "shop", "", last=last)
+    assert address.asked(["one", "two"], ports) == order
+
+
 @pytest.mark.parametrize("hidden", ["me:sec@ret@db", "me:secret@db", ":secret@db"])
 def test_a_password_is_hidden(hidden):
     assert "ret" not in shown_url(f"postgresql://{hidden}/search?password=secret&sslmode=require")

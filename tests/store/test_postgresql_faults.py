@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import threading
 import time
 
@@ -27,6 +28,7 @@ from store.on_postgresql import (  # noqa: F401 - fixtures
 from store.rows import key, newer, row
 
 from swerve.store import Batch, InUse, Store, StoreError, open_store
+from swerve.store.postgresql_link import CONNECT_SECONDS
 
 pytestmark = pytest.mark.engines
 
@@ -237,6 +239,16 @@ def test_a_server_that_does_not_answer_ends_every_call(url, cable, monkeypatch):
         assert store.reopen() is True
         assert store.load([key(1)])[0] in (row(1), newer(row(1)))
         assert store.append([], 2.0) == 2 and len(entries(store)) == 2  # each call had one
+
+
+def test_a_server_that_hangs_takes_its_time_out_once_and_not_from_each_connection(url):
+    """It is the first of several, and takes connections without answering them."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as deaf:
+        hanging = f"127.0.0.1:{deaf.getsockname()[1]}"
+        began = time.monotonic()
+        with opened(url.replace("@", f"@{hanging},", 1)) as store:  # five connections
+            assert store.append([entry(0)], 1.0) == 1
+        assert 2.0 < time.monotonic() - began < 2 * CONNECT_SECONDS
 
 
 def test_reads_and_appends_do_not_wait_for_a_checkpoint(url):

@@ -21,10 +21,14 @@ from pathlib import Path
 from numba.core.registry import cpu_target
 
 from swerve.core.cache import cache_root
+from swerve.core.engine import Entry
+from swerve.core.siphash import hash_text
 from swerve.service.config.load import Config, as_table, resolve
 from swerve.service.config.settings import settings_of
 from swerve.service.config.toml import Document
 from swerve.serving import bulk, calls, playing
+from swerve.serving.entry_kernels import write_ranked
+from swerve.serving.people_kernels import click, page_of_pair
 from swerve.serving.play_kernels import play_many
 from swerve.serving.ranker import GROUPS, Ranker
 from swerve.serving.rows import Shelf
@@ -44,6 +48,8 @@ PLAY = "play"
 LEARN_AT, LOOK = playing.MOST_STEPS // 2, 5.0
 #: What begins the name of the mark of all other code: for one worker, and for several, which exchange what they learn.
 WARM, SEVERAL = "warm", "several"
+#: Code that rankings and feedback of all policies need, besides that of batches.
+ONCE = (write_ranked, hash_text, page_of_pair, click)
 #: Seconds between two looks for code that another worker compiles.
 LOOK_SECONDS = 0.1
 #: Niceness of children that compile larger capacities: they must not slow down the smallest, with which the service becomes ready.
@@ -64,7 +70,7 @@ def mark_of(ranker: Ranker, shelf: Shelf, what: str = WARM) -> Path | None:
     if what == WARM and ranker.exchange.on:
         what = SEVERAL
     types = f"{describe(shelf.dtype)} {describe(commons.dtype)} {ranker.features} {len(settings.numbers)}"
-    digest = play_many.digest(shelf.policy, settings.senses) if what == PLAY else bulk.digest()
+    digest = play_many.digest(shelf.policy, settings.senses) if what == PLAY else bulk.digest() + "".join(map(Entry.digest, ONCE))
     types += f" {digest} {cpu_target.target_context.codegen().magic_tuple()}"
     name = hashlib.blake2b(types.encode(), digest_size=MARK).hexdigest()
     return root / f"{calls.rank_many.digest(shelf.policy, settings.senses)}-{shelf.arms}" / f"{what}-{name}"

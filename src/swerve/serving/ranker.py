@@ -88,11 +88,13 @@ class Ranker:
         notes, self.notes, self.arms.notes = self.notes, None, None
         if "feedback" in groups:  # the row has no owner yet: these calls return at once
             self.responses.compile(place)
+            self.people.compile()
             shelf.calls.left(self.senses, shelf.table, place.index, NOBODY, 0.0, 0.0)
             shelf.calls.shift(shelf.params, shelf.table, place.index, NOBODY, 0.0)
             shelf.calls.vacate(shelf.params, shelf.table, place.index, NOBODY, 0)
         if "rank" in groups:
             self.arms.begin(place, 1, 0.0)
+            self.notes = Notes(len(self.settings.numbers))  # nobody reads them: what writes requests down is compiled too
             self.rank([(place, Prepared(b"", "", ["0", "1"]))], 0.0)
             if self.exchange.on:
                 self.exchange.compile()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from swerve.core.errors import SwerveError
@@ -19,12 +20,32 @@ NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 HIDDEN = "***"
 
 
-class Address(NamedTuple):
-    """An address: as libpq takes it, the schema, and as it is shown, without a password."""
+@dataclass(slots=True)
+class Address:
+    """An address: as libpq takes it, the schema, and as it is shown, without a password.
+
+    Of several servers the one that answered last is asked first: one that hangs would take its time-out from each connection.
+    """
 
     libpq: str
     schema: str
     shown: str
+    last: tuple[str, str] | None = field(default=None, repr=False)  # host and port of the server that answered last
+
+    def asked(self, hosts: Sequence[str], ports: Sequence[str]) -> dict[str, str]:
+        """Return hosts and ports of several servers in the order in which they are asked, as libpq takes them; nothing where no
+        server has answered yet. Without ports there is one that is empty.
+
+        >>> address = Address("postgresql://one,two/search", "shop", "", last=("two", "5432"))
+        >>> address.asked(["one", "two"], [""])
+        {'host': 'two,one', 'port': ','}
+        """
+        ports = [*ports] * len(hosts) if len(ports) == 1 else [*ports]
+        if self.last is None or len(ports) != len(hosts):
+            return {}
+        host, port = self.last
+        order = sorted(zip(hosts, ports, strict=True), key=lambda one: one[0] != host or one[1] not in ("", port))
+        return {"host": ",".join(host for host, _ in order), "port": ",".join(port for _, port in order)}
 
 
 def address_of(url: str) -> Address:

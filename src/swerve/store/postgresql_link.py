@@ -21,6 +21,7 @@ from swerve.store.protocol import Kind, StoreError
 try:
     import psycopg
     from psycopg import errors
+    from psycopg.conninfo import conninfo_to_dict
 except ImportError as missing:
     raise SwerveError(
         f"a store in PostgreSQL needs the package {missing.name}; install Swerve with its extra `postgresql`"
@@ -123,7 +124,12 @@ class Link:
             "connect_timeout": CONNECT_SECONDS, "keepalives_idle": IDLE, "keepalives_interval": BETWEEN, "keepalives_count": PROBES,
             "application_name": f"swerve {self.name} {os.getpid()}@{socket.gethostname()}",
         }  # fmt: skip
+        parts = conninfo_to_dict(self.address.libpq)
+        hosts = str(parts.get("host") or "").split(",")
+        if len(hosts) > 1 and "hostaddr" not in parts:
+            ours |= self.address.asked(hosts, str(parts.get("port") or "").split(","))
         connection = Bounded.connect(self.address.libpq, autocommit=True, **ours)
+        self.address.last = connection.info.host, str(connection.info.port)
         try:
             connection.seconds = self.seconds + GRACE_SECONDS
             connection.add_notice_handler(self._noticed)
