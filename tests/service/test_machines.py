@@ -17,7 +17,7 @@ import forking
 import postgres
 import pytest
 import valkeys
-from service.machines import SECRETS, Load, Machines, Member, alive, machines, seen
+from service.machines import SECRETS, Load, Machines, Member, alive, below, machines, seen
 from service.running import Http, Running, running, until
 
 pytestmark = pytest.mark.engines
@@ -159,8 +159,10 @@ def test_a_request_for_a_worker_that_stands_still_has_the_given_order_and_is_nev
 
 def test_workers_of_one_machine_need_no_further_set_up(url, tmp_path, engine):
     changes: dict[str, dict[str, Any]] = {
-        "server": {"workers": 3}, "store": {"url": url}, "security": {"secrets": str(tmp_path / "swerve.secrets")}
-    }  # fmt: skip
+        "server": {"workers": 3},
+        "store": {"url": url, "journal_days": 1.0},
+        "security": {"secrets": str(tmp_path / "swerve.secrets")},
+    }
     texts = [f"query {number}" for number in range(9)]
     with running(tmp_path, changes) as service:
         client = service.client()
@@ -172,11 +174,25 @@ def test_workers_of_one_machine_need_no_further_set_up(url, tmp_path, engine):
         os.kill(killed, signal.SIGKILL)
         until(lambda: workers_of(service)[worker] != killed, 30.0)
         assert [service.client().clicks(text) for text in texts] == [{"b": 1}] * 9
+
+        assert service.child is not None
+        beats = seen(url).machines[""].beats
+        (steward,) = set(below(service.child.pid)) - set(workers_of(service).values())
+        os.kill(steward, signal.SIGKILL)  # it is started again, as a worker is
+        until(lambda: seen(url).machines[""].beats < beats)
+        until(lambda: seen(url).machines[""].beats > 3)
+        assert [service.client().clicks(text) for text in texts] == [{"b": 1}] * 9
         assert service.stop() == 0
         assert seen(url).machines == {} and not any(owner.there for owner in seen(url).owners.values())
 
         done = forking.run(sys.executable, "-m", "swerve", "verify", url, "--secrets", str(tmp_path / "swerve.secrets"))
         assert done.returncode == 0 and done.stdout.count("nothing is wrong") == 3, done.stdout + done.stderr
+        done = forking.run(sys.executable, "-m", "swerve", "replay", url, "--json", "-")
+        assert done.returncode == 0 and json.loads(done.stdout)["clicks"] == 9, done.stdout + done.stderr
+        out = tmp_path / "learnt.jsonl"
+        done = forking.run(sys.executable, "-m", "swerve", "export", url, "--config", str(service.file), "--out", str(out))
+        lines = [json.loads(line) for line in out.read_text().splitlines()]
+        assert sum(line["clicks"] for line in lines if line["kind"] == "candidate") == 9, done.stderr
         service.configure({**changes, "server": {"workers": 1}})  # all shares, whatever is wanted
         service.start()
         assert [service.client().clicks(text) for text in texts] == [{"b": 1}] * 9
@@ -277,7 +293,9 @@ def test_a_machine_that_was_paused_and_replaced_writes_nothing(url, tmp_path, en
         with load.running():
             load.wait(100)
             first.all(signal.SIGSTOP)
-            until(lambda: seen(url).machines[first.address].beats > 0 and second.owned() == set(range(SHARES)), TAKEN_OVER[engine])
+            took = until(
+                lambda: seen(url).machines[first.address].beats > 0 and second.owned() == set(range(SHARES)), TAKEN_OVER[engine]
+            )
             load.wait(100)
             epochs = {share: owner.epoch for share, owner in seen(url).owners.items()}
             first.all(signal.SIGCONT)
@@ -286,6 +304,7 @@ def test_a_machine_that_was_paused_and_replaced_writes_nothing(url, tmp_path, en
             made.settled(first, second)
             load.members.append(first)
             load.wait(100)
+        print(f"{engine}: all shares of a machine that stands still have a new owner after {took:.1f} s")
         assert "another machine owns this share now" in first.stderr()
         assert all(owner.epoch >= epochs[share] for share, owner in seen(url).owners.items())
         load.check(second.client())
