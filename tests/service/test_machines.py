@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -312,6 +314,52 @@ def test_a_machine_that_was_paused_and_replaced_writes_nothing(url, tmp_path, en
         load.check(second.client())
         asked.close()
         assert first.stop() == 0 and second.stop() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1])
+def test_machines_come_go_stop_and_die_at_random_and_nothing_is_lost(url, tmp_path, seed):
+    draw, done = random.Random(seed), Counter[str]()
+    with machines(tmp_path, url, SHARES) as made:
+        made.add(1, "--new-store")
+        living = [made.add()]
+        living.insert(0, made.members[0])
+        load = Load(SHARES, living)
+        with load.running():
+            for _ in range(12):
+                load.wait(20)
+                kind = draw.choice(["join", "leave", "kill", "pause", "worker", "steward"])
+                if len(living) == 1 or (kind == "join" and len(living) == 3):
+                    kind = "join" if len(living) == 1 else "leave"
+                done[kind] += 1
+                one = draw.choice(living)
+                if kind == "join":
+                    load.members = [*load.members, made.add(draw.choice([1, 2]))]
+                    living.append(made.members[-1])
+                elif kind in ("leave", "kill"):
+                    living.remove(one)
+                    load.members = list(living)
+                    if kind == "kill":
+                        one.kill()
+                    else:
+                        assert one.stop() == 0, one.stderr()[-2000:]
+                elif kind == "pause":
+                    load.members = [member for member in living if member is not one]
+                    one.all(signal.SIGSTOP)
+                    time.sleep(draw.choice([0.5, 3.0, 8.0, 20.0]))
+                    one.all(signal.SIGCONT)
+                    load.members = list(living)
+                else:
+                    assert one.child is not None
+                    workers = set(one.worker_pids().values())
+                    some = [pid for pid in below(one.child.pid) if (pid in workers) == (kind == "worker")]
+                    if some:
+                        os.kill(draw.choice(some), signal.SIGKILL)
+            load.wait(20)
+        until(lambda: sum(owner.there for owner in seen(url).owners.values()) == SHARES, 60.0)
+        load.check(living[0].client())
+        print(f"{load.ledger.acknowledged} clicks, {dict(done)}, the slowest ranking took {load.slowest:.1f} s")
+        assert all(member.stop() == 0 for member in living)
 
 
 def test_a_member_waits_for_a_start_of_its_address_that_was_killed(url, tmp_path):
