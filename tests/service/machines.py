@@ -131,7 +131,7 @@ class Machines:
 
         took = until(are, patience)
         for client in [member.client() for member in members]:  # and every worker knows it
-            until(lambda client=client: all(client.query(f"of none {number}").status == 404 for number in range(16)))
+            until(lambda client=client: all(knows(client, f"of none {number}") for number in range(16)))
         return took
 
     def end(self) -> None:
@@ -149,6 +149,14 @@ def machines(folder: Path, url: str, shares: int, more: dict[str, dict[str, Any]
         yield made
     finally:
         made.end()
+
+
+def knows(client: Http, query: str) -> bool:
+    """Return whether a machine has an answer about a query that nobody has asked."""
+    try:
+        return client.query(query).status == 404
+    except Gone:  # its first worker does not listen yet
+        return False
 
 
 class Load:

@@ -275,6 +275,35 @@ def test_what_is_for_stores_on_a_server_is_refused_with_one_in_files(tmp_path, s
     assert not (tmp_path / "s.db").exists()
 
 
+STOPPED_AT_ONCE = """
+import os, sys, time
+from pathlib import Path
+from swerve.service.config.load import resolve
+from swerve.service.config.toml import Document
+from swerve.service.http.supervisor import Supervisor
+
+class Sleeping(Supervisor):
+    def _work(self, child, told):
+        time.sleep(60.0)
+        return ""
+
+supervisor = Sleeping(resolve(Document("", {}, {})), 0, Path(sys.argv[1]), None, False, 1)
+(child,) = supervisor.children
+with supervisor._signals():
+    for _ in range(20):
+        supervisor._start(child)
+        supervisor._stop()
+        print(os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1]))
+        supervisor._drain(child)
+"""
+
+
+def test_a_worker_that_is_stopped_in_the_moment_of_its_start_ends(tmp_path):
+    (tmp_path / "stopped.py").write_text(STOPPED_AT_ONCE)
+    done = forking.run(sys.executable, str(tmp_path / "stopped.py"), str(tmp_path), timeout=50.0)
+    assert done.stdout.split() == ["-15"] * 20, done.stderr
+
+
 def live(client: Http, query: str = "") -> dict[str, dict[str, object]]:
     """Read the live stream until a sample and, with a query, its state have come; return them."""
     path = f"/v1/live?query={query}" if query else "/v1/live"

@@ -198,6 +198,8 @@ class MachineSupervisor(Supervisor):
         os.write(told, b"compiling\n")
         ranker = Ranker(settings_of(self.config)._replace(budget=SCRATCH), NO_KEY)
         warming = Warming(self.config, ranker, several=True)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, frame: warming.stop())  # with the processes that compile for it
         warming.run()
         warming.learn_to_play(lambda: LEARN_AT)
         return ""
@@ -211,7 +213,8 @@ class MachineSupervisor(Supervisor):
         machine = Machine(config.server.crew_address, self.boot, config.server.workers, 0, name)
 
         def tell(what: str, shares: list[int]) -> None:
-            os.write(told, f"{' '.join([what, *map(str, shares)])}\n".encode())
+            with contextlib.suppress(OSError):  # the supervisor has gone
+                os.write(told, f"{' '.join([what, *map(str, shares)])}\n".encode())
 
         with open_directory(config.store.url) as directory:
             member, trouble = Member(directory, machine, self.shares, self._post(0).board, tell), ""
