@@ -195,8 +195,10 @@ FAULTS = {
     "name", [pytest.param(name, marks=[] if name in ("workers", "small-disk") else [pytest.mark.engines]) for name in SETUPS]
 )
 def test_random_faults_under_load_lose_nothing_and_count_nothing_twice(name):
-    """Of a seed (SWERVE_FAULTS_SEED); so many faults, or those of SWERVE_FAULTS. The user of a server can reach the folder, as those of
-    `tmp_path` it cannot; it is kept if something is wrong."""
+    """Of a seed (SWERVE_FAULTS_SEED); so many faults, or those of SWERVE_FAULTS.
+
+    Servers can reach the folder under their user, unlike `tmp_path`; it is kept if something is wrong.
+    """
     folder = Path(tempfile.mkdtemp(prefix="swerve-faults-"))
     seed, most = int(os.environ.get("SWERVE_FAULTS_SEED", "1")), int(os.environ.get("SWERVE_FAULTS", FAULTS[name]))
     setup = SETUPS[name](folder, seed)
