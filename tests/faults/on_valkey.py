@@ -173,6 +173,7 @@ class ValkeyClocks(Valkey):
             self.disturbed.begin(owner.port)
             self.kill(owner)
         else:
-            self.kill(spare)
+            self.kill(spare)  # which may have owned the store for a moment, and taken from the owner what was not acknowledged
+            self.record.crashed(began)
             self.looking = True
             self.load.clicked(QUERIES[0], self.ports)

@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from itertools import chain, islice, repeat
 from pathlib import Path
@@ -192,11 +194,16 @@ FAULTS = {
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in ("workers", "small-disk") else [pytest.mark.engines]) for name in SETUPS]
 )
-def test_random_faults_under_load_lose_nothing_and_count_nothing_twice(name, tmp_path):
-    """Of a seed (SWERVE_FAULTS_SEED); so many faults, or those of SWERVE_FAULTS."""
+def test_random_faults_under_load_lose_nothing_and_count_nothing_twice(name):
+    """Of a seed (SWERVE_FAULTS_SEED); so many faults, or those of SWERVE_FAULTS.
+
+    Servers can reach the folder under their user, unlike `tmp_path`; it is kept if something is wrong.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="swerve-faults-"))
     seed, most = int(os.environ.get("SWERVE_FAULTS_SEED", "1")), int(os.environ.get("SWERVE_FAULTS", FAULTS[name]))
-    setup = SETUPS[name](tmp_path, seed)
+    setup = SETUPS[name](folder, seed)
     wrong = setup.run(islice(schedule(SETUPS[name], seed), most))
     print(setup.text())
     assert not wrong, setup.text()
     assert setup.record.counts["acknowledged"] > 5 * most
+    shutil.rmtree(folder)
