@@ -217,7 +217,7 @@ def test_false_alarms_by_the_hundred_do_not_cut_short_what_a_page_has_found():
     assert tenfold.mean() <= 1.4 * plain.mean()
 
 
-@pytest.mark.parametrize("kind", ["clear", "zipf", "uniform"])
+@pytest.mark.parametrize("kind", ["clear", "zipf", "low"])
 def test_leaving_out_arms_that_are_far_behind_saves_a_tenth_where_falls_are_what_happens(kind):
     """Half of the queries shift; in paired runs."""
     without = simulate(Swerve(leave_out_from=2.0), workload(kind, 0.5), runs=4, seed=200, threads=1, points=1).regret
