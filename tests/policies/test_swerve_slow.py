@@ -215,3 +215,10 @@ def test_false_alarms_by_the_hundred_do_not_cut_short_what_a_page_has_found():
     pages = [workload("page-clear", None, **changes) for changes in ({}, {"extreme_share": 0.01, "extreme_as": "tenfold"})]
     plain, tenfold = (simulate(Listed(), page, runs=4, seed=200, threads=1, points=1).regret for page in pages)
     assert tenfold.mean() <= 1.4 * plain.mean()
+
+
+@pytest.mark.parametrize("kind", ["clear", "zipf", "low"])
+def test_leaving_out_arms_that_are_far_behind_saves_a_tenth_where_falls_are_what_happens(kind):
+    """Half of the queries shift; in paired runs."""
+    without = simulate(Swerve(leave_out_from=2.0), workload(kind, 0.5), runs=4, seed=200, threads=1, points=1).regret
+    assert (without / regret("swerve", kind, 0.5, 4)).mean() < 0.9

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
+from swerve.core.elementary import log1p
 from swerve.core.rng import GOLDEN, beta, gamma_scale, mix, unit, wrap_add
+from swerve.core.tables import has
 from swerve.core.verbs import kernel
-from swerve.policies.swerve.posterior import event_odds, hidden, share_changed, slab, still_better
+from swerve.policies.swerve.posterior import event_odds, hidden, plays_in, share_changed, slab, still_better, total_in
 
 NEARLY_ONE = 1.0 - 1e-12  # keeps the probability that no arm changed below 1: it is divided by 1 minus this
+
+FIRST_PLAYS, GROWTH = 100.0, 0.3  # the distance from which an arm is left out grows with the logarithm of the leader's plays
+FEW_RISES = 0.5  # rises at first, before any change was found: every arm stays in
+RISES_WEIGHT = 4.0  # from half of the changes on, every arm stays in
 
 
 @kernel
@@ -80,3 +88,40 @@ def draw_chance(spec, test, arm, changed, word):
     skips += spec.test.b + test.old_plays[arm] - test.old_total[arm]
     theta, word = beta(word, clicks, skips, test.click_scale[arm], test.skip_scale[arm])
     return nearer(spec.sample_spread, theta, clicks, skips), word
+
+
+@kernel
+def mean_of(spec, test, arm):
+    """Return the posterior mean of an arm that has not changed."""
+    return (spec.test.a + total_in(test, arm)) / (spec.test.a + spec.test.b + plays_in(test, arm))
+
+
+@kernel
+def lead(spec, test, trust, available, word):
+    """Return the highest mean, the distance from it that leaves an arm out (inf: none is left out), and the stream's word.
+
+    An arm far behind the leader is drawn best too rarely to be worth its plays before the next change. It would also show its rise
+    in no other way: the larger the share of rises among the changes of all queries, the more often every arm stays in.
+    """
+    if spec.leave_out_from == 0.0:
+        return 0.0, math.inf, word
+    share = (FEW_RISES + trust.rises) / (FEW_RISES + trust.rises + trust.falls)
+    word = wrap_add(word, GOLDEN)
+    if unit(mix(word)) < RISES_WEIGHT * share * share:
+        return 0.0, math.inf, word
+    top, plays = -1.0, 0.0
+    for arm in range(test.given.shape[0]):
+        if has(available, arm):
+            mean = mean_of(spec, test, arm)
+            if mean > top:
+                top, plays = mean, float(plays_in(test, arm))
+    return top, spec.leave_out_from * (1.0 + GROWTH * log1p(plays / FIRST_PLAYS)) * top * (1.0 - top), word
+
+
+@kernel
+def is_behind(spec, test, arm, top, most):
+    """Return whether an arm is so far behind the leader, after so many plays, that it is left out."""
+    if most == math.inf:
+        return False
+    gap = top - mean_of(spec, test, arm)
+    return gap * gap * plays_in(test, arm) > most

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from swerve.core.contract import LABEL_FALSE, LABEL_TRUE, LEARNT, REVISED, evict, learn
+from swerve.core.elementary import power
 from swerve.core.tables import has
 from swerve.core.verbs import kernel
 from swerve.policies.swerve.posterior import begin_change, event_odds, join, share_changed, unseen_rise
@@ -12,6 +13,7 @@ QUIET, WAITING, CALLED_FALSE = 0, 1, 2  # an alarm's label: none is due; due; fa
 LATELY = 8  # plays of the leader since an alarm that suffice to show that it is unchanged
 LONG = 50  # plays of the leader before the alarm that are needed for the comparison
 NOTHING = 1e-3  # a test without a pending label closes when its odds are below this
+PROMPT = 10.0  # falls that are taken to have come with their alarms, before any was found: a few late ones must not hide rises
 REVISE_MASK, CLOSE_MASK = 31, 63  # revisions are checked every 32 rounds and closing every 64, because the odds are slow to compute
 
 
@@ -27,11 +29,22 @@ def lose(row, arm):
 
 @kernel
 def open_test(spec, row, pool, falls, rises, now, caught=-1):
-    """Open a test for an event in this round; `caught` is the arm that the net suspects, or −1."""
+    """Open a test for an event in this round; `caught` is the arm that the net suspects, or −1.
+
+    Where falls come long after their alarms, an unchanged leader may tell that the event is still to come, not that another arm has
+    risen: with `late_caution` rises are believed less, and fewer arms are tried for them.
+    """
     odds = 0.0
     if row.open != 0:
         odds, _ = event_odds(row.test)
-    dropped = begin_change(spec.test, row.test, row.open != 0, odds, falls, rises, spec.trust.max_leader_share, caught)
+    swift, slow = pool.trust.swift, pool.trust.slow
+    hasty = 1.0 + swift >= slow
+    most = spec.trust.max_leader_share
+    if not hasty and caught < 0 and spec.late_caution > 0.0:
+        prompt = power((PROMPT + swift) / (PROMPT + swift + slow), spec.late_caution)
+        rises *= prompt
+        most = 1.0 - (1.0 - most) * prompt
+    dropped = begin_change(spec.test, row.test, row.open != 0, odds, falls, rises, most, caught)
     for arm in range(row.test.given.shape[0]):
         if has(dropped, arm):
             lose(row, arm)
@@ -42,7 +55,7 @@ def open_test(spec, row, pool, falls, rises, now, caught=-1):
     row.since = row.t
     row.fell = 0
     row.rose = 0
-    row.hasty = 1 if 1.0 + pool.trust.swift >= pool.trust.slow else 0
+    row.hasty = 1 if hasty else 0
 
 
 @kernel

@@ -114,6 +114,8 @@ class Listed(Spec):
     def check(self) -> None:
         if not isinstance(self.bandit, Swerve):
             self.refuse("bandit", "a Swerve()")
+        if self.bandit.leave_out_from > 0.0:
+            self.refuse("bandit", "a Swerve() with leave_out_from=0: on a page most results are seen without being explored")
 
 
 @layout.register(Listed)

@@ -44,7 +44,7 @@ from swerve.core.spec import Gap, Natural, NonNegative, Positive, Probability, S
 from swerve.core.tables import bit, has, nested
 from swerve.core.verbs import kernel
 from swerve.detectors.split import Split
-from swerve.policies.swerve.draws import begin_draws, draw_chance, draw_changed
+from swerve.policies.swerve.draws import begin_draws, draw_chance, draw_changed, is_behind, lead
 from swerve.policies.swerve.lifecycle import QUIET, WAITING, conclude, follow_up, give_label, lose, note_rise, open_test
 from swerve.policies.swerve.posterior import (
     ChangeTest,
@@ -113,6 +113,8 @@ class Swerve(Spec):
     suspicion_odds: Positive = 0.3  # odds of an event when the net raises a suspicion
     unannounced_rate: Gap = 1e-6  # changes per round without an alarm
     sample_spread: Probability = 1.0  # distance of a sample from its mean, as a share of that of a posterior sample
+    late_caution: NonNegative = 0.0  # how much less rises are believed where falls come late; 0: as much as elsewhere
+    leave_out_from: NonNegative = 0.0  # squared distance from the leader, in variances, from which an arm is left out; 0: never
 
     def check(self) -> None:
         if not predict.knows(self.classifier):
@@ -312,12 +314,13 @@ def _(spec, row, pool, delta, x, told, now):
 def _(spec, row, pool, available, now):
     test, tested = row.test, row.open != 0
     odds, none, rise, event, bold, word = begin_draws(row, row.rng)
+    top, most, word = lead(spec, test, pool.trust, available, word)
     best, chosen = -1.0, -1
     for arm in range(test.given.shape[0]):
         changed = False
         if tested:
             changed, none, word = draw_changed(spec, test, arm, odds, none, rise, event, bold, True, word)
-        if has(available, arm):
+        if has(available, arm) and (changed or not is_behind(spec, test, arm, top, most)):
             theta, word = draw_chance(spec, test, arm, changed, word)
             if theta > best:
                 best, chosen = theta, arm
