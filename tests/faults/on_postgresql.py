@@ -84,6 +84,8 @@ class PostgreSQL(Served):
     def end(self) -> None:
         for server in self.servers:
             self.removed(server)
+        for disk in self.disks.values():  # of a server that could not be made
+            disk.remove()
 
     # ------------------------------------------------------------------ faults of the server
     def after(self, what: str, began: float) -> None:
