@@ -19,11 +19,25 @@ from service.running import Gone, Http, Running, until
 from service.soak_ledger import Click, Ledger
 from service.soak_load import names_of
 
-from swerve.store.directory import Seen
+from swerve.store.directory import Seen, divided
 from swerve.store.urls import open_directory
 
 #: The secrets that all machines have.
 SECRETS = {"SWERVE_TOKEN_KEY": "5a" * 32, "SWERVE_QUERY_KEY": "6b" * 32}
+
+
+#: Ports that machines of this process have, also while they use only some.
+_taken: set[int] = set()
+
+
+def ports_of_its_own(count: int) -> int:
+    """Return the first of so many free ports that no other machine of the tests has."""
+    while True:
+        first = free_ports(count)
+        ports = set(range(first, first + count))
+        if not ports & _taken:
+            _taken.update(ports)
+            return first
 
 
 class Member(Running):
@@ -31,7 +45,7 @@ class Member(Running):
 
     def __init__(self, folder: Path, url: str, shares: int, workers: int, more: dict[str, dict[str, Any]]) -> None:
         self.url, self.shares = url, shares
-        self.address = f"127.0.0.1:{free_ports(shares)}"
+        self.address = f"127.0.0.1:{ports_of_its_own(shares)}"
         changes = {name: dict(table) for name, table in more.items()}
         changes.setdefault("store", {}).update(url=url, shares=shares)
         changes.setdefault("server", {}).update(workers=workers, crew_address=self.address)
@@ -122,12 +136,14 @@ class Machines:
 
     def settled(self, *members: Member, patience: float = 30.0) -> float:
         """Wait until these machines own all shares, each its fair part; return the seconds that it took."""
-        least, most = self.shares // len(members), -(-self.shares // len(members))
 
         def are() -> bool:
-            owners = seen(self.url).owners.values()
-            parts = [sum(owner.there and owner.machine == member.address for owner in owners) for member in members]
-            return sum(parts) == self.shares and all(least <= part <= most for part in parts)
+            found = seen(self.url)
+            if any(member.address not in found.machines for member in members):
+                return False
+            workers = {member.address: found.machines[member.address].workers for member in members}
+            holders = {share: owner.machine for share, owner in found.owners.items() if owner.there}
+            return len(holders) == self.shares and holders == divided(self.shares, workers, holders)
 
         took = until(are, patience)
         for client in [member.client() for member in members]:  # and every worker knows it

@@ -139,6 +139,9 @@ class MachineSupervisor(Supervisor):
     def _first(self) -> list[Child]:
         return [self.steward, self.compiler] if self.code.left else [self.steward]
 
+    def _writers(self) -> list[Child]:
+        return self.workers
+
     def _are_ready(self) -> bool:
         wanted = [child for child in self.workers if child.wanted]
         return bool(wanted) and all(child.ready and child.index in self.had for child in wanted)

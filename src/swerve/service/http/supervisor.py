@@ -121,11 +121,15 @@ class Supervisor:
         os.close(self._life)
         if failed:
             raise SwerveError(failed)
-        if any(child.code for child in self.children):
+        if any(child.code for child in self._writers()):
             raise SwerveError("stopped, but not everything could be written; the log says why")
 
     def _first(self) -> list[Child]:
         """Return what is started first."""
+        return self.children
+
+    def _writers(self) -> list[Child]:
+        """Return the children that write: one that has ended otherwise than in order may not have written everything."""
         return self.children
 
     def _are_ready(self) -> bool:
