@@ -136,7 +136,7 @@ def test_ctrl_c_ends_with_130_and_says_how_to_go_on(tmp_path):
     wait_for_files(tmp_path / "runs", 2)
     process.send_signal(signal.SIGINT)
     shown, said = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, said
     line = " ".join(said.split())
     assert line.startswith("swerve: interrupted; finished runs are in")
     assert line.endswith("repeat the command to continue")
