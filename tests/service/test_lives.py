@@ -181,6 +181,7 @@ def test_a_click_sent_after_a_live_restore_is_in_the_restored_store_or_not_ackno
             part.rename(service.database)
             swapped.set()
             time.sleep(0.7)
+            until(lambda counts=acknowledged: bool(counts))
             stop.set()
             for thread in threads:
                 thread.join()

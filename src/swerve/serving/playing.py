@@ -175,8 +175,8 @@ class Player:
         if kind == STARTED:
             try:
                 self._started(int(entries[at]) >> FLAGS_AT & MASK, self._body(entries, at, size))
-            except (ValueError, msgspec.DecodeError):
-                raise foreign(block) from None
+            except (ValueError, msgspec.DecodeError) as error:  # a `SwerveError` tells what is not allowed here, such as a policy
+                raise error if isinstance(error, SwerveError) else foreign(block) from None
             return at + size
         if self.ranker is None:
             raise SwerveError("the journal does not begin with a start of the service: earlier segments are missing")
