@@ -10,8 +10,8 @@ import pytest
 
 from swerve.core.errors import SwerveError
 from swerve.service.config.load import Config, Policy, Server, Store
-from swerve.service.http.server import Extension, beside, lifespan, open_service, serve
-from swerve.store import open_store
+from swerve.service.http.server import Extension, begin, beside, lifespan, open_service, serve
+from swerve.store import StoreError, open_store
 
 
 def config(folder) -> Config:
@@ -50,6 +50,29 @@ def test_its_failure_is_logged_and_the_service_goes_on(caplog):
 
     asyncio.run(beside(run))
     assert [record.message for record in caplog.records] == ["the extension of the service failed"]
+
+
+@pytest.mark.parametrize(("error", "defect"), [(StoreError("full", "make room on its disk"), False), (KeyError("x"), True)])
+def test_a_start_that_the_store_refuses_is_no_defect(tmp_path, monkeypatch, caplog, error, defect):
+    service, codes = open_service(config(tmp_path)), list[int]()
+
+    async def start() -> None:
+        raise error
+
+    def end(code: int) -> None:
+        codes.append(code)
+        raise SystemExit(code)
+
+    monkeypatch.setattr(service, "start", start)
+    monkeypatch.setattr("swerve.service.http.server.os._exit", end)
+    with pytest.raises(SystemExit):
+        asyncio.run(begin(service, lambda: codes.append(-1)))
+    assert codes == [1]
+    (record,) = caplog.records
+    assert record.message.startswith("the service could not start") and record.levelname == "ERROR"
+    assert (record.exc_info is not None) == defect
+    assert defect or "make room on its disk" in record.message
+    asyncio.run(service.stop())
 
 
 def test_what_cannot_be_built_leaves_nothing_open(tmp_path, monkeypatch):

@@ -268,9 +268,12 @@ async def begin(service: Service, ready: Callable[[], None]) -> None:
     since = time.perf_counter()
     try:
         await service.start()
+    except SwerveError as error:  # such as a disk without room: no defect, and the message says what to do
+        log.error("the service could not start: %s", error)
+        os._exit(1)  # no feedback has been acknowledged yet
     except Exception:
         log.exception("the service could not start")
-        os._exit(1)  # no feedback has been acknowledged yet
+        os._exit(1)
     log.info("ready", extra={"seconds": round(time.perf_counter() - since, 2)})
     ready()
 
