@@ -74,14 +74,8 @@ class Member:
         tell: Callable[[str, list[int]], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self.directory, self.machine, self.shares, self.board, self.tell, self.clock = (
-            directory,
-            machine,
-            shares,
-            board,
-            tell,
-            clock,
-        )
+        self.directory, self.machine, self.shares = directory, machine, shares
+        self.board, self.tell, self.clock = board, tell, clock
         self.watch = Watch()
         self._beaten: float | None = None  # when it gave its last sign of life
         self._posted: Posted | None = None

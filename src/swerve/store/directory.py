@@ -8,6 +8,7 @@ Tests: tests/store/test_directory.py, tests/service/test_membership.py.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from types import TracebackType
 from typing import NamedTuple, Protocol
@@ -76,11 +77,12 @@ class Directory(Protocol):
         """Close the connection; closing twice is no error."""
 
 
-class Closing:
+class Closing(ABC):
     """Closes a directory at the end of a block."""
 
+    @abstractmethod
     def close(self) -> None:
-        raise NotImplementedError
+        """Close the connection; closing twice is no error."""
 
     def __enter__(self) -> Closing:
         return self

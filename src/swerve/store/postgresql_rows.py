@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
 from swerve.core.errors import SwerveError, whole
@@ -20,7 +21,7 @@ PAGE_ROWS, ROWS_LOOKED_AT = 100, 2000
 SCAN_ROWS = 500
 
 
-class Rows(Logged):
+class Rows(Logged, ABC):
     """The part of the store that reads rows, and deletes for good."""
 
     def load(self, keys: Sequence[bytes]) -> list[Row | Damaged | None]:
@@ -154,6 +155,6 @@ class Rows(Logged):
         self._vacuumed("rows", "groups")
         return gone, {row.key: row.version for row in new}
 
+    @abstractmethod
     def _write(self, connection: Bounded, rows: Sequence[Row], used: Sequence[tuple[int, int]], groups: Mapping[str, bytes]) -> int:
         """Write rows, outcomes and pooled records, inside a transaction; return how many rows are new."""
-        raise NotImplementedError
